@@ -18,13 +18,13 @@ import numpy as np
 from questions import server
 
 from harness import Row, compare, main
-from rllib_llm_comm.agents.load_policy import load_policy
 from rllib_llm_comm.evaluation.planned_play import play_planned
-from rllib_llm_comm.planning.made_plan import made_plan
-from rllib_llm_comm.planning.planners import make_planner
-from rllib_llm_comm.planning.plans import PlanRequest
-from rllib_llm_comm.planning.rounds import Rounds
-from rllib_llm_comm.planning.subgoal_dataset import words_of
+from rllib_llm_comm.policies.load_policy import load_policy
+from rllib_llm_comm.sama.made_plan import made_plan
+from rllib_llm_comm.sama.planners import make_planner
+from rllib_llm_comm.sama.plans import PlanRequest
+from rllib_llm_comm.sama.rounds import Rounds
+from rllib_llm_comm.sama.subgoal_dataset import words_of
 
 COOKS = "zoo:emma_cramped_room"
 STEPS_AHEAD = (1, 2, 4, 8)

@@ -30,17 +30,7 @@ import torch
 from scoring import padded, questions
 
 from harness import Row, compare, main
-from rllib_llm_comm.agents.encoding import (
-    CANDIDATE_IDS,
-    CANDIDATE_WORDS,
-    PROMPT_IDS,
-    ObservationEncoder,
-    TextObservation,
-    read_observation,
-)
-from rllib_llm_comm.agents.label_loss import MESSAGE_IDS, MESSAGE_LABELS, encode_examples, message_log_probs
-from rllib_llm_comm.agents.language_agent import LLMCommCore
-from rllib_llm_comm.agents.settings import LanguageModelSettings
+from rllib_llm_comm.core.phases import PHASES
 from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.envs.overcooked_text import parallel_env as make_kitchen
 from rllib_llm_comm.language import llama
@@ -50,8 +40,18 @@ from rllib_llm_comm.language.generation import generate_messages
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.language.scoring import score_candidates
-from rllib_llm_comm.learners.optimizers import adamw
-from rllib_llm_comm.phases import PHASES
+from rllib_llm_comm.policies.settings import LanguageModelSettings
+from rllib_llm_comm.rl.optimizers import adamw
+from rllib_llm_comm.verco.encoding import (
+    CANDIDATE_IDS,
+    CANDIDATE_WORDS,
+    PROMPT_IDS,
+    ObservationEncoder,
+    TextObservation,
+    read_observation,
+)
+from rllib_llm_comm.verco.label_loss import MESSAGE_IDS, MESSAGE_LABELS, encode_examples, message_log_probs
+from rllib_llm_comm.verco.language_agent import LLMCommCore
 
 MOST_GB_7B = 24.0
 LAST_START = 240  # seconds after which no part begins, so that the command ends in five minutes

@@ -44,8 +44,8 @@ def train(config: dict[str, Any], iterations: int) -> dict[str, Any]:
     import torch
 
     import rllib_llm_comm
-    from rllib_llm_comm.algorithms.algorithms import register_all
-    from rllib_llm_comm.algorithms.verco import VercoConfig
+    from rllib_llm_comm.rl.algorithms import register_all
+    from rllib_llm_comm.verco.verco import VercoConfig
 
     torch.set_num_threads(1)
     register_all()

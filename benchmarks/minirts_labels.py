@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts.collective_command import HEADS
 from rllib_llm_comm.envs.minirts.commanders.collective_label import RULES, CollectiveLabels
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
 from rllib_llm_comm.envs.minirts.commanders.tasks import all_commands
 from rllib_llm_comm.evaluation.statistics import wilson
-from rllib_llm_comm.files import write_atomically
 
 ORDERS = "orders"
 NUMBERS = (1, 3, 5)

@@ -16,13 +16,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts.commanders.scripted_team import ScriptedTeam
 from rllib_llm_comm.envs.minirts.commanders.tasks import NOTHING, SCOUT, Command
 from rllib_llm_comm.envs.minirts.engine.units import PEASANT
 from rllib_llm_comm.envs.minirts.env import MAX_TICK
 from rllib_llm_comm.evaluation.statistics import wilson
-from rllib_llm_comm.files import write_atomically
 
 OPPONENTS = ("medium", "medium_tower", "medium2")
 LIMITS = (5200, MAX_TICK)

@@ -17,9 +17,9 @@ import ray
 
 from harness import Row, alternate, main
 from rllib_llm_comm import BestResponsePPOConfig, SelfPlayPPOConfig
-from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSettings
-from rllib_llm_comm.agents.policy_folder import NUMERIC, PolicyExport, network_file
-from rllib_llm_comm.env_runners.kitchen_partners import uniform_pool
+from rllib_llm_comm.baselines.population.kitchen_partners import uniform_pool
+from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
+from rllib_llm_comm.policies.policy_folder import NUMERIC, PolicyExport, network_file
 
 LAYOUT, SIZE, ACTIONS = "cramped_room", 26 * 5 * 4, 6
 GOAL = 0.8

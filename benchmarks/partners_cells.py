@@ -10,12 +10,12 @@ from typing import Any
 
 from partners_page import EMMA, FCP_FINAL, HALF_TRAINED, HELD_OUT, METHODS, OTHERS, PROXIES, SP_PAIRS
 
-from rllib_llm_comm.agents.partner_settings import parse_partners
-from rllib_llm_comm.agents.policy_folder import find_policy, weights_digest
-from rllib_llm_comm.agents.policy_manifest import read_manifest
-from rllib_llm_comm.checkpoints.stage_record import read_record
+from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
-from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.policies.partner_settings import parse_partners
+from rllib_llm_comm.policies.policy_folder import find_policy, weights_digest
+from rllib_llm_comm.policies.policy_manifest import read_manifest
+from rllib_llm_comm.policies.stage_record import read_record
 
 HELD_OUT_STAGE = "held_out"
 SHOWN_PARTS = 4  # of a path that is not the study's

@@ -47,9 +47,9 @@ from partners_page import (
 )
 from scipy.stats import ttest_ind
 
-from rllib_llm_comm.algorithms.past_policies import FINAL, HALF_WAY, INITIAL
-from rllib_llm_comm.env_runners.overcooked_ai import SCORE_BY_PARTNER
-from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.baselines.population.overcooked_ai import SCORE_BY_PARTNER
+from rllib_llm_comm.baselines.population.past_policies import FINAL, HALF_WAY, INITIAL
+from rllib_llm_comm.core.files import write_atomically
 
 AGES = (INITIAL, HALF_WAY, FINAL)
 LAST_RESULTS = 20  # iterations of a learner whose scores are averaged

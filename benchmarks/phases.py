@@ -15,7 +15,7 @@ import ray
 
 from harness import Row, main
 from rllib_llm_comm import VercoConfig
-from rllib_llm_comm.phases import PHASES
+from rllib_llm_comm.core.phases import PHASES
 
 
 def configure(engine: str, decisions: int, minibatch_size: int) -> Any:

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 
 from harness import Row, compare, main
-from rllib_llm_comm.agents.decision import Decision
-from rllib_llm_comm.agents.policy_env import make_environment
-from rllib_llm_comm.agents.policy_folder import GROUNDED, PolicyManifest
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
 from rllib_llm_comm.evaluation.planned_play import play_planned
+from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.policy_env import make_environment
+from rllib_llm_comm.policies.policy_folder import GROUNDED, PolicyManifest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # `tools` is beside the package, not in it
 

@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.checkpoints.stage_record import StageRecord, read_record
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
 from rllib_llm_comm.evaluation.statistics import mean
 from rllib_llm_comm.evaluation.subgoal_executors import ScriptedExecutor
-from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.policies.stage_record import StageRecord, read_record
 
 COMMAND = "python benchmarks/sama_other_games.py results --json docs/results/planning/sama_other_games.json"
 RUNS = {

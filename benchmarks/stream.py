@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from rllib_llm_comm.agents.encoding import ObservationEncoder, TextObservation, read_observation
-from rllib_llm_comm.agents.language_agent import LLMCommCore
-from rllib_llm_comm.agents.message_protocol import MessageProtocol, Speaker, heard_by
-from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_text import parallel_env
+from rllib_llm_comm.policies.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, read_observation
+from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ import torch
 from ray import tune
 
 from harness import Row, main
-from rllib_llm_comm.algorithms.algorithms import register_all
-from rllib_llm_comm.algorithms.policy_export import with_policy_folder
 from rllib_llm_comm.experiments.algorithm_settings import find_algorithm
+from rllib_llm_comm.rl.algorithms import register_all
+from rllib_llm_comm.rl.policy_export import with_policy_folder
 
 GOAL = 2.0
 LENGTHS = (1, 4)

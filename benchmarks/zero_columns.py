@@ -15,8 +15,8 @@ import ray
 
 from harness import Row, compare, main
 from rllib_llm_comm import SelfPlayPPOConfig
-from rllib_llm_comm.agents import narrow_linear
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
+from rllib_llm_comm.policies import narrow_linear
 
 USUAL = narrow_linear.WORTH_IT
 

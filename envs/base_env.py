@@ -12,9 +12,9 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 
+from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.envs.interface import check_settings
 from rllib_llm_comm.envs.max_cycles import MaxCycles
-from rllib_llm_comm.errors import require_choice
 
 Observation = dict[str, Any]
 """An agent's observation: its parts by name."""

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from rllib_llm_comm.files import claim_file
+from rllib_llm_comm.core.files import claim_file
 
 logger = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
+from rllib_llm_comm.core.errors import UserError, shown
 from rllib_llm_comm.envs.interface import (
     ACTION_MASK,
     EPISODE_METRICS,
@@ -24,7 +25,6 @@ from rllib_llm_comm.envs.interface import (
     asked,
     require_gone,
 )
-from rllib_llm_comm.errors import UserError, shown
 
 Infos = dict[Any, Mapping[str, Any]]
 """Info by agent."""

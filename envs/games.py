@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.lazy import load
+from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.envs.game_record import GameRecord
-from rllib_llm_comm.errors import UserError, did_you_mean
-from rllib_llm_comm.lazy import load
-from rllib_llm_comm.registry import Registry
 
 if TYPE_CHECKING:
     from pettingzoo.env_registry.spec import EnvSpec
@@ -112,7 +112,7 @@ def own_id(entry: Any) -> str | None:
     """The id of the package's environment that an entry makes; `None` if there is none.
 
     An environment of ours may go by another id, too. Settings of ours are known to reach nothing outside
-    (`rllib_llm_comm.agents.recorded_settings`), those of others are not.
+    (`rllib_llm_comm.policies.recorded_settings`), those of others are not.
 
     Args:
         entry: A maker of environments, or "module:name" of one.

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.setting_types import check_types
-from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
 
 ACTION_MASK = "action_mask"
 """Key of an observation: 1 for each action that is allowed now."""

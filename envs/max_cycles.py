@@ -7,7 +7,7 @@ from typing import Any
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
-from rllib_llm_comm.errors import require_whole
+from rllib_llm_comm.core.errors import require_whole
 
 
 class MaxCycles(BaseParallelWrapper):

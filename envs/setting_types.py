@@ -10,7 +10,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 
 _WORDS: dict[Any, tuple[str, str]] = {
     str: ("text", "texts"),

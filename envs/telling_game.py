@@ -9,10 +9,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.envs.base_env import Game, Observation, Reset, Step
 from rllib_llm_comm.envs.interface import PRIVATE, check_actions, text_spaces
 from rllib_llm_comm.envs.told_to import ALL, check_each_once, fact_generators
-from rllib_llm_comm.errors import UserError, require_choice
 
 SHARED, LISTENER = "shared", "listener"
 REWARDS = (SHARED, LISTENER)

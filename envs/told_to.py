@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.core.errors import UserError, require_choice
 
 ALL, ONE, PLANNER = "all", "one", "planner"
 

@@ -17,8 +17,8 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.errors import UserError
 
 MASKS = (ACTION_MASK, "head_mask")
 """Parts of observations that are masks of actions."""

@@ -31,9 +31,9 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rllib_llm_comm import load_policy
-from rllib_llm_comm.agents.policy_folder import find_policy
 from rllib_llm_comm.language.base_model import embedded_model_path
 from rllib_llm_comm.language.prompts import message_prompt
+from rllib_llm_comm.policies.policy_folder import find_policy
 
 
 def fresh_checkpoint(folder: str) -> str:

@@ -27,8 +27,8 @@ import argparse
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
 from rllib_llm_comm.evaluation.subgoal_executors import PolicyExecutor, ScriptedExecutor
-from rllib_llm_comm.planning.planners import register_planner
-from rllib_llm_comm.planning.plans import AssignedSubgoal, Plan, Planner, PlanRequest
+from rllib_llm_comm.sama.planners import register_planner
+from rllib_llm_comm.sama.plans import AssignedSubgoal, Plan, Planner, PlanRequest
 
 ROLES = {
     "alice": ("put the onion into", "fetch an onion from", "go to"),

@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as parquet
 
-from rllib_llm_comm.teachers.base import Teacher, TeacherRequest, register_teacher
-from rllib_llm_comm.teachers.collect_labels import collect_labels
+from rllib_llm_comm.verco.teachers.base import Teacher, TeacherRequest, register_teacher
+from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 
 
 class ReportingTeacher(Teacher):

@@ -33,8 +33,8 @@ from pettingzoo import ParallelEnv
 from pettingzoo.env_registry import registration
 
 from rllib_llm_comm import VercoConfig
-from rllib_llm_comm.teachers.base import Teacher, TeacherRequest, register_teacher
 from rllib_llm_comm.testing import check_env
+from rllib_llm_comm.verco.teachers.base import Teacher, TeacherRequest, register_teacher
 
 COLOURS = ("red", "blue", "green")
 ENV_ID = "my_games/doors-v0"

@@ -32,7 +32,7 @@ from ray.tune.logger import LoggerCallback
 from ray.tune.utils import flatten_dict
 
 from rllib_llm_comm import SymbolicPPO, SymbolicPPOConfig
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 
 if TYPE_CHECKING:
     from ray.tune.experiment import Trial

@@ -18,9 +18,9 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
 from pettingzoo import ParallelEnv
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import env_spec
 from rllib_llm_comm.envs.interface import asked
-from rllib_llm_comm.errors import UserError
 
 _LONGEST_IDLE = 100
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
@@ -316,7 +316,7 @@ def _rllib(make: Callable[[], ParallelEnv], seed: int, steps: int) -> str | None
     """Feeds the adapted environment to RLlib's episodes, which check its protocol."""
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
-    from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter
+    from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter
 
     env = make()
     try:
@@ -352,8 +352,8 @@ def _learns(make: Callable[[], ParallelEnv], run: str) -> None:
     """Lets the connectors of an algorithm look at the spaces."""
     from ray.rllib.env import INPUT_ENV_SINGLE_SPACES, INPUT_ENV_SPACES
 
-    from rllib_llm_comm.algorithms.algorithms import ALGORITHMS
-    from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter
+    from rllib_llm_comm.rl.algorithms import ALGORITHMS
+    from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter
 
     try:
         game = ParallelEnvAdapter(make())
@@ -365,7 +365,7 @@ def _learns(make: Callable[[], ParallelEnv], run: str) -> None:
 
 
 def _team_learns(make: Callable[[], ParallelEnv]) -> None:
-    from rllib_llm_comm.env_runners.joint_game import JointGame
+    from rllib_llm_comm.baselines.value.joint_game import JointGame
 
     try:
         JointGame(make())

@@ -58,6 +58,27 @@ def adapted(random_base):
 
 
 @pytest.fixture
+def small_ray():
+    """One small Ray, shared by the tests that stand together; the next test without it shuts it down."""
+    import ray
+
+    if not ray.is_initialized():
+        ray.init(
+            num_cpus=3,
+            object_store_memory=2 * 10**8,
+            include_dashboard=False,
+            log_to_driver=False,
+            runtime_env={"env_vars": {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}},
+        )
+    return ray
+
+
+def pytest_runtest_setup(item):
+    if "ray" in sys.modules and "small_ray" not in item.fixturenames:
+        sys.modules["ray"].shutdown()
+
+
+@pytest.fixture
 def synced(monkeypatch):
     """Files and folders, as they were named then, for which the program waited until they were on the disk itself."""
     wait, found = os.fsync, []
@@ -93,9 +114,9 @@ compile_rules()
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     """Where processes share the tests, the longest compilation goes on beside them; who needs it comes last."""
+    items.sort(key=lambda item: "small_ray" not in item.fixturenames)
     if not hasattr(config, "workerinput"):
         return
-    # Tests with one Ray for all of their folder stay together.
     items.sort(key=lambda item: "minirts" in item.nodeid and "small_ray" not in item.fixturenames)
     if config.workerinput["workerid"] == "gw0" and items and "minirts" in items[-1].nodeid:
         config.compiler = subprocess.Popen(

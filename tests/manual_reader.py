@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from rllib_llm_comm.planning.manuals.manual import questions
+from rllib_llm_comm.sama.manuals.manual import questions
 
 PAPER = Path(__file__).parent / "data" / "soup_world.tex"
 MANUAL = "Two cooks make onion soup. Three onions go into a pot."

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from pettingzoo import ParallelEnv
 
-from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
+from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
 
 SIZE, ACTIONS, LENGTH = 3, 3, 5
 CANDIDATES = ("wait", "go left", "go right")

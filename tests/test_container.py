@@ -109,4 +109,4 @@ def test_the_package_installs_from_the_copied_files_alone(tmp_path):
     )
     assert done.stdout.startswith(str(target))
     assert (target / "rllib_llm_comm/envs/door/env.py").is_file()
-    assert list((target / "rllib_llm_comm/checkpoints/zoo_policies").glob("*/card.json"))
+    assert list((target / "rllib_llm_comm/policies/zoo_policies").glob("*/card.json"))

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 import filelock
 import pytest
 
+from rllib_llm_comm.core.files import claim_file, disk_error, remove_scratch
 from rllib_llm_comm.evaluation.replay import write_replay
-from rllib_llm_comm.files import claim_file, disk_error, remove_scratch
-from rllib_llm_comm.teachers.label_store import COLUMNS, LabelStore
+from rllib_llm_comm.verco.teachers.label_store import COLUMNS, LabelStore
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def test_a_disk_fault_is_one_sentence_with_one_remedy(number, elsewhere, sentenc
 _HOLD = """
 import sys, time
 from pathlib import Path
-from rllib_llm_comm.files import claim_file
+from rllib_llm_comm.core.files import claim_file
 with claim_file(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

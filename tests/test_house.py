@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from rllib_llm_comm.algorithms.algorithms import ALGORITHMS
+from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.envs.games import GAMES, env_ids
-from rllib_llm_comm.lazy import load
-from rllib_llm_comm.planning.planners import PLANNERS
-from rllib_llm_comm.teachers.base import TEACHERS
+from rllib_llm_comm.rl.algorithms import ALGORITHMS
+from rllib_llm_comm.sama.planners import PLANNERS
+from rllib_llm_comm.verco.teachers.base import TEACHERS
 
 ROOT = Path(__file__).parents[1]
-HOMES = {"ALGORITHMS": "algorithms/algorithms.py", "PLANNERS": "planning/planners.py", "TEACHERS": "teachers/base.py"}
+HOMES = {"ALGORITHMS": "rl/algorithms.py", "PLANNERS": "sama/planners.py", "TEACHERS": "verco/teachers/base.py"}
 FRONT = "__init__.py"  # lists what a user imports from the package
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 import rllib_llm_comm
-from rllib_llm_comm.planning.manuals.manual import manuals
+from rllib_llm_comm.sama.manuals.manual import manuals
 from tools.absolute_readme import absolute
 from tools.smoke_wheel import PYTHONS
 
@@ -90,7 +90,7 @@ def test_every_package_is_in_the_wheel():
 def test_descriptions_and_manuals_are_in_the_wheel():
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
-    taken = config["options.package_data"]["rllib_llm_comm.planning.manuals"].split()
+    taken = config["options.package_data"]["rllib_llm_comm.sama.manuals"].split()
     assert {"made/*.md", "papers/*.tex"} <= set(taken)
     folder = ROOT / "rllib_llm_comm" / "planning" / "manuals"
     described = {path.stem for path in (folder / "papers").glob("*.tex")}

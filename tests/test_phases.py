@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rllib_llm_comm.phases import PhaseClock
+from rllib_llm_comm.core.phases import PhaseClock
 
 NAP = 0.02
 

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.lazy import lazy_names, load
-from rllib_llm_comm.registry import Registry
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.lazy import lazy_names, load
+from rllib_llm_comm.core.registry import Registry
 
 
 def shelf():
@@ -66,7 +66,7 @@ def test_load_gives_modules_and_attributes():
 def test_lazy_packages(tmp_path, monkeypatch):
     (tmp_path / "shed").mkdir()
     (tmp_path / "shed/__init__.py").write_text(
-        "from rllib_llm_comm.lazy import lazy_names\n"
+        "from rllib_llm_comm.core.lazy import lazy_names\n"
         "SIZE = 3\n"
         "__getattr__, __dir__ = lazy_names(__name__, {'tools': ('hoe',)})\n"
     )

@@ -8,8 +8,8 @@ from gymnasium import spaces
 from odd_games import Odd
 from pettingzoo import ParallelEnv
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_text import parallel_env
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.testing import check_env
 
 ID = "rllib_llm_comm/overcooked_text-v0"

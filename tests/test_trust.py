@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rllib_llm_comm import trust
+from rllib_llm_comm.core import trust
 
 
 def test_code_is_vouched_for_by_the_name_of_its_module():

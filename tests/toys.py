@@ -324,9 +324,9 @@ def randomise(core, role, std=0.1, seed=0) -> None:
 
 def write_talker(folder: str | os.PathLike[str], **settings: Any) -> Path:
     """Writes the policy of a Verco on the embedded model, whose adapters say something else than the base."""
-    from rllib_llm_comm.agents.language_agent import LLMCommCore
-    from rllib_llm_comm.agents.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
-    from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
+    from rllib_llm_comm.policies.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
+    from rllib_llm_comm.policies.settings import CommunicationSettings, LanguageModelSettings
+    from rllib_llm_comm.verco.language_agent import LLMCommCore
 
     core = LLMCommCore(LanguageModelSettings(**settings))
     for seed, role in enumerate(("message", "action")):
@@ -340,7 +340,7 @@ def batch_of(core, count=6) -> dict:
     """Encoded observations of the toy, as the module gets them."""
     import torch
 
-    from rllib_llm_comm.agents.encoding import ObservationEncoder, read_observation
+    from rllib_llm_comm.verco.encoding import ObservationEncoder, read_observation
 
     encoder = ObservationEncoder(core.lm.base, core.settings)
     env = ColourTalk()

@@ -16,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.core.files import write_atomically
 from tools.client_runs import CLIENTS, GAMES, Client, Game
 
 ROOT = Path(__file__).parents[1]

@@ -30,22 +30,22 @@ from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
-from rllib_llm_comm.planning.action_translation import ActionWords, translate_actions
-from rllib_llm_comm.planning.answer_authors import RULES
-from rllib_llm_comm.planning.kitchen.action_translation import (
+from rllib_llm_comm.sama.action_translation import ActionWords, translate_actions
+from rllib_llm_comm.sama.answer_authors import RULES
+from rllib_llm_comm.sama.kitchen.action_translation import (
     primitive_actions,
     surroundings,
 )
-from rllib_llm_comm.planning.kitchen.recorded_code import kitchen_code
-from rllib_llm_comm.planning.planned_env import PlannedSubgoals
-from rllib_llm_comm.planning.planners import make_planner
-from rllib_llm_comm.planning.planning_game import planning_game
-from rllib_llm_comm.planning.plans import Plan
-from rllib_llm_comm.planning.preparation import open_game, preparation_of
-from rllib_llm_comm.planning.rewards.reward_agreement import Agreement, measure_agreement
-from rllib_llm_comm.planning.rewards.reward_code import write_reward
-from rllib_llm_comm.planning.shipped_cassettes import recording
-from rllib_llm_comm.planning.state_translation import Translation, translate
+from rllib_llm_comm.sama.kitchen.recorded_code import kitchen_code
+from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from rllib_llm_comm.sama.planners import make_planner
+from rllib_llm_comm.sama.planning_game import planning_game
+from rllib_llm_comm.sama.plans import Plan
+from rllib_llm_comm.sama.preparation import open_game, preparation_of
+from rllib_llm_comm.sama.rewards.reward_agreement import Agreement, measure_agreement
+from rllib_llm_comm.sama.rewards.reward_code import write_reward
+from rllib_llm_comm.sama.shipped_cassettes import recording
+from rllib_llm_comm.sama.state_translation import Translation, translate
 from tools import rules_chat  # noqa: F401  (makes the chat model "rules" known)
 
 logger = logging.getLogger(__name__)
@@ -68,8 +68,8 @@ class PlanRecording:
 
     Attributes:
         layout: The kitchen.
-        examples: See `rllib_llm_comm.planning.chat_planner.ChatPlanSettings`.
-        objects: See `rllib_llm_comm.planning.chat_planner.ChatPlanSettings`.
+        examples: See `rllib_llm_comm.sama.chat_planner.ChatPlanSettings`.
+        objects: See `rllib_llm_comm.sama.chat_planner.ChatPlanSettings`.
     """
 
     layout: str

@@ -26,16 +26,16 @@ from rllib_llm_comm.envs.frozen_lake.text import WALKERS, place
 from rllib_llm_comm.experiments.reward_stage_run import run_rewards
 from rllib_llm_comm.experiments.subgoal_stage_run import run_subgoals
 from rllib_llm_comm.experiments.translation_run import run_translation
-from rllib_llm_comm.planning.manuals.latex import find_paper, read_latex, split_latex
-from rllib_llm_comm.planning.manuals.manual import make_manual
-from rllib_llm_comm.planning.planners import make_planner
-from rllib_llm_comm.planning.planning_game import PlanningGame
-from rllib_llm_comm.planning.plans import DONE, STUCK, FailedAttempt, Outcome, Plan, Planner, PlanRequest
-from rllib_llm_comm.planning.preparation import open_game, preparation_of
-from rllib_llm_comm.planning.recorded_questions import ANSWERS_TO, asked_with
-from rllib_llm_comm.planning.reflectors import ChatReflector
-from rllib_llm_comm.planning.sama_planner import SamaPlanner
-from rllib_llm_comm.planning.shipped_cassettes import recording
+from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
+from rllib_llm_comm.sama.manuals.manual import make_manual
+from rllib_llm_comm.sama.planners import make_planner
+from rllib_llm_comm.sama.planning_game import PlanningGame
+from rllib_llm_comm.sama.plans import DONE, STUCK, FailedAttempt, Outcome, Plan, Planner, PlanRequest
+from rllib_llm_comm.sama.preparation import open_game, preparation_of
+from rllib_llm_comm.sama.recorded_questions import ANSWERS_TO, asked_with
+from rllib_llm_comm.sama.reflectors import ChatReflector
+from rllib_llm_comm.sama.sama_planner import SamaPlanner
+from rllib_llm_comm.sama.shipped_cassettes import recording
 from tools.sama_sheet import AUTHOR, HOW
 
 NOTE = (

@@ -22,12 +22,12 @@ from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
 from rllib_llm_comm.experiments.reward_stage_run import run_rewards
 from rllib_llm_comm.experiments.subgoal_stage_run import run_subgoals
 from rllib_llm_comm.experiments.translation_run import run_translation
-from rllib_llm_comm.planning.manuals.latex import find_paper, read_latex, split_latex
-from rllib_llm_comm.planning.manuals.manual import make_manual
-from rllib_llm_comm.planning.planners import make_planner
-from rllib_llm_comm.planning.recorded_questions import ANSWERS_TO, asked_with
-from rllib_llm_comm.planning.sama_planner import SamaPlanner
-from rllib_llm_comm.planning.shipped_cassettes import recording
+from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
+from rllib_llm_comm.sama.manuals.manual import make_manual
+from rllib_llm_comm.sama.planners import make_planner
+from rllib_llm_comm.sama.recorded_questions import ANSWERS_TO, asked_with
+from rllib_llm_comm.sama.sama_planner import SamaPlanner
+from rllib_llm_comm.sama.shipped_cassettes import recording
 from tools.sama_sheet import AUTHOR, HOW
 
 NOTE = (

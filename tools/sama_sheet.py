@@ -23,15 +23,15 @@ from rllib_llm_comm.chat.usage import ChatCounters
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME
-from rllib_llm_comm.planning.manuals.latex import find_paper, read_latex, split_latex
-from rllib_llm_comm.planning.manuals.manual import make_manual
-from rllib_llm_comm.planning.planners import make_planner
-from rllib_llm_comm.planning.planning_game import PlanningGame, planning_game
-from rllib_llm_comm.planning.plans import DONE, STUCK, FailedAttempt, Outcome, Plan, Planner, PlanRequest
-from rllib_llm_comm.planning.recorded_questions import ANSWERS_TO, asked_with
-from rllib_llm_comm.planning.reflectors import ChatReflector
-from rllib_llm_comm.planning.sama_planner import SamaPlanner
-from rllib_llm_comm.planning.shipped_cassettes import recording
+from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
+from rllib_llm_comm.sama.manuals.manual import make_manual
+from rllib_llm_comm.sama.planners import make_planner
+from rllib_llm_comm.sama.planning_game import PlanningGame, planning_game
+from rllib_llm_comm.sama.plans import DONE, STUCK, FailedAttempt, Outcome, Plan, Planner, PlanRequest
+from rllib_llm_comm.sama.recorded_questions import ANSWERS_TO, asked_with
+from rllib_llm_comm.sama.reflectors import ChatReflector
+from rllib_llm_comm.sama.sama_planner import SamaPlanner
+from rllib_llm_comm.sama.shipped_cassettes import recording
 
 AUTHOR = "written by hand"
 NOTE = (
@@ -278,7 +278,7 @@ def record(target: Path, scratch: Path) -> int:
 def _prepare(model: Cassette, manual: Path, translation: Path) -> None:
     """The questions of the stages before the planner's: translator, states."""
     from rllib_llm_comm.experiments.translation_run import run_translation
-    from rllib_llm_comm.planning.proposed_states import propose_states
+    from rllib_llm_comm.sama.proposed_states import propose_states
 
     run_translation(
         model, translation, env=overcooked_ai.ENV_ID, settings={"layout": LAYOUT}, manual=str(manual), actions=0

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from rllib_llm_comm import load_policy
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 
 LOOK, LEFT = 100, 40  # game steps that are looked at, and those after them
 

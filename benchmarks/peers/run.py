@@ -32,7 +32,7 @@ from compare import require_same_scores, require_same_words  # noqa: E402
 from harness import Row, main  # noqa: E402
 from parties import OURS, PEERS, TRANSFORMERS, Party, PartyError, Process  # noqa: E402
 from problem import RANDOM, Problem, sizes, write_problem  # noqa: E402
-from rllib_llm_comm.errors import UserError  # noqa: E402
+from rllib_llm_comm.core.errors import UserError  # noqa: E402
 
 GOAL = 3.0
 

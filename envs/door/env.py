@@ -60,12 +60,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rllib_llm_comm.core.errors import require_whole
 from rllib_llm_comm.envs.base_env import constructor, in_turns
 from rllib_llm_comm.envs.door.game import ENV_ID
 from rllib_llm_comm.envs.door.sayings import COLOURS, understand
 from rllib_llm_comm.envs.door.sayings import meaning as meaning_of
 from rllib_llm_comm.envs.telling_game import LISTENER_NAME, SHARED, SPEAKER_NAME, Seen, TellingGame
-from rllib_llm_comm.errors import require_whole
 
 _RIGHT, _WRONG = "opened the right door", "opened a wrong door"
 

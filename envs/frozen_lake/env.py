@@ -87,6 +87,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
+from rllib_llm_comm.core.errors import require_choice, require_number, require_whole
 from rllib_llm_comm.envs.base_env import Game, Observation, Reset, Step, constructor, in_turns
 from rllib_llm_comm.envs.frozen_lake import render, text
 from rllib_llm_comm.envs.frozen_lake.game import ENV_ID
@@ -102,7 +103,6 @@ from rllib_llm_comm.envs.frozen_lake.layouts import (
 )
 from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, FIXED, NUM_ACTIONS, WALKS, Lake
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, check_parts, text_spaces
-from rllib_llm_comm.errors import require_choice, require_number, require_whole
 
 HORIZON = 100
 PARTS = ("vector", "text")

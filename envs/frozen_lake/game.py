@@ -12,6 +12,6 @@ GAME = GameRecord(
     wait=f"{__package__}.env:wait_action",
     keys=f"{__package__}.person:keys",
     picture=f"{__package__}.person:picture",
-    planning="rllib_llm_comm.planning.games.frozen_lake:LakePlanning",
-    preparation="rllib_llm_comm.planning.games.frozen_lake_preparation:LakePreparation",
+    planning="rllib_llm_comm.sama.games.frozen_lake:LakePlanning",
+    preparation="rllib_llm_comm.sama.games.frozen_lake_preparation:LakePreparation",
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.core.errors import UserError, require_choice
 
 ICE, HOLE = ".", "H"
 STARTS, TARGETS = "12", "ab"

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.core.errors import UserError, require_choice, require_number, require_whole
 from rllib_llm_comm.envs.frozen_lake.layouts import Cell, Layout
-from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 
 ACTION_NAMES = ("stay", "left", "down", "right", "up")
 NUM_ACTIONS = len(ACTION_NAMES)

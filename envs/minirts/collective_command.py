@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.minirts.engine import tactics
 from rllib_llm_comm.envs.minirts.engine import unit_order as order
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE
@@ -31,7 +32,6 @@ from rllib_llm_comm.envs.minirts.engine.units import (
     PEASANT,
 )
 from rllib_llm_comm.envs.minirts.side import Side, distance
-from rllib_llm_comm.errors import UserError
 
 MOST_UNITS = 50
 """Own units, enemies and resources that are listed."""

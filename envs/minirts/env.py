@@ -122,6 +122,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
+from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.envs.base_env import Game as ParallelGame
 from rllib_llm_comm.envs.base_env import Observation, Reset, Step, constructor, in_turns
 from rllib_llm_comm.envs.interface import check_actions
@@ -142,7 +143,6 @@ from rllib_llm_comm.envs.minirts.view import observations, render, text
 from rllib_llm_comm.envs.minirts.view.commander_view import CommanderView
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
 from rllib_llm_comm.envs.told_to import draw_told
-from rllib_llm_comm.errors import require_choice
 
 FIRST_DECISION = 49
 """Tick of the first decision."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rllib_llm_comm.core.errors import UserError, require_choice, require_number, require_whole
 from rllib_llm_comm.envs.interface import check_parts
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor
 from rllib_llm_comm.envs.minirts.commanders.tasks import MOST
@@ -14,7 +15,6 @@ from rllib_llm_comm.envs.minirts.engine.rts_game import Settings
 from rllib_llm_comm.envs.minirts.view import observations
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
 from rllib_llm_comm.envs.told_to import check_told_to
-from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 
 LEVELS = ("command", "red")
 DECISION_TICKS = 50

@@ -14,6 +14,6 @@ GAME = GameRecord(
     picture=f"{__package__}.person:picture",
     sayings=f"{__package__}.commanders.sayings:understand",
     golden=(GoldenFormat(frozenset({"id", "kind"}), "rllib_llm_comm.evaluation.golden_formats.minirts:replay"),),
-    planning="rllib_llm_comm.planning.games.minirts:StrategyPlanning",
-    preparation="rllib_llm_comm.planning.games.minirts_preparation:StrategyPreparation",
+    planning="rllib_llm_comm.sama.games.minirts:StrategyPlanning",
+    preparation="rllib_llm_comm.sama.games.minirts_preparation:StrategyPreparation",
 )

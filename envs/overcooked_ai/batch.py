@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import encoding, kernel
 from rllib_llm_comm.envs.overcooked_ai.layouts import Layout, check_dynamics, get_layout
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, start_state
-from rllib_llm_comm.errors import UserError
 
 
 class KitchenBatch:

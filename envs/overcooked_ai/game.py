@@ -37,7 +37,7 @@ GAME = GameRecord(
             settings=True,
         ),
     ),
-    planning="rllib_llm_comm.planning.games.overcooked_ai:KitchenPlanning",
-    preparation="rllib_llm_comm.planning.kitchen.preparation:KitchenPreparation",
+    planning="rllib_llm_comm.sama.games.overcooked_ai:KitchenPlanning",
+    preparation="rllib_llm_comm.sama.kitchen.preparation:KitchenPreparation",
     without_subgoals={SUBGOAL_ENV_ID: f"{__package__}.subgoal_env:without_subgoals"},
 )

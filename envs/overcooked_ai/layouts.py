@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice
 from rllib_llm_comm.envs.overcooked_ai.original_layouts import PREFIX, original_kitchens
 from rllib_llm_comm.envs.overcooked_ai.original_rules import check_keys, read_layout_file, read_recipes, read_rows
 from rllib_llm_comm.envs.overcooked_ai.original_states import read_state
 from rllib_llm_comm.envs.overcooked_ai.recipes import CLASSIC, FULL, Recipes, ingredients
-from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
 
 FLOOR, COUNTER, ONIONS, POT, DISHES, SERVING, TOMATOES = range(7)
 SYMBOLS = " XOPDST"

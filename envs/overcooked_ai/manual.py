@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.envs.overcooked_ai.layouts import (
     COUNTER,
     DISHES,
@@ -18,7 +19,6 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import (
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, KIND_WORDS, Places, capital, places_of
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, SOUP_REWARD, SOUPS, ingredients
 from rllib_llm_comm.envs.overcooked_ai.rules import DYNAMICS
-from rllib_llm_comm.errors import require_choice
 
 _FIXTURES = (ONIONS, TOMATOES, POT, DISHES, SERVING)
 _START = {

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.layouts import ORIGINAL_NAMES, get_layout, portable
 from rllib_llm_comm.envs.overcooked_ai.original_layouts import PREFIX, original_kitchens
 from rllib_llm_comm.envs.overcooked_ai.original_rules import KEYS, read_rows
 from rllib_llm_comm.envs.overcooked_ai.original_states import cook_times, read_action, read_state
-from rllib_llm_comm.errors import UserError
 
 _ORDERS = ("all_orders", "bonus_orders")
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.files import read_text
 from rllib_llm_comm.envs.overcooked_ai.recipes import (
     CONTENTS,
     COOK_TIME,
@@ -22,8 +24,6 @@ from rllib_llm_comm.envs.overcooked_ai.recipes import (
     contents,
     ingredients,
 )
-from rllib_llm_comm.errors import UserError, did_you_mean
-from rllib_llm_comm.files import read_text
 
 KEYS = (
     "grid",

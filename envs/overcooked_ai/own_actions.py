@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.actions import LEVELS, make_level
-from rllib_llm_comm.errors import UserError
 
 _SINGLE_STEPS = LEVELS[0]
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.compiling import compiling
 from rllib_llm_comm.envs.overcooked_ai import encoding, kernel
 from rllib_llm_comm.envs.overcooked_ai.layouts import DYNAMICS, FLOOR, Cell, Layout, check_dynamics, get_layout
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL, contents, ingredients
-from rllib_llm_comm.errors import UserError
 
 if TYPE_CHECKING:
     from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.envs.overcooked_ai.goal_cells import Walker
 from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import POT
@@ -15,7 +16,6 @@ from rllib_llm_comm.envs.overcooked_ai.planner import Planner, Task
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.scripted_player import towards
 from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
-from rllib_llm_comm.errors import UserError, require_choice
 
 ONE_POT, ONIONS_ONLY, DISHES_ONLY = "one_pot", "onions_only", "dishes_only"
 HABITS = ("", ONE_POT, ONIONS_ONLY, DISHES_ONLY)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rllib_llm_comm.core.errors import UserError, require_choice, require_number, require_whole
 from rllib_llm_comm.envs.interface import check_parts
 from rllib_llm_comm.envs.overcooked_ai.actions import LEVELS
 from rllib_llm_comm.envs.overcooked_ai.observations import PARTS, VECTORS
 from rllib_llm_comm.envs.overcooked_ai.wanted import WANTED
 from rllib_llm_comm.envs.told_to import ALL
-from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 
 
 def check_values(settings: Mapping[str, Any], render_mode: str | None, render_modes: Sequence[str]) -> None:

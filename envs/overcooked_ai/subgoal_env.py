@@ -90,6 +90,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
+from rllib_llm_comm.core.errors import UserError, require_choice, require_number, require_whole
 from rllib_llm_comm.envs.base_env import Observation, Reset, constructor
 from rllib_llm_comm.envs.interface import EPISODE_METRICS
 from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI
@@ -115,7 +116,6 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     task_subgoal,
     waited,
 )
-from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 
 SOURCES = ("sampled", "planner")
 SUBGOAL_LEVELS = ("primitive", "goal_cell")

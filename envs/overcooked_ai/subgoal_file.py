@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import read_foreign_json
+from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.envs.overcooked_ai.layouts import Layout
 from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, parse_subgoal
-from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import read_foreign_json
-from rllib_llm_comm.places import local_path
 
 MOST_BYTES = 16 * 2**20
 """Largest file of subgoals."""

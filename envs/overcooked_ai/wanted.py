@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.kernel import FACING, FIELDS, HELD, PLAYER, SOUP, X, Y
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, POT, SERVING, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
 from rllib_llm_comm.envs.told_to import ALL, ONE, check_told_to, draw_told, fact_generators
-from rllib_llm_comm.errors import UserError
 
 WANTED = (None, "pot")
 Where = int | Cell

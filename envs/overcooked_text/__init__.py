@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rllib_llm_comm.lazy import lazy_names
+from rllib_llm_comm.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from rllib_llm_comm.envs.overcooked_text.env import OvercookedText as OvercookedText

@@ -143,6 +143,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
+from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.envs.base_env import Game, Observation, Reset, Step, constructor, in_turns
 from rllib_llm_comm.envs.interface import (
     CRITIC_TEXT,
@@ -165,7 +166,6 @@ from rllib_llm_comm.envs.overcooked_text.setting_checks import check_values
 from rllib_llm_comm.envs.overcooked_text.snapshots import whole_vector
 from rllib_llm_comm.envs.overcooked_text.text_cache import wording
 from rllib_llm_comm.envs.told_to import ALL, PLANNER
-from rllib_llm_comm.errors import require_choice
 
 
 class OvercookedText(Game):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rllib_llm_comm.core.errors import UserError, require_choice, require_whole
 from rllib_llm_comm.envs.overcooked_text.layouts import (
     AGENT,
     CELLS,
@@ -24,7 +25,6 @@ from rllib_llm_comm.envs.overcooked_text.layouts import (
     start_state,
 )
 from rllib_llm_comm.envs.told_to import ONE, check_told_to, draw_told, fact_generators
-from rllib_llm_comm.errors import UserError, require_choice, require_whole
 
 MAP, RANDOM = "map", "random"
 MOST_ORDERS = 1000

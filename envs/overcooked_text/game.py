@@ -21,6 +21,6 @@ GAME = GameRecord(
             "rllib_llm_comm.evaluation.golden_formats.overcooked_text:replay",
         ),
     ),
-    planning="rllib_llm_comm.planning.games.overcooked_text:SaladPlanning",
+    planning="rllib_llm_comm.sama.games.overcooked_text:SaladPlanning",
     success_words=("served", "not served"),
 )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rllib_llm_comm.errors import LARGEST, UserError, did_you_mean, require_choice, require_number, require_whole
+from rllib_llm_comm.core.errors import LARGEST, UserError, did_you_mean, require_choice, require_number, require_whole
 
 SIZE = 7
 CELLS = SIZE * SIZE

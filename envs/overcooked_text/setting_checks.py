@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rllib_llm_comm.core.errors import UserError, require_choice, require_whole
 from rllib_llm_comm.envs.interface import check_parts
 from rllib_llm_comm.envs.overcooked_text.episodes import MAP
 from rllib_llm_comm.envs.overcooked_text.observation_space import PARTS
 from rllib_llm_comm.envs.told_to import ALL
-from rllib_llm_comm.errors import UserError, require_choice, require_whole
 
 
 def check_values(settings: Mapping[str, Any]) -> None:

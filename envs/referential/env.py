@@ -61,12 +61,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.envs.base_env import constructor, in_turns
 from rllib_llm_comm.envs.referential.game import ENV_ID
 from rllib_llm_comm.envs.referential.sayings import COLOURS, SHAPES, understand
 from rllib_llm_comm.envs.referential.sayings import meaning as meaning_of
 from rllib_llm_comm.envs.telling_game import LISTENER_NAME, SHARED, SPEAKER_NAME, Seen, TellingGame
-from rllib_llm_comm.errors import UserError, require_choice
 
 NEAR, RANDOM = "near", "random"
 THINGS = tuple((colour, shape) for colour in COLOURS for shape in SHAPES)

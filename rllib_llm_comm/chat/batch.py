@@ -15,7 +15,7 @@ from rllib_llm_comm.chat.client import concurrent_questions
 from rllib_llm_comm.chat.purposes import MANUAL, asking_for
 from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.chat.turns import side_by_side
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.prompt_files import fill
 
 logger = logging.getLogger(__name__)

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from rllib_llm_comm.chat.chat_model import ChatAnswer, cut_at
-from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import claim_file, read_text, write_atomically
-from rllib_llm_comm.places import local_path
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import claim_file, read_text, write_atomically
+from rllib_llm_comm.core.places import local_path
 
 
 def request_key(request: Mapping[str, Any]) -> str:

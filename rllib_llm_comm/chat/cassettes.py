@@ -29,8 +29,8 @@ from rllib_llm_comm.chat.purposes import cut_too_early
 from rllib_llm_comm.chat.settings import ChatSettings
 from rllib_llm_comm.chat.turns import QuestionLocks, others_go_on
 from rllib_llm_comm.chat.usage import ChatCounters, count_in_scopes
-from rllib_llm_comm.errors import UserError, did_you_mean
-from rllib_llm_comm.places import local_path
+from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.places import local_path
 
 logger = logging.getLogger(__name__)
 

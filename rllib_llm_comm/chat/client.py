@@ -21,7 +21,7 @@ from rllib_llm_comm.chat.settings import ChatSettings
 from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.chat.turns import QuestionLocks, others_go_on
 from rllib_llm_comm.chat.usage import ChatCounters, count_in_scopes
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 
 if TYPE_CHECKING:
     from rllib_llm_comm.chat.request_retries import Completion, LostError, RefusedError, Wire

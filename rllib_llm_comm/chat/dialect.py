@@ -7,7 +7,7 @@ from typing import Any
 
 from rllib_llm_comm.chat.answer_schemas import UnknownFormError, strict_form
 from rllib_llm_comm.chat.purposes import Asking
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 
 _OLD, _NEW = "max_tokens", "max_completion_tokens"
 _FORM = "response_format"

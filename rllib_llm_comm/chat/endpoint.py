@@ -10,9 +10,9 @@ import unicodedata
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from rllib_llm_comm.errors import UserError, without_passwords
-from rllib_llm_comm.errors import shown as quoted
-from rllib_llm_comm.trust import is_local
+from rllib_llm_comm.core.errors import UserError, without_passwords
+from rllib_llm_comm.core.errors import shown as quoted
+from rllib_llm_comm.core.trust import is_local
 
 _MOST_SHOWN = 300
 _MOST_CHECKED = 4096

@@ -12,7 +12,7 @@ from rllib_llm_comm.chat.cache import AnswerCache, request_key
 from rllib_llm_comm.chat.chat_model import ChatAnswer, ChatModel
 from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.chat.usage import ChatCounters, count_in_scopes
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 
 AUTO = "auto"
 _LINE_TOKENS = 48

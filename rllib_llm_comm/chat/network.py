@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from rllib_llm_comm.errors import UserError, without_passwords
+from rllib_llm_comm.core.errors import UserError, without_passwords
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 _SOCKS = ("socks5", "socks5h")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_llm_comm.chat.chat_model import cut_at
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean
 
 LABEL, PLAY, JUDGE, PLAN, REFLECTION, TRANSLATION, REWARD_CODE, MANUAL, OTHER = (
     "label", "play", "judge", "plan", "reflection", "translation", "reward_code", "manual", "other",

@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from rllib_llm_comm.files import claim_file, read_text, state_folder
+from rllib_llm_comm.core.files import claim_file, read_text, state_folder
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from rllib_llm_comm.chat.dialect import check_extra_body
 from rllib_llm_comm.chat.endpoint import check_address
 from rllib_llm_comm.chat.purposes import check_tokens
-from rllib_llm_comm.errors import UserError, require_whole
+from rllib_llm_comm.core.errors import UserError, require_whole
 
 MOST_CONCURRENT = 64
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from rllib_llm_comm.cli.options import Imports
+from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.experiments.console import print_table, say
 from rllib_llm_comm.experiments.experiment_file import load_json_option
 from rllib_llm_comm.experiments.import_modules import import_modules
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
-from rllib_llm_comm.files import write_atomically
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.calibration import Calibration

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.experiments.clone_run import LanguageClone, clone_language_agents
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.experiment_file import load_json_option
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
-from rllib_llm_comm.places import local_path
 
 _LANGUAGE, _NUMBERS = "language agents (`--base-model`)", "numeric clones (without `--base-model`)"
 
@@ -99,8 +99,8 @@ def command(
 
 def _clone_numbers(trajectories: Path, folder: Path, given: dict[str, Any]) -> None:
     quiet_libraries(0)
-    from rllib_llm_comm.agents.behavior_cloning import CloningSettings, clone_players, read_demonstrations
-    from rllib_llm_comm.agents.policy_manifest import MANIFEST
+    from rllib_llm_comm.baselines.numeric.behavior_cloning import CloningSettings, clone_players, read_demonstrations
+    from rllib_llm_comm.policies.policy_manifest import MANIFEST
 
     layout, dynamics = given.pop("layout", None), given.pop("dynamics", None)
     settings = CloningSettings(**given)

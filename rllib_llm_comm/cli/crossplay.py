@@ -60,8 +60,8 @@ def command(
     quiet_libraries(0)
     require_writable({"--json": json_file, "--html": html_file, "--replay-out": replay_out})
     import_modules(modules)
-    from rllib_llm_comm.agents.load_options import Loading
     from rllib_llm_comm.evaluation.cross_play import CrossPlaySettings
+    from rllib_llm_comm.policies.load_options import Loading
 
     config = None if env_config is None else json_of("--env-config")(env_config)
     planning = None if planner is None else {"planner": name_or_json("--planner")(planner)}

@@ -11,10 +11,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import disk_error, write_atomically
 from rllib_llm_comm.experiments.console import out, plain, say, short_path
 from rllib_llm_comm.experiments.packaged_examples import description, examples, find_example
-from rllib_llm_comm.files import disk_error, write_atomically
 
 app = typer.Typer(no_args_is_help=True, help="List, copy or run the examples that come with the package.")
 

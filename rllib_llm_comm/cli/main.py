@@ -32,10 +32,10 @@ from rllib_llm_comm.cli import (
     zoo,
 )
 from rllib_llm_comm.cli.options import take_paths
-from rllib_llm_comm.errors import UserError, shown
+from rllib_llm_comm.core.errors import UserError, shown
+from rllib_llm_comm.core.files import disk_fault
+from rllib_llm_comm.core.places import is_text
 from rllib_llm_comm.experiments.console import StoppedError, err, say, say_error, state
-from rllib_llm_comm.files import disk_fault
-from rllib_llm_comm.places import is_text
 
 cli = typer.Typer(
     name="rllib",

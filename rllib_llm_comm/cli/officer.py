@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.console import print_table, say, short_path
 from rllib_llm_comm.experiments.outputs import require_writable
 from rllib_llm_comm.experiments.progress import counting_bar
@@ -42,7 +42,7 @@ def demonstrations(
 
         rllib officer demonstrations results/demonstrations --games 400
     """
-    from rllib_llm_comm.agents.officer_demonstrations import (
+    from rllib_llm_comm.baselines.red.officer_demonstrations import (
         DemonstrationSettings,
         idle_share,
         write_demonstrations,
@@ -85,9 +85,9 @@ def clone(
         rllib officer clone results/demonstrations results/officer --epochs 50 --filters 64 --stride 1
     """
     quiet_libraries(0)
-    from rllib_llm_comm.agents.officer_cloning import OfficerCloningSettings, clone_into
-    from rllib_llm_comm.agents.officer_settings import OfficerSettings
-    from rllib_llm_comm.agents.policy_manifest import MANIFEST
+    from rllib_llm_comm.baselines.red.officer_cloning import OfficerCloningSettings, clone_into
+    from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
+    from rllib_llm_comm.policies.policy_manifest import MANIFEST
 
     network = OfficerSettings(filters=filters, stride=stride, width=width)
     settings = OfficerCloningSettings(network, lr, epochs, batch_size, idle, held_out, seed, start)
@@ -166,8 +166,8 @@ def build(
     quiet_libraries(0)
     import json
 
+    from rllib_llm_comm.core.files import write_atomically
     from rllib_llm_comm.evaluation.officer_tasks import UNITS, OfficerTaskSettings, officer_tasks
-    from rllib_llm_comm.files import write_atomically
 
     require_writable({"--json": json_file})
     named = tuple(name.strip() for name in units.split(",") if name.strip()) or UNITS
@@ -200,9 +200,9 @@ def compare(
     """
     import json
 
+    from rllib_llm_comm.core.files import write_atomically
     from rllib_llm_comm.evaluation.officer_comparison import apart_note, missing_commanders, order_steps, read_scores
     from rllib_llm_comm.evaluation.statistics import wilson
-    from rllib_llm_comm.files import write_atomically
 
     if json_file is not None and json_file.resolve() in {file.resolve() for file in files}:
         raise UserError(f"`--json` is {str(json_file)!r}, one of the files to compare; give another file.")

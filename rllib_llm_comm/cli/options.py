@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from typer import Option, Typer
 from typer.models import OptionInfo
 
+from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.experiments.experiment_file import load_json_option
-from rllib_llm_comm.places import local_path
 
 Imports = Annotated[
     list[str] | None,

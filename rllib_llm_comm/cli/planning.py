@@ -10,7 +10,7 @@ from typer import Option
 
 from rllib_llm_comm.cli.comparison_options import takes_comparison_settings
 from rllib_llm_comm.cli.planning_data import rewards, subgoals
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments import planning_run
 from rllib_llm_comm.experiments.planner_comparison import ComparisonSettings
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from rllib_llm_comm.agents.load_options import Loading
 from rllib_llm_comm.cli.options import Imports, TrustRecorded, json_of, name_or_json, takes_settings
+from rllib_llm_comm.policies.load_options import Loading
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.play_settings import PlaySettings

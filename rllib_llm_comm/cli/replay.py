@@ -7,13 +7,13 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint, is_named
 from rllib_llm_comm.cli.play_options import PlayOptions, takes_play_options
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.session_files import is_session
 from rllib_llm_comm.experiments.console import out, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.outputs import require_writable
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
-from rllib_llm_comm.session_files import is_session
+from rllib_llm_comm.policies.find_checkpoint import find_checkpoint, is_named
 
 
 @takes_play_options

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.places import fetched, is_remote
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.report_run import run_report
 from rllib_llm_comm.experiments.runs_view import is_figure
-from rllib_llm_comm.places import fetched, is_remote
 
 
 def command(

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from rllib_llm_comm.core.places import fetched
 from rllib_llm_comm.experiments.pipeline import DEFAULT_STORAGE
 from rllib_llm_comm.experiments.runs_view import is_figure, show_runs
-from rllib_llm_comm.places import fetched
 
 
 def command(

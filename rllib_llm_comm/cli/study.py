@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from rllib_llm_comm.cli.options import Imports, Trust
 from rllib_llm_comm.cli.train_options import Address, Cpus, Gpus, Name, Storage, Track
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.report_run import PAGE, REPORT, run_report
 from rllib_llm_comm.experiments.run_experiments import run_study

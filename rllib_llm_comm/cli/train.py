@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from rllib_llm_comm.cli.train_options import takes_train_settings
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, load_json_option, make_experiment
 from rllib_llm_comm.experiments.run_experiments import run_experiments
 from rllib_llm_comm.experiments.train_settings import TrainSettings

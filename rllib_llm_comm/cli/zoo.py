@@ -6,8 +6,8 @@ from typing import Annotated
 
 from typer import Argument, Typer
 
-from rllib_llm_comm.checkpoints.zoo import PREFIX, card_text, shipped_policies, shipped_policy
 from rllib_llm_comm.experiments.console import print_table, say
+from rllib_llm_comm.policies.zoo import PREFIX, card_text, shipped_policies, shipped_policy
 
 app = Typer(help="Trained policies that come with the package.", no_args_is_help=True)
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import write_atomically
+from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.envs.drawing import COOK_COLOURS, INK, PAPER, Colour, font
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.replay import headline
 from rllib_llm_comm.evaluation.rollout import Episode
-from rllib_llm_comm.files import write_atomically
-from rllib_llm_comm.places import local_path
 
 _TALLEST = 560
 _PANEL = 340

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
 from rllib_llm_comm.evaluation.frames import frame_of
 from rllib_llm_comm.evaluation.replay_schema import Frame
 from rllib_llm_comm.evaluation.rollout import COLLISION, Episode, new_episode, replaced_messages
-from rllib_llm_comm.planning.attempts import Attempt
-from rllib_llm_comm.planning.reflection import ReflectedEpisode
+from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.sama.attempts import Attempt
+from rllib_llm_comm.sama.reflection import ReflectedEpisode
 
 
 class AttemptRecorder:
@@ -56,7 +56,7 @@ class AttemptRecorder:
         return {agent: decision.action for agent, decision in self._decisions.items()}
 
     def watch(self, attempt: Attempt, seen: Any, infos: Any, rewards: Any, actions: Mapping[Any, int]) -> None:
-        """Records a moment of an attempt, as a `rllib_llm_comm.planning.rounds.Watch`.
+        """Records a moment of an attempt, as a `rllib_llm_comm.sama.rounds.Watch`.
 
         Args:
             attempt: The attempt.

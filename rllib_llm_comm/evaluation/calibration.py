@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from rllib_llm_comm.agents.encoding import TextObservation, is_text_observation, read_observation
-from rllib_llm_comm.agents.message_protocol import heard_by
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.interface import asked
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.engines import require_fast
 from rllib_llm_comm.language.prompt_sets import DEFAULT
 from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, PromptTemplates
 from rllib_llm_comm.language.scoring import MASKED, NORMALIZATIONS, score_texts
-from rllib_llm_comm.teachers.scripted_teacher import ScriptedTeacher
-from rllib_llm_comm.teachers.taught_env import TeacherMessages
+from rllib_llm_comm.verco.encoding import TextObservation, is_text_observation, read_observation
+from rllib_llm_comm.verco.message_protocol import heard_by
+from rllib_llm_comm.verco.teachers.scripted_teacher import ScriptedTeacher
+from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
 
 OPEN = 0.5
 """Default share of the greatest entropy that the untrained policy shall have (ours: about where verco.yaml begins)."""

@@ -10,23 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.agents.encoding import TextObservation, read_observation
-from rllib_llm_comm.agents.load_options import Loading
-from rllib_llm_comm.agents.load_policy import Policy
-from rllib_llm_comm.agents.message_protocol import heard_by
-from rllib_llm_comm.agents.partner_settings import CHECKPOINT, FUNCTION, PartnerSettings
-from rllib_llm_comm.agents.partners import Partner, PartnerMemory, make_partner
-from rllib_llm_comm.agents.policy_env import make_recorded_game
-from rllib_llm_comm.agents.policy_folder import weights_digest
-from rllib_llm_comm.agents.stand_ins import CHAT, PEOPLE
+from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice, shown
+from rllib_llm_comm.core.session_files import Session, read_session
 from rllib_llm_comm.envs.interface import secret_of
-from rllib_llm_comm.errors import UserError, did_you_mean, require_choice, shown
 from rllib_llm_comm.evaluation.chat_player import ChatPlayer
 from rllib_llm_comm.evaluation.session_replay import moments_again
-from rllib_llm_comm.session_files import Session, read_session
-from rllib_llm_comm.teachers.base import Teacher, make_teacher, teacher_identity
-from rllib_llm_comm.teachers.chat_teacher import ChatTeacher
-from rllib_llm_comm.teachers.collection import (
+from rllib_llm_comm.policies.load_options import Loading
+from rllib_llm_comm.policies.load_policy import Policy
+from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, PartnerSettings
+from rllib_llm_comm.policies.partners import Partner, PartnerMemory, make_partner
+from rllib_llm_comm.policies.policy_env import make_recorded_game
+from rllib_llm_comm.policies.policy_folder import weights_digest
+from rllib_llm_comm.policies.stand_ins import CHAT, PEOPLE
+from rllib_llm_comm.verco.encoding import TextObservation, read_observation
+from rllib_llm_comm.verco.message_protocol import heard_by
+from rllib_llm_comm.verco.teachers.base import Teacher, make_teacher, teacher_identity
+from rllib_llm_comm.verco.teachers.chat_teacher import ChatTeacher
+from rllib_llm_comm.verco.teachers.collection import (
     CollectionReport,
     Collector,
     Game,
@@ -36,7 +36,7 @@ from rllib_llm_comm.teachers.collection import (
     env_text,
     take_recorded,
 )
-from rllib_llm_comm.teachers.label_store import ANSWERS, DEMONSTRATIONS, LabelStore
+from rllib_llm_comm.verco.teachers.label_store import ANSWERS, DEMONSTRATIONS, LabelStore
 
 NONE, OWN, TEACHER = "none", "own", "teacher"
 MESSAGES = (NONE, OWN, TEACHER)

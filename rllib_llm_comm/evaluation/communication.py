@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.envs.base_env import Game
 from rllib_llm_comm.envs.interface import ACTION_MASK, PRIVATE, parts_of, secret_of, words_of
 from rllib_llm_comm.evaluation.information import (
@@ -23,6 +22,7 @@ from rllib_llm_comm.evaluation.information import (
     zipf_slope,
 )
 from rllib_llm_comm.evaluation.message_drift import Drift, measure_drift
+from rllib_llm_comm.policies.decision import Decision
 
 Meaning = Callable[[str], str | None]
 """The meaning of a message in a game's own sayings; `None` for one that it does not understand."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.evaluation.replay_schema import Frame
+from rllib_llm_comm.policies.decision import Decision
 
 LEFT_OUT = "what agents would have done in silence was not computed (`counterfactuals` is off)"
 NOT_SCORED = "what agents would have done in silence is not known: these agents cannot be asked with other messages"

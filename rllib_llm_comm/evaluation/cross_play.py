@@ -6,23 +6,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_llm_comm.agents.decision import draws_actions
-from rllib_llm_comm.agents.load_options import AS_RECORDED, Loading
-from rllib_llm_comm.agents.partner_checks import try_out
-from rllib_llm_comm.agents.partner_settings import SCRIPTED, PartnerSettings, parse_partners
-from rllib_llm_comm.agents.partners import make_partner
-from rllib_llm_comm.agents.policy_folder import weights_digest
-from rllib_llm_comm.agents.policy_manifest import GROUNDED
-from rllib_llm_comm.agents.seated_policy import SeatedPolicy
-from rllib_llm_comm.agents.stand_ins import stand_ins
+from rllib_llm_comm.core.errors import UserError, require_whole
+from rllib_llm_comm.core.lazy import load as load_name
 from rllib_llm_comm.envs.games import game_of, make_env, without_subgoals
-from rllib_llm_comm.errors import UserError, require_whole
 from rllib_llm_comm.evaluation.cross_play_figures import CrossPlayResult
 from rllib_llm_comm.evaluation.metric_names import RETURN, require_metric
 from rllib_llm_comm.evaluation.rollout import Episode, Progress, play, record
-from rllib_llm_comm.lazy import load as load_name
-from rllib_llm_comm.planning.planned_env import PlannedSubgoals
-from rllib_llm_comm.planning.planners import ScriptedPlanner
+from rllib_llm_comm.policies.decision import draws_actions
+from rllib_llm_comm.policies.load_options import AS_RECORDED, Loading
+from rllib_llm_comm.policies.partner_checks import try_out
+from rllib_llm_comm.policies.partner_settings import SCRIPTED, PartnerSettings, parse_partners
+from rllib_llm_comm.policies.partners import make_partner
+from rllib_llm_comm.policies.policy_folder import weights_digest
+from rllib_llm_comm.policies.policy_manifest import GROUNDED
+from rllib_llm_comm.policies.seated_policy import SeatedPolicy
+from rllib_llm_comm.policies.stand_ins import stand_ins
+from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from rllib_llm_comm.sama.planners import ScriptedPlanner
 
 _OBSERVE = "observe"
 _OWN = ("render_mode", "shaping", "vector")

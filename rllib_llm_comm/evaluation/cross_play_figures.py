@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.evaluation.page_templates import render_page
 from rllib_llm_comm.evaluation.statistics import Estimate, jackknife
-from rllib_llm_comm.files import write_atomically
 
 _PAIR = 2
 _PALE, _FULL = (255, 253, 249), (217, 119, 66)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.files import foreign_lines
+from rllib_llm_comm.core.files import foreign_lines
 
 _MOST_BYTES, _MOST_LINE = 2**32, 2**24  # of a file, and of a line of it
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.agents.decision import draws_actions
-from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.communication import CommunicationFigures, TurnRecorder, measure
 from rllib_llm_comm.evaluation.play_settings import PlaySettings
 from rllib_llm_comm.evaluation.rollout import Episode, EvaluationResult, Progress, figures_of
-from rllib_llm_comm.planning.answer_counts import authors_in
+from rllib_llm_comm.policies.decision import draws_actions
+from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
+from rllib_llm_comm.sama.answer_counts import authors_in
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import open_regular
+from rllib_llm_comm.core.lazy import load
+from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.envs.game_record import GoldenFormat
 from rllib_llm_comm.envs.games import GAMES
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.golden_report import GoldenReport
-from rllib_llm_comm.files import open_regular
-from rllib_llm_comm.lazy import load
-from rllib_llm_comm.places import local_path
 
 
 def read_episodes(path: str | Path) -> Iterator[dict[str, Any]]:

@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.agents.decision import Decision
-from rllib_llm_comm.agents.emma_frozen import FrozenActor
-from rllib_llm_comm.agents.emma_inputs import EmmaEncoder
-from rllib_llm_comm.agents.emma_policy import GroundedPolicy
-from rllib_llm_comm.agents.own_actions import own_actions
-from rllib_llm_comm.agents.partners import Partner
 from rllib_llm_comm.envs.overcooked_ai import game
 from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, entities
 from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI
 from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, manual_of
 from rllib_llm_comm.evaluation.rollout import PlayedGame
 from rllib_llm_comm.language.text_encoder import load_text_encoder
-from rllib_llm_comm.planning.planned_env import PlannedSubgoals
-from rllib_llm_comm.planning.planners import ScriptedPlanner
-from rllib_llm_comm.planning.rewards.subgoal_rewards import EXACT
+from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.own_actions import own_actions
+from rllib_llm_comm.policies.partners import Partner
+from rllib_llm_comm.sama.emma.frozen import FrozenActor
+from rllib_llm_comm.sama.emma.inputs import EmmaEncoder
+from rllib_llm_comm.sama.emma.policy import GroundedPolicy
+from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from rllib_llm_comm.sama.planners import ScriptedPlanner
+from rllib_llm_comm.sama.rewards.subgoal_rewards import EXACT
 
 _SEATS = 2
 

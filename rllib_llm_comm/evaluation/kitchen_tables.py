@@ -13,12 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rllib_llm_comm.agents.emma_policy import GroundedPolicy
-from rllib_llm_comm.agents.numeric_network import VECTOR
-from rllib_llm_comm.agents.numeric_policy import NumericPolicy
-from rllib_llm_comm.agents.partner_settings import CHECKPOINT, RANDOM, SCRIPTED, STAY
-from rllib_llm_comm.agents.partners import Partner
-from rllib_llm_comm.agents.seated_policy import seed_at
+from rllib_llm_comm.baselines.numeric.policy import NumericPolicy
 from rllib_llm_comm.envs.overcooked_ai import kernel
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI
@@ -27,6 +22,11 @@ from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, Kitchen
 from rllib_llm_comm.envs.overcooked_ai.scripted_partners import HabitualCook
 from rllib_llm_comm.evaluation.kitchen_followers import Followers, PlannedGames, can_follow, kitchen_under_a_planner
 from rllib_llm_comm.evaluation.rollout import Episode, new_episode
+from rllib_llm_comm.policies.numeric_network import VECTOR
+from rllib_llm_comm.policies.partner_settings import CHECKPOINT, RANDOM, SCRIPTED, STAY
+from rllib_llm_comm.policies.partners import Partner
+from rllib_llm_comm.policies.seated_policy import seed_at
+from rllib_llm_comm.sama.emma.policy import GroundedPolicy
 
 GAMES_AT_ONCE, PLANNED_AT_ONCE = 1024, 128
 _SEATS = 2

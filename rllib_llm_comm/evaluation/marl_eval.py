@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.study_curves import Curve
 from rllib_llm_comm.evaluation.study_results import StudyResults, SystemResults
 

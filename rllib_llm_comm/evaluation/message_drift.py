@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from rllib_llm_comm.agents.encoding import TextObservation, read_observation
-from rllib_llm_comm.agents.language_agent import LLMCommCore
-from rllib_llm_comm.agents.settings import DRAWN, CommunicationSettings
-from rllib_llm_comm.agents.utterance_policy import UtteranceEncoder
 from rllib_llm_comm.language.adapters import REFERENCE
 from rllib_llm_comm.language.generation import Written
+from rllib_llm_comm.policies.settings import DRAWN, CommunicationSettings
+from rllib_llm_comm.verco.encoding import TextObservation, read_observation
+from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.utterance_policy import UtteranceEncoder
 
 PROMPTS = 400
 """Message prompts of the played episodes that are judged at most; of more, so many are drawn (ours)."""

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.json_file import JsonValue, read_json
 from rllib_llm_comm.evaluation.information import holm
-from rllib_llm_comm.evaluation.json_file import JsonValue, read_json
 from rllib_llm_comm.evaluation.statistics import same_share, wilson
 
 ORDER = ("oracle", "none", "random", "adversarial")

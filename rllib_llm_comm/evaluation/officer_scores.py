@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.core.errors import UserError, require_choice, require_number, require_whole
+from rllib_llm_comm.core.files import read_foreign_json, write_atomically
 from rllib_llm_comm.envs.minirts.commanders.command_level import NAMES, Commander, make_commander
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED
 from rllib_llm_comm.envs.minirts.commanders.tasks import NOTHING, Command
 from rllib_llm_comm.envs.minirts.env import MAX_TICK, MiniRTS
-from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 from rllib_llm_comm.evaluation.officer_lockstep import LockstepGame, in_lockstep
 from rllib_llm_comm.evaluation.statistics import wilson
-from rllib_llm_comm.files import read_foreign_json, write_atomically
 
 _RANDOM = "random"
 _SAVE_AFTER = 10.0

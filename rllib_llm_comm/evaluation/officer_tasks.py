@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from rllib_llm_comm.core.errors import UserError, require_choice, require_whole
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED
 from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, MINE, NOTHING, TRAIN, Command
 from rllib_llm_comm.envs.minirts.engine.units import ARMY, MADE_BY
 from rllib_llm_comm.envs.minirts.env import MiniRTS
 from rllib_llm_comm.envs.minirts.view.names import KIND_OF, SINGULAR
-from rllib_llm_comm.errors import UserError, require_choice, require_whole
 from rllib_llm_comm.evaluation.officer_lockstep import LockstepGame, in_lockstep
 from rllib_llm_comm.evaluation.statistics import wilson
 

@@ -9,13 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.agents.decision import Decision
-from rllib_llm_comm.agents.policy_env import planning_of
-from rllib_llm_comm.agents.settings import DRAWN
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.client import ChatError, begun_at_once
 from rllib_llm_comm.chat.turns import side_by_side
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.attempt_recorder import AttemptRecorder
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
 from rllib_llm_comm.evaluation.rollout import (
@@ -31,16 +28,19 @@ from rllib_llm_comm.evaluation.rollout import (
     require_control,
 )
 from rllib_llm_comm.evaluation.subgoal_executors import SCRIPTED, Executor
-from rllib_llm_comm.planning.planned_env import PlannedSubgoals
-from rllib_llm_comm.planning.planners import make_planner, planner_model
-from rllib_llm_comm.planning.plans import Planner, no_plan
-from rllib_llm_comm.planning.player import Player
-from rllib_llm_comm.planning.random_planners import DisturbedPlanner, thinker
-from rllib_llm_comm.planning.reflection import ReflectedEpisode, ReflectivePlay
-from rllib_llm_comm.planning.rounds import SNAPSHOT, check_recovery
-from rllib_llm_comm.planning.sama_planner import remembers_games
-from rllib_llm_comm.planning.subgoal_observations import ALL
-from rllib_llm_comm.planning.tracking import PATIENCE
+from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.policy_env import planning_of
+from rllib_llm_comm.policies.settings import DRAWN
+from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from rllib_llm_comm.sama.planners import make_planner, planner_model
+from rllib_llm_comm.sama.plans import Planner, no_plan
+from rllib_llm_comm.sama.player import Player
+from rllib_llm_comm.sama.random_planners import DisturbedPlanner, thinker
+from rllib_llm_comm.sama.reflection import ReflectedEpisode, ReflectivePlay
+from rllib_llm_comm.sama.rounds import SNAPSHOT, check_recovery
+from rllib_llm_comm.sama.sama_planner import remembers_games
+from rllib_llm_comm.sama.subgoal_observations import ALL
+from rllib_llm_comm.sama.tracking import PATIENCE
 
 
 def play_planned(

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.core.files import write_atomically
+from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.evaluation.replay_schema import (
     ReplayAgent,
     ReplayAttempt,
@@ -22,9 +24,7 @@ from rllib_llm_comm.evaluation.replay_schema import (
 )
 from rllib_llm_comm.evaluation.rollout import Episode
 from rllib_llm_comm.evaluation.tiles import TileSheets
-from rllib_llm_comm.files import write_atomically
-from rllib_llm_comm.places import local_path
-from rllib_llm_comm.planning.answer_counts import authors_in
+from rllib_llm_comm.sama.answer_counts import authors_in
 
 # Figures that the tree of plans shows in full.
 _OF_PLANS = ("plan", "subgoals_", "rewards_", "assignments_by_", "reflections_by_", "judgements_by_", "messages_by_")

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rllib_llm_comm.agents.load_options import Loading
-from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.evaluation.animation import write_animation
 from rllib_llm_comm.evaluation.play_settings import PlaySettings
 from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
 from rllib_llm_comm.evaluation.rollout import Episode
+from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
+from rllib_llm_comm.policies.load_options import Loading
 
 
 def replay_checkpoint(

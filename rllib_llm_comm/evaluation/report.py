@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.agents.settings import DRAWN
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import replace_files
 from rllib_llm_comm.evaluation.figures import draw_bars, draw_curves, looks, to_png
 from rllib_llm_comm.evaluation.page_templates import render_page
 from rllib_llm_comm.evaluation.statistics import (
@@ -35,7 +35,7 @@ from rllib_llm_comm.evaluation.study_results import (
     to_plain,
 )
 from rllib_llm_comm.evaluation.talk_report import add_corrected, columns_of, measures_talk, talk_of
-from rllib_llm_comm.files import replace_files
+from rllib_llm_comm.policies.settings import DRAWN
 
 SAMPLED = "sampled"
 # Controls that draw messages, and the name that both had in earlier studies.

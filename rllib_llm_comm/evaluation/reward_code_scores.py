@@ -13,16 +13,16 @@ from typing import Any
 import rllib_llm_comm
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.chat_model import ChatModel
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoals import all_subgoals, subgoal_text
-from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import read_text, write_atomically
-from rllib_llm_comm.planning.planning_game import PlanningGame
-from rllib_llm_comm.planning.preparation import Transition, open_game, preparation_of
-from rllib_llm_comm.planning.rewards.reward_agreement import Agreement, measure_agreement
-from rllib_llm_comm.planning.rewards.reward_code import CodeReward, write_reward
-from rllib_llm_comm.planning.rewards.sandbox import RefusedCodeError
+from rllib_llm_comm.sama.planning_game import PlanningGame
+from rllib_llm_comm.sama.preparation import Transition, open_game, preparation_of
+from rllib_llm_comm.sama.rewards.reward_agreement import Agreement, measure_agreement
+from rllib_llm_comm.sama.rewards.reward_code import CodeReward, write_reward
+from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError
 
 STUDY = "rewards"
 _FORMAT = 1

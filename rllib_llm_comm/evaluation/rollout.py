@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.agents.decision import Decision, draws_actions
-from rllib_llm_comm.agents.message_protocol import changes_messages, idle_control
 from rllib_llm_comm.envs.game_contract import GameContract
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, asked, secret_of, solved, success_words
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
 from rllib_llm_comm.evaluation.frames import frame_of
 from rllib_llm_comm.evaluation.replay_schema import Frame
+from rllib_llm_comm.policies.decision import Decision, draws_actions
+from rllib_llm_comm.verco.message_protocol import changes_messages, idle_control
 
 COLLISION = "blocked"
 _COMMON = 12

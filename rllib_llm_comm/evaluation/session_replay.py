@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.agents.policy_env import make_recorded_game
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.session_files import Session, SessionEpisode, SessionMoment, read_session
 from rllib_llm_comm.envs.interface import asked, parts_of
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.frames import frame_of
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import Episode
-from rllib_llm_comm.session_files import Session, SessionEpisode, SessionMoment, read_session
+from rllib_llm_comm.policies.policy_env import make_recorded_game
 
 
 def replay_session(

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.chat.usage import ChatCounters, cost_of
-from rllib_llm_comm.checkpoints.stage_record import read_record
+from rllib_llm_comm.core.json_file import JsonValue, damaged
 from rllib_llm_comm.evaluation.curve_rows import read_rows
-from rllib_llm_comm.evaluation.json_file import JsonValue, damaged
+from rllib_llm_comm.policies.stage_record import read_record
 
 COSTS = tuple(cost_of(ChatCounters()))
 """Names of the counts in summaries of stages and in results of training."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.core.json_file import JsonValue, damaged
 from rllib_llm_comm.evaluation.curve_rows import read_rows
-from rllib_llm_comm.evaluation.json_file import JsonValue, damaged
 
 METRICS = ("return", "success_rate", "length", "entropy", "message_words", "score")
 RUN_COSTS = {"seconds": "time_total_s", "decisions": "decisions", "tokens": "tokens", "gpu_memory_gb": "gpu_memory_gb"}

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.json_file import JsonValue, damaged, read_json
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.json_file import JsonValue, damaged, read_json
 from rllib_llm_comm.evaluation.study_cost import Costs, kept_costs, read_costs
 from rllib_llm_comm.evaluation.study_curves import Curve, kept_curve, read_curves
 

@@ -14,13 +14,13 @@ import typing
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.errors import UserError, did_you_mean, shown
+from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
+from rllib_llm_comm.core.trust import DATA, READERS, is_vouched_for, is_word, names_code, texts_in
 from rllib_llm_comm.experiments.console import cause_of, one_line, state
 from rllib_llm_comm.experiments.env_settings import require_known
 from rllib_llm_comm.experiments.ray_session import quiet_loggers
 from rllib_llm_comm.experiments.search_space import check_by_seed, check_search, search_kind, seeds_of, single_points
 from rllib_llm_comm.experiments.validation import check_type, fits, holds_plain_values
-from rllib_llm_comm.trust import DATA, READERS, is_vouched_for, is_word, names_code, texts_in
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
@@ -68,7 +68,7 @@ def algorithm_names() -> list[str]:
     """Names that `run:` may hold for an algorithm: ours, then RLlib's."""
     from ray.rllib.algorithms.registry import ALGORITHMS
 
-    from rllib_llm_comm.algorithms.algorithms import ALGORITHMS as OURS
+    from rllib_llm_comm.rl.algorithms import ALGORITHMS as OURS
 
     return [*OURS, *ALGORITHMS]
 
@@ -87,7 +87,7 @@ def find_algorithm(name: str, others: Iterable[str] = ()) -> type[Algorithm]:
     from ray.rllib.algorithms.registry import ALGORITHMS
     from ray.tune.registry import TRAINABLE_CLASS, _global_registry
 
-    from rllib_llm_comm.algorithms.algorithms import ALGORITHMS as OURS
+    from rllib_llm_comm.rl.algorithms import ALGORITHMS as OURS
 
     quiet_loggers(state.verbosity)
     if name in OURS:

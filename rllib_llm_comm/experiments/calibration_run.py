@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
+from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice
 from rllib_llm_comm.experiments.algorithm_settings import find_algorithm
 from rllib_llm_comm.experiments.experiment_file import Experiment, read_experiment_file
 from rllib_llm_comm.experiments.file_model import with_model
@@ -84,7 +84,7 @@ def read_settings(
     Raises:
         UserError: If neither names a game, the stage is unclear, or prompts cannot be used.
     """
-    from rllib_llm_comm.agents.settings import LanguageModelSettings
+    from rllib_llm_comm.policies.settings import LanguageModelSettings
 
     values: dict[str, Any] = {}
     tuned: dict[str, Any] = {}

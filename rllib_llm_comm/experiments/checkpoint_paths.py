@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rllib_llm_comm.checkpoints.find_checkpoint import is_named
-from rllib_llm_comm.checkpoints.zoo import is_shipped, shipped_policy
-from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.places import fetched, local_path, scheme_of
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.places import fetched, local_path, scheme_of
+from rllib_llm_comm.policies.find_checkpoint import is_named
+from rllib_llm_comm.policies.zoo import is_shipped, shipped_policy
 
 
 def require_path(setting: str, path: str) -> None:

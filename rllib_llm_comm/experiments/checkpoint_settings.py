@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from rllib_llm_comm.agents.load_options import Loading
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.validation import StrictSettings
+from rllib_llm_comm.policies.load_options import Loading
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.play_settings import PlaySettings
@@ -73,7 +73,7 @@ class CheckpointStageSettings(StrictSettings):
         """
         from rllib_llm_comm.evaluation.evaluate_checkpoint import require_measured
         from rllib_llm_comm.evaluation.play_settings import PlaySettings
-        from rllib_llm_comm.planning.rounds import check_recovery
+        from rllib_llm_comm.sama.rounds import check_recovery
 
         check_recovery(self.recover, self.trials)
         planning = planning_of(self.planner, self.patience)
@@ -95,7 +95,7 @@ def planning_of(planner: str | Mapping[str, Any] | None, patience: int | None = 
     Raises:
         UserError: If there is no such planner or it is not allowed.
     """
-    from rllib_llm_comm.planning.planners import PLANNERS, make_planner
+    from rllib_llm_comm.sama.planners import PLANNERS, make_planner
 
     given: dict[str, Any] = {} if patience is None else {"patience": patience}
     if planner == NOBODY:

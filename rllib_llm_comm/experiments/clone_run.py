@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, make_experiment
 from rllib_llm_comm.experiments.run_experiments import run_experiments
 from rllib_llm_comm.experiments.train_settings import TrainSettings
@@ -85,11 +85,11 @@ def clone_language_agents(clone: LanguageClone, folder: Path) -> None:
 
 def _game(clone: LanguageClone) -> tuple[str, dict[str, Any], Any]:
     """Id and settings of the game, and the player as of `collect_demonstrations`."""
-    from rllib_llm_comm.agents.partner_settings import CHECKPOINT, PartnerSettings
-    from rllib_llm_comm.agents.policy_folder import find_policy
-    from rllib_llm_comm.agents.policy_manifest import read_manifest
-    from rllib_llm_comm.agents.recorded_settings import granted, withhold
-    from rllib_llm_comm.session_files import is_session, read_session
+    from rllib_llm_comm.core.session_files import is_session, read_session
+    from rllib_llm_comm.policies.partner_settings import CHECKPOINT, PartnerSettings
+    from rllib_llm_comm.policies.policy_folder import find_policy
+    from rllib_llm_comm.policies.policy_manifest import read_manifest
+    from rllib_llm_comm.policies.recorded_settings import granted, withhold
 
     env, env_config, player = clone.env, dict(clone.env_config), clone.player
     if is_session(player):

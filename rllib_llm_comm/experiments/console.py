@@ -14,8 +14,8 @@ from rich.markup import escape as without_markup
 from rich.table import Table
 
 from rllib_llm_comm.chat.client import ChatError
-from rllib_llm_comm.errors import UserError, without_passwords
-from rllib_llm_comm.places import original_of
+from rllib_llm_comm.core.errors import UserError, without_passwords
+from rllib_llm_comm.core.places import original_of
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import write_atomically
+from rllib_llm_comm.core.trust import names_code, texts_in
 from rllib_llm_comm.experiments.console import print_table, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.experiment_file import load_file
 from rllib_llm_comm.experiments.progress import counting_bar
-from rllib_llm_comm.files import write_atomically
-from rllib_llm_comm.trust import names_code, texts_in
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.cross_play import CrossPlaySettings

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 from ray.tune.utils.util import SafeFallbackEncoder
 
+from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.evaluation.curve_rows import ITERATION, current_rows, read_rows
-from rllib_llm_comm.files import write_atomically
 
 if TYPE_CHECKING:
     from ray.tune.experiment import Trial

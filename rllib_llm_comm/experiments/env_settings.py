@@ -7,11 +7,11 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.trust import is_vouched_for
 from rllib_llm_comm.envs.games import env_ids, make_env, without_subgoals
-from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.console import one_line, say
 from rllib_llm_comm.experiments.search_space import check_search, first_point, search_kind
-from rllib_llm_comm.trust import is_vouched_for
 
 _OWN_CLASSES = "rllib_llm_comm.envs."
 
@@ -75,7 +75,7 @@ def check_planned_environment(stage: str, config: Any) -> None:
 
 
 def _check_planned(place: str, config: Any) -> None:
-    from rllib_llm_comm.planning.planned_env import PlannedSubgoals
+    from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 
     if getattr(config, "planner", None) is None or not isinstance(config.env, str) or not is_parallel(config.env):
         return
@@ -100,9 +100,9 @@ def check_guesses(planner: Any, env: Any) -> None:
     Raises:
         UserError: If it is such, and the game such a one.
     """
-    from rllib_llm_comm.planning.planners import guesses
-    from rllib_llm_comm.planning.planning_game import planning_game
-    from rllib_llm_comm.planning.random_planners import hidden_moments
+    from rllib_llm_comm.sama.planners import guesses
+    from rllib_llm_comm.sama.planning_game import planning_game
+    from rllib_llm_comm.sama.random_planners import hidden_moments
 
     if guesses(planner):
         env.reset(seed=0)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.experiments.console import say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.evaluation_table import print_figures, print_talk
 from rllib_llm_comm.experiments.progress import counting_bar
-from rllib_llm_comm.files import write_atomically
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.evaluate_checkpoint import CheckpointEvaluation
@@ -50,9 +50,9 @@ def run_evaluation(
     Raises:
         UserError: If a checkpoint cannot be loaded or played.
     """
-    from rllib_llm_comm.agents.policy_folder import find_policy
-    from rllib_llm_comm.agents.policy_manifest import read_manifest
     from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint
+    from rllib_llm_comm.policies.policy_folder import find_policy
+    from rllib_llm_comm.policies.policy_manifest import read_manifest
 
     rows: list[dict[str, Any]] = []
     log: list[str] = []
@@ -97,7 +97,7 @@ def kept_checkpoints(path: str | Path) -> list[Path]:
     Raises:
         UserError: If nothing is there, or it kept one alone, which is no curve.
     """
-    from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
+    from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 
     found = find_checkpoint(path)
     kept = sorted(one for one in found.parent.glob("checkpoint_*") if one.is_dir())

@@ -17,10 +17,10 @@ from typing import Any, Literal
 import yaml
 from pydantic import ConfigDict, Field, model_validator
 
-from rllib_llm_comm.errors import UserError, did_you_mean, shown
+from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
+from rllib_llm_comm.core.files import read_text
 from rllib_llm_comm.experiments.console import one_line
 from rllib_llm_comm.experiments.validation import StrictSettings
-from rllib_llm_comm.files import read_text
 
 MODEL = "model"
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")

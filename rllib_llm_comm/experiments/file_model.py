@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rllib_llm_comm.algorithms.language_config import MODEL_SETTINGS, LanguageModelConfigMixin
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.algorithm_settings import find_algorithm
 from rllib_llm_comm.experiments.experiment_file import MODEL, Experiment, ExperimentFile
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
+from rllib_llm_comm.verco.language_config import MODEL_SETTINGS, LanguageModelConfigMixin
 
 
 def with_model(file: ExperimentFile) -> ExperimentFile:

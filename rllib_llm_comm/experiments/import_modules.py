@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.trust import vouch_for
 from rllib_llm_comm.experiments.console import one_line
-from rllib_llm_comm.trust import vouch_for
 
 
 def import_modules(modules: Sequence[str] | None) -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.plain_stage import PlainStage
 from rllib_llm_comm.experiments.stage_chat import check_stage_chat, open_stage_chat, who_answered
 from rllib_llm_comm.experiments.stages import Stage, StageResult
@@ -44,7 +44,7 @@ class _ChatStage(PlainStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, files that should be there by now, and who is asked."""
-        from rllib_llm_comm.planning.manuals.manual import find_manual
+        from rllib_llm_comm.sama.manuals.manual import find_manual
 
         settings = self.settings(stage)
         for name in self.texts:
@@ -58,7 +58,7 @@ class _ChatStage(PlainStage):
 
     def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Without time-outs, prices and the like: more budget or patience continues a stage."""
-        from rllib_llm_comm.planning.subgoal_dataset import without_keys
+        from rllib_llm_comm.sama.subgoal_dataset import without_keys
 
         return dict(without_keys(config))
 
@@ -92,7 +92,7 @@ class _GameStage(_ChatStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks the game, too."""
-        from rllib_llm_comm.planning.preparation import open_game
+        from rllib_llm_comm.sama.preparation import open_game
 
         super().check_config(stage, unresolved)
         game = self.game(stage)
@@ -125,7 +125,7 @@ class MakeManual(_ChatStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks the papers, too."""
-        from rllib_llm_comm.planning.manuals.latex import find_paper
+        from rllib_llm_comm.sama.manuals.latex import find_paper
 
         super().check_config(stage, unresolved)
         for paper in _list(self.settings(stage).paper):
@@ -174,7 +174,7 @@ class Translate(_GameStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks the code, too."""
-        from rllib_llm_comm.planning.code_index import CodeIndex
+        from rllib_llm_comm.sama.code_index import CodeIndex
 
         super().check_config(stage, unresolved)
         settings = self.settings(stage)
@@ -220,11 +220,11 @@ class CollectSubgoals(_GameStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks planner and encoder, too."""
-        from rllib_llm_comm.errors import require_choice
+        from rllib_llm_comm.core.errors import require_choice
         from rllib_llm_comm.experiments.subgoal_stage_run import BY_MODEL, STATES_BY, planner_without_chat
         from rllib_llm_comm.language.text_encoder import check_text_encoder
-        from rllib_llm_comm.planning.preparation import open_game, preparation_of
-        from rllib_llm_comm.planning.proposed_states import require_form
+        from rllib_llm_comm.sama.preparation import open_game, preparation_of
+        from rllib_llm_comm.sama.proposed_states import require_form
 
         super().check_config(stage, unresolved)
         settings = self.settings(stage)

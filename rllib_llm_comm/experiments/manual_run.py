@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.experiments.console import out, say, short_path
 from rllib_llm_comm.experiments.outputs import require_writable
-from rllib_llm_comm.files import write_atomically
 
 if TYPE_CHECKING:
     from rllib_llm_comm.chat.chat_model import ChatModel
-    from rllib_llm_comm.planning.manuals.manual import Manual
+    from rllib_llm_comm.sama.manuals.manual import Manual
 
 
 def run_manual(
@@ -47,9 +47,9 @@ def run_manual(
         ChatError: If a request failed for good.
     """
     from rllib_llm_comm.chat.cassettes import open_chat
-    from rllib_llm_comm.planning.manuals.latex import find_paper, read_latex, split_latex
-    from rllib_llm_comm.planning.manuals.manual import ManualSettings, make_manual
-    from rllib_llm_comm.planning.shipped_cassettes import find_recording
+    from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
+    from rllib_llm_comm.sama.manuals.manual import ManualSettings, make_manual
+    from rllib_llm_comm.sama.shipped_cassettes import find_recording
 
     require_writable({"--out": target, "--json": figures})
     settings = ManualSettings(batch, words)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor, checkpoints_of
-from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.console import say
 from rllib_llm_comm.experiments.plain_stage import PlainStage
 from rllib_llm_comm.experiments.progress import counting_bar
@@ -17,8 +17,8 @@ from rllib_llm_comm.experiments.stages import Stage, StageResult
 from rllib_llm_comm.experiments.validation import check_type
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.agents.officer_cloning import OfficerCloningSettings
-    from rllib_llm_comm.agents.officer_demonstrations import DemonstrationSettings
+    from rllib_llm_comm.baselines.red.officer_cloning import OfficerCloningSettings
+    from rllib_llm_comm.baselines.red.officer_demonstrations import DemonstrationSettings
     from rllib_llm_comm.evaluation.officer_scores import OfficerScoreSettings
 
 _DEMONSTRATIONS = "demonstrations"
@@ -51,7 +51,7 @@ def _check_officer(stage: Stage, setting: str, checkpoint: str) -> None:
     Raises:
         UserError: If it is none, or nothing is there.
     """
-    from rllib_llm_comm.agents.officer_executor import load_officer
+    from rllib_llm_comm.baselines.red.officer_executor import load_officer
 
     try:
         load_officer(checkpoint, setting)
@@ -67,7 +67,7 @@ class DemonstrateOfficers(PlainStage):
 
     def settings(self, stage: Stage) -> DemonstrationSettings:
         """The checked `config:`."""
-        from rllib_llm_comm.agents.officer_demonstrations import DemonstrationSettings
+        from rllib_llm_comm.baselines.red.officer_demonstrations import DemonstrationSettings
 
         found: DemonstrationSettings = _checked(stage, DemonstrationSettings, stage.experiment.config)
         return found
@@ -78,7 +78,7 @@ class DemonstrateOfficers(PlainStage):
 
     def run(self, stage: Stage) -> StageResult:
         """Records the games into `demonstrations/` of the stage's folder."""
-        from rllib_llm_comm.agents.officer_demonstrations import idle_share, write_demonstrations
+        from rllib_llm_comm.baselines.red.officer_demonstrations import idle_share, write_demonstrations
 
         folder = stage.folder / _DEMONSTRATIONS
         with counting_bar("demonstrating") as progress:
@@ -95,8 +95,8 @@ class CloneOfficer(PlainStage):
 
     def settings(self, stage: Stage) -> tuple[str, OfficerCloningSettings]:
         """Folder of the demonstrations, and the checked rest of `config:`; `network` holds the network's settings."""
-        from rllib_llm_comm.agents.officer_cloning import OfficerCloningSettings
-        from rllib_llm_comm.agents.officer_settings import OfficerSettings
+        from rllib_llm_comm.baselines.red.officer_cloning import OfficerCloningSettings
+        from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
 
         given = dict(stage.experiment.config)
         source = given.pop(_DEMONSTRATIONS, None)
@@ -113,7 +113,7 @@ class CloneOfficer(PlainStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, and demonstrations and an officer to go on from that should be there by now."""
-        from rllib_llm_comm.agents.officer_demonstrations import INDEX
+        from rllib_llm_comm.baselines.red.officer_demonstrations import INDEX
 
         source, settings = self.settings(stage)
         if source not in unresolved and not (Path(source) / INDEX).is_file():
@@ -123,8 +123,8 @@ class CloneOfficer(PlainStage):
 
     def run(self, stage: Stage) -> StageResult:
         """Trains the officer and writes its policy folder, `policy/`."""
-        from rllib_llm_comm.agents.officer_cloning import clone_into
-        from rllib_llm_comm.agents.policy_folder import POLICY_FOLDER
+        from rllib_llm_comm.baselines.red.officer_cloning import clone_into
+        from rllib_llm_comm.policies.policy_folder import POLICY_FOLDER
 
         source, settings = self.settings(stage)
         folder = stage.folder / POLICY_FOLDER

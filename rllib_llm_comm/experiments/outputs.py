@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 
 
 def require_writable(files: Mapping[str, Path | None]) -> None:

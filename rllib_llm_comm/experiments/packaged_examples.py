@@ -8,8 +8,8 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
-from rllib_llm_comm.errors import UserError, did_you_mean
-from rllib_llm_comm.files import read_text
+from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.files import read_text
 
 # Sub-packages made of the project's top-level folders (see setup.cfg).
 _FOLDERS = {"tuned_examples": ".yaml", "examples": ".py"}

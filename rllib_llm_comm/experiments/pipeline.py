@@ -18,11 +18,9 @@ import filelock
 from rich.panel import Panel
 from rich.table import Table
 
-from rllib_llm_comm.agents.policy_folder import TRAINS_ALONE
-from rllib_llm_comm.agents.stand_ins import stand_ins
-from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
-from rllib_llm_comm.checkpoints.stage_record import MARKER, StageRecord, read_record, require_readable
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
+from rllib_llm_comm.core.trust import KEYS, evaluated_in, secrets_in
 from rllib_llm_comm.experiments import stages_without_tune, tune_stage
 from rllib_llm_comm.experiments.checkpoint_paths import on_this_machine
 from rllib_llm_comm.experiments.console import StoppedError, one_line, out, plain, say, say_stand_ins, short_path
@@ -37,9 +35,11 @@ from rllib_llm_comm.experiments.search_space import check_searches, grid_points,
 from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
 from rllib_llm_comm.experiments.trackers import check_trackers, open_trackers
 from rllib_llm_comm.experiments.train_settings import TrainSettings
-from rllib_llm_comm.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
-from rllib_llm_comm.trust import KEYS, evaluated_in, secrets_in
+from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
+from rllib_llm_comm.policies.policy_folder import TRAINS_ALONE
+from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record, require_readable
+from rllib_llm_comm.policies.stand_ins import stand_ins
 
 # Settings that may be a trained stage's folder instead of the checkpoint in it.
 _CHECKPOINTS = ("checkpoint", "message_checkpoint", "action_checkpoint")
@@ -459,8 +459,8 @@ def _show_end(stages: list[Stage], records: Mapping[str, StageRecord], modules: 
 
 def _say_next(stage: Stage, checkpoint: Path, alone: bool, modules: Sequence[str]) -> None:
     """Prints the commands that play what was trained, as a shell takes them."""
-    from rllib_llm_comm.agents.policy_manifest import read_manifest
-    from rllib_llm_comm.agents.recorded_settings import reaches_outside
+    from rllib_llm_comm.policies.policy_manifest import read_manifest
+    from rllib_llm_comm.policies.recorded_settings import reaches_outside
 
     words = [short_path(stage.folder if alone else checkpoint)]
     if (checkpoint / "policy").is_dir():

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.agents.load_options import Loading
-from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.experiments.console import print_table, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
-from rllib_llm_comm.files import read_text, write_atomically
+from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
+from rllib_llm_comm.policies.load_options import Loading
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.planner_scores import Cell, PlannerScores
@@ -91,8 +91,8 @@ class ComparisonSettings:
         Raises:
             UserError: If a checkpoint cannot be loaded, or the game does not fit.
         """
-        from rllib_llm_comm.agents.policy_folder import weights_digest
         from rllib_llm_comm.evaluation.subgoal_executors import DEFAULT_ENV, PolicyExecutor, ScriptedExecutor
+        from rllib_llm_comm.policies.policy_folder import weights_digest
 
         config = self.env_config or {}
         made: dict[str, Executor] = {}
@@ -151,7 +151,7 @@ def have_skills(settings: ComparisonSettings) -> bool:
     Args:
         settings: The executors.
     """
-    from rllib_llm_comm.planning.planning_game import planning_game
+    from rllib_llm_comm.sama.planning_game import planning_game
 
     games = (executor.env(next(iter(executor.scenarios.values()))) for executor in settings.executors().values())
     return all(planning_game(game).has_skills for game in games)
@@ -170,8 +170,8 @@ def require_different_prompts(
     Raises:
         UserError: If two do, in the first scenario of an executor.
     """
-    from rllib_llm_comm.planning import prompt_check
-    from rllib_llm_comm.planning.planning_game import planning_game
+    from rllib_llm_comm.sama import prompt_check
+    from rllib_llm_comm.sama.planning_game import planning_game
 
     for executor in settings.executors().values():
         env = executor.env(next(iter(executor.scenarios.values())))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.experiments.console import out, say, short_path
 from rllib_llm_comm.experiments.import_modules import import_modules
 from rllib_llm_comm.experiments.outputs import require_writable
@@ -21,7 +22,6 @@ from rllib_llm_comm.experiments.planner_comparison import (
     with_settings,
 )
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
-from rllib_llm_comm.files import write_atomically
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.planner_scores import PlannerScores

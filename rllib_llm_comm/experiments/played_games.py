@@ -7,14 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_llm_comm.agents.settings import CommunicationSettings
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env, without_subgoals
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments import tune_stage
 from rllib_llm_comm.experiments.algorithm_settings import algorithm_names, find_algorithm
 from rllib_llm_comm.experiments.env_settings import check_guesses
 from rllib_llm_comm.experiments.search_space import first_point
 from rllib_llm_comm.experiments.stages import Stage
+from rllib_llm_comm.policies.settings import CommunicationSettings
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 _PLAYING = ("evaluate", "replay")
@@ -83,9 +83,9 @@ def _check_talk(config: Mapping[str, Any], trained: _Trained) -> None:
 
 
 def _check_game(config: Mapping[str, Any], trained: _Trained) -> None:
-    from rllib_llm_comm.agents.message_protocol import require_possible
-    from rllib_llm_comm.agents.settings import OTHER_FACT, SWAPPED
-    from rllib_llm_comm.planning.planners import guesses
+    from rllib_llm_comm.policies.settings import OTHER_FACT, SWAPPED
+    from rllib_llm_comm.sama.planners import guesses
+    from rllib_llm_comm.verco.message_protocol import require_possible
 
     guessing, telling = guesses(config.get("planner")), config.get("messages") in (OTHER_FACT, SWAPPED)
     if trained.env is None or not (guessing or telling or config.get("env_config")):
@@ -115,8 +115,8 @@ def _trained(checkpoint: str, named: Mapping[str, Stage]) -> _Trained | None:
 
 
 def _of_folder(checkpoint: str) -> _Trained:
-    from rllib_llm_comm.agents.policy_folder import LANGUAGE, find_policy
-    from rllib_llm_comm.agents.policy_manifest import read_manifest
+    from rllib_llm_comm.policies.policy_folder import LANGUAGE, find_policy
+    from rllib_llm_comm.policies.policy_manifest import read_manifest
 
     manifest = read_manifest(find_policy(checkpoint))
     talk = manifest.communication if manifest.kind == LANGUAGE else None

@@ -6,12 +6,12 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.envs.games import make_env
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import one_line
 from rllib_llm_comm.experiments.env_settings import is_parallel, planning_to_check
 from rllib_llm_comm.experiments.ray_session import available_cpus
-from rllib_llm_comm.places import local_path
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
@@ -86,8 +86,8 @@ def check_base_models(stages: Mapping[str, tuple[str, Mapping[str, str], Mapping
 
 
 def _check_environment(stage: str, run: str, config: AlgorithmConfig) -> None:
-    from rllib_llm_comm.algorithms.multi_agent_ppo import MultiAgentPPOConfig
-    from rllib_llm_comm.algorithms.verco import VercoConfig
+    from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig
+    from rllib_llm_comm.verco.verco import VercoConfig
 
     if not config.is_offline and config.env is None:
         raise UserError(f"`{stage}.env` is missing; say where {run} plays.")
@@ -118,7 +118,7 @@ def _check_observations(stage: str, run: str, config: Any) -> None:
     import gymnasium as gym
     from ray.rllib.env import INPUT_ENV_SINGLE_SPACES, INPUT_ENV_SPACES
 
-    from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter
+    from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter
 
     env = _make(config)
     try:
@@ -140,7 +140,7 @@ def _check_observations(stage: str, run: str, config: Any) -> None:
 
 
 def _make(config: Any) -> Any:
-    from rllib_llm_comm.planning.planned_env import PlannedSubgoals
+    from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 
     env = make_env(config.env, **(config.env_config or {}))
     if getattr(config, "planner", None) is None:
@@ -149,7 +149,6 @@ def _make(config: Any) -> Any:
 
 
 def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
-    from rllib_llm_comm.agents.policy_folder import check_adapter_of
     from rllib_llm_comm.language.adapter_layers import check_targets
     from rllib_llm_comm.language.adapters import ACTION, MESSAGE
     from rllib_llm_comm.language.base_model import (
@@ -160,6 +159,7 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
     )
     from rllib_llm_comm.language.layer_cut import check_lora_layers
     from rllib_llm_comm.language.message_words import TOKENS_PER_WORD
+    from rllib_llm_comm.policies.policy_folder import check_adapter_of
 
     base = getattr(config, "base_model", None)
     if base is None:
@@ -181,8 +181,8 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
 
 
 def _check_labels(config: Any, unresolved: tuple[str, ...]) -> None:
-    from rllib_llm_comm.algorithms.adapter_sft import AdapterSFTConfig
-    from rllib_llm_comm.algorithms.learned_rows import check_rows
+    from rllib_llm_comm.verco.adapter_sft import AdapterSFTConfig
+    from rllib_llm_comm.verco.learned_rows import check_rows
 
     labels = config.input_
     if isinstance(config, AdapterSFTConfig) and isinstance(labels, str) and labels not in unresolved:

@@ -17,7 +17,7 @@ from typing import Any
 
 from typing_extensions import Self
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.console import one_line, out
 from rllib_llm_comm.experiments.import_modules import import_modules
 from rllib_llm_comm.experiments.trial_resources import Demand

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rllib_llm_comm.core.files import disk_error, write_atomically
 from rllib_llm_comm.experiments.console import out, say, short_path
-from rllib_llm_comm.files import disk_error, write_atomically
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.study_results import StudyResults

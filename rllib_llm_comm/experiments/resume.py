@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rllib_llm_comm.agents.policy_manifest import MANIFEST, read_manifest
-from rllib_llm_comm.checkpoints.signatures import OwnStates, is_own_checkpoint, signed_algorithm
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import move_aside
 from rllib_llm_comm.experiments.console import short_path
 from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.experiments.trial_checkpoints import SEAL
-from rllib_llm_comm.files import move_aside
+from rllib_llm_comm.policies.policy_manifest import MANIFEST, read_manifest
+from rllib_llm_comm.policies.signatures import OwnStates, is_own_checkpoint, signed_algorithm
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm

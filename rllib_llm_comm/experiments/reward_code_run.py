@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.experiments.console import print_table, say, say_stand_ins
 from rllib_llm_comm.experiments.outputs import require_writable
 from rllib_llm_comm.experiments.planner_comparison import PlannerSettings, require_prompts
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
-from rllib_llm_comm.files import read_text, write_atomically
 
 _RECORDING, _RECORDED_KITCHEN, _RECORDED_CODE = "claude_reward_code", "cramped_room", Path("results/reward_code")
 
@@ -45,11 +45,11 @@ def compare_reward_code(
     """
     quiet_libraries(0)
     require_writable({"--json": json_file, "--markdown": markdown_file})
-    from rllib_llm_comm.agents.stand_ins import stand_ins
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
     from rllib_llm_comm.evaluation.planner_scores import markdown
     from rllib_llm_comm.evaluation.reward_code_scores import RewardCodeScores
-    from rllib_llm_comm.planning.planners import planner_model
+    from rllib_llm_comm.policies.stand_ins import stand_ins
+    from rllib_llm_comm.sama.planners import planner_model
 
     if code is None:
         code, planner, layouts = _recorded(planner, layouts)

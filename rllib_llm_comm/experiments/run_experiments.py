@@ -7,13 +7,13 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import read_text
 from rllib_llm_comm.experiments.console import state
 from rllib_llm_comm.experiments.experiment_file import NAME_PATTERN, ExperimentFile, read_experiment_file
 from rllib_llm_comm.experiments.import_modules import import_modules
 from rllib_llm_comm.experiments.study_file import Study, expand, is_study, part_of, read_study
 from rllib_llm_comm.experiments.train_settings import TrainSettings, apply_settings
-from rllib_llm_comm.files import read_text
 
 
 def run_experiments(
@@ -100,8 +100,8 @@ def _begin(settings: TrainSettings) -> None:
 
 def _write_record(study: Study, folder: Path) -> None:
     """Keeps the study beside its results, so that a report needs nothing else."""
+    from rllib_llm_comm.core.files import write_atomically
     from rllib_llm_comm.evaluation.study_results import STUDY_RECORD
-    from rllib_llm_comm.files import write_atomically
 
     text, path = study.model_dump_json(indent=1) + "\n", folder / STUDY_RECORD
     if not path.is_file() or read_text(path) != text:

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.checkpoints.stage_record import MARKER, StageRecord, read_record
-from rllib_llm_comm.errors import UserError, require_number, require_whole, shown
+from rllib_llm_comm.core.errors import UserError, require_number, require_whole, shown
+from rllib_llm_comm.core.files import read_tail, read_text
+from rllib_llm_comm.core.places import is_text
 from rllib_llm_comm.evaluation.curve_rows import ITERATION
 from rllib_llm_comm.experiments.console import err, one_line, plain, short_path
 from rllib_llm_comm.experiments.progress import summary_of
 from rllib_llm_comm.experiments.search_space import has_search, search_kind
-from rllib_llm_comm.files import read_tail, read_text
-from rllib_llm_comm.places import is_text
+from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record
 
 RESULTS, TABLE = "result.json", "progress.csv"
 _TITLES_OF_EVALUATIONS = {"return_mean": "return", "success_rate": "success", "length_mean": "length"}

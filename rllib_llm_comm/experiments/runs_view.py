@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.experiments.console import one_line, out, print_table, say, short_path
 from rllib_llm_comm.experiments.outputs import require_writable
 from rllib_llm_comm.experiments.run_comparison import compare
 from rllib_llm_comm.experiments.run_records import RESULTS, Run, find_run, find_runs, say_damaged
-from rllib_llm_comm.files import write_atomically
 
 HEADINGS = ["run", "algorithm", "env", "seeds", "iterations", "last return", "duration", "status", "date"]
 _OPTIONAL = ["date", "env", "duration", "seeds"]

@@ -9,17 +9,17 @@ from typing import Any
 
 from pydantic import Field
 
-from rllib_llm_comm.checkpoints.stage_record import StageRecord, read_record
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import read_foreign_json, read_text, write_atomically
 from rllib_llm_comm.evaluation.curve_rows import read_rows
 from rllib_llm_comm.evaluation.study_cost import COSTS, asked_in_training
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.plain_stage import PlainStage
 from rllib_llm_comm.experiments.stages import Stage, StageResult
 from rllib_llm_comm.experiments.validation import StrictSettings
-from rllib_llm_comm.files import read_foreign_json, read_text, write_atomically
-from rllib_llm_comm.planning.answer_authors import OWN, RANDOM, RULES
-from rllib_llm_comm.planning.answer_counts import authors_in
+from rllib_llm_comm.policies.stage_record import StageRecord, read_record
+from rllib_llm_comm.sama.answer_authors import OWN, RANDOM, RULES
+from rllib_llm_comm.sama.answer_counts import authors_in
 
 _PLAYED = (
     "soups", "subgoals_share", "plans", "plans_failed", "reflections", "subgoals_refused", "plan_requests",

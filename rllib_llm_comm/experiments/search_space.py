@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rllib_llm_comm.errors import UserError, shown
+from rllib_llm_comm.core.errors import UserError, shown
 
 GRID = "grid_search"
 BY_SEED = "by_seed"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray.tune.callback import Callback
 
-from rllib_llm_comm.checkpoints.signatures import OwnStates, sign_checkpoint
+from rllib_llm_comm.policies.signatures import OwnStates, sign_checkpoint
 
 if TYPE_CHECKING:
     from ray.tune.experiment import Trial

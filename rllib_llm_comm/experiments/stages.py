@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.checkpoints.stage_record import MARKER, StageRecord, read_record
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.search_space import BY_SEED
-from rllib_llm_comm.files import write_atomically
 from rllib_llm_comm.language.prompt_sets import SHIPPED, SLOTS, read_prompts
+from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 # Keys that change how a run is kept or where it lies, not what comes out of it.

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from rllib_llm_comm.chat.usage import ChatCounters, cost_of, count_scope
-from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
+from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice
+from rllib_llm_comm.core.files import write_atomically
+from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.envs.games import make_env
-from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
 from rllib_llm_comm.experiments.checkpoint_paths import require_checkpoint
 from rllib_llm_comm.experiments.checkpoint_settings import CheckpointStageSettings
 from rllib_llm_comm.experiments.console import out, say, short_path
@@ -29,12 +30,11 @@ from rllib_llm_comm.experiments.sama_report import SamaReport
 from rllib_llm_comm.experiments.stage_chat import check_stage_chat, kept_planner
 from rllib_llm_comm.experiments.stages import Stage, StageResult
 from rllib_llm_comm.experiments.validation import StrictSettings, check_type
-from rllib_llm_comm.files import write_atomically
-from rllib_llm_comm.registry import Registry
+from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.rollout import Episode
-    from rllib_llm_comm.teachers.collection import CollectionReport
+    from rllib_llm_comm.verco.teachers.collection import CollectionReport
 
 
 class _Collection(PlainStage):
@@ -106,7 +106,7 @@ class CollectLabels(_Collection):
 
     def collector(self) -> Callable[..., CollectionReport]:
         """`collect_labels`."""
-        from rllib_llm_comm.teachers.collect_labels import collect_labels
+        from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 
         return collect_labels
 
@@ -114,8 +114,8 @@ class CollectLabels(_Collection):
         """Checks limits, the base model if it plays, and the teacher."""
         from rllib_llm_comm.language.base_model import check_base_model, resolve_device
         from rllib_llm_comm.language.precision import DTYPE_NAMES
-        from rllib_llm_comm.teachers.base import make_teacher
-        from rllib_llm_comm.teachers.collect_labels import check_settings
+        from rllib_llm_comm.verco.teachers.base import make_teacher
+        from rllib_llm_comm.verco.teachers.collect_labels import check_settings
 
         check_settings(config, f"{stage.name}.config.")
         if config.get("policy", "base") == "base" and config.get("base_model") not in unresolved:
@@ -151,10 +151,10 @@ class CollectDemonstrations(_Collection):
 
     def check_settings(self, stage: Stage, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
         """Checks limits, the player, and the teacher if it speaks."""
-        from rllib_llm_comm.agents.partner_settings import CHECKPOINT
+        from rllib_llm_comm.core.session_files import read_session
         from rllib_llm_comm.evaluation.collect_demonstrations import TEACHER, check_settings, read_player
-        from rllib_llm_comm.session_files import read_session
-        from rllib_llm_comm.teachers.base import make_teacher
+        from rllib_llm_comm.policies.partner_settings import CHECKPOINT
+        from rllib_llm_comm.verco.teachers.base import make_teacher
 
         place = f"{stage.name}.config."
         check_settings(config, place)
@@ -176,7 +176,7 @@ class CollectDemonstrations(_Collection):
         teacher = config.get("teacher", "scripted") if config.get("messages") == TEACHER else None
         player = config.get("player", "scripted")
         if isinstance(player, Mapping) and isinstance(player.get("chat"), Mapping):
-            from rllib_llm_comm.teachers.chat_teacher import ChatTeacher
+            from rllib_llm_comm.verco.teachers.chat_teacher import ChatTeacher
 
             deciding = {key: value for key, value in player["chat"].items() if key not in ChatTeacher.without_effect}
             player = {**player, "chat": deciding}
@@ -208,7 +208,7 @@ _NOT_SETTINGS = ("env", "output", "progress", "trust", "return")
 
 def _identity(config: Mapping[str, Any], teacher: Mapping[str, Any]) -> Mapping[str, Any]:
     """The part of `config:` of a collection that decides its rows."""
-    from rllib_llm_comm.teachers.base import teacher_identity
+    from rllib_llm_comm.verco.teachers.base import teacher_identity
 
     if not all(isinstance(one, str | Mapping) for one in teacher.values()):
         return config  # refused later, with the name of the setting
@@ -247,7 +247,7 @@ class _OnCheckpoint(PlainStage):
 
 
 def _check_checkpoint(stage: str, path: str, setting: str = "checkpoint") -> None:
-    from rllib_llm_comm.agents.policy_folder import find_policy
+    from rllib_llm_comm.policies.policy_folder import find_policy
 
     require_checkpoint(f"{stage}.config.{setting}", path)
     try:

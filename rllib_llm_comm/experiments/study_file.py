@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
-from rllib_llm_comm.agents.settings import require_message_mode
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.experiment_file import (
     NAME_PATTERN,
     Experiment,
@@ -22,6 +21,7 @@ from rllib_llm_comm.experiments.experiment_file import (
 )
 from rllib_llm_comm.experiments.search_space import BY_SEED, GRID, search_kind
 from rllib_llm_comm.experiments.validation import StrictSettings
+from rllib_llm_comm.policies.settings import require_message_mode
 
 _ENV, _SCENARIO, _SEEDS = "${env}", "${scenario}", "${seeds}"
 # Settings that the study gives to every system -> how it is told them.

@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.experiments.console import print_table, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.import_modules import import_modules
 from rllib_llm_comm.experiments.outputs import require_writable
 from rllib_llm_comm.experiments.planner_comparison import SCRIPTED, PlannerSettings
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
-from rllib_llm_comm.files import read_text, write_atomically
 
 _COLUMNS = (
     "scenario", "states", "subgoals", "of the library", "goals", "refused", "no answer", "answered by", "assigned by"
@@ -48,13 +48,13 @@ def collect_subgoals(
     quiet_libraries(0)
     require_writable({"--markdown": markdown_file})
     import_modules(modules)
-    from rllib_llm_comm.agents.stand_ins import stand_ins
     from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
     from rllib_llm_comm.evaluation.planner_scores import markdown
-    from rllib_llm_comm.planning.planners import planner_model
-    from rllib_llm_comm.planning.preparation import open_game
-    from rllib_llm_comm.planning.subgoal_dataset import SubgoalDataset
+    from rllib_llm_comm.policies.stand_ins import stand_ins
+    from rllib_llm_comm.sama.planners import planner_model
+    from rllib_llm_comm.sama.preparation import open_game
+    from rllib_llm_comm.sama.subgoal_dataset import SubgoalDataset
 
     model = planner_model(planner)
     standing = stand_ins({"planner": planner})

@@ -9,16 +9,16 @@ from typing import Any
 
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.usage import ChatCounters
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
-from rllib_llm_comm.files import read_text, write_atomically
-from rllib_llm_comm.planning.manuals.manual import read_manual
-from rllib_llm_comm.planning.planners import WITH_MODEL, make_planner
-from rllib_llm_comm.planning.planning_game import State
-from rllib_llm_comm.planning.preparation import open_game
-from rllib_llm_comm.planning.proposed_states import distinct, propose_states
-from rllib_llm_comm.planning.subgoal_dataset import SubgoalDataset, words_of
+from rllib_llm_comm.sama.manuals.manual import read_manual
+from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner
+from rllib_llm_comm.sama.planning_game import State
+from rllib_llm_comm.sama.preparation import open_game
+from rllib_llm_comm.sama.proposed_states import distinct, propose_states
+from rllib_llm_comm.sama.subgoal_dataset import SubgoalDataset, words_of
 
 STATES_BY = BY_MODEL, RANDOM = ("model", "random")
 

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from rllib_llm_comm.errors import UserError, did_you_mean, without_passwords
+from rllib_llm_comm.core.errors import UserError, did_you_mean, without_passwords
 from rllib_llm_comm.experiments.console import one_line, out, say, short_path
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.experiment_file import Experiment, ExperimentFile, make_experiment
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.files import digest_of, move_aside, read_foreign_json, sync_tree, write_atomically
+from rllib_llm_comm.core.files import digest_of, move_aside, read_foreign_json, sync_tree, write_atomically
 
 SEAL = "complete.json"
 _INCOMPLETE = "incomplete_"

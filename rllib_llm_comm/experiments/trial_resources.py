@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.errors import UserError, require_number
+from rllib_llm_comm.core.errors import UserError, require_number
 from rllib_llm_comm.experiments.search_space import first_point
 
 if TYPE_CHECKING:

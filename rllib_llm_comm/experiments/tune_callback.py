@@ -17,7 +17,7 @@ from ray.tune.utils.util import SafeFallbackEncoder
 from rllib_llm_comm.experiments.console import StoppedError
 from rllib_llm_comm.experiments.trial_checkpoints import SEAL, remove_incomplete, seal
 from rllib_llm_comm.experiments.tune_state import StateKeeper
-from rllib_llm_comm.learners.epoch_progress import read_share
+from rllib_llm_comm.rl.epoch_progress import read_share
 
 if TYPE_CHECKING:
     from ray.tune import Checkpoint

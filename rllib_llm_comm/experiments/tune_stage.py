@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.checkpoints.signatures import OwnStates, make_key
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.files import disk_fault, disk_fault_now, move_aside, read_text
 from rllib_llm_comm.experiments.algorithm_settings import (
     annotations_of,
     check_config,
@@ -37,7 +37,7 @@ from rllib_llm_comm.experiments.trial_checkpoints import sealed_metrics, whole_c
 from rllib_llm_comm.experiments.trial_resources import check_resources, cpus_alone, demand, works_alone
 from rllib_llm_comm.experiments.tune_state import find_state, repair_state
 from rllib_llm_comm.experiments.validation import check_type, holds_plain_values
-from rllib_llm_comm.files import disk_fault, disk_fault_now, move_aside, read_text
+from rllib_llm_comm.policies.signatures import OwnStates, make_key
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
@@ -147,7 +147,7 @@ def run(stage: Stage, ray: RaySession) -> StageResult:
         StageFailedError: If a trial failed.
         UserError: If a trial failed because of a setting, or Ray is too small for one.
     """
-    from rllib_llm_comm.algorithms.algorithms import register_all
+    from rllib_llm_comm.rl.algorithms import register_all
 
     algorithm = find_algorithm(stage.experiment.run)
     if stage.uses:  # what they left could not be checked before they had run
@@ -179,7 +179,6 @@ def _run_trials(
     from ray.tune.schedulers import create_scheduler
     from ray.tune.search import BasicVariantGenerator
 
-    from rllib_llm_comm.algorithms.policy_export import with_policy_folder
     from rllib_llm_comm.experiments.curve_files import CurveRows, CurveTable
     from rllib_llm_comm.experiments.sign_callback import SignCallback
     from rllib_llm_comm.experiments.tracker_callbacks import tracker_callbacks
@@ -191,6 +190,7 @@ def _run_trials(
         trial_folder,
         trial_name,
     )
+    from rllib_llm_comm.rl.policy_export import with_policy_folder
 
     experiment, algorithm = stage.experiment, find_algorithm(stage.experiment.run)
     searcher = BasicVariantGenerator(max_concurrent=trials_at_once(cpus) if ray_is_local() else 0)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rllib_llm_comm.core.files import move_aside, open_regular, read_foreign_json, write_atomically
 from rllib_llm_comm.experiments.trial_checkpoints import (
     highest_number,
     pickle_ends,
@@ -22,7 +23,6 @@ from rllib_llm_comm.experiments.trial_checkpoints import (
     sealed_metrics,
     whole_checkpoints,
 )
-from rllib_llm_comm.files import move_aside, open_regular, read_foreign_json, write_atomically
 
 if TYPE_CHECKING:
     from ray.tune.experiment import Trial

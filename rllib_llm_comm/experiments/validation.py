@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 from typing_extensions import Self
 
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.console import one_line
 
 _PLURALS = {int: "whole numbers", float: "numbers", bool: "truth values", str: "texts"}

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import read_foreign_json
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import read_foreign_json
 from rllib_llm_comm.language.base_model import KNOWN
 
 ADAPTER_CONFIG = "adapter_config.json"

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapter_file import name_for_others
 from rllib_llm_comm.language.base_model import SMOLLM2, BaseModel, read_config
 

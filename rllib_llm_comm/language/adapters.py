@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import replace_folder
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import replace_folder
+from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.language.adapter_file import (
     ADAPTER_WEIGHTS,
     read_adapter_settings,
@@ -29,7 +30,6 @@ from rllib_llm_comm.language.llama import LlamaAdapter, LlamaDecoder, Lora, llam
 from rllib_llm_comm.language.prefix_cache import PrefixCache, Prefixes
 from rllib_llm_comm.language.static_decoding import StaticWriters
 from rllib_llm_comm.language.weights import read_weights
-from rllib_llm_comm.phases import phase
 
 if TYPE_CHECKING:
     from rllib_llm_comm.language.trunk import Trunk

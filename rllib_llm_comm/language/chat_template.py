@@ -6,7 +6,7 @@ import datetime
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 
 PLAIN, CHAT = "plain", "chat"
 PROMPT_FORMATS = (PLAIN, CHAT)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.message_words import TOKENS_PER_WORD, limit_words

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.base_model import BaseModel, layer_count
 
 _PROBE = 12

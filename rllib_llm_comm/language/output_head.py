@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 
 _PROBE = 12
 _TOLERANCE = 1e-3

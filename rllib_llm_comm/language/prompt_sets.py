@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from rllib_llm_comm.errors import UserError, did_you_mean, shown
-from rllib_llm_comm.files import read_text
-from rllib_llm_comm.places import local_path
+from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
+from rllib_llm_comm.core.files import read_text
+from rllib_llm_comm.core.places import local_path
 
 DEFAULT = "default"
 SHIPPED = (DEFAULT, "default_options", "twosome", "twosome_options", "verco", "verco_options")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.language.adapters import ACTION, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.packing import PAD, compact, distinct_rows, pack_candidates, rows_of_prompts, trimmed

@@ -12,8 +12,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import cache_folder, claim_file, replace_folder
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import cache_folder, claim_file, replace_folder
 from rllib_llm_comm.language.progress_bar import without_progress_bar
 
 SMOLLM2 = "smollm2"

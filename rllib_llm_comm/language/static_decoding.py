@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.llama import LlamaDecoder, LlamaWeights, Lora
-from rllib_llm_comm.phases import phase
 
 logger = logging.getLogger(__name__)
 

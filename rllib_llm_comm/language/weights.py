@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 
 FORMATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """Formats of weights that are read. All are computed in float32, so a number beyond its range counts as infinite."""

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.interface import PRIVATE, parts_of
 from rllib_llm_comm.evaluation.frames import ansi_of, image_of
 from rllib_llm_comm.evaluation.replay import headline
-from rllib_llm_comm.lazy import load
 from rllib_llm_comm.play.table import Table
 
 _MOST_NUMBERS = 256

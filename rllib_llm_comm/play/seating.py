@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.agents.partner_settings import PartnerSettings, parse_partners
-from rllib_llm_comm.agents.partners import Partner, make_partner
-from rllib_llm_comm.agents.seated_policy import SeatedPolicy
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.planned_play import env_maker
 from rllib_llm_comm.evaluation.play_settings import PlaySettings
 from rllib_llm_comm.play.table import MAX_WORDS, Table
+from rllib_llm_comm.policies.partner_settings import PartnerSettings, parse_partners
+from rllib_llm_comm.policies.partners import Partner, make_partner
+from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 
 _OBSERVE, _TEXT = "observe", "text"
 

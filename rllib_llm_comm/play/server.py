@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.page_templates import render_page
 from rllib_llm_comm.play.limits import Limits, Pace
 from rllib_llm_comm.play.room import Guest, Room

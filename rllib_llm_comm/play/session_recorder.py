@@ -10,10 +10,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any
 
-from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import disk_fault, write_atomically
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import disk_fault, write_atomically
+from rllib_llm_comm.core.session_files import COLUMNS, DECISIONS, FORMAT, MOST_BYTES, SESSION, rows_of
 from rllib_llm_comm.play.table import Moment, Table
-from rllib_llm_comm.session_files import COLUMNS, DECISIONS, FORMAT, MOST_BYTES, SESSION, rows_of
 
 
 def require_new(folder: Path) -> None:
@@ -31,7 +31,7 @@ def require_new(folder: Path) -> None:
 
 
 class SessionRecorder:
-    """Records a table's moments as they are played (`rllib_llm_comm.session_files`).
+    """Records a table's moments as they are played (`rllib_llm_comm.core.session_files`).
 
     Each line is on disk before the next moment. The Parquet file is written anew when an episode has ended. After a
     fault of the disk nothing more is recorded, so that no moment is missing between others.

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.agents.decision import Decision
-from rllib_llm_comm.agents.load_policy import Spoken
-from rllib_llm_comm.agents.message_protocol import heard_by
-from rllib_llm_comm.agents.partners import allowed_actions, require_wait
-from rllib_llm_comm.agents.seated_policy import SeatedPolicy
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import asked, parts_of
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
 from rllib_llm_comm.evaluation.frames import frame_of, phrases_of
 from rllib_llm_comm.evaluation.replay_schema import Frame
 from rllib_llm_comm.evaluation.rollout import PlayedGame
 from rllib_llm_comm.language.message_words import limit_words
+from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.load_policy import Spoken
+from rllib_llm_comm.policies.partners import allowed_actions, require_wait
+from rllib_llm_comm.policies.seated_policy import SeatedPolicy
+from rllib_llm_comm.verco.message_protocol import heard_by
 
 MOST_CHARACTERS = 300
 """Longest message that a person may write, in characters."""

@@ -14,7 +14,7 @@ from rllib_llm_comm.chat.batch import ask_batch
 from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError, open_chat
 from rllib_llm_comm.chat.chat_model import cut_at
 from rllib_llm_comm.chat.client import ChatClient, ChatError
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.chat.client import ChatClient, ChatError
 from rllib_llm_comm.chat.endpoint import is_local, shown
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 
 KEY = "sk-very-secret-0123456789"
 

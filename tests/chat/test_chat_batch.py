@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.chat.batch import ask_batch, batch_prompt, parse_batch, single_prompt
 from rllib_llm_comm.chat.client import ChatClient, ChatError
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

@@ -9,7 +9,7 @@ import pytest
 
 from rllib_llm_comm.chat.client import ChatClient, ChatError
 from rllib_llm_comm.chat.message_server import MessageServer
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 

@@ -14,7 +14,7 @@ from chat_server import ChatServer, Half, completion
 
 from rllib_llm_comm.chat import circuit_breaker as breaker
 from rllib_llm_comm.chat.client import ChatClient, ChatDownError, ChatError
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -125,7 +125,7 @@ def test_refusals_of_single_questions_do_not_stop_the_others():
 
 _ASK = """
 import json, sys
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.chat.client import ChatClient
 address, folder, budget, questions = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4:]
 client = ChatClient("tiny", address, requests_per_minute=1e6, cache_dir=folder, budget=budget, max_tokens=30,

@@ -18,7 +18,7 @@ from rllib_llm_comm.chat.batch import ask_batch
 from rllib_llm_comm.chat.cassettes import open_chat
 from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.chat.local_chat import LocalChat
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language import smollm2
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.packing import PAD

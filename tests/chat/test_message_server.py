@@ -6,13 +6,13 @@ import pytest
 from completion_server import CompletionServer
 from local_server import LocalServer
 
-from rllib_llm_comm.agents.encoding import TextObservation
-from rllib_llm_comm.agents.message_protocol import MessageProtocol, Speaker
-from rllib_llm_comm.agents.settings import CommunicationSettings
 from rllib_llm_comm.chat.message_server import MessageServer
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.generation import generate_messages
 from rllib_llm_comm.language.prompts import message_prompt
+from rllib_llm_comm.policies.settings import CommunicationSettings
+from rllib_llm_comm.verco.encoding import TextObservation
+from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker
 
 
 def words(prompts):

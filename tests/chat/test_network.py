@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.chat.client import ChatClient, ChatError
 from rllib_llm_comm.chat.message_server import MessageServer
-from rllib_llm_comm.errors import UserError, without_passwords
+from rllib_llm_comm.core.errors import UserError, without_passwords
 
 FAR = "http://10.255.255.1:8000/v1"
 DEAD = "http://ann:p4ss@127.0.0.1:9"

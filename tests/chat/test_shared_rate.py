@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 ASKS = """
 import json, sys
 from rllib_llm_comm.chat.client import ChatClient
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 settings = json.loads(sys.argv[1])
 name, client, done = sys.argv[2], ChatClient("tiny", **settings), 0
 print("ready", flush=True)

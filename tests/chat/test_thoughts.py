@@ -15,7 +15,7 @@ from rllib_llm_comm.chat.batch import parse_batch
 from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.evaluation.chat_player import parse_choice
-from rllib_llm_comm.teachers.chat_teacher import parse_messages
+from rllib_llm_comm.verco.teachers.chat_teacher import parse_messages
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

@@ -21,7 +21,7 @@ class Cell(NamedTuple):
 _HERE, _TRAINING, _SERVERS = "cli/test_chaos.py::", "cli/test_chaos_training.py::", "cli/test_chaos_servers.py::"
 _POPULATIONS = "cli/test_chaos_populations.py::"
 _PLAY = "play/test_play_command.py::"
-_RESUME, _COLLECT = "cli/test_resume.py::", "teachers/test_collect_labels.py::"
+_RESUME, _COLLECT = "cli/test_resume.py::", "verco/test_collect_labels.py::"
 _KILLED = "`kill -9` of the command"
 _CHECKPOINT = "goes on from the last checkpoint"
 _ANEW = "nothing was written; the stage begins anew"

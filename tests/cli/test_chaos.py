@@ -152,7 +152,7 @@ def test_a_read_only_disk(stage, before, server, tmp_path):
 WRITER = """
 import sys
 from pathlib import Path
-from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.core.files import write_atomically
 while True:
     write_atomically(Path(sys.argv[1]), bytes(2 ** 25))
 """

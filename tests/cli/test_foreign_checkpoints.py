@@ -12,8 +12,8 @@ from tests.cli.command import rllib
 
 PPO = Path(__file__).parents[1] / "data" / "stock_ppo.py"
 PLANNER = """
-from rllib_llm_comm.planning.planners import ScriptedPlanner, register_planner
-from rllib_llm_comm.planning.plans import AssignedSubgoal, Plan, Planner
+from rllib_llm_comm.sama.planners import ScriptedPlanner, register_planner
+from rllib_llm_comm.sama.plans import AssignedSubgoal, Plan, Planner
 
 class Mine(ScriptedPlanner):
     name = "mine"

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.cli.main import cli
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

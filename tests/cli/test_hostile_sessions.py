@@ -11,11 +11,11 @@ import pytest
 from hub_server import HubServer
 from typer.testing import CliRunner
 
-from rllib_llm_comm.agents.behavior_cloning import read_demonstrations
+from rllib_llm_comm.baselines.numeric.behavior_cloning import read_demonstrations
 from rllib_llm_comm.cli.main import cli
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.session_files import SESSION, read_session
 from rllib_llm_comm.evaluation.session_replay import replay_session
-from rllib_llm_comm.session_files import SESSION, read_session
 
 CARD = {"text": "", "subgoal": "", "reward": 0, "events": [], "busy": False}
 SUBGOALS = "rllib_llm_comm/overcooked_ai_subgoals-v0"
@@ -115,10 +115,10 @@ def test_nothing_is_kept_of_what_nobody_reads(tmp_path):
 
 
 READERS = {
-    "session.jsonl": "rllib_llm_comm.session_files:read_session",
-    "subgoals.json": "rllib_llm_comm.planning.subgoal_files:read_record",
-    "policy.json": "rllib_llm_comm.agents.policy_manifest:read_manifest",
-    "games.json": "rllib_llm_comm.agents.behavior_cloning:read_demonstrations",
+    "session.jsonl": "rllib_llm_comm.core.session_files:read_session",
+    "subgoals.json": "rllib_llm_comm.sama.subgoal_files:read_record",
+    "policy.json": "rllib_llm_comm.policies.policy_manifest:read_manifest",
+    "games.json": "rllib_llm_comm.baselines.numeric.behavior_cloning:read_demonstrations",
     "kitchen.layout": "rllib_llm_comm.envs.overcooked_ai.original_rules:read_layout_file",
 }
 
@@ -141,8 +141,8 @@ def test_nobody_waits_for_a_pipe_or_reads_without_end(name, tmp_path):
     code = f"""
 import resource
 from pathlib import Path
-from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.lazy import load
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.lazy import load
 read = load({READERS[name]!r})
 with open("/proc/self/statm") as file:
     here = int(file.read().split()[0]) * resource.getpagesize()

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rllib_llm_comm.cli.main import cli
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 
 
 def officer(*words):

@@ -14,7 +14,7 @@ PLANNER = """
 import os
 from pathlib import Path
 
-from rllib_llm_comm.planning.planners import ScriptedPlanner, register_planner
+from rllib_llm_comm.sama.planners import ScriptedPlanner, register_planner
 
 
 class Mine(ScriptedPlanner):

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import replace_folder, write_atomically
 from rllib_llm_comm.experiments.report_run import run_report
-from rllib_llm_comm.files import replace_folder, write_atomically
 from tests.cli.command import COMMAND, environment
 from tests.evaluation.test_report import folder  # noqa: F401
 

@@ -11,10 +11,10 @@ from planner_model import planner
 from typer.testing import CliRunner
 
 from rllib_llm_comm.cli.main import cli
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.envs.overcooked_ai.subgoals import all_subgoals
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.reward_code_scores import code_path
 from tests.cli.command import rllib
 from tools.record_cassettes import recorded

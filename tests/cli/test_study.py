@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.study_results import read_results
 from rllib_llm_comm.experiments import pipeline
 from rllib_llm_comm.experiments.packaged_examples import examples

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments import trackers
 from rllib_llm_comm.experiments.console import out, say_error
 from rllib_llm_comm.experiments.experiment_file import make_experiment

@@ -8,7 +8,7 @@ FAILING = """
 import gymnasium as gym
 import numpy as np
 from ray.rllib.algorithms.ppo import PPOConfig
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 
 
 class Sulky(gym.Env):

@@ -4,9 +4,9 @@ from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
-from rllib_llm_comm.connectors.message_exchange import MessageExchange
-from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
-from rllib_llm_comm.modules.llm_comm import LLMCommModule
+from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
+from rllib_llm_comm.verco.message_exchange import MessageExchange
+from rllib_llm_comm.verco.module import LLMCommModule
 
 MODEL = {"base_model": "embedded"}
 KITCHEN = {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 6}

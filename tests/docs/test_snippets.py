@@ -22,12 +22,12 @@ from snippets import PAGES, ROOT, Block, blocks, commands, inline_commands, name
 from typer.core import TyperGroup
 
 from rllib_llm_comm.cli.main import cli
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments import pipeline
 from rllib_llm_comm.experiments.experiment_file import read_experiment_file
 from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.experiments.study_file import expand, is_study, read_study
-from rllib_llm_comm.teachers.collect_labels import collect_labels
+from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 
 CHECKPOINT = ROOT / "tests" / "data" / "verco_checkpoint_0.1.tgz"
 UNKNOWN = ("NoSuchOption", "NoSuchCommand", "UsageError")

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("rllib_llm_comm", "envs", "benchmarks", "examples", "tools")
 # The function itself, and the adapter that leaves busy agents out of RLlib's observations.
-READERS = {"envs/interface.py", "envs/rllib_adapter.py"}
+READERS = {"envs/interface.py", "rllib_llm_comm/rl/rllib_adapter.py"}
 
 
 def is_key(node: ast.expr) -> bool:

@@ -11,7 +11,7 @@ from pettingzoo.env_registry import registration
 import rllib_llm_comm.envs  # noqa: F401  (registers our games)
 from rllib_llm_comm.envs.equal_starts import EqualStarts
 from rllib_llm_comm.envs.interface import DURATION
-from rllib_llm_comm.envs.rllib_adapter import START, ParallelEnvAdapter
+from rllib_llm_comm.rl.rllib_adapter import START, ParallelEnvAdapter
 
 KITCHEN = {
     "map_name": "B",

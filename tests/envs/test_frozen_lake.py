@@ -13,11 +13,11 @@ from pettingzoo.env_registry import registration
 from pettingzoo.test import parallel_api_test, parallel_seed_test, render_test
 from random_play import play
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.frozen_lake import ENV_ID, aec_env, parallel_env
 from rllib_llm_comm.envs.frozen_lake import env as env_module
 from rllib_llm_comm.envs.frozen_lake.layouts import get_layout, random_layout
 from rllib_llm_comm.envs.frozen_lake.rules import ACTION_NAMES, ARRIVED, FELL, STEPS, WALKS, Lake
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.testing import check_env
 
 STAY, LEFT, DOWN, RIGHT, UP = range(5)

@@ -9,9 +9,9 @@ from odd_games import IN_PLAY, LENGTH, PLAYED, SPACES, Odd
 from pettingzoo import ParallelEnv
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.game_contract import GameContract
-from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter
 
 
 def play(game, episodes=2):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pettingzoo.env_registry import registration
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import env_ids
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.env_settings import check_environment
 
 NEVER = [

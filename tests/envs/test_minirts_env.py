@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from minirts_play import played
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts import collective_command
 from rllib_llm_comm.envs.minirts.commanders import tasks
@@ -25,7 +26,6 @@ from rllib_llm_comm.envs.minirts.engine.rts_game import Game
 from rllib_llm_comm.envs.minirts.engine.units import BARRACK, GUARD_TOWER, PEASANT, SPEARMAN, SWORDMAN, TOWN_HALL
 from rllib_llm_comm.envs.minirts.side import Side
 from rllib_llm_comm.envs.minirts.view import compiled_officer_view, compiled_views, observations, officer_view
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.testing import check_env
 
 ID = "rllib_llm_comm/minirts-v0"

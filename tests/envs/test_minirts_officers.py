@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts import collective_command as red
 from rllib_llm_comm.envs.minirts.collective_command import HEADS, nothing_new, orders_of
@@ -29,7 +30,6 @@ from rllib_llm_comm.envs.minirts.engine import unit_order as order
 from rllib_llm_comm.envs.minirts.engine.rts_game import Game
 from rllib_llm_comm.envs.minirts.engine.units import BARRACK, PEASANT, RESOURCE, SPEARMAN, TOWN_HALL
 from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.errors import UserError
 
 UNITS = [
     (0, TOWN_HALL, 8, 8), (0, PEASANT, 7, 8), (0, PEASANT, 6, 8), (0, PEASANT, 8, 6), (0, RESOURCE, 4, 8),

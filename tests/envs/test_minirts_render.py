@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from minirts_play import moments, played
 
-from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.drawing import COOK_COLOURS
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
@@ -35,6 +34,7 @@ from rllib_llm_comm.envs.minirts.view.names import KINDS
 from rllib_llm_comm.envs.minirts.view.sprites import sprite
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import record
+from rllib_llm_comm.policies.decision import Decision
 
 
 def map_lines(drawing: str) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.minirts.engine import fingerprint, opponents
 from rllib_llm_comm.envs.minirts.engine import unit_order as order
 from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings, generate
@@ -26,7 +27,6 @@ from rllib_llm_comm.envs.minirts.engine.units import (
     SPEARMAN,
     TOWN_HALL,
 )
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.golden import check_golden
 from rllib_llm_comm.evaluation.golden_formats import minirts
 from rllib_llm_comm.evaluation.golden_report import GoldenReport

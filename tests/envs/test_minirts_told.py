@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from minirts_play import played
 
-from rllib_llm_comm.agents.decision import Decision
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import minirts, overcooked_text
 from rllib_llm_comm.envs.interface import PRIVATE, TASK_SUCCESS, secret_of, teacher_state, telling_words
 from rllib_llm_comm.envs.minirts.checker import check_sentence
@@ -18,13 +18,13 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, WAIT, Command
 from rllib_llm_comm.envs.minirts.engine.units import ARMY, BARRACK, DRAGON, SPEARMAN, STABLE
 from rllib_llm_comm.envs.minirts.side import PRODUCERS
 from rllib_llm_comm.envs.minirts.view import observations
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.communication import TurnRecorder, communication_figures
-from rllib_llm_comm.teachers.base import TeacherRequest, make_teacher, teacher_identity
-from rllib_llm_comm.teachers.collect_labels import collect_labels
-from rllib_llm_comm.teachers.message_meaning import same_request
-from rllib_llm_comm.teachers.scripted_teacher import ScriptedTeacher
+from rllib_llm_comm.policies.decision import Decision
 from rllib_llm_comm.testing import check_env
+from rllib_llm_comm.verco.teachers.base import TeacherRequest, make_teacher, teacher_identity
+from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
+from rllib_llm_comm.verco.teachers.message_meaning import same_request
+from rllib_llm_comm.verco.teachers.scripted_teacher import ScriptedTeacher
 
 ID = "rllib_llm_comm/minirts-v0"
 TOLD = {"told_to": ["alice"], "producers": "bob"}

@@ -11,11 +11,11 @@ from pettingzoo.env_registry import registration
 from pettingzoo.test import parallel_api_test, parallel_seed_test, render_test
 from random_play import play
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID, aec_env, parallel_env
 from rllib_llm_comm.envs.overcooked_ai import env as env_module
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
-from rllib_llm_comm.errors import UserError
 
 PARTS = ["vector", "text", "planes", "state"]
 VARIANTS = [

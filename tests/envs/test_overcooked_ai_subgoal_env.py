@@ -14,6 +14,7 @@ from pettingzoo.env_registry import registration
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 from random_play import play
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import subgoal_env as env_module
 from rllib_llm_comm.envs.overcooked_ai.kernel import INTERACT, STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
@@ -32,7 +33,6 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     task_subgoal,
     waited,
 )
-from rllib_llm_comm.errors import UserError
 
 
 def walk(env, seed):

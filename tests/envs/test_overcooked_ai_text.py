@@ -10,6 +10,7 @@ import time
 import pytest
 from random_kitchens import EVERY_GAME, copied, faced, random_kitchen
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import text
 from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
 from rllib_llm_comm.envs.overcooked_ai.kernel import CELLS, INTERACT, STAY
@@ -17,7 +18,6 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, FLOOR, LAYOUT_NAM
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, find_place, place_name, places_of
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
-from rllib_llm_comm.errors import UserError
 
 every_game = pytest.mark.parametrize(("name", "dynamics"), EVERY_GAME)
 RANDOM_ACTIONS = (0, 1, 2, 3, STAY, INTERACT, INTERACT, INTERACT, INTERACT)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 from random_play import play
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID, parallel_env
 from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
@@ -25,7 +26,6 @@ from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
 from rllib_llm_comm.envs.overcooked_ai.recipes import SOUP_REWARD
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.testing import check_env
 
 PARTS = ["vector", "text", "planes", "state", "entities"]
@@ -399,8 +399,8 @@ def test_bad_settings_get_one_sentence(own, message):
 
 
 def test_what_does_not_know_the_wanted_pot_refuses_it():
-    from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPOConfig
-    from rllib_llm_comm.planning.games.overcooked_ai import KitchenPlanning
+    from rllib_llm_comm.baselines.population.self_play_ppo import SelfPlayPPOConfig
+    from rllib_llm_comm.sama.games.overcooked_ai import KitchenPlanning
 
     with pytest.raises(UserError, match="no subgoal tells where a soup is from"):
         subgoal_env(layout="forced_coordination", wanted="pot")

@@ -11,10 +11,10 @@ from pettingzoo.env_registry import registration
 from pettingzoo.test import parallel_api_test, parallel_seed_test, render_test
 from random_play import play
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import register_games
 from rllib_llm_comm.envs.overcooked_text import ENV_ID, aec_env, parallel_env
 from rllib_llm_comm.envs.overcooked_text import env as env_module
-from rllib_llm_comm.errors import UserError
 
 VARIANTS = [
     {},

@@ -17,6 +17,7 @@ from pettingzoo.test import parallel_api_test, parallel_seed_test
 from random_play import play
 from test_overcooked_text_rules import check_invariants
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE
 from rllib_llm_comm.envs.overcooked_text import ENV_ID, observation_text, parallel_env
 from rllib_llm_comm.envs.overcooked_text.layouts import AGENT, COUNTER, DELTAS, FLOOR, MAPS, RECIPES, SIZE
@@ -24,7 +25,6 @@ from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_text.scripted_team import ScriptedTeam
 from rllib_llm_comm.envs.overcooked_text.text_cache import wording
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.testing import check_env
 
 ONE_FOOD = ["tomato salad", "lettuce salad", "onion salad"]

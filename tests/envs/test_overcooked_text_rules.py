@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_text.layouts import (
     DEFAULT_REWARDS,
     LAYOUTS,
@@ -20,7 +21,6 @@ from rllib_llm_comm.envs.overcooked_text.layouts import (
 )
 from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.golden import check_golden
 
 GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_text_golden.jsonl.gz"

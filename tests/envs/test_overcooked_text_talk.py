@@ -16,7 +16,7 @@ from rllib_llm_comm.envs.overcooked_text.cook_view import LEFT, RIGHT, Item, Opt
 from rllib_llm_comm.envs.overcooked_text.layouts import RECIPES
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying, meaning, order, ordered_foods, understand, word
 from rllib_llm_comm.envs.overcooked_text.scripted_team import ScriptedTeam
-from rllib_llm_comm.teachers.collect_labels import collect_labels
+from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 from tools.embedded_model.kitchens import options, random_view
 
 ONE_FOOD = ["tomato salad", "lettuce salad", "onion salad"]

@@ -11,9 +11,9 @@ from pettingzoo.utils.wrappers import BaseParallelWrapper
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils.pre_checks.env import check_multiagent_environments
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_text import parallel_env
-from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter, register_parallel_env
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter, register_parallel_env
 
 
 class Toy(ParallelEnv):

@@ -15,6 +15,7 @@ from pettingzoo.test import api_test, parallel_api_test
 from pettingzoo.test.max_cycles_test import max_cycles_test
 from pettingzoo.test.state_test import state_test
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import (
     door,
     env_ids,
@@ -26,7 +27,6 @@ from rllib_llm_comm.envs import (
     referential,
 )
 from rllib_llm_comm.envs.wrappers import box_observations, masked_observations, plain_infos
-from rllib_llm_comm.errors import UserError
 
 ALL = pytest.mark.parametrize("env_id", env_ids())
 FORMS = pytest.mark.parametrize("form", [box_observations, masked_observations])

@@ -6,7 +6,7 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 from pettingzoo.env_registry import registration
 
-from rllib_llm_comm.planning.planning_game import PlanningGame, register_planning_game
+from rllib_llm_comm.sama.planning_game import PlanningGame, register_planning_game
 
 CORRIDOR = "toys/corridor-v0"
 

@@ -14,17 +14,17 @@ from test_replay import NASTY, RandomCooks
 from toys import ColourTalk
 from typer.testing import CliRunner
 
-from rllib_llm_comm.agents.language_agent import LLMCommCore
-from rllib_llm_comm.agents.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
-from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.cli import replay
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_text import parallel_env
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.animation import write_animation
 from rllib_llm_comm.evaluation.rollout import record
 from rllib_llm_comm.experiments.experiment_file import make_experiment
 from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
+from rllib_llm_comm.policies.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
+from rllib_llm_comm.policies.settings import LanguageModelSettings
+from rllib_llm_comm.verco.language_agent import LLMCommCore
 
 COOKS = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": ["alice"], "max_game_steps": 12}
 

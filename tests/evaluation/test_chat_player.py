@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toys import ColourTalk
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import overcooked_text
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.chat_player import WAYS, ChatPlayer, parse_choice
 from rllib_llm_comm.evaluation.rollout import evaluate
 from tests.cli.command import rllib

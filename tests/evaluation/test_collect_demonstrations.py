@@ -15,10 +15,10 @@ import pyarrow.parquet as parquet
 import pytest
 from chat_server import ChatServer
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
-from rllib_llm_comm.teachers.collection import CollectionReport
-from rllib_llm_comm.teachers.label_store import DEMONSTRATIONS
+from rllib_llm_comm.verco.teachers.collection import CollectionReport
+from rllib_llm_comm.verco.teachers.label_store import DEMONSTRATIONS
 
 ENV = "rllib_llm_comm/overcooked_text-v0"
 KITCHEN = {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 25}

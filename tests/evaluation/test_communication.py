@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.envs import overcooked_ai, overcooked_text, referential
 from rllib_llm_comm.evaluation.communication import Turn, communication_figures
 from rllib_llm_comm.evaluation.information import (
@@ -17,6 +16,7 @@ from rllib_llm_comm.evaluation.information import (
     mutual_information,
     zipf_slope,
 )
+from rllib_llm_comm.policies.decision import Decision
 
 DISHES = ("tomato", "lettuce", "onion")
 CANDIDATES = ["wait", *(f"get the {dish}" for dish in DISHES)]

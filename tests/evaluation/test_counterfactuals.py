@@ -12,11 +12,6 @@ from test_replay import NASTY, RandomCooks, opened
 from toys import ENV_ID, ColourTalk, language_model, randomise, register
 from typer.testing import CliRunner
 
-from rllib_llm_comm.agents.decision import Decision
-from rllib_llm_comm.agents.language_agent import LLMCommCore
-from rllib_llm_comm.agents.load_policy import Policy
-from rllib_llm_comm.agents.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
-from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.cli import replay
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals, total_variation
@@ -25,6 +20,11 @@ from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
 from rllib_llm_comm.evaluation.replay_schema import ReplayPage
 from rllib_llm_comm.evaluation.rollout import Episode, record
+from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.load_policy import Policy
+from rllib_llm_comm.policies.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
+from rllib_llm_comm.policies.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.language_agent import LLMCommCore
 
 HEARD, SILENT = np.array([0.7, 0.2, 0.1]), np.array([0.1, 0.6, 0.3])
 KEYS = ("silent", "influence", "changed")

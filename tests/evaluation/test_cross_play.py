@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from toys import TESTS, register, write_talker
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.cross_play_figures import write_cross_play
 from rllib_llm_comm.evaluation.metric_names import require_metric
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.statistics import jackknife
-from rllib_llm_comm.planning.planned_env import PlannedSubgoals
-from rllib_llm_comm.planning.plans import Planner
+from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from rllib_llm_comm.sama.plans import Planner
 from tests.cli.command import rllib
 from tests.evaluation.corridor import CORRIDOR
 from tests.evaluation.corridor import register as register_corridor

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 
 import rllib_llm_comm
 from rllib_llm_comm import evaluate_checkpoint, replay_checkpoint
-from rllib_llm_comm.agents.load_options import Loading
-from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSettings
-from rllib_llm_comm.agents.policy_folder import PolicyManifest, network_file, write_policy
 from rllib_llm_comm.cli.main import cli
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.play_settings import PlaySettings
+from rllib_llm_comm.policies.load_options import Loading
+from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
+from rllib_llm_comm.policies.policy_folder import PolicyManifest, network_file, write_policy
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +70,8 @@ def test_a_replay_prints_nothing(checkpoint, tmp_path, capsys):
 WITHOUT_TYPER = """
 import importlib, pkgutil, sys
 sys.modules["typer"] = None
-import rllib_llm_comm.checkpoints, rllib_llm_comm.evaluation, rllib_llm_comm.experiments
-packages = rllib_llm_comm.checkpoints, rllib_llm_comm.evaluation
+import rllib_llm_comm.policies, rllib_llm_comm.evaluation, rllib_llm_comm.experiments
+packages = rllib_llm_comm.policies, rllib_llm_comm.evaluation
 for package in packages:
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rllib_llm_comm.agents.emma_inputs import emma_space
-from rllib_llm_comm.agents.emma_network import EmmaNetwork
-from rllib_llm_comm.agents.emma_settings import EmmaSettings
-from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSettings
-from rllib_llm_comm.agents.policy_folder import GROUNDED, NUMERIC, PolicyManifest, network_file, write_policy
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation import kitchen_tables
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.language.text_encoder import load_text_encoder
+from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
+from rllib_llm_comm.policies.policy_folder import GROUNDED, NUMERIC, PolicyManifest, network_file, write_policy
+from rllib_llm_comm.sama.emma.inputs import emma_space
+from rllib_llm_comm.sama.emma.network import EmmaNetwork
+from rllib_llm_comm.sama.emma.settings import EmmaSettings
 
 AI, SUBGOALS = "rllib_llm_comm/overcooked_ai-v0", "rllib_llm_comm/overcooked_ai_subgoals-v0"
 LAYOUT = "coordination_ring"

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from rllib_llm_comm import load_policy
-from rllib_llm_comm.agents.encoding import read_observation
-from rllib_llm_comm.agents.message_protocol import MessageProtocol, Speaker, require_possible
-from rllib_llm_comm.agents.settings import MESSAGE_MODES, CommunicationSettings
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import GAMES as GAMES_BY_NAME
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.envs.interface import asked, secret_of
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.play_settings import PlaySettings
 from rllib_llm_comm.evaluation.rollout import evaluate, play, record
-from rllib_llm_comm.teachers.taught_env import TeacherMessages
+from rllib_llm_comm.policies.settings import MESSAGE_MODES, CommunicationSettings
+from rllib_llm_comm.verco.encoding import read_observation
+from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, require_possible
+from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
 
 SALADS = {"recipe": ["tomato salad", "lettuce salad", "onion salad"], "max_game_steps": 12}
 ARMY = {"told_to": ["alice"], "producers": "bob", "num_agents": 2}

@@ -13,26 +13,26 @@ from toys import ENV_ID, ColourTalk, language_model, randomise, register
 from typer.testing import CliRunner
 
 from rllib_llm_comm import load_policy
-from rllib_llm_comm.agents.language_agent import LLMCommCore
-from rllib_llm_comm.agents.load_policy import Policy
-from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSettings
-from rllib_llm_comm.agents.policy_folder import (
-    PolicyManifest,
-    base_model_digest,
-    network_file,
-    policy_files,
-    write_policy,
-)
-from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
-from rllib_llm_comm.agents.utterance_policy import encode_menu
 from rllib_llm_comm.cli import evaluate
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.communication import TurnRecorder, measure
 from rllib_llm_comm.evaluation.message_drift import PROMPTS, measure_drift
 from rllib_llm_comm.evaluation.rollout import play
 from rllib_llm_comm.language.adapters import MESSAGE, REFERENCE
 from rllib_llm_comm.language.plain_scoring import plain_scores
 from rllib_llm_comm.language.prompts import message_prompt
+from rllib_llm_comm.policies.load_policy import Policy
+from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
+from rllib_llm_comm.policies.policy_folder import (
+    PolicyManifest,
+    base_model_digest,
+    network_file,
+    policy_files,
+    write_policy,
+)
+from rllib_llm_comm.policies.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.utterance_policy import encode_menu
 
 TALK = CommunicationSettings(max_message_words=3, message_temperature=1.0, train_messages=True)
 MENU = ("i see red", "i see blue", "nothing")

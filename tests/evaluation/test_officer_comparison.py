@@ -9,7 +9,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from rllib_llm_comm.cli.main import cli
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.officer_comparison import order_steps, read_scores
 from rllib_llm_comm.evaluation.statistics import same_share
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rllib_llm_comm.agents.officer_cloning import write_officer
-from rllib_llm_comm.agents.officer_network import OfficerNetwork
-from rllib_llm_comm.agents.officer_settings import OfficerSettings
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.baselines.red.officer_cloning import write_officer
+from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork
+from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.officer_tasks import UNITS, OfficerTaskSettings, officer_tasks
 
 SETTINGS = {"games": 3, "side_by_side": 4}

@@ -10,17 +10,17 @@ from chat_server import ChatServer
 from corridor import CORRIDOR, register
 from planner_model import planner
 
-from rllib_llm_comm.agents.emma_inputs import emma_space
-from rllib_llm_comm.agents.emma_network import EmmaNetwork
-from rllib_llm_comm.agents.emma_policy import GroundedPolicy
-from rllib_llm_comm.agents.emma_settings import EmmaSettings
-from rllib_llm_comm.agents.policy_folder import PolicyManifest
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
 from rllib_llm_comm.evaluation.planner_scores import ALL, Cell, PlannerScores, markdown, table
 from rllib_llm_comm.evaluation.subgoal_executors import PolicyExecutor, ScriptedExecutor
 from rllib_llm_comm.language.text_encoder import load_text_encoder
+from rllib_llm_comm.policies.policy_folder import PolicyManifest
+from rllib_llm_comm.sama.emma.inputs import emma_space
+from rllib_llm_comm.sama.emma.network import EmmaNetwork
+from rllib_llm_comm.sama.emma.policy import GroundedPolicy
+from rllib_llm_comm.sama.emma.settings import EmmaSettings
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

@@ -9,17 +9,17 @@ import pytest
 from pydantic import TypeAdapter
 from test_replay import NASTY, opened
 
-from rllib_llm_comm.agents.decision import Decision
-from rllib_llm_comm.agents.policy_env import make_environment
-from rllib_llm_comm.agents.policy_folder import GROUNDED, NUMERIC, PolicyManifest
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.replay_schema import ReplayPage
 from rllib_llm_comm.evaluation.rollout import figures_of
-from rllib_llm_comm.planning.planned_env import PlannedSubgoals
+from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.policy_env import make_environment
+from rllib_llm_comm.policies.policy_folder import GROUNDED, NUMERIC, PolicyManifest
+from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 
 SETTINGS = {"observe": ["entities"], "action_level": "goal_cell", "horizon": 40}
 

@@ -14,15 +14,15 @@ from PIL import Image
 from planner_model import planner
 from pydantic import TypeAdapter, ValidationError
 
-from rllib_llm_comm.agents.load_policy import Decision
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_text import parallel_env
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
 from rllib_llm_comm.evaluation.replay_schema import ReplayPage
 from rllib_llm_comm.evaluation.rollout import Episode, evaluate, record
 from rllib_llm_comm.evaluation.tiles import TileSheets
-from rllib_llm_comm.planning.planned_env import PlannedSubgoals
+from rllib_llm_comm.policies.load_policy import Decision
+from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -255,8 +255,8 @@ def test_two_runs_side_by_side_in_a_browser(tmp_path):
 
 def test_subgoals_and_actions_have_words(tmp_path):
     """Also where agents see numbers only."""
-    from rllib_llm_comm.agents.decision import Decision
     from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
+    from rllib_llm_comm.policies.decision import Decision
 
     class Stays:
         def reset(self, seed):

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.figures import INK, draw_bars, draw_curves, lab, looks
 from rllib_llm_comm.evaluation.report import summarise, write_report
 from rllib_llm_comm.evaluation.statistics import Interval

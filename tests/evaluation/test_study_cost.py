@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from rllib_llm_comm.checkpoints.stage_record import StageRecord
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.report import summarise, write_report
 from rllib_llm_comm.evaluation.study_parts import join_results
 from rllib_llm_comm.evaluation.study_results import read_results
+from rllib_llm_comm.policies.stage_record import StageRecord
 
 STUDY = {
     "title": "Cost",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.report import summarise, write_report
 from rllib_llm_comm.evaluation.statistics import permutation_test
 from rllib_llm_comm.evaluation.study_results import read_results

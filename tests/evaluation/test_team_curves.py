@@ -7,8 +7,8 @@ import math
 
 import pytest
 
+from rllib_llm_comm.core.json_file import JsonValue
 from rllib_llm_comm.evaluation.figures import draw_curves, looks
-from rllib_llm_comm.evaluation.json_file import JsonValue
 from rllib_llm_comm.evaluation.report import write_report
 from rllib_llm_comm.evaluation.study_curves import kept_curve, read_curve
 from rllib_llm_comm.evaluation.study_results import SystemResults, read_results

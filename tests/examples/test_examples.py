@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from tests import forked
 
 FOLDER = Path(__file__).parents[2] / "examples"

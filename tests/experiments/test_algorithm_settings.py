@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rllib_llm_comm.algorithms.message_sft import MessageSFT
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments import tune_stage
 from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm
 from rllib_llm_comm.experiments.env_settings import check_environment, check_planned_environment
@@ -26,6 +25,7 @@ from rllib_llm_comm.experiments.search_space import (
 from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.experiments.tune_stage import tune_config
 from rllib_llm_comm.experiments.validation import fits
+from rllib_llm_comm.verco.message_sft import MessageSFT
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from rllib_llm_comm import trust
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core import trust
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.cross_play import CrossPlaySettings
 from rllib_llm_comm.experiments.cross_play_run import run_cross_play
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from rllib_llm_comm.cli.main import app
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.console import out, print_table, say, say_error
 from tests.experiments.test_runs import row, write_stage
 

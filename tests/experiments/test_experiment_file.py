@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import load_json_option, parse_experiments, read_experiment_file
 
 

@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
-from rllib_llm_comm.checkpoints.signatures import SIGNATURE, OwnStates, make_key
 from rllib_llm_comm.experiments.tune_state import STATE_COPY, find_state
+from rllib_llm_comm.policies.signatures import SIGNATURE, OwnStates, make_key
 
 STATE = "experiment_state-1.json"
 
@@ -61,9 +61,9 @@ def test_a_copy_brings_back_only_signed_states(stage):
 FOREIGN = """
 import gzip, json, os, resource, sys
 from pathlib import Path
-from rllib_llm_comm.checkpoints.signatures import SIGNATURE, OwnStates, signed_algorithm
-from rllib_llm_comm.checkpoints.stage_record import MARKER, read_record
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.policies.signatures import SIGNATURE, OwnStates, signed_algorithm
+from rllib_llm_comm.policies.stage_record import MARKER, read_record
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.curve_rows import read_rows
 from rllib_llm_comm.experiments.run_records import last_row
 from rllib_llm_comm.experiments.trial_checkpoints import SEAL, sealed_metrics, whole_checkpoints

@@ -11,14 +11,14 @@ import pyarrow.parquet as parquet
 import pytest
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from rllib_llm_comm.algorithms.learned_rows import check_rows
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.ray_session import available_cpus
 from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.language.base_model import embedded_model_path
-from rllib_llm_comm.teachers import label_store
+from rllib_llm_comm.verco.learned_rows import check_rows
+from rllib_llm_comm.verco.teachers import label_store
 from tests.cli.command import rllib
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.console import cause_of, out
 from rllib_llm_comm.experiments.progress import TrainingTable, columns_of, fraction_done, lookup, summary_of
 
@@ -90,7 +90,7 @@ def test_cause_of_finds_the_users_sentence():
     text = (
         "ray.exceptions.ActorDiedError: The actor died because of an error raised in its creation task, "
         'Traceback (most recent call last):\n  File "x.py", line 1\n'
-        "rllib_llm_comm.errors.UserError: `lr` is 3.\n\nDuring handling ...\nValueError: something else"
+        "rllib_llm_comm.core.errors.UserError: `lr` is 3.\n\nDuring handling ...\nValueError: something else"
     )
     assert cause_of(text) == ("UserError", "`lr` is 3.")
     assert cause_of(RuntimeError("plain\ntext")) == ("RuntimeError", "plain text")

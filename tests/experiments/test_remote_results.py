@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from rllib_llm_comm.agents.load_policy import load_policy
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments import remote_results
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
 from rllib_llm_comm.experiments.remote_results import results_folder, sent
 from rllib_llm_comm.experiments.run_experiments import run_experiments
 from rllib_llm_comm.experiments.train_settings import TrainSettings
+from rllib_llm_comm.policies.load_policy import load_policy
 from tests.cli.command import rllib, start_rllib
 from tests.s3_server import ENVIRONMENT, s3_server
 
@@ -167,7 +167,7 @@ def test_a_training_goes_on_from_the_store_on_another_machine(store, tmp_path, m
 
 
 def test_a_policy_is_loaded_from_a_store(store):
-    from rllib_llm_comm.checkpoints.zoo import shipped_policy
+    from rllib_llm_comm.policies.zoo import shipped_policy
 
     folder = shipped_policy("zoo:verco_salad")
     for path in folder.rglob("*"):

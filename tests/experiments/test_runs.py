@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from rllib_llm_comm.cli.main import app
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.console import out
 from rllib_llm_comm.experiments.run_comparison import compare
 from rllib_llm_comm.experiments.run_records import find_run, find_runs, last_row

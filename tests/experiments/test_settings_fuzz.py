@@ -15,7 +15,7 @@ import huggingface_hub.constants
 import pytest
 import yaml
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import load_file, read_experiment_file
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.study_file import expand, is_study, read_study

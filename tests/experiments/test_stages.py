@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from rllib_llm_comm.algorithms.learned_rows import check_rows
-from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
 from rllib_llm_comm.experiments.pipeline import check_stages, run_file
 from rllib_llm_comm.experiments.stages import StageResult, make_stages, resolve
 from rllib_llm_comm.experiments.train_settings import TrainSettings, apply_settings
-from rllib_llm_comm.teachers.label_store import LABELS
+from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
+from rllib_llm_comm.verco.learned_rows import check_rows
+from rllib_llm_comm.verco.teachers.label_store import LABELS
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 

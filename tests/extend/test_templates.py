@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from tests import forked
 from tests.cli.command import rllib
 
@@ -38,10 +38,10 @@ def mine(folder, monkeypatch):
     from pettingzoo.env_registry import registration
     from ray.tune.registry import TRAINABLE_CLASS, _global_registry
 
-    from rllib_llm_comm.algorithms.algorithms import ALGORITHMS
     from rllib_llm_comm.envs.games import GAMES
-    from rllib_llm_comm.planning.planners import PLANNERS
-    from rllib_llm_comm.teachers.base import TEACHERS
+    from rllib_llm_comm.rl.algorithms import ALGORITHMS
+    from rllib_llm_comm.sama.planners import PLANNERS
+    from rllib_llm_comm.verco.teachers.base import TEACHERS
 
     monkeypatch.syspath_prepend(folder)
     for registry in (ALGORITHMS, GAMES, PLANNERS, TEACHERS):
@@ -74,9 +74,9 @@ def test_one_record_makes_the_game_known_everywhere(mine):
     from rllib_llm_comm import make_env
     from rllib_llm_comm.envs import env_ids, game_of
     from rllib_llm_comm.envs.interface import success_words
-    from rllib_llm_comm.planning.planning_game import planning_game
-    from rllib_llm_comm.teachers.base import TeacherRequest, make_teacher
-    from rllib_llm_comm.teachers.message_meaning import is_understood, same_request
+    from rllib_llm_comm.sama.planning_game import planning_game
+    from rllib_llm_comm.verco.teachers.base import TeacherRequest, make_teacher
+    from rllib_llm_comm.verco.teachers.message_meaning import is_understood, same_request
 
     env = make_env(coin.ENV_ID, rounds=2)
     seen, _ = env.reset(seed=0)
@@ -103,7 +103,7 @@ def test_one_record_makes_the_game_known_everywhere(mine):
 
 def test_games_that_nobody_registered_are_strangers(mine):
     from rllib_llm_comm.envs.games import GAMES
-    from rllib_llm_comm.teachers.message_meaning import is_understood
+    from rllib_llm_comm.verco.teachers.message_meaning import is_understood
 
     assert not is_understood("the coin shows heads") and "coin" not in GAMES
     import coin
@@ -114,7 +114,7 @@ def test_games_that_nobody_registered_are_strangers(mine):
 def test_the_teacher_labels(mine):
     import my_teacher
 
-    from rllib_llm_comm.teachers.base import TeacherRequest, make_teacher
+    from rllib_llm_comm.verco.teachers.base import TeacherRequest, make_teacher
 
     teacher = make_teacher({"name": "brief", "case": "upper"})
     assert isinstance(teacher, my_teacher.Brief)
@@ -136,8 +136,8 @@ def test_the_planner_is_followed_and_its_settings_are_checked(mine):
     import my_planner  # noqa: F401
 
     from rllib_llm_comm import make_env
-    from rllib_llm_comm.planning.planned_env import PlannedSubgoals
-    from rllib_llm_comm.planning.planners import make_planner
+    from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+    from rllib_llm_comm.sama.planners import make_planner
 
     env = PlannedSubgoals(make_env(coin.ENV_ID, rounds=3), planner="in_turn", wait=True)
     seen, _ = env.reset(seed=0)

@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapters import AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.features import feature_size, prompt_features

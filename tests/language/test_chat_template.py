@@ -15,10 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers.utils import chat_template_utils
 
-from rllib_llm_comm.agents.encoding import ObservationEncoder, TextObservation
-from rllib_llm_comm.agents.label_loss import MESSAGE_IDS, MESSAGE_LABELS, encode_examples
-from rllib_llm_comm.agents.language_agent import LLMCommCore
-from rllib_llm_comm.agents.policy_folder import (
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.experiments.prerequisites import check_base_models
+from rllib_llm_comm.language import base_model
+from rllib_llm_comm.language.base_model import embedded_model_path, load_base_model
+from rllib_llm_comm.language.chat_template import chat_frame
+from rllib_llm_comm.language.plain_scoring import plain_scores
+from rllib_llm_comm.language.prompts import action_prompt, critic_prompt, message_prompt
+from rllib_llm_comm.language.scoring import encode_candidates, score_texts
+from rllib_llm_comm.policies.policy_folder import (
     PolicyManifest,
     base_model_digest,
     check_adapter_of,
@@ -27,15 +32,10 @@ from rllib_llm_comm.agents.policy_folder import (
     read_manifest,
     write_policy,
 )
-from rllib_llm_comm.agents.settings import LanguageModelSettings
-from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.experiments.prerequisites import check_base_models
-from rllib_llm_comm.language import base_model
-from rllib_llm_comm.language.base_model import embedded_model_path, load_base_model
-from rllib_llm_comm.language.chat_template import chat_frame
-from rllib_llm_comm.language.plain_scoring import plain_scores
-from rllib_llm_comm.language.prompts import action_prompt, critic_prompt, message_prompt
-from rllib_llm_comm.language.scoring import encode_candidates, score_texts
+from rllib_llm_comm.policies.settings import LanguageModelSettings
+from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation
+from rllib_llm_comm.verco.label_loss import MESSAGE_IDS, MESSAGE_LABELS, encode_examples
+from rllib_llm_comm.verco.language_agent import LLMCommCore
 
 PLAIN = tokenizer_alone()
 CHAT = PLAIN.in_format("chat")

@@ -5,7 +5,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language import scoring
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.packing import PAD

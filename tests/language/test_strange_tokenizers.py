@@ -13,10 +13,7 @@ from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig
 from transformers import PreTrainedTokenizerFast as FastTokenizer
 from transformers.utils import sentencepiece_model_pb2_new as sentencepiece
 
-from rllib_llm_comm.agents.label_loss import encode_examples, message_log_probs
-from rllib_llm_comm.agents.language_agent import LLMCommCore
-from rllib_llm_comm.agents.settings import LanguageModelSettings
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import (
     check_base_model,
@@ -30,6 +27,9 @@ from rllib_llm_comm.language.features import prompt_features
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.plain_scoring import plain_features
 from rllib_llm_comm.language.scoring import encode_candidates, score_texts
+from rllib_llm_comm.policies.settings import LanguageModelSettings
+from rllib_llm_comm.verco.label_loss import encode_examples, message_log_probs
+from rllib_llm_comm.verco.language_agent import LLMCommCore
 
 WORDS = ["<unk>", "<s>", "</s>", "wait", "go", "you", "see", "a", "pot", *(f"w{i}" for i in range(20))]
 

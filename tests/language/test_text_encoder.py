@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.text_encoder import PAD, load_text_encoder, padded
 from rllib_llm_comm.language.word_vectors import WORD_WIDTH
 

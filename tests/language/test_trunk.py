@@ -11,8 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rllib_llm_comm.agents.label_loss import encode_examples, label_logits
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapters import AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import wrap_base_model
 from rllib_llm_comm.language.features import prompt_features
@@ -22,6 +21,7 @@ from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.plain_scoring import plain_features, plain_messages, plain_scores
 from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
 from rllib_llm_comm.language.token_trie import NONE, TokenTrie
+from rllib_llm_comm.verco.label_loss import encode_examples, label_logits
 from tools.embedded_model.train import build_model
 
 LAYERS, TOP = 5, 2

@@ -20,8 +20,8 @@ from websockets.exceptions import ConnectionClosed  # noqa: E402
 from websockets.sync.client import connect  # noqa: E402
 
 from rllib_llm_comm.cli.main import app  # noqa: E402
+from rllib_llm_comm.core.session_files import DECISIONS, read_session  # noqa: E402
 from rllib_llm_comm.play import host  # noqa: E402
-from rllib_llm_comm.session_files import DECISIONS, read_session  # noqa: E402
 
 
 def start(folder):

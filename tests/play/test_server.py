@@ -19,11 +19,11 @@ from served import ask, served, told  # noqa: E402
 from test_table import SALADS, table_of  # noqa: E402
 from websockets.sync.client import connect  # noqa: E402
 
-from rllib_llm_comm.errors import UserError  # noqa: E402
+from rllib_llm_comm.core.errors import UserError  # noqa: E402
+from rllib_llm_comm.core.session_files import DECISIONS, SESSION, read_session  # noqa: E402
 from rllib_llm_comm.play.limits import Limits  # noqa: E402
 from rllib_llm_comm.play.server import Door, listen  # noqa: E402
 from rllib_llm_comm.play.session_recorder import SessionRecorder  # noqa: E402
-from rllib_llm_comm.session_files import DECISIONS, SESSION, read_session  # noqa: E402
 
 
 @pytest.fixture

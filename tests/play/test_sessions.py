@@ -11,15 +11,15 @@ import pyarrow.parquet as parquet
 import pytest
 from test_table import SALADS, play_as_taught, table_of
 
-from rllib_llm_comm.agents.behavior_cloning import CloningSettings, clone_players, read_demonstrations
-from rllib_llm_comm.agents.load_policy import load_policy
+from rllib_llm_comm.baselines.numeric.behavior_cloning import CloningSettings, clone_players, read_demonstrations
 from rllib_llm_comm.cli.main import app
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.session_files import COLUMNS, DECISIONS, SESSION, read_session
 from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
 from rllib_llm_comm.evaluation.session_replay import played_again, replay_session
 from rllib_llm_comm.play.session_recorder import SessionRecorder
-from rllib_llm_comm.session_files import COLUMNS, DECISIONS, SESSION, read_session
-from rllib_llm_comm.teachers.collect_labels import collect_labels
+from rllib_llm_comm.policies.load_policy import load_policy
+from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 from tests.cli.command import rllib
 
 TEXT = "rllib_llm_comm/overcooked_text-v0"

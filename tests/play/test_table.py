@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from pettingzoo import ParallelEnv
 
-from rllib_llm_comm.agents.partner_settings import PartnerSettings
-from rllib_llm_comm.agents.partners import make_partner
-from rllib_llm_comm.agents.seated_policy import SeatedPolicy
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.session_files import read_session
 from rllib_llm_comm.envs.games import make_env
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.play.seat_view import SeatViews
 from rllib_llm_comm.play.session_recorder import SessionRecorder
 from rllib_llm_comm.play.table import Table
-from rllib_llm_comm.session_files import read_session
-from rllib_llm_comm.teachers.people_teacher import PeopleTeacher
-from rllib_llm_comm.teachers.scripted_teacher import ScriptedTeacher
+from rllib_llm_comm.policies.partner_settings import PartnerSettings
+from rllib_llm_comm.policies.partners import make_partner
+from rllib_llm_comm.policies.seated_policy import SeatedPolicy
+from rllib_llm_comm.verco.teachers.people_teacher import PeopleTeacher
+from rllib_llm_comm.verco.teachers.scripted_teacher import ScriptedTeacher
 
 SALADS = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": ["alice"], "max_game_steps": 40}
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.chat.cassettes import open_chat
 from rllib_llm_comm.chat.client import ChatError
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
-from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.planners import make_planner
-from rllib_llm_comm.planning.planning_game import planning_game
-from rllib_llm_comm.planning.plans import FailedAttempt, PlanRequest
+from rllib_llm_comm.sama.planners import make_planner
+from rllib_llm_comm.sama.planning_game import planning_game
+from rllib_llm_comm.sama.plans import FailedAttempt, PlanRequest
 from tools.record_cassettes import PlanRecording, played_plans, random_kitchen
 from tools.rules_chat import RulesChat
 

@@ -31,5 +31,5 @@ def test_the_command_fails_where_no_interpreter_is(tmp_path):
 
 def test_the_wheel_holds_nothing_of_an_earlier_build(tmp_path):
     names = zipfile.ZipFile(build_wheel(tmp_path)).namelist()
-    assert "rllib_llm_comm/learners/epoch_progress.py" in names and "rllib_llm_comm/tuned_examples/verco.yaml" in names
+    assert "rllib_llm_comm/rl/epoch_progress.py" in names and "rllib_llm_comm/tuned_examples/verco.yaml" in names
     assert not [name for name in names if name.startswith(("build", "tests", "tools"))]

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from rllib_llm_comm.files import replace_folder
+from rllib_llm_comm.core.files import replace_folder
+from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.language.base_model import EMBEDDED, embedded_model_path
-from rllib_llm_comm.lazy import load
 from tools.embedded_model.corpus import Document
 
 logger = logging.getLogger(__name__)

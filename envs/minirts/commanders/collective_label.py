@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.envs.minirts.collective_command import (
     ATTACK,
     BUILD,
@@ -35,7 +36,6 @@ from rllib_llm_comm.envs.minirts.engine import state
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.errors import require_choice
 
 MAJORITY, SAME, TURNS = "majority", "same", "turns"
 RULES = (MAJORITY, SAME, TURNS)

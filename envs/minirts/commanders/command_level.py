@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
+from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.envs.minirts.commanders.executor import Executor
 from rllib_llm_comm.envs.minirts.commanders.tasks import ATTACK, BUILD, DEFEND, MINE, NOTHING, TRAIN, Command
 from rllib_llm_comm.envs.minirts.engine import opponents
@@ -28,7 +29,6 @@ from rllib_llm_comm.envs.minirts.engine.units import (
     TOWN_HALL,
 )
 from rllib_llm_comm.envs.minirts.side import Side, types_of
-from rllib_llm_comm.errors import require_choice
 
 COUNTER = {
     SPEARMAN: SWORDMAN,

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.lazy import load
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.lazy import load
 
 if TYPE_CHECKING:
     from rllib_llm_comm.envs.minirts.commanders.executor import Executor
@@ -18,7 +18,7 @@ TRAINED = "trained:"
 SWITCH = "switch:"
 # By name: games know nothing of networks, and these names are read without the compiled rules.
 _SCRIPTED_EXECUTOR = "rllib_llm_comm.envs.minirts.commanders.executor:Executor"
-_TRAINED_EXECUTOR = "rllib_llm_comm.agents.officer_executor:TrainedExecutor"
+_TRAINED_EXECUTOR = "rllib_llm_comm.baselines.red.officer_executor:TrainedExecutor"
 # In a switch a colon parts two checkpoints, unless it belongs to the name of one that has no folder yet. So one such
 # name alone is not two folders.
 _CHECKPOINT = "((?:zoo:|hf:)[^:]+|(?!(?:zoo|hf):)[^:]+)"

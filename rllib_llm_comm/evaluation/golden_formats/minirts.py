@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.envs.minirts.engine import mapgen, state, tick_rules
 from rllib_llm_comm.envs.minirts.engine import unit_order as order
 from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Unit
 from rllib_llm_comm.envs.minirts.engine.units import CAN_ATTACK, COST, IS_MOBILE, NAMES, RESOURCE, TOWN_HALL, TYPE_OF
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.golden_formats import minirts_games
 from rllib_llm_comm.evaluation.golden_report import GoldenReport
-from rllib_llm_comm.registry import Registry
 
 _MAX_EVENTS = 40
 # Nothing but the income is recorded after so many.

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen, StepResult
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.golden_report import GoldenReport
 
 _LARGEST = 64 * 2**20

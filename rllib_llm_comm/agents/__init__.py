@@ -1,1 +1,0 @@
-"""Agents: language models, networks and policy folders; nothing here needs Ray."""

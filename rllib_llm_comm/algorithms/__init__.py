@@ -1,1 +1,0 @@
-"""Algorithms: a config and an algorithm class each, and their registry."""

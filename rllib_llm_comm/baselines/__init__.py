@@ -1,0 +1,1 @@
+"""The systems that the papers compare with."""

@@ -1,0 +1,1 @@
+"""Agents without language: PPO, MAPPO, CommNet."""

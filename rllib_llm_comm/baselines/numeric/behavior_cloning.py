@@ -1,0 +1,242 @@
+"""Behaviour cloning: a policy that acts as the players of saved onion-soup games did; needs no Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.core.files import read_foreign_json
+from rllib_llm_comm.core.places import local_path
+from rllib_llm_comm.core.session_files import is_session
+from rllib_llm_comm.envs.interface import ACTION_MASK
+from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
+from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
+from rllib_llm_comm.envs.overcooked_ai.original_games import read_games
+from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS, Kitchen
+from rllib_llm_comm.policies.demonstrations import HALVES, Demonstrations, half_of, read_session_demonstrations
+from rllib_llm_comm.policies.numeric_network import BY_STATE, VECTOR, NumericNetwork, NumericSettings
+from rllib_llm_comm.policies.policy_folder import NUMERIC, PolicyManifest, network_file, write_policy
+from rllib_llm_comm.policies.settings import require_number, require_seed, require_whole
+
+PLAYERS = ("both", "0", "1")
+_MOST_BYTES = 2**29
+_NO_CRITIC = 1  # no state has this length, so that values stay unknown (`NumericPolicy.values`)
+
+
+@dataclass(frozen=True)
+class CloningSettings:
+    """Settings of behaviour cloning; defaults of Carroll et al. 2019 unless marked.
+
+    Attributes:
+        hiddens: Widths of the hidden layers, at most 16 of 1 to 65536. Default 64, 64.
+        lr: Learning rate of Adam, in (0, 1]. Default 1e-3, with eps 1e-8.
+        epochs: Passes over the games that are learned from, 1 to 100000. Default 100 (theirs: 90 to 120, by kitchen).
+        batch_size: Decisions per gradient step, 1 to 10**6. Default 64 (ours).
+        held_out: Share of the decisions that are held out, in [0.01, 0.5]: whole games, the last ones of the file; of
+            a single game its last steps (ours). Default 0.15.
+        players: The players whose decisions are learned: `"both"` (default), `"0"` or `"1"`.
+        half: The games that are used at all: `"all"` (default), or every other one, `"first"` or `"second"`. Carroll et
+            al. train with a clone of one half of the games and judge with a clone of the other.
+        seed: Seed of weights and batches.
+    """
+
+    hiddens: Sequence[int] = (64, 64)
+    lr: float = 1e-3
+    epochs: int = 100
+    batch_size: int = 64
+    held_out: float = 0.15
+    players: str = "both"
+    half: str = HALVES[0]
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuses values that are out of their range; `NumericSettings` checks `hiddens`."""
+        require_number("lr", self.lr, 0.0, 1.0, above=True)
+        require_whole("epochs", self.epochs, 1, 10**5)
+        require_whole("batch_size", self.batch_size, 1, 10**6)
+        require_number("held_out", self.held_out, 0.01, 0.5)
+        require_choice("players", self.players, PLAYERS)
+        require_choice("half", self.half, HALVES)
+        require_seed("seed", self.seed)
+
+
+@dataclass(frozen=True)
+class CloningResult:
+    """Figures of a clone.
+
+    Attributes:
+        folder: Its policy folder.
+        games: Number of games that were used.
+        decisions: Number of decisions that it learned from, and that were held out.
+        agreement: Share of the held-out decisions whose action is its most likely one.
+        cross_entropy: Mean negative log-likelihood of the held-out decisions, in nats.
+        most_common: Share of the most common action among the held-out decisions: the agreement of a constant.
+    """
+
+    folder: Path
+    games: int
+    decisions: tuple[int, int]
+    agreement: float
+    cross_entropy: float
+    most_common: float
+
+
+def read_demonstrations(path: str | Path, layout: Any = None, dynamics: str | None = None) -> Demonstrations:
+    """The decisions in a file that Overcooked-AI wrote (`ep_states`, `ep_actions`), or of people in a session.
+
+    Args:
+        path: The JSON file, or the folder of a session (`rllib play --record`), of which what people did is taken.
+        layout: The kitchen, where the file does not tell it (`original_games.read_games`).
+        dynamics: "old" or "new"; `None` as the file says.
+
+    Raises:
+        UserError: If the file cannot be read, or has games of different kitchens.
+    """
+    if is_session(path):
+        return read_session_demonstrations(path)
+    try:
+        games = list(read_games(read_foreign_json(local_path(path), _MOST_BYTES), layout, dynamics))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(
+            f"{str(path)!r} cannot be read as games of Overcooked-AI ({type(error).__name__}: {str(error)[:200]}); "
+            "give a JSON file with `ep_states` and `ep_actions`."
+        ) from error
+    if not games or not any(game.actions for game in games):
+        raise UserError(f"{str(path)!r} has no decisions in it; give a file of games that were played.")
+    vectors, actions, maps = [], [], set()
+    for game in games:
+        kitchen = Kitchen(game.layout, game.dynamics, game.horizon or HORIZON)
+        maps.add((tuple(kitchen.layout.rows), game.dynamics))
+        steps = min(len(game.actions), len(game.states))
+        seen = []
+        for state in game.states[:steps]:
+            kitchen.restore(state)
+            seen.append(kitchen.features().astype(np.float32))
+        vectors.append(np.stack(seen))
+        actions.append(np.array(game.actions[:steps], np.int64))
+    if len(maps) > 1:
+        raise UserError(f"{str(path)!r} has games of {len(maps)} kitchens or dynamics; give a file for each.")
+    config = {"layout": _shortest(games[0].layout, layout), "dynamics": games[0].dynamics, "observe": ["vector"]}
+    return Demonstrations({**config, "horizon": games[0].horizon or HORIZON}, vectors, actions)
+
+
+def clone_players(
+    demonstrations: Demonstrations,
+    folder: str | Path,
+    settings: CloningSettings | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> CloningResult:
+    """Trains a clone by cross-entropy and writes its policy folder.
+
+    Args:
+        demonstrations: The decisions to learn from.
+        folder: The policy folder (one of that name is replaced); `load_policy`, `rllib evaluate`, `rllib crossplay` and
+            pools of partners take it.
+        settings: Settings; `None` for the defaults.
+        progress: Called with the numbers of epochs that were done and of all.
+
+    Raises:
+        UserError: If there are too few decisions.
+    """
+    how = settings or CloningSettings()
+    demonstrations = half_of(demonstrations, how.half)
+    learned, held_out = _split(demonstrations, how)
+    size = demonstrations.vectors[0].shape[-1]
+    network_settings = NumericSettings(
+        hiddens=how.hiddens, activation="relu", critic_observation=BY_STATE, init_seed=how.seed
+    )
+    network = NumericNetwork(network_settings, size, NUM_ACTIONS, _NO_CRITIC)
+    _train(network, *learned, how, progress)
+    with torch.no_grad():
+        logits = _logits(network, held_out[0])
+        entropy = float(torch.nn.functional.cross_entropy(logits, held_out[1]))
+    agreement = float((logits.argmax(1) == held_out[1]).double().mean())
+    common = float(torch.bincount(held_out[1]).max() / len(held_out[1]))
+    counts = (len(learned[1]), len(held_out[1]))
+    config = {**network_settings.to_dict(), "size": size, "actions": NUM_ACTIONS, "critic_size": _NO_CRITIC}
+    manifest = PolicyManifest(
+        algorithm="BehaviorCloning",
+        kind=NUMERIC,
+        model_config=config,
+        communication={},
+        env=ENV_ID,
+        env_config=demonstrations.env_config,
+        provenance={
+            "half": how.half,
+            "decisions": counts[0],
+            "held_out": counts[1],
+            "agreement": round(agreement, 4),
+        },
+    )
+    written = write_policy(folder, network_file(network), manifest)
+    return CloningResult(written, len(demonstrations.actions), counts, agreement, entropy, common)
+
+
+def _split(demonstrations: Demonstrations, how: CloningSettings) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
+    """Vectors (N, F) and actions (N,) that are learned from, and that are held out."""
+    chosen = slice(None) if how.players == "both" else slice(int(how.players), int(how.players) + 1)
+    vectors = [game[:, chosen] for game in demonstrations.vectors]
+    actions = [game[:, chosen] for game in demonstrations.actions]
+    taken = [np.ones(game.shape, bool) for game in demonstrations.actions]
+    taken = [game[:, chosen] for game in demonstrations.by_people or taken]
+    if len(actions) == 1:
+        cut = round(len(actions[0]) * (1 - how.held_out))
+        vectors, actions, taken = ([games[0][:cut], games[0][cut:]] for games in (vectors, actions, taken))
+        games = 1
+    else:
+        wanted, games = how.held_out * sum(map(len, actions)), len(actions) - 1
+        while games > 1 and sum(map(len, actions[games:])) < wanted:
+            games -= 1
+    parts = (slice(0, games), slice(games, None))
+    if any(sum(map(np.sum, taken[part])) == 0 for part in parts):
+        raise UserError("there are too few decisions to learn from some and to hold out others; give longer games.")
+    return tuple(
+        (
+            torch.from_numpy(np.concatenate(vectors[part])[np.concatenate(taken[part])]),
+            torch.from_numpy(np.concatenate(actions[part])[np.concatenate(taken[part])]),
+        )
+        for part in parts
+    )
+
+
+def _train(
+    network: NumericNetwork,
+    vectors: torch.Tensor,
+    actions: torch.Tensor,
+    how: CloningSettings,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    optimizer = torch.optim.Adam(network.actor.parameters(), lr=how.lr, eps=1e-8)
+    generator = torch.Generator().manual_seed(how.seed)
+    for epoch in range(how.epochs):
+        for rows in torch.randperm(len(actions), generator=generator).split(how.batch_size):
+            loss = torch.nn.functional.cross_entropy(_logits(network, vectors[rows]), actions[rows])
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        if progress:
+            progress(epoch + 1, how.epochs)
+
+
+def _logits(network: NumericNetwork, vectors: torch.Tensor) -> torch.Tensor:
+    return network.logits({VECTOR: vectors, ACTION_MASK: torch.ones(len(vectors), NUM_ACTIONS)})
+
+
+def _shortest(described: dict[str, Any], given: Any) -> Any:
+    """The kitchen as the user named it, or by its own name where that names the same map, else its description."""
+    if given is not None:
+        return given
+    layout = get_layout(described)
+    try:
+        same = get_layout(layout.name)
+    except UserError:
+        return described
+    return layout.name if same.rows == layout.rows and layout.classic and same.classic else described

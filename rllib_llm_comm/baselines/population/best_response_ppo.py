@@ -1,0 +1,188 @@
+"""PPO against frozen partners in the onion-soup kitchens: the best response to a pool of players."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import ray
+from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.algorithms.algorithm_config import NotProvided
+from ray.rllib.utils.annotations import override
+
+from rllib_llm_comm.baselines.population.kitchen_partners import PartnerPool, self_play_games
+from rllib_llm_comm.baselines.population.kitchen_pool import check_partner, load_partners
+from rllib_llm_comm.baselines.population.self_play_ppo import SelfPlayPPO, SelfPlayPPOConfig
+from rllib_llm_comm.core.errors import UserError, require_choice, require_number
+from rllib_llm_comm.policies.numeric_network import BY_OWN, BY_PARTNER
+from rllib_llm_comm.policies.partner_seats import BOTH
+from rllib_llm_comm.policies.partner_settings import PartnerSettings, parse_partners
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class BestResponsePPOConfig(SelfPlayPPOConfig):
+    """Settings of `BestResponsePPO`.
+
+    .. testcode::
+        :skipif: True
+
+        from rllib_llm_comm import BestResponsePPOConfig
+
+        config = BestResponsePPOConfig().environment(env_config={"layout": "coordination_ring"})
+        config.partners(pool=["results/ring_0", {"policy": "scripted", "noise": 0.2}])
+        algo = config.build_algo()
+        algo.train()
+    """
+
+    _rows_in_words: ClassVar[str] = (
+        "a row for each of `num_envs_per_env_runner` games and one more for those with itself (`self_play_share`)"
+    )
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        """Sets the defaults: those of `SelfPlayPPO`, so that a batch of as many rows holds twice the game steps."""
+        super().__init__(algo_class=algo_class or BestResponsePPO)
+        self.pool = ()
+        self.seat = BOTH
+        self.self_play_share = 0.0
+        self.critic_observation = BY_OWN
+
+    @override(SelfPlayPPOConfig)
+    def policy_network(
+        self,
+        *,
+        hiddens: Sequence[int] = NotProvided,
+        activation: str = NotProvided,
+        critic_observation: str = NotProvided,
+    ) -> Self:
+        """Sets the network.
+
+        Args:
+            hiddens: As of `SelfPlayPPOConfig.policy_network`.
+            activation: As there.
+            critic_observation: `"own"` (default): the critic sees what the actor sees. `"partner"` (ours): it is also
+                told which partner holds the other seat, so that differences between partners are no noise in the
+                advantages. The actor is never told. Not for populations that grow (COLE, PBT).
+
+        Returns:
+            This config.
+        """
+        return self._assign(locals())
+
+    def most_partners(self) -> int | None:
+        """The number of partners in the pool; `None` where it changes while the learner learns."""
+        return len(self.pool or ())
+
+    @override(SelfPlayPPOConfig)
+    def partners(
+        self,
+        *,
+        pool: Sequence[str | Mapping[str, Any] | PartnerSettings] | None = NotProvided,
+        seat: str = NotProvided,
+        self_play_share: float = NotProvided,
+    ) -> Self:
+        """Sets who holds the other seat.
+
+        Args:
+            pool: A list of partners, each a text or a mapping with the keys of `PartnerSettings`: checkpoints of
+                numeric policies of this kitchen, `"scripted"`, `"random"` or `"stay"`. One is drawn for every game
+                that begins, by the weights (FCP: all equal), and the learner's seat by a fair coin. No default.
+            seat: `"both"` (default), the only one: the coin decides.
+            self_play_share: Share of the games that the learner plays with itself, in [0, 1], rounded to whole games
+                of `num_envs_per_env_runner`. Default 0 (FCP); COLE's "1:3" is 0.25.
+
+        Returns:
+            This config.
+        """
+        return self._assign({"pool": pool, "seat": seat, "self_play_share": self_play_share})
+
+    def partner_settings(self) -> tuple[PartnerSettings, ...]:
+        """The pool as parsed settings; empty without one.
+
+        Raises:
+            UserError: If an entry is not allowed.
+        """
+        return parse_partners(self.pool) if self.pool else ()
+
+    @override(SelfPlayPPOConfig)
+    def rows_per_step(self) -> int:
+        """Rows of a train batch per game step of one EnvRunner: those of the learner's seats only."""
+        games = self.num_envs_per_env_runner
+        return games + self_play_games(games, self.self_play_share)
+
+    @override(SelfPlayPPOConfig)
+    def validate(self) -> None:
+        """Checks all settings.
+
+        Raises:
+            UserError: If a value is not allowed or settings do not fit together.
+        """
+        require_number("self_play_share", self.self_play_share, 0.0, 1.0)
+        require_choice("seat", self.seat, (BOTH,))
+        require_choice("critic_observation", self.critic_observation, (BY_OWN, BY_PARTNER))
+        if self.critic_observation == BY_PARTNER and self.most_partners() is None:
+            name = type(self).__name__.removesuffix("Config")
+            raise UserError(
+                f"`critic_observation` is {BY_PARTNER!r} but the partners of {name} change while it learns; use "
+                f"{BY_OWN!r}."
+            )
+        super().validate()
+        self._validate_pool()
+
+    def _validate_pool(self) -> None:
+        if not self.pool and self_play_games(self.num_envs_per_env_runner, self.self_play_share) < (
+            self.num_envs_per_env_runner
+        ):
+            raise UserError(
+                f"`pool` is {self.pool!r} but {type(self).__name__.removesuffix('Config')} needs at least one partner; "
+                "list some, such as checkpoints of SelfPlayPPO or 'scripted'."
+            )
+        for partner in self.partner_settings():
+            check_partner(partner, self.env_config)
+
+
+class BestResponsePPO(SelfPlayPPO):
+    """PPO of one cook beside frozen partners; settings: `BestResponsePPOConfig`.
+
+    Rows, advantages and gradients are those of the learner's seat; of a game with itself those of both seats.
+    """
+
+    _pool: PartnerPool | None = None
+    _held: Any = None
+
+    @classmethod
+    @override(SelfPlayPPO)
+    def get_default_config(cls) -> BestResponsePPOConfig:
+        """The default settings."""
+        return BestResponsePPOConfig()
+
+    @override(Algorithm)
+    def setup(self, config: Any) -> None:
+        """Builds as RLlib does and loads the partners."""
+        super().setup(config)
+        settings = self.config.partner_settings()
+        if settings:
+            partners = load_partners(settings, self.config.env_config)
+            self.set_pool(PartnerPool(partners, self.config.self_play_share))
+
+    def set_pool(self, pool: PartnerPool) -> None:
+        """Takes other partners: with the next roll-out all games begin anew.
+
+        Args:
+            pool: The partners; its share of games with itself must be the config's.
+
+        Raises:
+            UserError: If the share is another one, with which a batch would have other rows.
+        """
+        if pool.self_play_share != self.config.self_play_share:
+            raise UserError(
+                f"the pool's `self_play_share` is {pool.self_play_share!r} but must be that of the config, "
+                f"{self.config.self_play_share!r}, on which the rows of a batch depend."
+            )
+        self._pool = pool
+        self._held = ray.put(pool) if self.config.num_env_runners else pool
+
+    @override(SelfPlayPPO)
+    def _pool_of_runners(self) -> tuple[Any, str | None]:
+        return (None, None) if self._pool is None else (self._held, self._pool.key)

@@ -1,0 +1,303 @@
+"""Fictitious co-play in the onion-soup kitchens (Strouse et al. 2021): a best response to self-play of many ages."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.algorithms.algorithm_config import NotProvided
+from ray.rllib.utils.annotations import override
+from ray.tune.execution.placement_groups import PlacementGroupFactory
+from ray.tune.result import SHOULD_CHECKPOINT
+
+from rllib_llm_comm.baselines.population.best_response_ppo import BestResponsePPO, BestResponsePPOConfig
+from rllib_llm_comm.baselines.population.fcp_members import POPULATION, Population, partners_of, read_members
+from rllib_llm_comm.baselines.population.kitchen_partners import uniform_pool
+from rllib_llm_comm.baselines.population.past_policies import AGES
+from rllib_llm_comm.baselines.population.self_play_ppo import SelfPlayPPO, SelfPlayPPOConfig
+from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice, require_number, require_whole
+from rllib_llm_comm.core.places import local_path
+from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_SEEDS = 1000
+MEMBER_SETTINGS = (
+    "activation", "advantage_floor", "anneal", "clip_param", "critic_lr", "critic_warmup", "entropy_coeff", "gamma",
+    "grad_clip", "grad_clip_by", "hiddens", "kl_target", "lambda_", "lr", "metrics_num_episodes_for_smoothing",
+    "minibatch_size", "num_envs_per_env_runner", "num_epochs", "shaping_horizon", "shuffle_batch_per_epoch",
+    "train_batch_size_per_learner", "value_clip_mode", "vf_clip_param", "vf_loss_coeff",
+)  # fmt: skip
+"""Settings in which members may differ from the learner: those of their network, their games and their updates."""
+# Settings of the learner alone, or of this object; members have their own.
+_NOT_OF_MEMBERS = ("algo_class", "_is_frozen", "seed", "keep_policy_every", "num_env_runners", "num_learners",
+                   "num_gpus_per_learner", "evaluation_interval")  # fmt: skip
+
+
+class FCPConfig(BestResponsePPOConfig):
+    """Settings of `FCP`.
+
+    .. testcode::
+        :skipif: True
+
+        from rllib_llm_comm import FCPConfig
+
+        config = FCPConfig().environment(env_config={"layout": "coordination_ring"})
+        config.population(size=8, member_iterations=160)
+        algo = config.build_algo()
+        while True:
+            algo.train()
+    """
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        """Sets the defaults: a population for two CPU cores (ours)."""
+        super().__init__(algo_class=algo_class or FCP)
+        self.population_size = 8
+        self.member_iterations = 160
+        self.iterations_per_task = 20
+        self.member_keep_every = 4
+        self.past_checkpoints = True
+        self.member_settings: Mapping[str, Any] = {}
+        self.population_from: str | None = None
+        self._members_are_known = False  # a checkpoint's: its state has members that an earlier run trained
+        self.num_cpus_per_member: float = 1
+        self.members_at_once: int | None = None
+
+    def population(
+        self,
+        *,
+        size: int = NotProvided,
+        member_iterations: int = NotProvided,
+        iterations_per_task: int = NotProvided,
+        member_keep_every: int = NotProvided,
+        past_checkpoints: bool = NotProvided,
+        member_settings: Mapping[str, Any] = NotProvided,
+        population_from: str | None = NotProvided,
+        num_cpus_per_member: float = NotProvided,
+        members_at_once: int | None = NotProvided,
+    ) -> Self:
+        """Sets the population of self-play.
+
+        Args:
+            size: N, its members, >= 1 (key `population_size`). Default 8 (ours); the paper: 32; COLE's code: 5.
+            member_iterations: Training iterations of a member, >= 1, each with half as many game steps as
+                `train_batch_size_per_learner` has rows. Default 160, which are 1,024,000 steps (ours).
+            iterations_per_task: Iterations of a Ray task, >= 1: at most those of the running tasks are lost by a crash.
+                Default 20 (ours).
+            member_keep_every: Iterations between the policies among which the half-way one is chosen, >= 1. Default 4
+                (ours).
+            past_checkpoints: True (default; the paper): initial and half-way policies are partners, too. False: the
+                paper's ablation, final ones alone.
+            member_settings: Settings in which members differ from the learner, such as `{"num_epochs": 4}`: those in
+                `MEMBER_SETTINGS`. Default none: they have the learner's (ours).
+            population_from: `None` (default), or a checkpoint of FCP whose population is done. Its members are taken
+                and none is trained: for another learner, or for the ablation of `past_checkpoints`. Size and settings
+                of members mean nothing then. Tune reads it once more when it goes on with a run;
+                `FCP.from_checkpoint` does not.
+            num_cpus_per_member: CPUs of a task, > 0. Default 1.
+            members_at_once: Members for which a trial of Tune reserves CPUs; `None` (default): as many as this machine
+                has cores, at most all. On a cluster give their number. Without Tune all that Ray has are used.
+
+        Returns:
+            This config.
+        """
+        own = {name: value for name, value in locals().items() if name not in ("self", "size", "__class__")}
+        return self._assign({"population_size": size, **own})
+
+    def member_seeds(self) -> list[int]:
+        """The members' seeds: 1000 * (`seed` + 1) and those that follow, which are no seeds below 1000."""
+        first = _SEEDS * ((self.seed or 0) + 1)
+        return list(range(first, first + self.population_size))
+
+    def member_config(self) -> SelfPlayPPOConfig:
+        """Settings of a member: those of this config that self-play has, in one process."""
+        config = SelfPlayPPOConfig()
+        for name, value in vars(self).items():
+            if name in vars(config) and name not in _NOT_OF_MEMBERS:
+                setattr(config, name, copy.deepcopy(value))
+        config.keep_policy_every = self.member_keep_every
+        return config.update_from_dict(self.member_settings)
+
+    @override(BestResponsePPOConfig)
+    def most_partners(self) -> int:
+        """The number of the members' policies that the learner meets."""
+        return self.population_size * (len(AGES) if self.past_checkpoints else 1)
+
+    @override(BestResponsePPOConfig)
+    def _validate_pool(self) -> None:
+        if self.pool:
+            raise UserError(
+                f"`pool` is {self.pool!r} but FCP makes its partners itself; leave it away, or use BestResponsePPO."
+            )
+        self._validate_population()
+
+    def _validate_population(self) -> None:
+        require_whole("population_size", self.population_size, 1, _SEEDS)
+        for name in ("member_iterations", "iterations_per_task", "member_keep_every"):
+            require_whole(name, getattr(self, name), 1)
+        require_choice("past_checkpoints", self.past_checkpoints, (False, True))
+        self._validate_member_settings()
+        if self.population_from is not None:
+            self._take_population(self.population_from)
+        elif not self._members_are_known:
+            self._validate_training_of_members()
+
+    def _take_population(self, where: Any) -> None:
+        if not isinstance(where, str | Path):
+            raise UserError(f"`population_from` is {where!r} but must be the path of a checkpoint of FCP, or null.")
+        self.population_from = str(local_path(where, "population_from").absolute())
+        if not os.path.exists(self.population_from):
+            raise UserError(
+                f"`population_from` is {self.population_from!r}, where nothing is; give a checkpoint of FCP. If it was "
+                "there when this run began, put it back, since Tune reads it again, or begin a run whose `restore` and "
+                "`population_from` are both the newest checkpoint of this one, which holds all members."
+            )
+        self.population_size = len(read_members(self.population_from, self.env_config, self.past_checkpoints))
+
+    def _validate_training_of_members(self) -> None:
+        require_number("num_cpus_per_member", self.num_cpus_per_member, 0)
+        if not self.num_cpus_per_member:
+            raise UserError("`num_cpus_per_member` is 0 but must be larger than 0.")
+        if self.members_at_once is not None:
+            require_whole("members_at_once", self.members_at_once, 1)
+        member = self.member_config()
+        try:
+            member.validate()
+        except UserError as error:
+            raise UserError(
+                f"Members have the learner's settings and those of `member_settings`, with which {error}"
+            ) from error
+        steps = member.total_train_batch_size // member.rows_per_step()
+        horizon = self.env_config.get("horizon", HORIZON)
+        if steps * min(self.iterations_per_task, self.member_iterations) < horizon:
+            raise UserError(
+                f"`iterations_per_task` is {self.iterations_per_task} and `member_iterations` {self.member_iterations} "
+                f"of {steps} steps each, in which no game of {horizon} steps ends; raise them."
+            )
+
+    def _validate_member_settings(self) -> None:
+        if not isinstance(self.member_settings, Mapping):
+            raise UserError(
+                f"`member_settings` is {self.member_settings!r} but must be a mapping of settings, such as "
+                '{"num_epochs": 4}.'
+            )
+        for name in self.member_settings:
+            if name not in MEMBER_SETTINGS:
+                raise UserError(
+                    f"`member_settings` has {name!r}, which is not a member's own, but may have "
+                    f"{', '.join(MEMBER_SETTINGS)}; leave it away.{did_you_mean(str(name), MEMBER_SETTINGS)}"
+                )
+
+
+class FCP(BestResponsePPO):
+    """Fictitious co-play: self-play members first, then one cook's best response to them; settings: `FCPConfig`.
+
+    An iteration is the end of one member's part while the population grows, and one of `BestResponsePPO` afterwards.
+    """
+
+    @classmethod
+    @override(BestResponsePPO)
+    def get_default_config(cls) -> FCPConfig:
+        """The default settings."""
+        return FCPConfig()
+
+    @classmethod
+    @override(Algorithm)
+    def default_resource_request(cls, config: Any) -> PlacementGroupFactory:
+        """RLlib's bundles and one for each member that trains at the same time."""
+        request = super().default_resource_request(config)
+        settings = cls.get_default_config().update_from_dict(config)
+        if settings.population_from is not None:
+            return request
+        at_once = settings.members_at_once or os.cpu_count() or 1
+        member = {"CPU": settings.num_cpus_per_member}
+        bundles = [*request.bundles, *[member] * min(at_once, settings.population_size)]
+        return PlacementGroupFactory(bundles, strategy=request.strategy)
+
+    @override(BestResponsePPO)
+    def setup(self, config: Any) -> None:
+        """Builds the learner, and a population that has not begun."""
+        super().setup(config)
+        own = self.config
+        self._population = Population(
+            own.member_config(), own.member_seeds(), own.member_iterations, own.iterations_per_task,
+            own.num_cpus_per_member,
+        )  # fmt: skip
+        if own.population_from is not None:
+            self._population.members = read_members(own.population_from, own.env_config, own.past_checkpoints)
+
+    @override(BestResponsePPO)
+    def step(self) -> dict[str, Any]:
+        """An iteration, with the population's figures; every one of the population asks Tune for a checkpoint."""
+        grew = not self._population.done
+        results = super().step()
+        members = self._population.members
+        scores = [member.score for member in members if not math.isnan(member.score)]
+        results[POPULATION] = {
+            "members_done": sum(bool(member.milestones) for member in members),
+            "member_iterations": sum(member.iterations for member in members),
+            "game_steps": self._population.game_steps,
+            "score_mean": sum(scores) / len(scores) if scores else math.nan,
+        }
+        results["game_steps_with_population"] = self._population.game_steps + self._game_steps()
+        if grew:
+            results[SHOULD_CHECKPOINT] = True
+        return results
+
+    @override(SelfPlayPPO)
+    def training_step(self) -> None:
+        """The end of one member's part, or a roll-out and an update of the best response."""
+        if not self._population.done:
+            self._population.advance()
+            return
+        if self._pool is None:
+            self._seat_population()
+        super().training_step()
+
+    def _seat_population(self) -> None:
+        partners = partners_of(self._population.members, self.config.past_checkpoints)
+        policies = {name: one.policy for name, one in partners.items()}
+        self.set_pool(uniform_pool(policies, self.config.self_play_share))
+
+    @override(SelfPlayPPO)
+    def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The learner's state and the population's; parts that are under way belong to neither."""
+        return {**super().get_state(*args, **kwargs), POPULATION: self._population.to_state()}
+
+    @override(SelfPlayPPO)
+    def set_state(self, state: Any) -> None:
+        """Goes on from a state; the partners are those of its population."""
+        super().set_state(state)
+        if POPULATION in state:
+            self._population.set_state(state[POPULATION])
+            self._pool = None
+
+    @override(SelfPlayPPO)
+    def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
+        """Saves with the policy folder and, when the population is done, with one of each member and age."""
+        where = super().save_to_path(path, **kwargs)
+        if self._population.done and Path(where).is_dir():
+            for name, one in partners_of(self._population.members, past=True).items():
+                self.write_past(Path(where) / POPULATION / name, one)
+        return where
+
+    @override(SelfPlayPPO)
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The config without `population_from`: its members are in the state, the old folder may be gone."""
+        args, kwargs = super().get_ctor_args_and_kwargs()
+        known = self.config.population_from is not None or self.config._members_are_known
+        given = {"population_from": None, "_members_are_known": known}
+        return ({**dict(args[0]), **given}, *args[1:]), kwargs
+
+    @override(Algorithm)
+    def cleanup(self) -> None:
+        """Ends the parts that are under way."""
+        if hasattr(self, "_population"):
+            self._population.stop()
+        super().cleanup()

@@ -1,0 +1,1 @@
+"""RED: an officer of MiniRTS trained from demonstrations."""

@@ -1,0 +1,1 @@
+"""Value decomposition: VDN, QMIX, MASER, LDSA, ROMA."""

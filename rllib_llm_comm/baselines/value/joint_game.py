@@ -1,0 +1,226 @@
+"""A team of PettingZoo agents as one agent of Gymnasium: what value decomposition learns from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rllib_llm_comm.baselines.value.team_episodes import ACTIVE, MASK, SEEN, STATE
+from rllib_llm_comm.core.errors import UserError, shown
+from rllib_llm_comm.envs.game_contract import GameContract
+from rllib_llm_comm.envs.interface import ACTION_MASK, EPISODE_METRICS, TASK_SUCCESS, asked
+from rllib_llm_comm.policies.observation_forms import flat, form_of, open_actions, size_of
+
+AUTO, BY_GAME, BY_OBSERVATION, BY_TEAM = "auto", "game", "observation", "team"
+MIXER_STATES = (AUTO, BY_GAME, BY_OBSERVATION, BY_TEAM)
+TEAM_REWARDS: Mapping[str, Any] = {"mean": np.mean, "sum": np.sum}
+_STEP = "game_step"
+_MAX_SEED = 2**31 - 1
+
+
+class JointGame(gym.Env):
+    """Plays a PettingZoo parallel game with one action for the whole team.
+
+    Observations are a Dict: `seen` (n, size), the agents' vectors filled up with zeros to the longest; `state` (S,);
+    `action_mask` (n, A); `active` (n,), 1 for agents that choose now. Agents that do not (dead, gone, or busy with a
+    longer action) have only action 0 open, which is not played.
+
+    Attributes:
+        team: The agents' names, in the order of all arrays.
+        forms: By agent the form of its observations (`agents.observation_forms`).
+        source: Origin of the state: `"game"`, `"observation"` or `"team"`.
+
+    Args:
+        env: The PettingZoo parallel environment.
+        mixer_state: `"game"`: the environment's own `state()`; `"observation"`: the part `state` of the first agent's
+            observation; `"team"`: the vectors of all agents, joined; `"auto"`: the first of these that there is.
+        team_reward: `"mean"` or `"sum"` of the agents' rewards.
+
+    Raises:
+        UserError: If spaces or the state are not what a team of choosers needs.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}
+
+    def __init__(self, env: Any, mixer_state: str = AUTO, team_reward: str = "mean") -> None:
+        self.game = env
+        self._contract = GameContract(env)
+        self.team = self._contract.possible_agents
+        self.forms = {agent: _form(env, agent) for agent in self.team}
+        self._reward = TEAM_REWARDS[team_reward]
+        self._rng = np.random.default_rng()
+        self._counts = [_choices(env, agent) for agent in self.team]
+        self._size = max(map(size_of, self.forms.values()))
+        self._seen = np.zeros((len(self.team), self._size), np.float32)
+        self._observations: Mapping[Any, Any] = {}
+        self._infos: Mapping[Any, Any] = {}
+        self._alive: list[Any] = []
+        self._known: dict[str, np.ndarray] = {}
+        self.source, self._width = self._find_state(mixer_state)
+        n, actions = len(self.team), max(self._counts)
+        self.observation_space = gym.spaces.Dict(
+            {
+                SEEN: gym.spaces.Box(-np.inf, np.inf, (n, self._size), np.float32),
+                STATE: gym.spaces.Box(-np.inf, np.inf, (self._width,), np.float32),
+                MASK: gym.spaces.Box(0, 1, (n, actions), np.int8),
+                ACTIVE: gym.spaces.Box(0, 1, (n,), np.int8),
+            }
+        )
+        self.action_space = gym.spaces.MultiDiscrete([actions] * n)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Begins an episode. Only the first seed counts: later episodes are seeded from it, so that they differ.
+
+        Args:
+            seed: Of this episode and of the generator of all later ones; `None` draws from that generator.
+            options: Handed on.
+        """
+        if seed is None:
+            seed = int(self._rng.integers(_MAX_SEED))
+        else:
+            self._rng = np.random.default_rng(seed)
+        self._observations, self._infos = self._contract.reset(seed=seed, options=options)
+        self._alive = self._contract.alive
+        self._seen[:] = 0.0
+        return self._observe(), {}
+
+    def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
+        """Plays one joint action.
+
+        Args:
+            action: (n,), of which those of agents that do not choose now are left out.
+
+        Returns:
+            As of Gymnasium. Only a time limit that nobody outlives is a truncation; the last observation of agents that
+            it stopped still has their masks, since it is worth what would have come.
+        """
+        choosing = set(asked(self._alive, self._infos))
+        actions = {a: int(action[i]) for i, a in enumerate(self.team) if a in choosing}
+        before = self._alive
+        self._observations, rewards, terminations, truncations, self._infos = self._contract.step(actions)
+        over = not self._contract.alive
+        stopped = [a for a in before if truncations.get(a, False) and not terminations.get(a, False)]
+        self._alive = stopped if over else self._contract.alive
+        reward = float(self._reward([rewards.get(agent, 0.0) for agent in self.team]))
+        info = _told_at_end(self._infos) if over else {}
+        return self._observe(), reward, over and not stopped, over and bool(stopped), info
+
+    def _observe(self) -> dict[str, np.ndarray]:
+        choosing = set(asked(self._alive, self._infos))
+        masks = np.zeros((len(self.team), max(self._counts)), np.int8)
+        active = np.zeros(len(self.team), np.int8)
+        for row, (agent, count) in enumerate(zip(self.team, self._counts, strict=True)):
+            if agent in self._observations:
+                vector = flat(self.forms[agent], self._observations[agent], agent)
+                self._seen[row, : vector.size] = vector
+            if agent not in self._alive:
+                self._seen[row] = 0.0
+            active[row] = agent in choosing
+            told = self._observations.get(agent)
+            masks[row, :count] = open_actions(told, count, agent) if agent in choosing else np.arange(count) == 0
+        return {SEEN: self._seen.copy(), STATE: self._state(), MASK: masks, ACTIVE: active}
+
+    def _state(self) -> np.ndarray:
+        if self.source == BY_GAME:
+            return self._whole(np.asarray(self.game.state(), np.float32).reshape(-1))
+        if self.source == BY_TEAM:
+            return self._seen.reshape(-1).copy()
+        for agent in self.team:  # the first one that is told; it stays as it was where nobody is
+            if agent in self._observations:
+                self._known[STATE] = self._whole(np.asarray(self._observations[agent][STATE], np.float32).reshape(-1))
+                break
+        return self._known[STATE].copy()
+
+    def _whole(self, state: np.ndarray) -> np.ndarray:
+        if state.size != self._width:
+            raise UserError(
+                f"the state of the game has {state.size} numbers but had {self._width} at the first reset; let it have "
+                "always as many, also when agents have left, or set `mixer_state` to 'team'."
+            )
+        if not np.isfinite(state).all():
+            raise UserError(
+                f"the state of the game is {shown(state.tolist())}, which holds something that is no finite number; "
+                "let it have numbers alone, or set `mixer_state` to 'team'."
+            )
+        return state
+
+    def _find_state(self, wanted: str) -> tuple[str, int]:
+        found: dict[str, int] = {BY_TEAM: self._size * len(self.team)}
+        space = self.game.observation_space(self.team[0])
+        if isinstance(space, gym.spaces.Dict) and isinstance(space.spaces.get(STATE), gym.spaces.Box):
+            found[BY_OBSERVATION] = int(np.prod(space.spaces[STATE].shape or ()))
+        width = _own_state(self.game) if wanted in (AUTO, BY_GAME) else None
+        if width is not None:
+            found[BY_GAME] = width
+        source = (
+            next(name for name in (BY_GAME, BY_OBSERVATION, BY_TEAM) if name in found) if wanted == AUTO else wanted
+        )
+        if source not in found:
+            raise UserError(
+                f"`mixer_state` is {wanted!r}, but the game tells no such state; use one of "
+                f"{', '.join(sorted(found))}, or give the environment a method `state` (or a part `{STATE}` to its "
+                "observations)."
+            )
+        return source, found[source]
+
+    def told(self) -> dict[str, Any]:
+        """Facts of the game that a policy acts by: names (`team`), and by agent numbers of actions and forms."""
+        names = [str(agent) for agent in self.team]
+        return {
+            "team": names,
+            "choices": dict(zip(names, self._counts, strict=True)),
+            "forms": {str(agent): form for agent, form in self.forms.items()},
+        }
+
+    def close(self) -> None:
+        """Closes the game."""
+        self.game.close()
+
+
+def _form(env: Any, agent: Any) -> dict[str, Any]:
+    space = env.observation_space(agent)
+    form = form_of(space, agent)
+    if size_of(form) == 0:
+        raise UserError(
+            f"the observation space of agent {agent!r} is {shown(space)}, which leaves it nothing to see: `{STATE}` is "
+            f"for the mixer alone and `{ACTION_MASK}` for the choice; give it a part of its own with at least one "
+            "number, such as a Box `vector`."
+        )
+    return form
+
+
+def _choices(env: Any, agent: Any) -> int:
+    space = env.action_space(agent)
+    if not isinstance(space, gym.spaces.Discrete):
+        raise UserError(
+            f"the action space of agent {agent!r} is {space}, but value decomposition needs Discrete ones; make the "
+            "actions discrete."
+        )
+    return int(space.n)
+
+
+def _own_state(game: Any) -> int | None:
+    """Length of what `state()` tells; `None` where the game has no such method of its own, or it tells nothing."""
+    game.reset(seed=0)
+    try:
+        told = game.state()
+        return None if told is None else int(np.asarray(told, np.float32).size) or None
+    except NotImplementedError:
+        return None
+    except Exception as error:
+        raise UserError(
+            f"`state()` of the game fails ({type(error).__name__}: {error}); let it tell an array of numbers, or set "
+            "`mixer_state` to 'team'."
+        ) from error
+
+
+def _told_at_end(infos: Mapping[Any, Mapping[str, Any]]) -> dict[str, Any]:
+    """The part of the last infos that callbacks read: success, game steps and the game's own counts."""
+    told: dict[str, Any] = {}
+    for info in infos.values():
+        told.update({name: info[name] for name in (TASK_SUCCESS, _STEP) if name in info})
+        told.setdefault(EPISODE_METRICS, {}).update(info.get(EPISODE_METRICS, {}))
+    return {name: value for name, value in told.items() if value != {}}

@@ -1,0 +1,97 @@
+"""A trained policy of agents that value their actions, each by itself, to act with; needs no Ray and no mixer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from rllib_llm_comm.baselines.value.q_network import agent_inputs, open_values
+from rllib_llm_comm.baselines.value.q_settings import LDSA, ROMA
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.interface import ACTION_MASK
+from rllib_llm_comm.policies.array_policy import ArrayMemory, ArrayPolicy, Asked
+from rllib_llm_comm.policies.observation_forms import flat, open_actions
+
+MEMORY, LAST, VALUES = "memory", "last_actions", "values"
+
+
+class QPolicy(ArrayPolicy):
+    """Takes each agent's best open action; an episode's memory holds what the agents' networks remember.
+
+    An agent that is asked needs nothing of the others: policies of a team may act in different processes.
+    """
+
+    draws = False
+
+    def batch(self, asked: Sequence[Asked]) -> dict[str, torch.Tensor]:
+        """Values of all rows' actions and what is remembered behind them, which goes into the episodes' memories.
+
+        Args:
+            asked: As of `ArrayPolicy.batch`.
+
+        Raises:
+            UserError: If an agent was not in the team, an observation is not of its form, or a mask not one of its
+                actions.
+        """
+        config = self.manifest.model_config
+        size, actions, team = int(config["size"]), int(config["actions"]), list(config["team"])
+        seen = np.zeros((len(asked), size), np.float32)
+        for row, (agent, _, observation) in enumerate(asked):
+            if agent not in team:
+                raise UserError(f"agent {agent!r} was not in the team that was trained ({', '.join(team)}).")
+            vector = flat(config["forms"][agent], observation, agent)
+            seen[row, : vector.size] = vector
+        masks = self.masks(asked)
+        known = [memory.seen.get(agent) for agent, memory, _ in asked]
+        width = self.network.agents.memory_size
+        before = torch.stack([torch.zeros(width) if own is None else own[MEMORY] for own in known])
+        last = torch.tensor([-1 if own is None else own[LAST] for own in known])
+        who = self.network.ids[[team.index(agent) for agent, _, _ in asked]]
+        inputs = agent_inputs(self.network.settings, torch.from_numpy(seen), last, actions, who)
+        values, after = self._judge(inputs, before, asked)
+        for row, (agent, memory, _) in enumerate(asked):
+            memory.seen[agent] = {MEMORY: after[row], LAST: int(last[row])}
+        return {VALUES: open_values(values, masks), ACTION_MASK: masks}
+
+    def _judge(
+        self, inputs: torch.Tensor, before: torch.Tensor, asked: Sequence[Asked]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Values (B, A) and memories (B, M) of rows."""
+        settings = self.network.settings
+        draws = settings.kind == ROMA or (settings.kind == LDSA and settings.random_subtasks)
+        # What is drawn comes from the row's own episode, so that it does not depend on the episodes beside it.
+        parts = [[row] for row in range(len(asked))] if draws else [list(range(len(asked)))]
+        values, memories = [], []
+        for rows in parts:
+            with torch.no_grad(), torch.random.fork_rng(devices=[], enabled=draws):
+                if draws:
+                    torch.manual_seed(int(asked[rows[0]][1].rng.integers(2**31)))
+                out = self.network.agents(inputs[rows][None, None], before[rows][None], sample=False)
+            values.append(out.values[0, 0])
+            memories.append(out.memory[0])
+        return torch.cat(values), torch.cat(memories)
+
+    def chances(self, batch: Mapping[str, torch.Tensor]) -> np.ndarray:
+        """One-hot (B, K): the best open action of each row. There is no chance in it, so sampling changes nothing."""
+        best = batch[VALUES].argmax(-1)
+        return torch.nn.functional.one_hot(best, batch[VALUES].shape[-1]).double().numpy()
+
+    def values(self, asked: Sequence[Asked], batch: dict[str, torch.Tensor]) -> list[float]:
+        """Each agent's own value of its best action, a part of the team's value that means little by itself."""
+        best: list[float] = batch[VALUES].max(-1).values.tolist()
+        return best
+
+    def keep(self, agent: str, memory: ArrayMemory, action: int) -> None:
+        """Remembers an agent's action, which is an input of its next choice."""
+        memory.seen[agent][LAST] = action
+
+    def masks(self, asked: Sequence[Asked]) -> torch.Tensor:
+        """int8 (B, K): which actions are open, those of games without masks and of shorter lists of actions, too."""
+        config = self.manifest.model_config
+        rows = np.zeros((len(asked), int(config["actions"])), np.int8)
+        for row, (agent, _, seen) in enumerate(asked):
+            count = int(config["choices"][agent])
+            rows[row, :count] = open_actions(seen, count, agent)
+        return torch.from_numpy(rows)

@@ -1,1 +1,0 @@
-"""Checkpoints on disk: stage records, signatures and finding. No Ray."""

@@ -1,1 +1,0 @@
-"""Connector pieces, one per file."""

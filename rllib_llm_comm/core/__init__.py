@@ -1,0 +1,1 @@
+"""What everything stands on: errors, files, places, registries; knows no Ray."""

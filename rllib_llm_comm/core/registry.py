@@ -1,0 +1,92 @@
+"""Things that settings call by name: one registry per kind of thing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Generic, TypeVar
+
+from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.lazy import load
+
+Thing = TypeVar("Thing")
+
+
+class Registry(Generic[Thing]):
+    """Maps names to things of one kind. An entry is the thing itself, or "module:attribute", imported on first use.
+
+    Args:
+        setting: The setting whose value is such a name, for messages.
+        entries: The first entries, in the order in which names are listed.
+        remedy: A sentence for messages about a name that is unknown, such as the function that registers one.
+    """
+
+    def __init__(self, setting: str, entries: Mapping[str, Thing | str] | None = None, remedy: str = "") -> None:
+        self.setting, self.remedy = setting, remedy
+        self._entries: dict[str, Thing | str] = dict(entries or {})
+
+    def register(self, name: str, thing: Thing | str) -> None:
+        """Adds an entry; an entry of the same name is replaced.
+
+        Args:
+            name: Its name in settings.
+            thing: The thing, or "module:attribute".
+
+        Raises:
+            UserError: If the name is no text, or empty.
+        """
+        if not isinstance(name, str) or not name:
+            raise UserError(f"`name` is {name!r} but must be a text: the name of a `{self.setting}` in settings.")
+        self._entries[name] = thing
+
+    def __getitem__(self, name: str) -> Thing:
+        """The thing of a name.
+
+        Raises:
+            UserError: If the name is unknown, or its entry cannot be imported.
+        """
+        self.require(name)
+        entry = self._entries[name]
+        if not isinstance(entry, str):
+            return entry
+        try:
+            found: Thing = load(entry)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise UserError(
+                f"`{self.setting}` {name!r} is registered as {entry!r}, which cannot be imported ({error}); "
+                'register "module:attribute" of a module that can.'
+            ) from error
+        self._entries[name] = found
+        return found
+
+    def get(self, name: object) -> Thing | None:
+        """The thing of a name; `None` if the name is unknown."""
+        return self[name] if isinstance(name, str) and name in self._entries else None
+
+    def require(self, name: object) -> None:
+        """Raises a `UserError` unless a name is known; imports nothing.
+
+        Args:
+            name: The setting's value.
+        """
+        if name not in self:
+            listed = ", ".join(map(repr, self._entries)) or "none"
+            hint = did_you_mean(name, self._entries) if isinstance(name, str) else ""
+            remedy = f" {self.remedy}" if self.remedy else ""
+            raise UserError(f"`{self.setting}` is {name!r} but must be one of {listed}.{hint}{remedy}")
+
+    def items(self) -> Iterator[tuple[str, Thing]]:
+        """Names and things; imports all of them."""
+        return ((name, self[name]) for name in tuple(self._entries))
+
+    def values(self) -> Iterator[Thing]:
+        """All things; imports them."""
+        return (self[name] for name in tuple(self._entries))
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self._entries))
+
+    def __len__(self) -> int:
+        return len(self._entries)

@@ -1,1 +1,0 @@
-"""EnvRunners that play many games in compiled arrays."""

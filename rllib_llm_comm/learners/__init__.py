@@ -1,1 +1,0 @@
-"""Learners and their losses."""

@@ -1,1 +1,0 @@
-"""Planning with language models: manuals, sandboxed reward code, judges (after SAMA)."""

@@ -1,0 +1,1 @@
+"""Trained policies without Ray: settings, folders, loading, partners, publishing."""

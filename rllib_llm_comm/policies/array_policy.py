@@ -1,0 +1,191 @@
+"""Base of trained policies of agents that see numbers or maps; needs no Ray."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of
+from rllib_llm_comm.policies.decision import Decision, choose
+from rllib_llm_comm.policies.observation_forms import open_actions
+from rllib_llm_comm.policies.policy_env import make_environment
+from rllib_llm_comm.policies.policy_folder import PolicyManifest
+from rllib_llm_comm.policies.publish import Publishable
+
+Observation = Mapping[str, Any]
+
+
+@dataclass
+class ArrayMemory:
+    """State of one episode between two calls.
+
+    Attributes:
+        rng: Draws its actions.
+        seen: Earlier observations of each agent, as its policy keeps them.
+    """
+
+    rng: np.random.Generator
+    seen: dict[str, Any] = field(default_factory=dict)
+
+
+Asked = tuple[str, ArrayMemory, Observation]
+
+
+class ArrayPolicy(Publishable, ABC):
+    """Acts for all agents of one episode, or of many at once, as `Policy` does.
+
+    Args:
+        network: The network, with `logits` and `values`.
+        manifest: Origin of the policy.
+
+    Attributes:
+        draws: True if actions can be sampled; a policy that always takes the best one has no chances.
+    """
+
+    draws: ClassVar[bool] = True
+
+    def __init__(self, network: Any, manifest: PolicyManifest) -> None:
+        self.network = network
+        self.manifest = manifest
+        self._memory = ArrayMemory(np.random.default_rng())
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begins an episode.
+
+        Args:
+            seed: Fixes sampled actions from here on; `None` goes on with the random numbers at hand.
+        """
+        self._memory = ArrayMemory(self._memory.rng) if seed is None else self.begin(seed)
+
+    def begin(self, seed: int) -> ArrayMemory:
+        """Begins an episode that is played beside others.
+
+        Args:
+            seed: Fixes its sampled actions.
+        """
+        return ArrayMemory(np.random.default_rng(seed))
+
+    def act(self, observations: Mapping[Any, Observation], explore: bool = True) -> dict[Any, Decision]:
+        """Lets agents choose.
+
+        Args:
+            observations: The environment's observations of the agents that are asked now, and only of these; in the
+                first call of an episode those of all agents.
+            explore: True if actions are sampled; otherwise the most likely one is taken.
+
+        Returns:
+            One decision per given agent.
+
+        Raises:
+            UserError: If an observation lacks what the policy acts on.
+        """
+        return self.act_together([(self._memory, observations)], explore)[0]
+
+    def act_together(
+        self, episodes: Sequence[tuple[ArrayMemory, Mapping[Any, Observation]]], explore: bool = True
+    ) -> list[dict[Any, Decision]]:
+        """Does for several episodes what `act` does for one, in one pass of the network.
+
+        Args:
+            episodes: Per episode its memory (of `begin`) and the observations of its agents that are asked now.
+            explore: As for `act`.
+
+        Returns:
+            One decision per given agent, by episode.
+        """
+        answers: list[dict[Any, Decision]] = [{} for _ in episodes]
+        rows = [
+            (number, agent, memory, seen)
+            for number, (memory, observations) in enumerate(episodes)
+            for agent, seen in observations.items()
+        ]
+        if not rows:
+            return answers
+        asked = [(str(agent), memory, seen) for _, agent, memory, seen in rows]
+        batch = self.batch(asked)
+        with torch.no_grad():
+            chances = self.chances(batch)
+            values = self.values(asked, batch)
+        allowed = batch[ACTION_MASK].numpy() != 0
+        for index, (number, agent, memory, seen) in enumerate(rows):
+            own = np.where(allowed[index], chances[index], 0.0)
+            own = own / own.sum()
+            action = choose(own, memory.rng, explore)
+            self.keep(str(agent), memory, action)
+            phrases = parts_of(seen).get("candidates")
+            answers[number][agent] = Decision(
+                action=action,
+                said="",
+                heard={},
+                candidates=[str(phrase) for phrase in (range(len(own)) if phrases is None else phrases)],
+                probabilities=own,
+                value=float(values[index]),
+                prompt="",
+            )
+        return answers
+
+    @abstractmethod
+    def batch(self, asked: Sequence[Asked]) -> dict[str, torch.Tensor]:
+        """Inputs of the network, one row per agent that is asked; their memories take in the observations.
+
+        Args:
+            asked: Name, memory and observation of each.
+
+        Raises:
+            UserError: If an observation lacks what the policy acts on.
+        """
+
+    def chances(self, batch: Mapping[str, torch.Tensor]) -> np.ndarray:
+        """Probabilities (B, K) of all rows' actions.
+
+        Args:
+            batch: Result of `batch`.
+        """
+        chances: np.ndarray = self.network.logits(batch).double().softmax(-1).numpy()
+        return chances
+
+    def keep(self, agent: str, memory: ArrayMemory, action: int) -> None:  # noqa: B027  (most remember no actions)
+        """Takes note of an agent's action, where the policy remembers it; most do not.
+
+        Args:
+            agent: The agent.
+            memory: That of its episode.
+            action: Its choice.
+        """
+
+    def values(self, asked: Sequence[Asked], batch: dict[str, torch.Tensor]) -> list[float]:
+        """Values of all rows.
+
+        Args:
+            asked: As of `batch`.
+            batch: Result of `batch`.
+        """
+        values: list[float] = self.network.values(batch).tolist()
+        return values
+
+    def masks(self, asked: Sequence[Asked]) -> torch.Tensor:
+        """int8 (B, K): which actions are allowed; all where an observation says nothing.
+
+        Args:
+            asked: As of `batch`.
+
+        Raises:
+            UserError: If a mask is not one of K actions, or leaves none open.
+        """
+        count = int(self.manifest.model_config["actions"])
+        masks = [open_actions(seen, count, agent) for agent, _, seen in asked]
+        return torch.from_numpy(np.stack(masks).astype(np.int8))
+
+    def env(self, *, planning: Mapping[str, Any] | None = None, **settings: Any) -> Any:
+        """Makes the PettingZoo environment that the policy was trained on.
+
+        Args:
+            planning: Source of subgoals, if not as in training, as of `make_environment`.
+            **settings: Settings that differ from those of the training, such as `render_mode`.
+        """
+        return make_environment(self.manifest, settings, planning)

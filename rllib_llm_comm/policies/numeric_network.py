@@ -1,0 +1,268 @@
+"""Actor and critic on numeric observations, without RLlib: plain MLPs, or CommNet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.envs.interface import ACTION_MASK
+from rllib_llm_comm.policies.narrow_linear import NarrowLinear, without_zero_columns
+from rllib_llm_comm.policies.settings import (
+    MOST_LAYERS,
+    MOST_WIDTH,
+    FromMapping,
+    require_seed,
+    require_whole,
+    require_whole_numbers,
+)
+from rllib_llm_comm.policies.value_norm import ValueNorm
+
+VECTOR = "vector"
+TEAM_VECTORS = "team_vectors"
+STATE = "state"  # the game's whole state, as an environment tells it
+CRITIC_STATE = "critic_state"  # the same, flat, as the connector leaves it
+COMMNET = "commnet"
+NETWORKS = ("mlp", COMMNET)
+COMMUNICATION = ("hidden", "observations")
+ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
+AUTO, BY_STATE, BY_TEAM, BY_OWN, BY_PARTNER = "auto", "state", "team", "own", "partner"
+CRITIC_OBSERVATIONS = (AUTO, BY_STATE, BY_TEAM, BY_OWN, BY_PARTNER)
+_CENTRAL = {BY_STATE: CRITIC_STATE, BY_TEAM: TEAM_VECTORS, BY_PARTNER: CRITIC_STATE}
+_MOST_PASSES = 64
+FORBIDDEN = -1e9  # not -inf: its gradient would be NaN
+
+
+@dataclass(frozen=True)
+class NumericSettings(FromMapping):
+    """Settings of a `NumericModule`: its `model_config`.
+
+    Attributes:
+        network: `"mlp"` (each agent for itself) or `"commnet"`.
+        hiddens: Widths of the hidden layers, at most 16 of 1 to 65536; CommNet has one width, the last.
+        communication: CommNet only. `"hidden"`: agents hear the mean of the others' hidden states, through which
+            gradients flow (Sukhbaatar et al. 2016). `"observations"`: they hear the mean of all agents' observations,
+            as the Verco paper describes it.
+        communication_passes: CommNet's K, 1 to 64: how often they are heard. The original: 2; IC3Net's code: 1.
+        share_passes: True if all passes have the same weights.
+        activation: `"tanh"` or `"relu"`, behind every hidden layer of an MLP.
+        layer_norm: True if an MLP has LayerNorm on its inputs and behind every hidden layer (MAPPO).
+        critic_observation: Input of the critic: `"own"`, that of the actor; `"state"`, the game's state; `"team"`,
+            the vectors of all agents; `"auto"`: the state where the environment tells it, otherwise the team;
+            `"partner"`: the actor's and who the frozen partner is (`BestResponsePPO`).
+        use_value_norm: True if the critic learns returns normalised by a `ValueNorm` (MAPPO).
+        value_norm_beta: Its decay per update, in [0, 1). MAPPO: 0.99999.
+        init_seed: Seed of the fresh weights; `None` takes torch's global generator.
+    """
+
+    network: str = "mlp"
+    hiddens: Sequence[int] = (64, 64)
+    communication: str = "hidden"
+    communication_passes: int = 2
+    share_passes: bool = False
+    activation: str = "tanh"
+    layer_norm: bool = False
+    critic_observation: str = BY_OWN
+    use_value_norm: bool = False
+    value_norm_beta: float = 0.99999
+    init_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        require_whole_numbers("hiddens", self.hiddens, MOST_LAYERS, MOST_WIDTH)
+        object.__setattr__(self, "hiddens", tuple(self.hiddens))
+        require_choice("network", self.network, NETWORKS)
+        require_choice("communication", self.communication, COMMUNICATION)
+        require_choice("activation", self.activation, tuple(ACTIVATIONS))
+        require_choice("critic_observation", self.critic_observation, CRITIC_OBSERVATIONS)
+        for name in ("share_passes", "layer_norm", "use_value_norm"):
+            require_choice(name, getattr(self, name), (False, True))
+        if not isinstance(self.value_norm_beta, int | float) or not 0.0 <= self.value_norm_beta < 1.0:
+            raise UserError(f"`value_norm_beta` is {self.value_norm_beta!r} but must be a number in [0, 1).")
+        require_whole("communication_passes", self.communication_passes, 1, _MOST_PASSES)
+        require_seed("init_seed", self.init_seed)
+        if not self.hiddens:
+            raise UserError("`hiddens` is empty but must hold at least one width, such as [64, 64].")
+
+    @property
+    def hears(self) -> bool:
+        """True if agents see more than their own observation."""
+        return self.network == COMMNET
+
+    @property
+    def inputs(self) -> tuple[str, str]:
+        """The parts of an observation that the actor reads."""
+        return (TEAM_VECTORS if self.hears else VECTOR), ACTION_MASK
+
+    @property
+    def critic_input(self) -> str:
+        """The part of an observation that the critic reads; `critic_observation` must not be `"auto"` any more."""
+        return _CENTRAL.get(self.critic_observation, self.inputs[0])
+
+
+def team_vectors(agent: str, agents: list[str], latest: dict[str, np.ndarray]) -> np.ndarray:
+    """The vectors of a team (agents, size), the agent itself first, the others in order.
+
+    Args:
+        agent: The observer.
+        agents: The whole team.
+        latest: Observation of each agent at its last decision.
+    """
+    order = [agent, *(other for other in agents if other != agent)]
+    return np.stack([latest.get(other, np.zeros_like(latest[agent])) for other in order])
+
+
+class NumericNetwork(nn.Module):
+    """Actor and critic with separate weights, so that each has its own optimizer.
+
+    They have the same shape, unless the critic sees more than the actor (`critic_observation`): then it is an MLP.
+
+    Args:
+        settings: Settings of the network; `critic_observation` must not be `"auto"` any more.
+        size: Length of an agent's vector.
+        actions: Number of actions.
+        critic_size: Length of what a central critic reads; `None` where it sees what the actor sees.
+    """
+
+    def __init__(self, settings: NumericSettings, size: int, actions: int, critic_size: int | None = None) -> None:
+        super().__init__()
+        self.settings = settings
+        with torch.random.fork_rng(devices=[], enabled=settings.init_seed is not None):
+            if settings.init_seed is not None:
+                torch.manual_seed(settings.init_seed)
+            self.actor = _build(settings, size, actions, 0.01)
+            if critic_size is None:
+                self.critic = _build(settings, size, 1, 1.0)
+            else:
+                self.critic = nn.Sequential(nn.Flatten(1), _mlp(settings, critic_size, 1, 1.0))
+        self.value_norm = ValueNorm(settings.value_norm_beta) if settings.use_value_norm else None
+
+    def logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Logits (B, K) of all actions; forbidden ones get next to no probability.
+
+        Args:
+            observations: `action_mask` (B, K) and `vector` (B, size), or for CommNet `team_vectors` (B, agents, size)
+                with the agent itself first.
+        """
+        seen, mask = (observations[name] for name in self.settings.inputs)
+        logits: torch.Tensor = self.actor(seen.float())
+        return logits.masked_fill(mask == 0, FORBIDDEN)
+
+    def values(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """State values (B,), in units of reward."""
+        outputs = self.critic_outputs(observations)
+        return outputs if self.value_norm is None else self.value_norm.denormalize(outputs)
+
+    def critic_outputs(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Outputs of the critic (B,): normalised values if there is a `value_norm`, otherwise values.
+
+        Args:
+            observations: The part `settings.critic_input`: as for `logits`, or `critic_state` (B, critic_size).
+        """
+        value: torch.Tensor = self.critic(observations[self.settings.critic_input].float())
+        return value.squeeze(-1)
+
+    def narrow(self, observations: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Observations to learn from without columns that are zero in all rows; figures stay, up to rounding.
+
+        Args:
+            observations: All rows of an update, as for `logits` and `critic_outputs`. Later ones may be some of these.
+        """
+        narrow = dict(observations)
+        readers: dict[str, list[nn.Module]] = {self.settings.inputs[0]: [self.actor]}
+        readers.setdefault(self.settings.critic_input, []).append(self.critic)
+        for name, networks in readers.items():
+            layers = [layer for one in networks for layer in one.modules() if isinstance(layer, NarrowLinear)]
+            if len(layers) == len(networks) and observations[name].dim() == 2:
+                narrow[name] = without_zero_columns(observations[name], layers)
+        return narrow
+
+
+class CommNet(nn.Module):
+    """h_i <- tanh(e_i + H_k h_i + C_k mean of h_j over the others), K times, from h_i = e_i = tanh(E o_i).
+
+    All rows of a team are computed from its observations, so gradients reach the encoder through what was heard as
+    well. (Sukhbaatar et al. 2016, with the skip connection from the encoder; a team of one hears zeros.)
+
+    Args:
+        size: Length of an agent's vector.
+        width: Length of the hidden states.
+        outputs: Length of the output.
+        passes: K.
+        share: True if all passes have the same weights.
+        scale: Gain of the output layer.
+    """
+
+    def __init__(self, size: int, width: int, outputs: int, passes: int, share: bool, scale: float) -> None:
+        super().__init__()
+        self.encoder = _linear(size, width)
+        count = 1 if share else passes
+        self.own = nn.ModuleList(_linear(width, width) for _ in range(count))
+        self.heard = nn.ModuleList(_linear(width, width) for _ in range(count))
+        self.head = _linear(width, outputs, scale)
+        self.passes = passes
+
+    def forward(self, team: torch.Tensor) -> torch.Tensor:
+        """Outputs (B, outputs) of each team's first agent.
+
+        Args:
+            team: (B, agents, size).
+        """
+        encoded = torch.tanh(self.encoder(team))
+        hidden = encoded
+        others = max(1, team.shape[1] - 1)
+        for k in range(self.passes):
+            own, heard = self.own[k % len(self.own)], self.heard[k % len(self.heard)]
+            mean = (hidden.sum(1, keepdim=True) - hidden) / others
+            hidden = torch.tanh(encoded + own(hidden) + heard(mean))
+        out: torch.Tensor = self.head(hidden[:, 0])
+        return out
+
+
+class MeanOfObservations(nn.Module):
+    """An MLP on an agent's vector beside the mean of all agents' vectors.
+
+    Args:
+        settings: Widths and activation.
+        size: Length of an agent's vector.
+        outputs: Length of the output.
+        scale: Gain of the output layer.
+    """
+
+    def __init__(self, settings: NumericSettings, size: int, outputs: int, scale: float) -> None:
+        super().__init__()
+        self.mlp = _mlp(settings, 2 * size, outputs, scale)
+
+    def forward(self, team: torch.Tensor) -> torch.Tensor:
+        """Outputs (B, outputs) of each team's first agent; `team` is (B, agents, size)."""
+        out: torch.Tensor = self.mlp(torch.cat([team[:, 0], team.mean(1)], dim=-1))
+        return out
+
+
+def _build(settings: NumericSettings, size: int, outputs: int, scale: float) -> nn.Module:
+    if settings.network == "mlp":
+        return _mlp(settings, size, outputs, scale)
+    if settings.communication == "observations":
+        return MeanOfObservations(settings, size, outputs, scale)
+    width = settings.hiddens[-1]
+    return CommNet(size, width, outputs, settings.communication_passes, settings.share_passes, scale)
+
+
+def _mlp(settings: NumericSettings, inputs: int, outputs: int, scale: float) -> nn.Sequential:
+    layers: list[nn.Module] = [nn.LayerNorm(inputs)] if settings.layer_norm else []
+    for place, width in enumerate(settings.hiddens):
+        kind = nn.Linear if place or settings.layer_norm else NarrowLinear
+        layers += [_linear(inputs, width, kind=kind), ACTIVATIONS[settings.activation]()]
+        layers += [nn.LayerNorm(width)] if settings.layer_norm else []
+        inputs = width
+    return nn.Sequential(*layers, _linear(inputs, outputs, scale))
+
+
+def _linear(inputs: int, outputs: int, gain: float = 2**0.5, kind: type[nn.Linear] = nn.Linear) -> nn.Linear:
+    layer = kind(inputs, outputs)
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer

@@ -1,0 +1,398 @@
+"""Partners: players that hold an agent's seat in any registered game and do not learn; need no Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.baselines.numeric.policy import NumericPolicy
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.lazy import load
+from rllib_llm_comm.envs.games import game_of
+from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of, teacher_state
+from rllib_llm_comm.policies.array_policy import ArrayPolicy
+from rllib_llm_comm.policies.decision import Decision, choose
+from rllib_llm_comm.policies.load_policy import EpisodeMemory, Policy, Spoken
+from rllib_llm_comm.policies.own_actions import decide, own_actions
+from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, RANDOM, SCRIPTED, STAY, PartnerSettings
+from rllib_llm_comm.policies.stuck_rule import StuckRule, pose_of
+from rllib_llm_comm.verco.teachers.base import TeacherRequest
+from rllib_llm_comm.verco.teachers.scripted_teacher import ScriptedTeacher
+
+Player = Callable[[Mapping[str, Any]], Any]
+"""Gives the action for an observation, or a pair of action and message."""
+
+
+@dataclass
+class PartnerMemory:
+    """State of a partner in one episode between two calls.
+
+    Attributes:
+        seed: Seed of the episode.
+        rng: Draws its actions.
+        env: The game; it has to be set before the first call.
+        mailbox: The latest message of every speaker of the episode.
+        secret: Facts told to anybody in this episode at the moment, as of `EpisodeMemory`.
+        policy: The memory of a checkpoint's policy.
+        players: Per agent the player of this episode, for partners that are no checkpoints.
+        replies: Per agent the action that came with its message, until it is asked for.
+        still: Per agent its rule for standing still, where it has one.
+        actions: Per agent of a checkpoint its own actions (`GameRecord.actions`), or `None` if it plays the game's.
+    """
+
+    seed: int
+    rng: np.random.Generator
+    env: Any = None
+    mailbox: MutableMapping[str, str] = field(default_factory=dict)
+    secret: str = ""
+    policy: Any = None
+    players: dict[Any, Player] = field(default_factory=dict)
+    replies: dict[Any, int] = field(default_factory=dict)
+    actions: dict[Any, Any] = field(default_factory=dict)
+    still: dict[Any, StuckRule] = field(default_factory=dict)
+
+
+Asked = tuple[PartnerMemory, Mapping[Any, Mapping[str, Any]]]
+"""A memory, and the observations of the partner's agents that are asked now."""
+
+
+class Partner:
+    """A frozen player of one or several seats, behind the interface of `Policy` and `ArrayPolicy`.
+
+    Its mistakes are part of its probabilities: with `noise` and `pauses` each action's is
+    (1 - noise - pauses) p + noise / allowed, and `pauses` more for waiting. Partners without a network hear nothing
+    and have one action with p = 1; `random` is uniform. All of them are drawn, `explore` or not; without `explore` a
+    checkpoint's p is that of its most likely action.
+
+    Args:
+        settings: Its settings.
+        policy: The loaded policy of a checkpoint; `None` for others.
+    """
+
+    def __init__(self, settings: PartnerSettings, policy: Policy | ArrayPolicy | None = None) -> None:
+        self.settings, self.policy = settings, policy
+        self._teacher = ScriptedTeacher()
+
+    @property
+    def talks(self) -> bool:
+        """True if it is a checkpoint of language agents."""
+        return isinstance(self.policy, Policy)
+
+    @property
+    def needs_the_team(self) -> bool:
+        """True if its agents exchange vectors inside of one network, which therefore has to hold all seats."""
+        return isinstance(self.policy, NumericPolicy) and bool(self.policy.network.settings.hears)
+
+    def begin(self, seed: int) -> PartnerMemory:
+        """Begins an episode that is played beside others.
+
+        Args:
+            seed: Fixes everything that the partner draws.
+        """
+        memory = PartnerMemory(seed, np.random.default_rng(seed))
+        if self.policy is not None:
+            memory.policy = self.policy.begin(seed)
+        return memory
+
+    def speak_together(self, episodes: Sequence[Asked], explore: bool = True) -> list[dict[Any, Spoken]]:
+        """Lets its agents of several episodes speak; the mailboxes take in their messages.
+
+        Args:
+            episodes: Per episode the memory and the observations of its agents that are asked now.
+            explore: True if a checkpoint's messages that are part of its policy are drawn.
+        """
+        if self.settings.speech == "own" and isinstance(self.policy, Policy):
+            return self.policy.speak_together(self._inner(episodes), explore)
+        spoken: list[dict[Any, Spoken]] = []
+        for memory, observations in episodes:
+            said = {agent: self._message(memory, agent, seen) for agent, seen in observations.items()}
+            memory.mailbox.update({str(agent): message for agent, message in said.items()})
+            spoken.append({agent: (message, None) for agent, message in said.items()})
+        return spoken
+
+    def act_together(
+        self, episodes: Sequence[Asked], explore: bool = True, spoken: Sequence[Mapping[Any, Spoken]] | None = None
+    ) -> list[dict[Any, Decision]]:
+        """The decisions of its agents in several episodes.
+
+        Args:
+            episodes: As for `speak_together`.
+            explore: As for `speak_together`.
+            spoken: Their messages, where they have spoken before this call.
+
+        Raises:
+            UserError: If the game cannot be played by such a partner.
+        """
+        spoken = self.speak_together(episodes, explore) if spoken is None else spoken
+        drawn = explore and not self.settings.greedy
+        chosen = self._choices(episodes, drawn, spoken)
+        steady = self.policy is not None and not (self.settings.noise or self.settings.pauses)
+        if steady and not self.settings.unstuck:
+            return chosen
+        for (memory, observations), decisions in zip(episodes, chosen, strict=True):
+            for agent, decision in decisions.items():
+                pose = pose_of(memory.env, agent) if self.settings.unstuck else None
+                made = self._unstuck(memory, agent, pose, decision, drawn)
+                made = made if steady else self._mixed(memory, agent, observations[agent], made, explore)
+                decisions[agent] = made
+                if self.settings.unstuck:
+                    memory.still[agent].note(pose, made.action)
+        return chosen
+
+    def probabilities(
+        self, heard: Sequence[tuple[Any, Mapping[str, Any], Mapping[str, str]]], env: Any = None
+    ) -> np.ndarray:
+        """The chances of each candidate behind messages that are given, as of `Policy.probabilities`.
+
+        Args:
+            heard: As of `Policy.probabilities`.
+            env: The game, for partners that pause.
+
+        Raises:
+            UserError: If it is no checkpoint of language agents.
+        """
+        if not isinstance(self.policy, Policy):
+            raise UserError(f"partner {self.settings.name!r} hears nothing; only checkpoints of language agents do.")
+        rows = self.policy.probabilities(heard)
+        if self.settings.noise or self.settings.pauses:
+            mixed = [self._with_mistakes(row, env, seen[0], seen[1]) for row, seen in zip(rows, heard, strict=True)]
+            rows = np.stack(mixed)
+        return rows
+
+    def _inner(self, episodes: Sequence[Asked]) -> list[tuple[Any, Mapping[Any, Mapping[str, Any]]]]:
+        """The episodes as a checkpoint's policy takes them: with its own memories, which share the mailboxes."""
+        for memory, _ in episodes:
+            if isinstance(memory.policy, EpisodeMemory):
+                memory.policy.mailbox, memory.policy.secret = memory.mailbox, memory.secret  # type: ignore[assignment]
+        return [
+            (memory.policy, {agent: self._own_view(memory, agent, seen) for agent, seen in observations.items()})
+            for memory, observations in episodes
+        ]
+
+    def _own_view(self, memory: PartnerMemory, agent: Any, seen: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The observation as in the partner's training, where the game can tell it."""
+        record = None if memory.env is None else game_of(memory.env.unwrapped)
+        manifest = getattr(self.policy, "manifest", None)
+        if record is None or not record.view or manifest is None or manifest.env not in record.entry_points:
+            return seen
+        told: Mapping[str, Any] = load(record.view)(memory.env.unwrapped, agent, seen, manifest.env_config)
+        return told
+
+    def _message(self, memory: PartnerMemory, agent: Any, seen: Mapping[str, Any]) -> str:
+        """Its message where no adapter writes it: of the game's scripted player, of a function, or none."""
+        if self.settings.speech == "scripted":
+            game = memory.env.unwrapped
+            request = TeacherRequest(tuple(game.possible_agents), {}, state=teacher_state(game))
+            return self._teacher.messages(request, rng=memory.rng).get(agent, "")
+        if self.settings.kind != FUNCTION or self.settings.speech == "none":
+            return ""
+        answer = self._player(memory, agent)(seen)
+        if not isinstance(answer, tuple):
+            memory.replies[agent] = answer
+            return ""
+        memory.replies[agent], message = answer
+        return str(message)
+
+    def _choices(
+        self, episodes: Sequence[Asked], explore: bool, spoken: Sequence[Mapping[Any, Spoken]]
+    ) -> list[dict[Any, Decision]]:
+        """Its decisions without mistakes."""
+        if isinstance(self.policy, Policy):
+            return self.policy.act_together(self._inner(episodes), explore, spoken)
+        if self.policy is not None:
+            own = [self._own_actions(memory, observations) for memory, observations in episodes]
+            decisions = decide(self.policy, self._inner(episodes), own, [memory.env for memory, _ in episodes], explore)
+            return [
+                {agent: replace(one, said=said[agent][0]) for agent, one in made.items()}
+                for made, said in zip(decisions, spoken, strict=True)
+            ]
+        return [
+            {agent: self._choice(memory, agent, seen, said[agent][0]) for agent, seen in observations.items()}
+            for (memory, observations), said in zip(episodes, spoken, strict=True)
+        ]
+
+    def _own_actions(self, memory: PartnerMemory, agents: Iterable[Any]) -> dict[Any, Any]:
+        """Per agent its own actions in this episode; `None` if they are the game's."""
+        new = [agent for agent in agents if agent not in memory.actions]
+        manifest = getattr(self.policy, "manifest", None)
+        for agent in new:
+            memory.actions[agent] = own_actions(memory.env, agent, manifest, memory.seed)
+        return {agent: memory.actions[agent] for agent in agents}
+
+    def _choice(self, memory: PartnerMemory, agent: Any, seen: Mapping[str, Any], said: str) -> Decision:
+        """The decision of a partner without a network, without mistakes."""
+        allowed = allowed_actions(memory.env, agent, seen)
+        if self.settings.kind == RANDOM:
+            chances = allowed / allowed.sum()
+        else:
+            action = memory.replies.pop(agent, None)
+            action = self._player(memory, agent)(seen) if action is None else action
+            action = action[0] if isinstance(action, tuple) else action
+            if not isinstance(action, int | np.integer) or not 0 <= action < len(allowed):
+                raise UserError(
+                    f"partner {self.settings.name!r} chose {action!r} for {agent!r}, but an action is a whole number "
+                    f"from 0 to {len(allowed) - 1}."
+                )
+            chances = np.eye(len(allowed))[int(action)]
+        names = [str(phrase) for phrase in parts_of(seen).get("candidates", range(len(allowed)))]
+        return Decision(int(chances.argmax()), said, {}, names, chances, np.nan, "")
+
+    def _player(self, memory: PartnerMemory, agent: Any) -> Player:
+        """The player of an agent in this episode, made at its first decision."""
+        if agent not in memory.players:
+            memory.players[agent] = make_player(self.settings, memory.env, agent, memory.rng)
+        return memory.players[agent]
+
+    def _unstuck(
+        self, memory: PartnerMemory, agent: Any, pose: Hashable, decision: Decision, explore: bool
+    ) -> Decision:
+        """The decision; of an agent that stands still one without its last actions, drawn anew."""
+        if not self.settings.unstuck:
+            return decision
+        rule = memory.still.setdefault(agent, StuckRule(self.settings.unstuck))
+        chances = rule.rest(decision.probabilities, pose)
+        if chances is decision.probabilities:
+            return decision
+        return replace(decision, action=choose(chances, memory.rng, explore), probabilities=chances)
+
+    def _mixed(
+        self, memory: PartnerMemory, agent: Any, seen: Mapping[str, Any], decision: Decision, explore: bool
+    ) -> Decision:
+        """The decision with the partner's mistakes, drawn."""
+        chances = np.asarray(decision.probabilities, np.float64)
+        if self.policy is not None and (self.settings.greedy or not explore):
+            chances = np.eye(len(chances))[int(chances.argmax())]
+        chances = self._with_mistakes(chances, memory.env, agent, seen)
+        action = int(memory.rng.choice(len(chances), p=chances))
+        return replace(decision, action=action, probabilities=chances)
+
+    def _with_mistakes(self, chances: np.ndarray, env: Any, agent: Any, seen: Mapping[str, Any]) -> np.ndarray:
+        noise, pauses = self.settings.noise, self.settings.pauses
+        mixed = (1.0 - noise - pauses) * chances
+        if noise:
+            own = allowed_actions(env, agent, seen)
+            allowed = np.zeros(len(chances), bool)  # teams may have a width for the agent with the most actions
+            allowed[: len(own)] = own
+            mixed = mixed + noise * allowed / allowed.sum()
+        if pauses:
+            mixed[require_wait(env, agent, "pauses")] += pauses
+        return np.asarray(mixed / mixed.sum())
+
+
+def make_partner(settings: PartnerSettings, load_checkpoint: Callable[[str], Any]) -> Partner:
+    """The partner of some settings.
+
+    Args:
+        settings: The settings.
+        load_checkpoint: Loads a policy from a path, such as `Loading().load`.
+
+    Raises:
+        UserError: If a checkpoint or function cannot be loaded.
+    """
+    if settings.kind == FUNCTION:
+        _function(settings.policy)
+    return Partner(settings, load_checkpoint(settings.policy) if settings.kind == CHECKPOINT else None)
+
+
+def make_player(settings: PartnerSettings, env: Any, agent: Any, rng: np.random.Generator) -> Player:
+    """The player of an agent for one episode.
+
+    Args:
+        settings: Of a partner that is scripted, stays, or is a function.
+        env: The game, after its reset.
+        agent: The agent.
+        rng: Source of everything that the player draws.
+
+    Raises:
+        UserError: If the game has no scripted player, no such habit, or no action of waiting.
+    """
+    if settings.kind == FUNCTION:
+        made: Player = _function(settings.policy)(env, agent, rng)
+        if not callable(made):
+            raise UserError(
+                f"partner {settings.policy!r} returned {type(made).__name__} but must return a function from an "
+                "observation to an action."
+            )
+        return made
+    game = env.unwrapped
+    if settings.kind == STAY:
+        require_wait(env, agent, "stay")
+        return lambda seen: require_wait(env, agent, "stay")
+    record = game_of(game)
+    if record is not None and record.partner:
+        act = load(record.partner)(game, agent, settings.habit, rng)
+        return lambda seen: act()
+    if settings.habit:
+        raise UserError(
+            f"`habit` is {settings.habit!r} but the scripted player of {type(game).__name__} has no habits; leave "
+            "it away."
+        )
+    return lambda seen: _advice(game, agent)
+
+
+def allowed_actions(env: Any, agent: Any, seen: Mapping[str, Any]) -> np.ndarray:
+    """bool (K,): the actions that are allowed now; all where an observation says nothing.
+
+    Args:
+        env: The game.
+        agent: The agent in turn.
+        seen: Its observation.
+
+    Raises:
+        UserError: If its actions are not numbered.
+    """
+    count = getattr(env.action_space(agent), "n", None)
+    if count is None:
+        raise UserError(
+            f"the action space of {agent!r} is {env.action_space(agent)} but partners need Discrete actions; choose an "
+            "action level with numbered actions."
+        )
+    return np.asarray(parts_of(seen).get(ACTION_MASK, np.ones(int(count))), bool)
+
+
+def require_wait(env: Any, agent: Any, wanted: str) -> int:
+    """The game's action of doing nothing.
+
+    Args:
+        env: The game.
+        agent: The agent in turn.
+        wanted: The setting that needs it, for the message.
+
+    Raises:
+        UserError: If the game has none.
+    """
+    game = env.unwrapped
+    record = game_of(game)
+    action = load(record.wait)(game, agent) if record is not None and record.wait else None
+    if action is None:
+        raise UserError(
+            f"`{wanted}` needs an action of doing nothing but {type(game).__name__} with these settings has none; use "
+            "'random', or register the game with `wait`."
+        )
+    return int(action)
+
+
+def _advice(game: Any, agent: Any) -> int:
+    """The action of the game's scripted player."""
+    advice = ScriptedTeacher().advise(game, agent)
+    if advice is None:
+        raise UserError(
+            f"`policy` is '{SCRIPTED}' but {type(game).__name__} with these settings has no scripted player that acts; "
+            "use 'random' or 'stay', other settings of the game, or register the game with a `scripted_player`."
+        )
+    return advice
+
+
+def _function(name: str) -> Callable[..., Any]:
+    """A user's function."""
+    try:
+        found: Callable[..., Any] = load(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(
+            f"`policy` is {name!r}, which cannot be imported ({error}); give 'module:function' of a function that can, "
+            "or the path of a checkpoint that exists."
+        ) from error
+    return found

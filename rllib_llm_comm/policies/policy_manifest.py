@@ -1,0 +1,171 @@
+"""`policy.json`: settings, environment and provenance of a policy folder, checked when it is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rllib_llm_comm.core.errors import UserError, require_choice, shown
+from rllib_llm_comm.core.files import read_foreign_json
+from rllib_llm_comm.core.registry import Registry
+from rllib_llm_comm.policies.settings import require_whole
+
+MANIFEST = "policy.json"
+FORMAT = 1
+LANGUAGE, NUMERIC, GROUNDED, VALUED, OFFICER = "language", "numeric", "grounded", "valued", "officer"
+KINDS: Registry[Any] = Registry(
+    "kind",
+    {
+        LANGUAGE: "rllib_llm_comm.policies.load_policy:Policy",
+        NUMERIC: "rllib_llm_comm.baselines.numeric.policy:NumericPolicy",
+        GROUNDED: "rllib_llm_comm.sama.emma.policy:GroundedPolicy",
+        VALUED: "rllib_llm_comm.baselines.value.q_policy:QPolicy",
+        OFFICER: "rllib_llm_comm.baselines.red.officer_policy:OfficerPolicy",
+    },
+)
+"""The policy that each kind of policy folder is loaded as."""
+_MOST_BYTES = 4 * 2**20
+_MOST_NUMBER = 2**63
+_MOST_PATIENCE = 10**6
+_MAPPINGS = ("model_config", "communication", "env_config", "provenance")
+_TEXTS = ("algorithm", "base_model_digest")
+_AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_PLANNING = ("planner", "patience", "replan", "subgoals_to", "in_vector")
+
+
+@dataclass(frozen=True)
+class PolicyManifest:
+    """Contents of `policy.json`.
+
+    Attributes:
+        algorithm: Name of the algorithm that wrote it.
+        model_config: Fields of `LanguageModelSettings`; of a numeric policy those of `NumericSettings`, `size`,
+            `actions`, `critic_size` and, if it reads a team's vectors, the `team`'s names; of a grounded one those of
+            `EmmaSettings` and the network's `sizes`; of a valued one those of `QSettings`, the network's `sizes`, and
+            the `team`'s names, `choices` and `forms`; of an officer those of `OfficerSettings`.
+        communication: Fields of `CommunicationSettings`.
+        env: Id of the environment it was trained on, if it has one.
+        env_config: That environment's settings.
+        teacher: The teacher of `messages="teacher"`.
+        planning: Source of subgoals: `planner`, `patience`, `replan` and `in_vector` of `PlannedSubgoals`; `None`
+            if nobody did, or the environment itself.
+        base_model_digest: Identifies the base model's weights.
+        provenance: Origin (iteration, message checkpoint, ...).
+        kind: `"language"`, `"numeric"`, `"grounded"`, `"valued"` or `"officer"`.
+        format: Version of this format.
+        agents: The agents that have a policy of their own, each in a folder of its name; empty where all share one.
+    """
+
+    algorithm: str
+    model_config: Mapping[str, Any]
+    communication: Mapping[str, Any]
+    env: str | None = None
+    env_config: Mapping[str, Any] = field(default_factory=dict)
+    teacher: Any = None
+    planning: Mapping[str, Any] | None = None
+    base_model_digest: str = ""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    kind: str = LANGUAGE
+    format: int = FORMAT
+    agents: Sequence[str] = ()
+
+    def to_json(self) -> str:
+        """The text of `policy.json`."""
+        shown = {name: value for name, value in self.__dict__.items() if name != "agents" or value}
+        return json.dumps(shown, indent=2, default=str) + "\n"
+
+
+def names_a_folder(agent: Any) -> bool:
+    """True if an agent's name can be that of its folder: letters, digits, `_` and `-`, at most 64 of them."""
+    return isinstance(agent, str) and _AGENT.fullmatch(agent) is not None
+
+
+def read_manifest(folder: str | os.PathLike[str]) -> PolicyManifest:
+    """Reads `policy.json`.
+
+    Args:
+        folder: The policy folder.
+
+    Raises:
+        UserError: If it is damaged, of a later format, or holds what no manifest can hold.
+    """
+    path = Path(folder) / MANIFEST
+    try:
+        manifest = PolicyManifest(**read_foreign_json(path, _MOST_BYTES))
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{str(path)!r} cannot be read ({error}); save the checkpoint again.") from error
+    try:
+        _check(manifest)
+    except UserError as error:
+        raise UserError(f"{str(path)!r} cannot be used: {error}") from None
+    return manifest
+
+
+def _check(manifest: PolicyManifest) -> None:
+    require_whole("format", manifest.format, 1)
+    if manifest.format > FORMAT:
+        raise UserError(
+            f"it has format {manifest.format} but this version reads up to {FORMAT}; update rllib_llm_comm."
+        )
+    for name in _MAPPINGS:
+        if not isinstance(getattr(manifest, name), Mapping):
+            raise UserError(f"`{name}` is {shown(getattr(manifest, name))} but must be a mapping.")
+    for name in _TEXTS:
+        if not isinstance(getattr(manifest, name), str):
+            raise UserError(f"`{name}` is {shown(getattr(manifest, name))} but must be a text.")
+    if not isinstance(manifest.env, str | None):
+        raise UserError(f"`env` is {shown(manifest.env)} but must be a text.")
+    if not isinstance(manifest.teacher, str | Mapping | None):
+        raise UserError(f"`teacher` is {shown(manifest.teacher)} but must be a name or a mapping.")
+    KINDS.require(manifest.kind)
+    _check_planning(manifest.planning)
+    if not isinstance(manifest.agents, list | tuple) or not all(map(names_a_folder, manifest.agents)):
+        raise UserError(f"`agents` is {shown(manifest.agents)} but must be a list of plain names.")
+    require_bounded("", manifest.__dict__)
+
+
+def require_bounded(setting: str, value: Any) -> None:
+    """Refuses numbers that no setting can have, wherever they stand in plain values.
+
+    Args:
+        setting: Name of the setting that holds them; empty for all of a manifest.
+        value: The values.
+
+    Raises:
+        UserError: At the first one.
+    """
+    for name, number in _numbers(setting, value):
+        if not -_MOST_NUMBER <= number <= _MOST_NUMBER:
+            raise UserError(f"`{name}` is {shown(number)} but must be a number between -2**63 and 2**63.")
+
+
+def _check_planning(planning: Any) -> None:
+    if planning is None:
+        return
+    if not isinstance(planning, Mapping) or not set(planning) <= set(_PLANNING):
+        raise UserError(f"`planning` is {shown(planning)} but must be a mapping of {', '.join(_PLANNING)}.")
+    if not isinstance(planning.get("planner"), str | Mapping | None):
+        raise UserError(f"`planning.planner` is {shown(planning['planner'])} but must be a name or a mapping.")
+    require_whole("planning.patience", planning.get("patience", 1), 1, _MOST_PATIENCE)
+    require_choice("planning.replan", planning.get("replan", "any"), ("any", "all"))
+    told = planning.get("subgoals_to", "all")
+    if not isinstance(told, str | list | tuple) or not all(isinstance(name, str) for name in told):
+        raise UserError(f"`planning.subgoals_to` is {shown(told)} but must be 'all' or a list of names.")
+    require_choice("planning.in_vector", planning.get("in_vector", False), (False, True))
+
+
+def _numbers(setting: str, value: Any) -> Iterator[tuple[str, float]]:
+    """All numbers in plain values, with the settings that they stand in."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _numbers(f"{setting}.{key}" if setting else str(key), inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _numbers(setting, inner)
+    elif isinstance(value, int | float):
+        yield setting, value

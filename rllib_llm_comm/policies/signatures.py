@@ -1,0 +1,220 @@
+"""Signatures of the checkpoints and run states that this user's `rllib train` wrote on this machine.
+
+RLlib and Ray Tune unpickle what they go on from, and a pickle can run any program. So `rllib train` signs what it
+writes with a secret that only this user can read (HMAC-SHA256 over the names and digests of all files), and goes on
+from nothing else unless the user says `--trust`. Signed folders may be moved and copied; a changed, added or missing
+file breaks the signature. Nothing is unpickled to find out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import stat
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import digest_of, read_foreign_json, state_folder, write_atomically
+
+SIGNATURE = "written_here.json"
+_KEY = "own_work.key"
+_KEY_BYTES = 32
+_MOST_BYTES = 2**20  # of a file with signatures
+# Tune writes its state again and again, and a kill leaves an earlier one.
+_MOST_STATES = 256
+
+
+def key_file() -> Path:
+    """The file with this user's secret: `own_work.key` in `$XDG_STATE_HOME/rllib_llm_comm` (by default below
+    `~/.local/state`)."""
+    return state_folder() / _KEY
+
+
+def make_key() -> None:
+    """Makes this user's secret, if there is none.
+
+    Raises:
+        UserError: If it cannot be written, or others can read the one that is there.
+    """
+    path = key_file()
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle, scratch = tempfile.mkstemp(dir=path.parent)  # for this user alone
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(secrets.token_bytes(_KEY_BYTES))
+                os.link(scratch, path)
+            except FileExistsError:  # another process was faster
+                pass
+            finally:
+                os.unlink(scratch)
+    except OSError as error:
+        raise UserError(
+            f"the secret with which checkpoints are signed cannot be written to {str(path)!r} ({error.strerror}); set "
+            "XDG_STATE_HOME to a folder of your own."
+        ) from error
+    _key()
+
+
+def _key() -> bytes | None:
+    """The secret, or `None` if there is none.
+
+    Raises:
+        UserError: If others can read it.
+    """
+    path = key_file()
+    try:
+        about, key = path.stat(), path.read_bytes()
+    except OSError:
+        return None
+    if os.name == "posix" and (about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077):
+        raise UserError(
+            f"{str(path)!r}, with which checkpoints are signed, belongs to somebody else or can be read by others; "
+            "delete it, and a new one is made."
+        )
+    return key if len(key) == _KEY_BYTES else None
+
+
+def sign_checkpoint(folder: Path, algorithm: str) -> None:
+    """Signs a checkpoint to which nothing is added any more.
+
+    Args:
+        folder: The checkpoint.
+        algorithm: Name of the algorithm that it is of.
+
+    Raises:
+        OSError: If the disk fails.
+        UserError: If there is no secret (`make_key` makes it).
+    """
+    key, files = _key(), _digests(folder)
+    if key is None or files is None:
+        raise UserError(f"{str(folder)!r} cannot be signed: the secret is missing, or it holds links.")
+    code = _code(key, "checkpoint", [algorithm, files])
+    write_atomically(folder / SIGNATURE, json.dumps({"algorithm": algorithm, "code": code}) + "\n")
+
+
+def signed_algorithm(folder: str | os.PathLike[str]) -> str | None:
+    """The algorithm that a checkpoint is of, if it was written here and not changed since; otherwise `None`.
+
+    Args:
+        folder: The checkpoint.
+    """
+    key, content, files = _key(), _read(Path(folder) / SIGNATURE), _digests(Path(folder))
+    if key is None or files is None or not isinstance(content, dict):
+        return None
+    algorithm, code = content.get("algorithm"), content.get("code")
+    if not isinstance(algorithm, str) or not isinstance(code, str):
+        return None
+    return algorithm if hmac.compare_digest(code, _code(key, "checkpoint", [algorithm, files])) else None
+
+
+def is_own_checkpoint(folder: str | os.PathLike[str]) -> bool:
+    """True if a checkpoint was written here and not changed since.
+
+    Args:
+        folder: The checkpoint.
+    """
+    return signed_algorithm(folder) is not None
+
+
+class OwnStates:
+    """The files of a run's state that were written here, among those in a stage's folder.
+
+    Args:
+        folder: The stage's folder. Its file `written_here.json` holds one code per signed content.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / SIGNATURE
+        self._key = _key()
+        content = _read(self._path)
+        content = content if isinstance(content, dict) else {}
+        self._begun, codes = content.get("begun"), content.get("codes")
+        self._codes = [code for code in codes if isinstance(code, str) and code] if isinstance(codes, list) else []
+
+    def begin(self, run: str) -> None:
+        """Signs that a run was begun here.
+
+        Args:
+            run: A name that no other run has.
+        """
+        if self._key is not None and not self.has_begun(run):
+            self._begun = _code(self._key, "begun", run)
+            self._write()
+
+    def has_begun(self, run: str) -> bool:
+        """True if a run was begun here; what is not signed was then half written when it was killed, or added later.
+
+        Args:
+            run: The run's name, as in `begin`.
+        """
+        return self._key is not None and self._begun == _code(self._key, "begun", run)
+
+    def sign(self, files: Iterable[Path]) -> None:
+        """Signs files, wherever they lie now, under their names.
+
+        Args:
+            files: The files.
+
+        Raises:
+            OSError: If the disk fails.
+        """
+        fresh = [code for path in files if (code := self._code_of(path)) and code not in self._codes]
+        if fresh:
+            self._codes = [*self._codes, *fresh][-_MOST_STATES:]
+            self._write()
+
+    def _write(self) -> None:
+        write_atomically(self._path, json.dumps({"begun": self._begun, "codes": self._codes}) + "\n")
+
+    def holds(self, path: Path) -> bool:
+        """True if a file was written here with this content.
+
+        Args:
+            path: The file.
+        """
+        return self._code_of(path) in self._codes
+
+    def holds_content(self, name: str, content: bytes) -> bool:
+        """True if a file of this name was written here with this content; nothing has to be on the disk for it.
+
+        Args:
+            name: The file's name.
+            content: Its content.
+        """
+        return self._key is not None and self._code(name, hashlib.sha256(content).hexdigest()) in self._codes
+
+    def _code_of(self, path: Path) -> str:
+        return "" if path.is_symlink() or not path.is_file() else self._code(path.name, digest_of(path))
+
+    def _code(self, name: str, digest: str) -> str:
+        return "" if self._key is None else _code(self._key, "state", [name, digest])
+
+
+def _code(key: bytes, kind: str, content: Any) -> str:
+    return hmac.new(key, json.dumps([kind, content], sort_keys=True).encode(), hashlib.sha256).hexdigest()
+
+
+def _digests(folder: Path) -> dict[str, str] | None:
+    """Digests of all files below a folder by relative path; `None` if there are none, or other things than files."""
+    found: dict[str, str] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            return None
+        if path.is_file() and path != folder / SIGNATURE:
+            found[path.relative_to(folder).as_posix()] = digest_of(path)
+    return found or None
+
+
+def _read(path: Path) -> Any:
+    try:
+        return read_foreign_json(path, _MOST_BYTES)
+    except (OSError, ValueError):
+        return None

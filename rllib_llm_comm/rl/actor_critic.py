@@ -1,0 +1,90 @@
+"""An RLModule around a network with actor and critic apart: what agents that see numbers or maps share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.rl_module.apis import InferenceOnlyAPI
+from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
+from ray.rllib.core.rl_module.torch import TorchRLModule
+from ray.rllib.utils.annotations import override
+from torch import nn
+
+from rllib_llm_comm.policies.policy_folder import PolicyExport
+from rllib_llm_comm.policies.value_norm import ValueNorm
+from rllib_llm_comm.rl.told_errors import ToldErrors
+
+# RLlib's algorithm configs mix these keys of their own into every model_config.
+_RLLIB_KEYS = ("vf_share_layers", "beta")
+
+
+class ActorCriticModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
+    """One policy whose network has `actor`, `critic`, `value_norm`, `logits`, `values` and `critic_outputs`.
+
+    Attributes:
+        network: The network.
+        value_norm: The statistics by which the critic's targets are normalised, or `None`.
+    """
+
+    network: Any
+    value_norm: ValueNorm | None
+
+    @override(TorchRLModule)
+    def setup(self) -> None:
+        """Builds actor and critic."""
+        config = {name: value for name, value in dict(self.model_config).items() if name not in _RLLIB_KEYS}
+        # Hidden from torch's registry: RLlib can only drop parts that are the module's own.
+        self.__dict__["network"] = self.build_network(config)
+        self.actor, self.critic = self.network.actor, self.network.critic
+        self.value_norm = self.network.value_norm
+
+    @abstractmethod
+    def build_network(self, config: dict[str, Any]) -> Any:
+        """The network of a `model_config`, for the module's spaces."""
+
+    @override(InferenceOnlyAPI)
+    def get_non_inference_attributes(self) -> list[str]:
+        """The critic and its statistics are not needed to act."""
+        return ["critic", "value_norm"]
+
+    def actor_parameters(self) -> list[nn.Parameter]:
+        """The actor's parameters."""
+        return list(self.network.actor.parameters())
+
+    def speaker_parameters(self) -> list[nn.Parameter]:
+        """None: these agents say nothing."""
+        return []
+
+    def critic_parameters(self) -> list[nn.Parameter]:
+        """The critic's parameters."""
+        return list(self.network.critic.parameters())
+
+    @override(TorchRLModule)
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return {Columns.ACTION_DIST_INPUTS: self.network.logits(batch[Columns.OBS])}
+
+    @override(ValueFunctionAPI)
+    def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
+        """Values (B,) of a batch's observations, in units of reward."""
+        values: torch.Tensor = self.network.values(batch[Columns.OBS])
+        return values
+
+    def critic_outputs(self, batch: dict[str, Any]) -> torch.Tensor:
+        """Outputs of the critic (B,): normalised values if there is a `value_norm`."""
+        outputs: torch.Tensor = self.network.critic_outputs(batch[Columns.OBS])
+        return outputs
+
+    def narrow(self, observations: dict[str, Any]) -> dict[str, Any]:
+        """All observations of an update without what is zero in all of them, if the network can learn from that.
+
+        Args:
+            observations: As a batch has them.
+        """
+        return observations
+
+    @abstractmethod
+    def export_policy(self) -> PolicyExport:
+        """Settings and weights of this module for a checkpoint's policy folder."""

@@ -1,0 +1,131 @@
+"""Settings by which any of our algorithms trains with partners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ray.rllib.algorithms.algorithm_config import NotProvided
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.policies.load_options import Loading
+from rllib_llm_comm.policies.partner_checks import game_difference, try_out
+from rllib_llm_comm.policies.partner_seats import BOTH
+from rllib_llm_comm.policies.partner_settings import PartnerSettings, parse_partners, with_absolute_paths
+from rllib_llm_comm.policies.partners import Partner, make_partner
+from rllib_llm_comm.rl.env_registration import made_env, playable_id
+from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter
+from rllib_llm_comm.rl.seat_partners import SeatPartners
+from rllib_llm_comm.rl.strict_config import StrictConfigMixin
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class PartnersConfigMixin(StrictConfigMixin):
+    """Adds `.partners(...)`: frozen partners hold the other agents' seats, and only the learner's rows are trained on.
+
+    Every setting is also an attribute, and so a flat key of a YAML file's `config:`.
+
+    Attributes:
+        partners_in_games: False if the algorithm's games are no PettingZoo environments; it has no `.partners` then, or
+            one of its own.
+    """
+
+    partners_in_games: ClassVar[bool] = True
+
+    def _set_partner_defaults(self) -> None:
+        if not self.partners_in_games:
+            return
+        self.pool: Sequence[str | Mapping[str, Any] | PartnerSettings] | None = None
+        self.seat = BOTH
+        self.self_play_share = 0.0
+
+    def partners(
+        self,
+        *,
+        pool: Sequence[str | Mapping[str, Any] | PartnerSettings] | None = NotProvided,
+        seat: str = NotProvided,
+        self_play_share: float = NotProvided,
+    ) -> Self:
+        """Lets partners that do not learn hold all seats but the learner's.
+
+        Args:
+            pool: `None` (default): the learner holds all seats. A list of partners, each a text (a checkpoint's path,
+                `"scripted"`, `"random"`, `"stay"`, `"module:function"`) or a dict with the keys of `PartnerSettings`.
+                One is drawn for each episode, by the weights (FCP: equal ones).
+            seat: `"both"` (default): the learner's seat is drawn for each episode among all (Carroll et al., FCP). Or
+                the name of the agent that the learner always is.
+            self_play_share: In [0, 1): the share of episodes in which the learner holds all seats. Default 0 (FCP);
+                COLE: a fixed share of the games.
+
+        Returns:
+            This config.
+        """
+        if not self.partners_in_games:
+            raise UserError(
+                f"{type(self).__name__.removesuffix('Config')} plays whole arrays of games, in which partners hold no "
+                "seats; train SymbolicPPO, MAPPO or BestResponsePPO with partners."
+            )
+        return self._assign(locals())
+
+    def _validate_partners(self) -> None:
+        """Checks the settings and that all partners can be loaded.
+
+        Raises:
+            UserError: If a value is not allowed, or something else is set that does not go with partners.
+        """
+        if not self.partners_in_games:
+            return
+        self.require_numbers(["self_play_share"])
+        if not 0 <= self.self_play_share < 1:
+            raise UserError(f"`self_play_share` is {self.self_play_share!r} but must be at least 0 and less than 1.")
+        if self.pool is None:
+            return
+        pool = with_absolute_paths(parse_partners(self.pool))
+        self.pool = [partner.to_dict() for partner in pool]
+        self._refuse_with_partners()
+        with made_env(self.env, self.env_config) as made:
+            agents = [str(agent) for agent in getattr(made, "possible_agents", ()) or ()]
+            if self.seat != BOTH and self.seat not in agents:
+                raise UserError(f"`seat` is {self.seat!r} but must be 'both' or one of the agents {', '.join(agents)}.")
+            game = made.env if isinstance(made, ParallelEnvAdapter) else None
+            for settings in pool:
+                self._check_partner(make_partner(settings, Loading(trust_own=True).load), game)
+        self._add_callback(SeatPartners)
+
+    def _check_partner(self, partner: Partner, game: Any) -> None:
+        """Refuses a partner that cannot play; of no PettingZoo environment only its id is known."""
+        where = f"`pool` has {partner.settings.name!r}, which"
+        if partner.needs_the_team:
+            raise UserError(
+                f"`pool` has {partner.settings.name!r}, whose agents exchange vectors inside of one network; they "
+                "cannot play with a learner."
+            )
+        env_id = playable_id(self.env)
+        if partner.policy is not None and env_id is not None:
+            manifest = partner.policy.manifest
+            reason = game_difference(env_id, self.env_config, playable_id(manifest.env), manifest.env_config)
+            if reason:
+                raise UserError(f"{where} {reason}")
+        if game is None:
+            return
+        try:
+            try_out(partner, game, 0, () if self.seat == BOTH else (self.seat,))
+        except UserError as error:
+            raise UserError(f"{where} cannot play here: {error}") from error
+
+    def _refuse_with_partners(self) -> None:
+        if getattr(self, "planner", None) is not None:
+            raise UserError("`pool` is set with `planner`, but partners were trained without its subgoals; unset one.")
+        network = getattr(self, "network_settings", None)
+        if network is not None and getattr(network(), "hears", False):
+            raise UserError(
+                "`pool` is set but the agents of this algorithm exchange vectors inside of one network; train another "
+                "algorithm with partners, such as MAPPO."
+            )
+        if getattr(self, "train_messages", False) and self.message_credit != "speaker":  # type: ignore[attr-defined]
+            raise UserError(
+                f"`message_credit` is {self.message_credit!r} with `pool`, but the others' advantages are not "  # type: ignore[attr-defined]
+                "computed; use 'speaker'."
+            )

@@ -1,0 +1,410 @@
+"""Any PettingZoo parallel environment as an RLlib `MultiAgentEnv`.
+
+RLlib's own wrapper is wrong in four ways, which this one is not:
+
+* When one agent terminates while the last other one is truncated, it never says that the episode is over.
+* A time limit arrives as a termination, so that no value is bootstrapped. Here only `truncateds["__all__"]`
+is set. * `render()` raises. * The order of the agents comes from a set and changes between processes.
+
+Besides, this one lets agents act at different times. An environment may mark an agent in its info with
+`needs_action=False`: the agent is busy. It then gets no observation, so that RLlib does not ask it for an
+action; what it earns meanwhile comes with its next observation.
+
+Agents may appear while a game is played, and leave it one by one. What a game gives is checked by its `GameContract`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from pettingzoo import ParallelEnv
+from ray.rllib.env.multi_agent_env import MultiAgentEnv
+from ray.rllib.utils.annotations import override
+
+from rllib_llm_comm.core.errors import UserError, shown
+from rllib_llm_comm.core.lazy import load
+from rllib_llm_comm.core.phases import ENV, phase
+from rllib_llm_comm.envs.base_env import Game
+from rllib_llm_comm.envs.equal_starts import EqualStarts, Start
+from rllib_llm_comm.envs.game_contract import GameContract
+from rllib_llm_comm.envs.games import env_spec
+from rllib_llm_comm.envs.interface import DURATION, NEEDS_ACTION, STEP_REWARDS, joined_info
+
+START = "start"
+ALL = "__all__"
+_MAX_SEED = 2**31 - 1
+_OURS: set[str] = set()  # ids that PettingZoo knows from here
+
+AgentID = Any
+"""An agent of a game; RLlib knows it by its text."""
+StepResult = tuple[
+    dict[AgentID, Any],
+    dict[AgentID, float],
+    dict[AgentID, bool],
+    dict[AgentID, bool],
+    dict[AgentID, dict[str, Any]],
+]
+
+
+class ParallelEnvAdapter(MultiAgentEnv):
+    """Runs a PettingZoo parallel environment under RLlib.
+
+    Every agent's info gets two keys: `step_rewards`, the rewards of each game step since its last
+    observation, and `duration`, their number (for ordinary environments 1; 0 at the reset). Its reward is
+    their plain sum. Other keys of the infos of a busy agent come with its next observation, too: lists are
+    joined, of true-or-false values it is told whether one was true, of all others the latest counts.
+
+    An agent that appears later is shown its first observation when it has to choose. What it is paid before its first
+    action comes with the reward of that action, so that no return loses it.
+
+    RLlib knows agents by texts: the agent 0 of a game is "0" to policies, callbacks and metrics.
+
+    Only the first reset takes RLlib's seed. Later episodes are seeded from an own generator, so they differ
+    and yet are the same in every run with the same seed. With `start_with`, several games side by side begin alike:
+    seeds come from there, infos have a third key, `start`, with the start's name, and a game that has to wait shows no
+    agent until the next round.
+
+    Attributes:
+        env: The PettingZoo environment.
+        agents: Those that the last reset or step could speak of. One that ended in this step is still among
+            them, since RLlib's check of environments compares what a first step tells with this list, and some
+            games may be over after one step.
+    """
+
+    def __init__(self, env: ParallelEnv) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The PettingZoo parallel environment.
+
+        Raises:
+            UserError: If it is none, or none that can be played.
+        """
+        self.env = env
+        self._rng = np.random.default_rng()
+        self._pending: dict[AgentID, dict[str, Any]] = {}
+        self._unseen: dict[str, float] = {}  # agents that appeared later and were shown nothing yet, with their pay
+        self._paid_before: dict[str, float] = {}  # the same pay of those that were shown something and have not acted
+        self._starts: tuple[EqualStarts, int] | None = None
+        self._start: Start | None = None
+        super().__init__()
+        self._adopt()
+
+    def _adopt(self) -> None:
+        """Reads agents, spaces and render settings of the wrapped environment."""
+        self._game = game = GameContract(self.env)
+        self._ids = {str(agent): agent for agent in game.possible_agents}
+        self._names = {agent: name for name, agent in self._ids.items()}
+        self.possible_agents = list(self._ids)
+        self.agents = list(self.possible_agents)
+        self._alive, self._present = self.agents, game.alive
+        self.observation_spaces = {name: game.observation_spaces[agent] for name, agent in self._ids.items()}
+        self.action_spaces = {name: game.action_spaces[agent] for name, agent in self._ids.items()}
+        # RLlib writes into the metadata.
+        self.metadata = dict(getattr(self.env, "metadata", {}))
+        self.render_mode = getattr(self.env, "render_mode", None)
+
+    def wrap(self, wrapper: Callable[[ParallelEnv], ParallelEnv]) -> None:
+        """Puts a PettingZoo wrapper between this adapter and the environment.
+
+        Args:
+            wrapper: Takes the environment and returns the wrapped one. Call it before the first reset.
+        """
+        self.env = wrapper(self.env)
+        self._adopt()
+
+    def start_with(self, starts: EqualStarts, number: int) -> None:
+        """Lets this game begin as its neighbours do, one episode a round.
+
+        Args:
+            starts: Shared by all games of an EnvRunner.
+            number: Index among them.
+        """
+        self._starts = (starts, number)
+
+    @override(MultiAgentEnv)
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[AgentID, Any], dict[AgentID, dict[str, Any]]]:
+        """Starts an episode.
+
+        Args:
+            seed: Seed of this episode and of the generator of all later ones; None draws from that generator. With
+                `start_with` it has no effect.
+            options: Handed on.
+
+        Returns:
+            Observations and infos of all agents; of none while the game has to wait.
+        """
+        if self._starts is not None:
+            starts, number = self._starts
+            self._start = starts.begin(number)
+            if self._start is None:
+                self.agents = self._alive = []
+                return {}, {}
+            seed = self._start.seed
+        elif seed is None:
+            seed = int(self._rng.integers(_MAX_SEED))
+        else:
+            self._rng = np.random.default_rng(seed)
+        if isinstance(game := self.env.unwrapped, Game):
+            game.observes_busy = game is not self.env  # `step` would drop those; wrappers may want them
+        with phase(ENV):
+            observations, infos = self._game.reset(seed=seed, options=options)
+        self._pending, self._unseen, self._paid_before = {}, {}, {}
+        self._present = self._game.alive
+        self.agents = self._alive = [self._names[agent] for agent in self._present]
+        return (
+            {name: observations[self._ids[name]] for name in self.agents},
+            {name: self._first_info(infos.get(self._ids[name], {})) for name in self.agents},
+        )
+
+    def _first_info(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        return {**info, STEP_REWARDS: [], DURATION: 0, **self._named()}
+
+    def _named(self) -> dict[str, str]:
+        return {} if self._start is None else {START: self._start.name}
+
+    @override(MultiAgentEnv)
+    def step(self, action_dict: Mapping[AgentID, Any]) -> StepResult:
+        """One step.
+
+        Args:
+            action_dict: Actions of the agents that were given an observation.
+
+        Returns:
+            Observations, rewards, terminateds, truncateds (both with `__all__`) and infos. At its end every
+            agent gets its last observation, busy or not.
+        """
+        if self._starts is not None and self._start is None:
+            return {}, {}, {ALL: False}, {ALL: False}, {}
+        before, ids = self._alive, self._ids
+        known = [name for name in before if name not in self._unseen] if self._unseen else before
+        with phase(ENV):
+            observations, rewards, terminations, truncations, infos = self._game.step(
+                {ids[name]: action for name, action in action_dict.items()}
+            )
+        if self._game.alive is not self._present:
+            self._present = self._game.alive
+            self._alive = [self._names[agent] for agent in self._present]
+        over = not self._alive
+        out: StepResult = ({}, {}, {ALL: False}, {ALL: False}, {})
+        self.agents = before
+        if self._game.arrived:
+            arrived = [self._names[agent] for agent in self._game.arrived]
+            self._unseen.update(dict.fromkeys(arrived, 0.0))
+            self.agents = [*before, *arrived]
+        if not over and not any(name in self._alive for name in known):
+            raise UserError(
+                f"the last of the agents that have acted ends in step {self._game.step_count}, in which only "
+                f"{shown(self._alive)} go on, who have not acted yet; RLlib would take this for the end of the "
+                "episode, so let agents that follow appear a step earlier."
+            )
+        for name in self.agents:
+            agent = ids[name]
+            ended = over or terminations.get(agent, False) or truncations.get(agent, False)
+            if name in self._unseen:
+                self._meet(name, rewards.get(agent, 0.0), infos.get(agent, {}), bool(ended), observations, out)
+                continue
+            pending = self._collect(name, rewards[agent], infos.get(agent, {}))
+            if not ended and not pending.get(NEEDS_ACTION, True):
+                continue
+            del self._pending[name]
+            steps = pending[STEP_REWARDS]
+            out[0][name] = observations[agent]
+            out[1][name] = float(sum(steps))
+            out[4][name] = {**pending, DURATION: len(steps), **self._named()}
+        self._ends(known, terminations, truncations, over, out)
+        if over and self._starts is not None:
+            self._starts[0].end(self._starts[1])
+        return out
+
+    def _meet(
+        self,
+        name: str,
+        paid: float,
+        info: Mapping[str, Any],
+        ended: bool,
+        observations: Mapping[AgentID, Any],
+        out: StepResult,
+    ) -> None:
+        """Shows an agent that appeared later its first observation, unless it is busy or has ended before."""
+        self._unseen[name] += paid
+        if ended or not info.get(NEEDS_ACTION, True):
+            return
+        out[0][name], out[1][name], out[4][name] = observations[self._ids[name]], 0.0, self._first_info(info)
+        self._paid_before[name] = self._unseen.pop(name)
+
+    def _collect(self, agent: AgentID, reward: float, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Adds one step of an agent to what it is still to be told."""
+        told = {**info, STEP_REWARDS: list(info.get(STEP_REWARDS) or [reward])}
+        if agent in self._paid_before:
+            told[STEP_REWARDS][0] += self._paid_before.pop(agent)
+        before = self._pending.get(agent)
+        self._pending[agent] = new = told if before is None else joined_info(before, told)
+        return new
+
+    def _ends(
+        self,
+        known: list[str],
+        terminations: Mapping[AgentID, bool],
+        truncations: Mapping[AgentID, bool],
+        over: bool,
+        out: StepResult,
+    ) -> None:
+        """Fills in which of the agents that RLlib knows are terminated and truncated."""
+        _, _, terminateds, truncateds, _ = out
+        ends = {name: bool(terminations.get(self._ids[name], False)) for name in known}
+        limited = {name: bool(truncations.get(self._ids[name], False)) and not ends[name] for name in known}
+        terminateds.update(ends)
+        if not over:
+            truncateds.update(limited)
+        elif any(limited.values()):
+            # RLlib takes an episode whose agents are all done one by one as terminated, and would bootstrap
+            # nobody's value; so those that ran into the limit are told by `__all__` alone.
+            truncateds[ALL] = True
+        else:
+            terminateds[ALL] = True
+
+    @override(MultiAgentEnv)
+    def render(self) -> Any:
+        """Whatever the wrapped environment draws in its own render mode."""
+        return self.env.render()
+
+    @override(MultiAgentEnv)
+    def close(self) -> None:
+        """Closes the wrapped environment."""
+        self.env.close()
+
+
+def shows_copies(env: Any) -> bool:
+    """True if nothing writes into an observation that this environment has shown, as the class of its game says.
+
+    Wrappers and games that only inherit say nothing.
+
+    Args:
+        env: An environment of RLlib's.
+    """
+    return isinstance(env, ParallelEnvAdapter) and bool(vars(type(env.env)).get("shows_copies", False))
+
+
+def wrap_games(env: Any, wrapper: Callable[[ParallelEnv, int], ParallelEnv], wanted: str) -> None:
+    """Puts a PettingZoo wrapper around each game of a vector environment of RLlib's, before its first reset.
+
+    Args:
+        env: The environment, as RLlib gives it to `on_environment_created`.
+        wrapper: Takes a game and its number and returns the wrapped one.
+        wanted: Author of the wish, at the beginning of the sentence if it cannot be.
+
+    Raises:
+        UserError: If the games are no PettingZoo environments behind our adapter.
+    """
+    for number, adapter in enumerate(_adapters(env, wanted)):
+        adapter.wrap(_numbered(wrapper, number))
+    # RLlib has read them before, and builds connectors and networks for them.
+    env.single_observation_spaces = env.envs[0].unwrapped.observation_spaces
+    env.single_observation_space = gym.spaces.Dict(env.single_observation_spaces)
+
+
+def start_alike(env: Any, starts: EqualStarts, wanted: str) -> None:
+    """Lets the games of a vector environment of RLlib's begin alike in groups.
+
+    Args:
+        env: The environment, as RLlib gives it to `on_environment_created`.
+        starts: Of as many games.
+        wanted: As of `wrap_games`.
+
+    Raises:
+        UserError: If the games are no PettingZoo environments behind our adapter.
+    """
+    for number, adapter in enumerate(_adapters(env, wanted)):
+        adapter.start_with(starts, number)
+
+
+def _adapters(env: Any, wanted: str) -> list[ParallelEnvAdapter]:
+    found = [sub.unwrapped for sub in env.envs]
+    for adapter in found:
+        if not isinstance(adapter, ParallelEnvAdapter):
+            raise UserError(
+                f"{wanted} a PettingZoo environment registered by `register_parallel_env`, but the environment is "
+                f"{type(adapter).__name__}."
+            )
+    return found
+
+
+def _numbered(wrapper: Callable[[ParallelEnv, int], ParallelEnv], number: int) -> Callable[[ParallelEnv], ParallelEnv]:
+    return lambda game: wrapper(game, number)
+
+
+@dataclass(frozen=True)
+class AdaptedMaker:
+    """RLlib's maker of an environment, which goes to other processes.
+
+    Attributes:
+        make: Makes the PettingZoo environment.
+        entry: As of `register_parallel_env`.
+    """
+
+    make: Callable[..., ParallelEnv]
+    entry: str | Callable[..., ParallelEnv] | type[ParallelEnv] | None
+
+    def __call__(self, context: Mapping[str, Any]) -> ParallelEnvAdapter:
+        """The environment with the settings of a config, for RLlib."""
+        return ParallelEnvAdapter(self.make(**dict(context)))
+
+
+def register_parallel_env(
+    env_id: str, entry: str | Callable[..., ParallelEnv] | type[ParallelEnv] | None = None
+) -> None:
+    """Makes a PettingZoo parallel environment known to RLlib, whose `env_config` becomes its settings.
+
+    With an `entry` PettingZoo knows the id as well, unless it knows it already: checkpoints are played there.
+
+    Args:
+        env_id: The name for `config.environment(...)`.
+        entry: The maker of the environment: a callable or "module:name". None takes the environment that
+            PettingZoo's own registry knows by `env_id`.
+
+    Raises:
+        UserError: If there is no such environment.
+    """
+    from ray.tune.registry import register_env
+
+    make = _maker(env_id, entry)
+    if entry is not None:
+        _tell_pettingzoo(env_id, entry)
+    register_env(env_id, AdaptedMaker(make, entry))
+
+
+def _tell_pettingzoo(env_id: str, entry: str | Callable[..., ParallelEnv]) -> None:
+    from pettingzoo.env_registry import registration
+    from pettingzoo.env_registry.exceptions import PettingZooRegistryError
+
+    if env_id in registration.parallel_registry and env_id not in _OURS:
+        return
+    registration.parallel_registry.pop(env_id, None)
+    try:
+        registration.register("parallel", env_id, entry)
+    except PettingZooRegistryError:  # an id that is none in PettingZoo; RLlib takes any text
+        return
+    _OURS.add(env_id)
+
+
+def _maker(env_id: str, entry: str | Callable[..., ParallelEnv] | None) -> Callable[..., Any]:
+    """A function that makes the environment, also in a process that has registered nothing."""
+    if callable(entry):
+        return entry
+    if entry is None:
+        return env_spec(env_id).make
+    try:
+        made: Callable[..., Any] = load(entry)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(
+            f"`entry` of {env_id!r} is {entry!r}, which cannot be imported ({error}); "
+            'give "module:name" of a function that makes the environment.'
+        ) from error
+    return made

@@ -1,0 +1,126 @@
+"""Base of all our configs: unknown keys are refused, agents share a policy."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
+from ray.rllib.utils import force_list
+from ray.tune.result import TRIAL_INFO
+from ray.util.debug import log_once
+
+from rllib_llm_comm.core.errors import LARGEST, UserError, did_you_mean, require_whole, shown
+
+if TYPE_CHECKING:
+    from ray.rllib.callbacks.callbacks import RLlibCallback
+    from typing_extensions import Self
+
+SHARED_POLICY = "shared"
+_LARGEST_SEED = 2**31 - 1  # NumPy takes twice that, and RLlib adds to it for every runner
+_SPECIAL_KEYS = ("multiagent", "class", "optimizer", "model", "_enable_new_api_stack", TRIAL_INFO)
+
+
+def shared_policy(agent_id: Any, episode: Any = None, **kwargs: Any) -> str:
+    """Maps every agent to the one shared policy, as Verco does."""
+    return SHARED_POLICY
+
+
+def require_schedule(setting: str, value: Any, high: float, unit: str = "step") -> None:
+    """Raises a `UserError` unless a setting is a number from 0 on, or a schedule of such numbers.
+
+    Args:
+        setting: Its name.
+        value: A number, or pairs of a step (or decision) and a number; the first step is 0, and steps rise.
+        high: The largest number that is allowed.
+        unit: What the schedule counts.
+    """
+    pairs = list(value) if isinstance(value, list | tuple) else [(0, value), (1, value)]
+    if (
+        len(pairs) < 2
+        or any(not isinstance(pair, list | tuple) or len(pair) != 2 for pair in pairs)
+        or any(isinstance(one, bool) or not isinstance(one, int | float) for pair in pairs for one in pair)
+        or pairs[0][0] != 0
+        or any(before[0] >= after[0] for before, after in itertools.pairwise(pairs))
+        or not all(0.0 <= number <= high and math.isfinite(number) for _, number in pairs)
+    ):
+        numbers = "numbers of at least 0" if math.isinf(high) else f"numbers from 0 to {high:g}"
+        raise UserError(
+            f"`{setting}` is {shown(value)} but must be a number or a schedule of pairs [{unit}, number] such as "
+            f"[[0, 1.0], [50000, 0.05]], with {numbers} and at least two {unit}s that rise from 0."
+        )
+
+
+class StrictConfigMixin(AlgorithmConfig):
+    """Refuses unknown keys in dicts, and settings that are no numbers where numbers are wanted."""
+
+    def _set_shared_policy(self) -> None:
+        self.policies = {SHARED_POLICY}
+        self.policy_mapping_fn = shared_policy
+        # A batch counts decisions, not environment steps, in which only some agents are asked.
+        self.count_steps_by = "agent_steps"
+
+    def _add_callback(self, callback: type[RLlibCallback]) -> None:
+        present: list[Any] = force_list(getattr(self, "callbacks_class"))  # noqa: B009  (untyped in RLlib)
+        if not any(isinstance(cls, type) and issubclass(cls, callback) for cls in present):
+            self.callbacks_class = [*present, callback]
+
+    def _assign(self, values: Mapping[str, Any]) -> Self:
+        for name, value in values.items():
+            if name != "self" and not name.startswith("__") and value is not NotProvided:
+                setattr(self, name, value)
+        return self
+
+    def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
+        """As RLlib's, but takes NumPy's numbers and refuses unknown keys (RLlib would set and never look at them)."""
+        known = {name for name in vars(self) if not name.startswith("__")} | set(_SPECIAL_KEYS)
+        # RLlib keeps some settings behind properties, such as `train_batch_size_per_learner`.
+        properties = inspect.getmembers(type(self), lambda member: isinstance(member, property))
+        known |= {name for name, member in properties if member.fset is not None}
+        for key in config_dict:
+            if str(key).startswith("__"):  # Tune's own, such as `__stdout_file__`
+                continue
+            if key not in known and self._translate_special_keys(key, warn_deprecated=False) not in known:
+                public = [name for name in known if not name.startswith("_")]
+                raise UserError(f"`{key}` is no setting of {type(self).__name__}.{did_you_mean(str(key), public)}")
+        # Tune's own draws are NumPy's numbers, which settings of networks and files know nothing of.
+        plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in config_dict.items()}
+        return super().update_from_dict(plain)
+
+    def validate(self) -> None:
+        """RLlib's checks, without its lines about the new API stack, the only one that our algorithms have.
+
+        RLlib tells them once per process, to `RLModule`'s own use of an old class, too.
+        """
+        self._validate_seed()
+        for line in (f"{self.algo_class.__name__}_on_new_api_stack", "RLModule(config=[RLModuleConfig object])"):
+            log_once(line)
+        super().validate()
+
+    def _validate_seed(self) -> None:
+        if self.seed is not None:
+            self.require_whole_setting("seed", 0, _LARGEST_SEED)
+
+    def require_whole_setting(self, name: str, low: int, high: int = LARGEST) -> None:
+        """Raises a `UserError` unless a setting is a whole number in a range."""
+        value = getattr(self, name)
+        # Tune's own draws are NumPy's numbers.
+        require_whole(name, value.item() if isinstance(value, np.integer) else value, low, high)
+
+    def require_numbers(self, names: Sequence[str]) -> None:
+        """Raises a `UserError` unless each of these settings is a finite number.
+
+        YAML reads `2e-3` as text (it wants `2.0e-3`): a trap worth a clear word.
+        """
+        for name in names:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise UserError(
+                    f"`{name}` is {value!r} but must be a number (in YAML write 2.0e-3 or 0.002, not 2e-3)."
+                )
+            if not math.isfinite(value):
+                raise UserError(f"`{name}` is {value!r} but must be a finite number.")

@@ -1,0 +1,1 @@
+"""SAMA: a language-model planner, and the agents that carry its subgoals out."""

@@ -1,0 +1,1 @@
+"""EMMA: agents that read their subgoal, trained by PPO."""

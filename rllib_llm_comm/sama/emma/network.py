@@ -1,0 +1,364 @@
+"""EMMA: a map of symbols read with a manual and a subgoal (Hanjie et al. 2021, as SAMA uses it). Without RLlib."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from rllib_llm_comm.core.bounded_cache import Memo
+from rllib_llm_comm.envs.interface import ACTION_MASK
+from rllib_llm_comm.language.packing import distinct_rows
+from rllib_llm_comm.language.text_encoder import PAD, TextEncoder, padded
+from rllib_llm_comm.policies.numeric_network import CRITIC_STATE, FORBIDDEN
+from rllib_llm_comm.policies.value_norm import ValueNorm
+from rllib_llm_comm.sama.emma.inputs import FRAMES, MANUAL_TOKENS, SUBGOAL_TOKENS, sentences
+from rllib_llm_comm.sama.emma.settings import EmmaSettings
+
+_MASKED = -1e9
+_HEADS, _HIDDEN = 4, 128
+_CRITIC_WIDTH = 16
+_REMEMBERED, _REMEMBERED_MANUALS = 4096, 16
+
+
+class FrozenTexts:
+    """Texts as the frozen encoder sees them, each encoded once.
+
+    Args:
+        encoder: The encoder.
+    """
+
+    def __init__(self, encoder: TextEncoder) -> None:
+        self.encoder = encoder
+        self._memo: Memo[torch.Tensor] = Memo(_REMEMBERED)
+        self._manuals: Memo[tuple[torch.Tensor, torch.Tensor]] = Memo(_REMEMBERED_MANUALS)
+
+    def manual(self, tokens: np.ndarray, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """`states` of the sentences of a row of `manual_tokens`."""
+        key = (tokens.tobytes(), device)
+        known = self._manuals.get(key)
+        if known is None:
+            known = self.states(sentences(tokens), device)
+            self._manuals.put(key, known)
+        return known
+
+    def states(self, rows: list[list[int]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Token vectors of texts.
+
+        Args:
+            rows: Token numbers of each text.
+            device: Device of the result.
+
+        Returns:
+            (N, L, D) vectors, zero at padding, and a mask (N, L).
+        """
+        keys = [tuple(row) for row in rows]
+        found = {key: self._memo.get(key) for key in keys}
+        new = [key for key, states in found.items() if states is None and key]
+        if new:
+            for key, states in zip(new, self.encoder.states(padded(new)), strict=True):
+                found[key] = states[: len(key)].cpu()
+                self._memo.put(key, found[key])
+        longest = max(1, *(len(key) for key in keys)) if keys else 1
+        out = torch.zeros(len(keys), longest, self.encoder.width)
+        mask = torch.zeros(len(keys), longest, dtype=torch.bool)
+        for number, key in enumerate(keys):
+            if key:
+                out[number, : len(key)] = found[key]
+                mask[number, : len(key)] = True
+        return out.to(device), mask.to(device)
+
+
+class TokenPool(nn.Module):
+    """A text as one vector: sums over tokens of softmax(w . b) b, b being a token's frozen vector, through an MLP.
+
+    EMMA has one such sum and a matrix. Several heads and a hidden layer are ours: small frozen encoders do not tell
+    "2,3" from "3,2" otherwise.
+
+    Args:
+        size: Length of b.
+        width: Length of the result.
+    """
+
+    def __init__(self, size: int, width: int) -> None:
+        super().__init__()
+        self.scale = nn.Linear(size, _HEADS)
+        self.norm = nn.LayerNorm(_HEADS * size)
+        self.hidden = nn.Linear(_HEADS * size, _HIDDEN)
+        self.project = nn.Linear(_HIDDEN, width)
+
+    def forward(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """(N, width), zero for empty texts; `states` is (N, L, size), `mask` (N, L)."""
+        weights = self.scale(states).masked_fill(~mask[..., None], _MASKED).softmax(1)
+        heads = torch.einsum("nlh,nls->nhs", weights, states).flatten(1)
+        text: torch.Tensor = self.project(functional.relu(self.hidden(self.norm(heads))))
+        return text * mask.any(-1, keepdim=True)
+
+
+class Grounding(nn.Module):
+    """Meanings of symbols under a manual and a subgoal.
+
+    A symbol's learned query attends to the sentences of the manual (softmax over sentences, as in EMMA) and, apart
+    from it, to the subgoal with the weight sigmoid(q . k): a single text among many would start with next to no weight,
+    and a subgoal says for each symbol whether it is meant (ours).
+
+    Args:
+        symbols: Number of symbols, 0 (nothing) included.
+        size: Length of the frozen token vectors.
+        width: Length of queries, keys and values.
+    """
+
+    def __init__(self, symbols: int, size: int, width: int) -> None:
+        super().__init__()
+        self.query = nn.Embedding(symbols, width)
+        self.key, self.value = TokenPool(size, width), TokenPool(size, width)
+        self.subgoal_key, self.subgoal_value = TokenPool(size, width), TokenPool(size, width)
+        self._scale = 1.0 / math.sqrt(width)
+
+    def of_manual(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """(S, width): what symbols mean under one manual, given its sentences (M, L, size) and their mask (M, L)."""
+        weights = (self.query.weight @ self.key(states, mask).T * self._scale).softmax(-1)
+        meaning: torch.Tensor = weights @ self.value(states, mask)
+        return meaning
+
+    def of_subgoals(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """(G, S, width): what subgoals (G, L, size) add to it."""
+        scores = self.subgoal_key(states, mask) @ self.query.weight.T * self._scale
+        return scores.sigmoid()[..., None] * self.subgoal_value(states, mask)[:, None]
+
+
+class EmmaActor(nn.Module):
+    """Frames of symbols to one logit per action: per cell of the map if there are as many actions as cells.
+
+    A cell is the mean of the meanings of its symbols, averaged with the embedding of the agent itself (EMMA); frames
+    are concatenated, then come a 1x1 and a 3x3 convolution and a 1x1 convolution to one value per cell. (EMMA: one
+    convolution of kernel 2 and an MLP to five actions; SAMA: a convolution to the map, no more is said.)
+
+    Args:
+        settings: Sizes.
+        symbols: Number of symbols, 0 included.
+        shape: (H, W) of the map.
+        actions: Number of actions.
+        size: Length of the frozen token vectors.
+    """
+
+    def __init__(self, settings: EmmaSettings, symbols: int, shape: tuple[int, int], actions: int, size: int) -> None:
+        super().__init__()
+        width, filters = settings.width, settings.filters
+        self.grounding = Grounding(symbols, size, width)
+        self.own = nn.Embedding(symbols, width)
+        self.mix = nn.Conv2d(settings.frames * width, filters, 1)
+        self.around = nn.Conv2d(filters, filters, 3, padding=1)
+        cells = shape[0] * shape[1]
+        self.head: nn.Module = nn.Conv2d(filters, 1, 1) if actions == cells else nn.Linear(filters * cells, actions)
+        self._to_map = actions == cells
+        nn.init.orthogonal_(self.head.weight, 0.01)  # type: ignore[arg-type]
+
+    def forward(self, frames: torch.Tensor, table: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Logits (B, K).
+
+        Args:
+            frames: (B, T, H, W, slots) symbols, the last slot for the agent itself.
+            table: (P, S, width): meanings of symbols under P pairs of manual and subgoal.
+            rows: (B,) the pair of each row.
+        """
+        return self.through(frames, self.mixed_in(table), rows)
+
+    def mixed_in(self, table: torch.Tensor) -> torch.Tensor:
+        """Meanings of symbols (P, S, width) as the first convolution sees them in each frame: (P, T, S, filters)."""
+        return torch.einsum("psw,ftw->ptsf", table, self._mix_weight())
+
+    def through(self, frames: torch.Tensor, meant: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Logits (B, K).
+
+        Args:
+            frames: As of `forward`.
+            meant: Result of `mixed_in`.
+            rows: As of `forward`.
+        """
+        batch, time, height, width, slots = frames.shape
+        cells = frames.permute(0, 2, 3, 1, 4).reshape(batch * height * width, time * slots)
+        rows = rows.repeat_interleave(height * width)
+        seen = functional.relu(self._mixed(cells, meant, rows) + self.mix.bias)
+        planes = seen.view(batch, height, width, -1).permute(0, 3, 1, 2)
+        planes = functional.relu(self.around(planes))
+        logits: torch.Tensor = self.head(planes if self._to_map else planes.flatten(1))
+        return logits.flatten(1)
+
+    def _mix_weight(self) -> torch.Tensor:
+        """(filters, T, width)."""
+        return self.mix.weight.view(self.mix.out_channels, -1, self.own.embedding_dim)
+
+    def _mixed(self, cells: torch.Tensor, meant: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """The 1x1 convolution of the cells' frames, without its bias (N, filters).
+
+        Means, frames and the convolution are linear, so symbols are looked up in a table that went through it: one sum
+        over the symbols that are there takes the place of many planes.
+        """
+        _, time, symbols, _ = meant.shape
+        own = torch.einsum("sw,ftw->tsf", self.own.weight, self._mix_weight()).flatten(0, 1)
+        meant = meant.flatten(0, 2)
+        there = cells > 0
+        others = there.view(len(cells), time, -1)[..., :-1].sum(-1, keepdim=True).clamp(min=1)
+        shares = (0.5 / others).expand(-1, -1, cells.shape[1] // time).clone()
+        shares[..., -1] = 0.5
+        numbers = cells.view(len(cells), time, -1) + torch.arange(time, device=cells.device)[:, None] * symbols
+        first = (rows * time * symbols)[:, None, None].expand(-1, time, numbers.shape[-1]).clone()
+        first[..., -1] = len(meant)  # the agent itself has a table of its own behind the others
+        counts = there.sum(1)
+        return functional.embedding_bag(
+            (numbers + first).flatten(1)[there],
+            torch.cat([meant, own]),
+            counts.cumsum(0) - counts,
+            mode="sum",
+            per_sample_weights=shares.flatten(1)[there].to(meant.dtype),
+        )
+
+
+class EmmaCritic(nn.Module):
+    """The newest frame, the subgoal and, if it is told, the game's state to one value (MAPPO's critic).
+
+    Args:
+        settings: Sizes.
+        symbols: Number of symbols, 0 included.
+        cells: Number of cells.
+        size: Length of the frozen token vectors.
+        state_size: Length of the state; 0 for none.
+    """
+
+    def __init__(self, settings: EmmaSettings, symbols: int, cells: int, size: int, state_size: int) -> None:
+        super().__init__()
+        self.symbols = nn.Embedding(symbols, _CRITIC_WIDTH)
+        widths = [cells * _CRITIC_WIDTH + size + state_size, *settings.hiddens]
+        layers: list[nn.Module] = [nn.LayerNorm(widths[0])]
+        for before, after in zip(widths, widths[1:], strict=False):
+            layers += [nn.Linear(before, after), nn.ReLU(), nn.LayerNorm(after)]
+        self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], 1))
+
+    def forward(self, frame: torch.Tensor, subgoal: torch.Tensor, state: torch.Tensor | None) -> torch.Tensor:
+        """Values (B,).
+
+        Args:
+            frame: (B, H, W, slots).
+            subgoal: (B, size), the mean of the subgoal's token vectors.
+            state: (B, state_size), or `None`.
+        """
+        here = functional.embedding_bag(
+            frame.reshape(-1, frame.shape[-1]),
+            self.symbols.weight,
+            mode="sum",
+            per_sample_weights=(frame > 0).to(subgoal.dtype).reshape(-1, frame.shape[-1]),
+        )
+        parts = [here.view(len(frame), -1), subgoal]
+        if state is not None:
+            parts.append(state.float())
+        value: torch.Tensor = self.layers(torch.cat(parts, -1))
+        return value.squeeze(-1)
+
+
+class EmmaNetwork(nn.Module):
+    """Actor and critic with separate weights over the same frozen texts.
+
+    Args:
+        settings: Settings of the network.
+        symbols: Number of symbols, 0 included.
+        shape: (H, W) of the map.
+        actions: Number of actions.
+        state_size: Length of the state that the critic sees; 0 for none.
+        encoder: The frozen text encoder; no part of the network's weights.
+    """
+
+    def __init__(
+        self,
+        settings: EmmaSettings,
+        symbols: int,
+        shape: tuple[int, int],
+        actions: int,
+        state_size: int,
+        encoder: TextEncoder,
+    ) -> None:
+        super().__init__()
+        self.settings = settings
+        self.sizes = {"symbols": symbols, "shape": list(shape), "actions": actions, "state_size": state_size}
+        self._texts = FrozenTexts(encoder)
+        self._manuals: Memo[torch.Tensor] = Memo(_REMEMBERED_MANUALS)
+        with torch.random.fork_rng(devices=[], enabled=settings.init_seed is not None):
+            if settings.init_seed is not None:
+                torch.manual_seed(settings.init_seed)
+            self.actor = EmmaActor(settings, symbols, shape, actions, encoder.width)
+            self.critic = EmmaCritic(settings, symbols, shape[0] * shape[1], encoder.width, state_size)
+        self.value_norm = ValueNorm(settings.value_norm_beta) if settings.use_value_norm else None
+
+    def logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Logits (B, K) of all actions; forbidden ones get next to no probability.
+
+        Args:
+            observations: The arrays of `EmmaEncoder`, stacked.
+        """
+        frames = observations[FRAMES]
+        table, rows = self.meanings(observations, frames.device)
+        logits: torch.Tensor = self.actor(frames.long(), table, rows)
+        return logits.masked_fill(observations[ACTION_MASK] == 0, FORBIDDEN)
+
+    def values(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """State values (B,), in units of reward."""
+        outputs = self.critic_outputs(observations)
+        return outputs if self.value_norm is None else self.value_norm.denormalize(outputs)
+
+    def critic_outputs(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Outputs of the critic (B,): normalised values if there is a `value_norm`, otherwise values."""
+        frame = observations[FRAMES][:, -1].long()
+        distinct, rows = distinct_rows(observations[SUBGOAL_TOKENS])
+        states, mask = self._texts.states(_without_padding(distinct), frame.device)
+        mean = states.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+        state = observations.get(CRITIC_STATE) if self.sizes["state_size"] else None
+        value: torch.Tensor = self.critic(frame, mean[rows.to(frame.device)], state)
+        return value
+
+    def meanings(
+        self, observations: Mapping[str, torch.Tensor], device: torch.device
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Meanings of symbols (P, S, width) under distinct pairs of manual and subgoal, and each row's pair (B,).
+
+        Args:
+            observations: At least `manual_tokens` and `subgoal_tokens`.
+            device: Device of the result.
+        """
+        manuals, manual_rows = _distinct_manuals(observations[MANUAL_TOKENS])
+        subgoals, subgoal_rows = distinct_rows(observations[SUBGOAL_TOKENS])
+        pairs, rows = distinct_rows(torch.stack([manual_rows, subgoal_rows], 1))
+        told = torch.stack([self._of_manual(manual.numpy(), device) for manual in manuals])
+        asked = self.actor.grounding.of_subgoals(*self._texts.states(_without_padding(subgoals), device))
+        return told[pairs[:, 0].to(device)] + asked[pairs[:, 1].to(device)], rows.to(device)
+
+    def _of_manual(self, manual: np.ndarray, device: torch.device) -> torch.Tensor:
+        """Meanings of symbols under a manual; without gradients computed once per manual and state of the weights."""
+        if torch.is_grad_enabled():
+            return self._read(manual, device)
+        # Optimizers and `load_state_dict` raise the version of a weight; who puts another one there, its address.
+        self._manuals.require(tuple((one._version, one.data_ptr()) for one in self.actor.grounding.parameters()))
+        key = (manual.tobytes(), device)
+        known = self._manuals.get(key)
+        if known is None:
+            known = self._read(manual, device)
+            self._manuals.put(key, known)
+        return known
+
+    def _read(self, manual: np.ndarray, device: torch.device) -> torch.Tensor:
+        return self.actor.grounding.of_manual(*self._texts.manual(manual, device))
+
+
+def _distinct_manuals(tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `distinct_rows`; nearly always there is one only, which is seen at once."""
+    if bool((tokens == tokens[:1]).all()):
+        return tokens[:1].cpu(), torch.zeros(len(tokens), dtype=torch.int64)
+    return distinct_rows(tokens)
+
+
+def _without_padding(rows: torch.Tensor) -> list[list[int]]:
+    values: np.ndarray = rows.cpu().numpy()
+    return [row[row != PAD].tolist() for row in values]

@@ -1,0 +1,65 @@
+"""A trained policy of agents that read a map, a manual and a subgoal, to act with; needs no Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.interface import ACTION_MASK, SUBGOAL
+from rllib_llm_comm.language.text_encoder import load_text_encoder
+from rllib_llm_comm.policies.array_policy import ArrayPolicy, Asked
+from rllib_llm_comm.policies.numeric_network import CRITIC_STATE, STATE
+from rllib_llm_comm.policies.policy_folder import PolicyManifest
+from rllib_llm_comm.sama.emma.inputs import ENTITIES, MANUAL, EmmaEncoder
+
+
+class GroundedPolicy(ArrayPolicy):
+    """Acts by maps, manuals and subgoals; an episode's memory holds the earlier maps of each agent."""
+
+    def __init__(self, network: Any, manifest: PolicyManifest) -> None:
+        super().__init__(network, manifest)
+        self._encoder = EmmaEncoder(load_text_encoder(network.settings.text_encoder), network.settings)
+
+    def batch(self, asked: Sequence[Asked]) -> dict[str, torch.Tensor]:
+        """The arrays of all rows.
+
+        Args:
+            asked: As of `ArrayPolicy.batch`.
+
+        Raises:
+            UserError: If an observation lacks a map, a manual or a subgoal, or the map has another size.
+        """
+        told = bool(self.network.sizes["state_size"]) and all(STATE in seen for _, _, seen in asked)
+        rows = []
+        for agent, memory, seen in asked:
+            for name in (ENTITIES, MANUAL, SUBGOAL):
+                if name not in seen:
+                    raise UserError(f"the observation of {agent!r} has no `{name}`, which this policy acts on.")
+            shape, own = list(np.shape(seen[ENTITIES])[:2]), list(self.network.sizes["shape"][:2])
+            if shape != own:
+                raise UserError(
+                    f"the map of {agent!r} is {shape[0]} x {shape[1]} cells but this policy was trained with "
+                    f"{own[0]} x {own[1]}; play the game with the settings of its training, such as `layout`."
+                )
+            frames = memory.seen.setdefault(agent, [])
+            rows.append(self._encoder.encode(seen, frames, told))
+            frames.append(np.array(seen[ENTITIES]))
+            del frames[: -self.network.settings.frames]
+        names = [name for name in rows[0] if name != ACTION_MASK]
+        batch = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in names}
+        return {**batch, ACTION_MASK: self.masks(asked)}
+
+    def values(self, asked: Sequence[Asked], batch: dict[str, torch.Tensor]) -> list[float]:
+        """Values of all rows; NaN where the critic wants a state that nobody tells, which acting does not need.
+
+        Args:
+            asked: As of `ArrayPolicy.batch`.
+            batch: Result of `batch`.
+        """
+        if self.network.sizes["state_size"] and CRITIC_STATE not in batch:
+            return [float("nan")] * len(asked)
+        return super().values(asked, batch)

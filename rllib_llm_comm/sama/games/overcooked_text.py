@@ -1,0 +1,278 @@
+"""The textual kitchen as planners know it: they see all of it, and the order whoever is told it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from rllib_llm_comm.envs.overcooked_text import observation_text
+from rllib_llm_comm.envs.overcooked_text.cook_view import BOWL
+from rllib_llm_comm.envs.overcooked_text.layouts import SIZE, recipe_foods
+from rllib_llm_comm.envs.overcooked_text.moments import Moment, moment
+from rllib_llm_comm.envs.overcooked_text.view_sentences import dish_name
+from rllib_llm_comm.envs.told_to import ALL, PLANNER
+from rllib_llm_comm.sama.games.overcooked_text_player import FollowingSaladCooks
+from rllib_llm_comm.sama.planning_game import PlanningGame
+
+WAIT = "wait"
+BRING, CHOP, SERVE = "bring", "chop", "serve"
+_VERBS = {
+    BRING: r"bring|pass|fetch|get|carry|hand over",
+    CHOP: r"chop|cut|slice",
+    SERVE: r"serve|deliver",
+}
+_WAITS = re.compile(r"(?:wait|stay|do nothing|stand still)(?: here| there)?")
+_WALL_COLUMN = 3
+_SALADS = ["tomato salad", "lettuce salad", "onion salad"]
+
+
+class SaladPlanning(PlanningGame):
+    """Shows planners an `OvercookedText`.
+
+    Subgoals are to bring a food or a bowl over the counter between the rooms (where there is one), to chop a food, to
+    serve a dish, and to wait. A food may be chopped as soon as the cook could reach a board, wherever the food lies.
+    """
+
+    scenarios: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "told_to_planner": {"map_name": "B", "recipe": _SALADS, "told_to": PLANNER},
+        "two_foods": {"map_name": "B", "recipe": "lettuce-tomato salad"},
+    }
+    played_with: ClassVar[Mapping[str, Any]] = {"observe": ["text"]}
+
+    def __init__(self, env: Any) -> None:
+        """Lets the kitchen keep its moments."""
+        super().__init__(env)
+        env.unwrapped.watched = True
+
+    # ---- moments -----------------------------------------------------------------------------------------
+
+    def state(self) -> Moment:
+        """All that is in the kitchen now, with the order."""
+        passed: list[Moment] = self.env.unwrapped.passed
+        return passed[-1] if passed else moment(self.env.unwrapped.kitchen)
+
+    def passed(self) -> list[Moment]:
+        """Moments before the last step and after each of its game steps."""
+        return list(self.env.unwrapped.passed) or [self.state()]
+
+    def supposed(self, state: Moment) -> list[Moment]:
+        """The same moment with each dish that may be ordered, unless every cook is told the order."""
+        if self.env.unwrapped.settings["told_to"] == ALL:
+            return [state]
+        return [state._replace(order=dish) for dish in self.env.unwrapped.facts]
+
+    # ---- words -------------------------------------------------------------------------------------------
+
+    def manual(self) -> str:
+        """Rules of the kitchen."""
+        return f"{self.env.unwrapped.brief} The task: {self.env.unwrapped.task}."
+
+    def situation(self, state: Moment) -> str:
+        """The order, and the place of every food and bowl."""
+        things = [f"The {self._words(state, name)} is {self._where(state, name)}." for name in sorted(state.cells)]
+        return " ".join([f"Game step {state.time}. The order is a {_dish(state.order)}.", *things])
+
+    def situation_of(self, state: Moment, agent: str) -> str:
+        """Room and hands of a cook."""
+        i = self._number(agent)
+        rooms = {-1: "the left room", 0: "the gap of the counter", 1: "the right room"}
+        room = "the kitchen" if self._map == "A" else rooms[_side(state.cooks[i])]
+        held = state.held[i]
+        holds = f"the {self._words(state, held)}" if held else "nothing"
+        return f"{agent.capitalize()} is in {room} and holds {holds}."
+
+    def plain(self, state: Moment) -> Mapping[str, Any]:
+        """Time, order, foods, bowls and cooks."""
+        foods, bowls = self._foods(state), sorted(state.contents)
+        return {
+            "time": state.time,
+            "order": state.order,
+            "served": state.served,
+            "foods": {
+                name: {"chopped": name in state.chopped, "where": self._where(state, name), "cell": _cell(state, name)}
+                for name in foods
+            },
+            "bowls": [
+                {"foods": list(state.contents[name]), "where": self._where(state, name), "cell": _cell(state, name)}
+                for name in bowls
+            ],
+            "cooks": {
+                agent: {"cell": list(divmod(cell, SIZE)), "holds": self._words(state, held) if held else None}
+                for agent, cell, held in zip(self.agents, state.cooks, state.held, strict=True)
+            },
+        }
+
+    # ---- subgoals ----------------------------------------------------------------------------------------
+
+    def library(self, agent: str) -> list[str]:
+        """To bring and to chop each food, to serve each dish, and to wait."""
+        foods = list(self.env.unwrapped.kitchen.foods)
+        brought = [] if self._map == "A" else [f"{BRING} the {thing}" for thing in (*foods, BOWL)]
+        served = [f"{SERVE} the {_dish(dish)}" for dish in self.env.unwrapped.facts]
+        return [*brought, *(f"{CHOP} the {food}" for food in foods), *served, WAIT]
+
+    def parse(self, words: str) -> str | None:
+        """Subgoal of the one verb and the things that a text names; `None` if there is no such subgoal."""
+        plain = " ".join(re.findall("[a-z]+", words.lower()))
+        if _WAITS.fullmatch(plain):
+            return WAIT
+        verbs = [verb for verb, pattern in _VERBS.items() if re.search(rf"\b(?:{pattern})\b", plain)]
+        if len(verbs) != 1:
+            return None
+        named = {word for word in plain.split() if word in (*self.env.unwrapped.kitchen.foods, BOWL)}
+        library = self.library(self.agents[0])
+        return next((one for one in library if one.startswith(verbs[0]) and _things(one) == named), None)
+
+    def forms(self) -> str:
+        """All subgoals."""
+        return "; ".join(self.library(self.agents[0]))
+
+    def meant(self, subgoal: str) -> tuple[str, tuple[str, ...]]:
+        """Verb of a subgoal, and the foods or the bowl that it names.
+
+        Args:
+            subgoal: Of the library.
+        """
+        return subgoal.split()[0], tuple(sorted(_things(subgoal)))
+
+    def refusal(self, state: Moment, agent: str, subgoal: str) -> str:
+        """Reason for which a cook cannot set about a subgoal, as it is done or its room lacks what is needed."""
+        verb, things = self.meant(subgoal)
+        if verb == WAIT:
+            return ""
+        room = 0 if self._map != "B" else _side(state.cooks[self._number(agent)])
+        if verb == BRING:
+            if room < 0:
+                return f"{agent} cannot {subgoal}, as the shelves are in the other room"
+            return self._not_to_bring(state, agent, things[0])
+        if room > 0:
+            return f"{agent} cannot {subgoal}, as boards and delivery are in the other room"
+        if verb == CHOP:
+            return f"the {things[0]} is chopped already" if things[0] in state.chopped else ""
+        raw = [food for food in things if food not in state.chopped]
+        return f"{agent} cannot {subgoal}, as the {raw[0]} is not chopped" if raw else ""
+
+    def _not_to_bring(self, state: Moment, agent: str, thing: str) -> str:
+        names = list(state.contents) if thing == BOWL else [thing]
+        if any(_side(state.cells[name]) <= 0 for name in names):
+            return f"the {thing} is there already"
+        others = [other for other, held in zip(self.agents, state.held, strict=True) if held in names]
+        taken = [other for other in others if other != agent]
+        return f"{taken[0]} has the {thing} already" if taken and agent not in others else ""
+
+    def done(self, before: Moment, after: Moment, agent: str, subgoal: str) -> bool:
+        """True if a cook has just brought, chopped or served what its subgoal names."""
+        verb, things = self.meant(subgoal)
+        i = self._number(agent)
+        if verb == BRING:
+            held = before.held[i]
+            fits = held is not None and (held in before.contents if things[0] == BOWL else held == things[0])
+            return fits and held is not None and _side(before.cells[held]) > 0 >= _side(after.cells[held])
+        if verb == CHOP:
+            return f"chopped {things[0]}" in after.events[i]
+        foods = tuple(sorted(recipe_foods(before.order)))
+        return verb == SERVE and foods == things and "correct_delivery" in after.events[i]
+
+    def waits(self, state: Moment, agent: str, subgoal: str) -> bool:
+        """True if a subgoal is to wait."""
+        return subgoal == WAIT
+
+    def effort(self, state: Moment, agent: str, subgoal: str) -> float:
+        """Manhattan distance to what a subgoal names; from the boards for a dish."""
+        verb, things = self.meant(subgoal)
+        if verb in (WAIT, SERVE):
+            return 0.0
+        here = state.cooks[self._number(agent)]
+        names = list(state.contents) if things[0] == BOWL else list(things)
+        return float(min(_distance(here, state.cells[name]) for name in names))
+
+    # ---- planners and players by rules -------------------------------------------------------------------
+
+    def scripted(self, state: Moment) -> tuple[str, dict[str, str]]:
+        """Plan by rules: foods of the order are brought and chopped, then a bowl is brought and the dish served."""
+        foods = sorted(recipe_foods(state.order))
+        goal = f"serve a {_dish(state.order)}"
+        way = dict.fromkeys(self.agents, WAIT)
+        rooms = {agent: _side(cell) for agent, cell in zip(self.agents, state.cooks, strict=True)}
+        apart = self._map == "B" and len(set(rooms.values())) > 1
+        left = [agent for agent in self.agents if not apart or rooms[agent] < 0]
+        tasks = {f"{CHOP} the {food}": food for food in foods if food not in state.chopped}
+        self._share(state, left, tasks or {f"{SERVE} the {_dish(state.order)}": BOWL}, way)
+        fetched = {
+            f"{BRING} the {thing}": thing for thing in [*foods, BOWL] if not self._not_to_bring(state, "", thing)
+        }
+        self._share(state, [agent for agent in self.agents if agent not in left], fetched, way)
+        return goal, way
+
+    def _share(self, state: Moment, cooks: Sequence[str], tasks: Mapping[str, str], way: dict[str, str]) -> None:
+        """Gives tasks to cooks, those first whose hands hold what a task is about."""
+        free, open_tasks = list(cooks), dict(tasks)
+        for agent in cooks:
+            held = state.held[self._number(agent)]
+            about = BOWL if held in state.contents else held
+            task = next((task for task, thing in open_tasks.items() if thing == about), None)
+            if task is not None:
+                way[agent] = task
+                free.remove(agent)
+                del open_tasks[task]
+        way.update(zip(free, open_tasks, strict=False))
+
+    def player(self) -> FollowingSaladCooks:
+        """Cooks that follow their subgoals; on map B with two cooks and macro-actions only."""
+        return FollowingSaladCooks(self)
+
+    # ---- things in words ---------------------------------------------------------------------------------
+
+    @property
+    def _map(self) -> str:
+        return str(self.env.unwrapped.kitchen.map_name)
+
+    def _number(self, agent: str) -> int:
+        return observation_text.NAMES.index(agent)
+
+    def _foods(self, state: Moment) -> list[str]:
+        return sorted(set(state.cells) - set(state.contents))
+
+    def _words(self, state: Moment, name: str) -> str:
+        if name in state.contents:
+            inside = " and ".join(sorted(state.contents[name]))
+            return f"bowl of {inside}" if inside else "empty bowl"
+        return f"{'chopped' if name in state.chopped else 'raw'} {name}"
+
+    def _where(self, state: Moment, name: str) -> str:
+        holder = [agent for agent, held in zip(self.agents, state.held, strict=True) if held == name]
+        if holder:
+            return f"in the hands of {holder[0]}"
+        if any(name in inside for inside in state.contents.values()):
+            return "in a bowl"
+        if name in state.boards:
+            return "on a board"
+        if self._map == "A":
+            return "on a counter"
+        return ("on the counter between the rooms", "on a shelf of the right room", "on a shelf of the left room")[
+            _side(state.cells[name])
+        ]
+
+
+def _side(cell: int) -> int:
+    """-1 for a cell of the left room, 0 for the counter between the rooms, 1 for the right room."""
+    column = cell % SIZE
+    return (column > _WALL_COLUMN) - (column < _WALL_COLUMN)
+
+
+def _distance(one: int, other: int) -> int:
+    (x, y), (u, v) = divmod(one, SIZE), divmod(other, SIZE)
+    return abs(x - u) + abs(y - v)
+
+
+def _cell(state: Moment, name: str) -> list[int]:
+    return list(divmod(state.cells[name], SIZE))
+
+
+def _dish(recipe: str) -> str:
+    return dish_name(sorted(recipe_foods(recipe)))
+
+
+def _things(subgoal: str) -> set[str]:
+    return set(subgoal.split()[1:]) - {"the", "salad"}

@@ -1,0 +1,319 @@
+"""A game in which a planner tells every agent what to do."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any
+
+import gymnasium as gym
+from pettingzoo import ParallelEnv
+from pettingzoo.utils import BaseParallelWrapper
+
+from rllib_llm_comm.chat.client import ChatError
+from rllib_llm_comm.chat.usage import ChatCounters, count_scope
+from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, STEP_REWARDS
+from rllib_llm_comm.sama.answer_counts import AnswerCounts
+from rllib_llm_comm.sama.attempts import Attempt
+from rllib_llm_comm.sama.judgements import RewardCounts
+from rllib_llm_comm.sama.made_plan import made_plan
+from rllib_llm_comm.sama.planners import make_planner
+from rllib_llm_comm.sama.planning_game import State, planning_game
+from rllib_llm_comm.sama.plans import DONE, LOST, STUCK, Outcome, Plan, Planner, PlanRequest, no_plan
+from rllib_llm_comm.sama.random_planners import RandomPlanner
+from rllib_llm_comm.sama.rewards.subgoal_rewards import EXACT, SubgoalRewards, make_rewards
+from rllib_llm_comm.sama.subgoal_observations import ALL, SubgoalTeller, check_subgoals_to
+from rllib_llm_comm.sama.tracking import PATIENCE, SubgoalTracker, check_patience
+
+logger = logging.getLogger(__name__)
+
+REPLAN = ("any", "all")
+
+
+class PlannedSubgoals(BaseParallelWrapper):
+    """Fills the observations' field `subgoal` with what a planner wants, and rewards what is done of it.
+
+    It plans at the start of an episode and whenever subgoals have ended. A slow planner (one that waits for a server)
+    thinks in a thread: the game goes on, with the subgoals as they were and none at first, until the plan is there. If
+    a language model gives no usable answer, the agents keep their subgoals, and it is asked again after `patience` game
+    steps.
+
+    Args:
+        env: A parallel environment of a game that planners know, whose observations have the text `subgoal`.
+        planner: See `rllib_llm_comm.sama.planners.make_planner`.
+        subgoal_reward: Reward of an agent in the game step in which its subgoal is done.
+        subgoal_rewards: Judge of the subgoals: see `rllib_llm_comm.sama.rewards.subgoal_rewards.make_rewards`.
+        patience: Game steps after which a subgoal that is not done ends.
+        replan: "any": plans when any agent's subgoal has ended; "all": when those of all have (SAMA's rounds).
+        wait: Whether the game waits for the plan; `None`: unless the planner is slow.
+        subgoals_to: Agents that are told their subgoals: "all", or names. The planner plans for all of them; who is not
+            told reads none and is not paid for it.
+        in_vector: Whether agents read numbers: their subgoals then stand behind `vector`, too; see
+            `rllib_llm_comm.sama.subgoal_observations.SubgoalTeller`.
+        threads: Threads of slow planners; by default one thread of this environment.
+
+    Attributes:
+        plan: The latest plan; `None` before the first.
+        attempts: All plans of this episode, and how their subgoals ended.
+        tracker: Tracker of the subgoals.
+        cost: Counts of the questions of this episode.
+
+    Raises:
+        UserError: If the game does not fit or a setting is not allowed.
+    """
+
+    def __init__(
+        self,
+        env: ParallelEnv,
+        planner: str | Mapping[str, Any] | Planner = "scripted",
+        *,
+        subgoal_reward: float = 1.0,
+        subgoal_rewards: str | Mapping[str, Any] | SubgoalRewards = EXACT,
+        patience: int = PATIENCE,
+        replan: str = "any",
+        wait: bool | None = None,
+        subgoals_to: str | Sequence[str] = ALL,
+        in_vector: bool = False,
+        threads: Executor | None = None,
+    ) -> None:
+        check_planning(subgoal_reward, patience, replan, wait, subgoals_to)
+        super().__init__(env)
+        self.game = planning_game(env)
+        self._teller = SubgoalTeller(self.game, in_vector, subgoals_to)
+        self.planner = make_planner(planner)
+        self.rewards = make_rewards(subgoal_rewards)
+        self.tracker = SubgoalTracker(self.game, patience, self._done)
+        self._reward, self._replan = float(subgoal_reward), replan
+        self._wait = not (self.planner.slow or self.rewards.slow) if wait is None else wait
+        self._threads, self._own_threads = threads, threads is None
+        self._pending: Future[Plan] | None = None
+        self._stale: Future[Plan] | None = None
+        self._clear()
+
+    def observation_space(self, agent: Any) -> gym.Space:
+        """Observation space of the game; with `in_vector` one with a longer `vector`."""
+        return self._teller.space(agent)
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Begins an episode, with a plan."""
+        observations, infos = self.env.reset(seed=seed, options=options)
+        self._clear()
+        if seed is not None and self._stale is None:
+            self.planner.reseed(seed)
+        self._ask()
+        return self._told(observations), self._counted(infos)
+
+    def step(self, actions: dict[Any, Any]) -> Any:
+        """One step of the game."""
+        observations, rewards, terminations, truncations, infos = self.env.step(actions)
+        if not observations:
+            return observations, rewards, terminations, truncations, infos
+        passed = self.game.passed()
+        outcomes = self.tracker.watch(passed)
+        self._steps += 1
+        self._note(outcomes, rewards)
+        rewards, infos = self._rewarded(outcomes, rewards, infos)
+        self._retry -= len(passed) - 1
+        self._take()
+        if self.agents and self._pending is None and self._retry <= 0 and self._due():
+            self._ask()
+        return self._told(observations), rewards, terminations, truncations, self._counted(infos)
+
+    def close(self) -> None:
+        """Ends the planner's thread and the game; a request that is under way is not waited for."""
+        self._forget()
+        if self._own_threads and self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
+        self.env.close()
+
+    def learn(self, texts: Sequence[str], sources: Mapping[str, str]) -> None:
+        """Lets a planner that draws the subgoals of a data set draw others, too.
+
+        Args:
+            texts: These subgoals, in the game's words.
+            sources: Their reward code, where code judges.
+        """
+        if isinstance(self.planner, RandomPlanner):
+            self.planner.draw_also(texts)
+        self.rewards.learn(sources)
+
+    def subgoal_of(self, agent: Any) -> str:
+        """The text `subgoal` of an agent's observation now.
+
+        Args:
+            agent: Its name.
+        """
+        return self._teller.words(agent, self.tracker.told[str(agent)])
+
+    def require_plan(self) -> None:
+        """Refuses an episode in which each plan that was asked for has failed: it tells nothing of the planner.
+
+        Raises:
+            UserError: If this one is such.
+        """
+        if self.plan is None and self._failure is not None:
+            raise no_plan(self._failure)
+
+    # ---- planning ----------------------------------------------------------------------------------------
+
+    def _clear(self) -> None:
+        self._forget()
+        self.tracker.begin()
+        self._begun = False
+        self.plan: Plan | None = None
+        self.attempts: list[Attempt] = []
+        self.cost = ChatCounters()
+        self._failure: ChatError | None = None
+        self._plans = self._failures = self._refused = self._steps = 0
+        self._answers, self._judged = AnswerCounts(self.planner.answerers), RewardCounts(self.rewards)
+        self._retry = 0
+
+    def _forget(self) -> None:
+        """Gives up a plan that is being made for an episode that is over.
+
+        Its planner may still wait for a server, and keeps a memory; so nothing else is asked before it is back.
+        """
+        if self._pending is not None and not self._pending.cancel() and not self._pending.done():
+            self._stale = self._pending
+        self._pending = None
+
+    def _due(self) -> bool:
+        ended = self.tracker.ended
+        return bool(ended) if self._replan == "any" else len(ended) == len(self.game.agents)
+
+    def _ask(self) -> None:
+        """Makes a plan, or begins to."""
+        if self._stale is not None and not self._stale.done():
+            return
+        self._stale = None
+        if not self._begun:
+            self.planner.begin()
+            self._begun = True
+        request = PlanRequest(self.game, self.game.state(), self.tracker.current(), tuple(self.tracker.outcomes))
+        if self._wait:
+            done: Future[Plan] = Future()
+            try:
+                done.set_result(self._make(request, self.cost))
+            except (ChatError, UserError) as error:
+                done.set_exception(error)
+            self._pending = done
+            self._take()
+            return
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(1, thread_name_prefix="planner")
+        self._pending = self._threads.submit(self._make, request, self.cost)
+
+    def _make(self, request: PlanRequest, cost: ChatCounters) -> Plan:
+        """Makes a plan and what is needed to reward it, and books what that costs; may run in a thread."""
+        with count_scope(cost):
+            plan = made_plan(self.planner, request)
+            for agent, subgoal in plan.by_agent().items():
+                self.rewards.prepare(self.game, request.state, agent, subgoal)
+            return plan
+
+    def _take(self) -> None:
+        """Gives out a plan that is ready."""
+        if self._pending is None or not self._pending.done():
+            return
+        pending, self._pending = self._pending, None
+        try:
+            self.plan = pending.result()
+        except ChatError as error:
+            logger.warning("The planner made no plan (%s); the agents keep their subgoals.", error)
+            self._failures += 1
+            self._failure = error
+            self._retry = self.tracker.patience
+            return
+        self._plans += 1
+        self._answers.add_plan(self.plan)
+        self._refused += len(self.plan.refused)
+        self.tracker.give(self.plan)
+        nothing = {str(agent): 0.0 for agent in self.possible_agents}
+        self.attempts.append(Attempt(self.plan, self._steps, self._steps, returns=nothing))
+
+    def _done(self, before: State, after: State, agent: str, subgoal: str) -> bool:
+        """True if a subgoal is done, by the configured judge."""
+        return self._judged.done(self.game, before, after, agent, subgoal)
+
+    def _note(self, outcomes: list[Outcome], rewards: Mapping[Any, float]) -> None:
+        """Writes down what came of the latest plan; rewards are the game's own."""
+        if not self.attempts:
+            return
+        latest = self.attempts[-1]
+        latest.end = self._steps
+        latest.outcomes += outcomes
+        latest.failed |= any(outcome.how in (STUCK, LOST) for outcome in outcomes)
+        for agent, earned in rewards.items():
+            latest.returns[str(agent)] += float(earned)
+
+    # ---- what agents get ---------------------------------------------------------------------------------
+
+    def _told(self, observations: Mapping[Any, Any]) -> dict[Any, Any]:
+        told = self.tracker.told
+        return {agent: self._teller.told(agent, seen, told[str(agent)]) for agent, seen in observations.items()}
+
+    def _rewarded(
+        self, outcomes: list[Outcome], rewards: Mapping[Any, float], infos: Mapping[Any, dict[str, Any]]
+    ) -> tuple[dict[Any, float], dict[Any, dict[str, Any]]]:
+        """Rewards with those for subgoals, in the game step in which they were done."""
+        earned, told = dict(rewards), {agent: dict(info) for agent, info in infos.items()}
+        for agent in filter(self._teller.tells, earned):
+            done = [one.game_step for one in outcomes if one.agent == str(agent) and one.how == DONE]
+            earned[agent] = earned[agent] + self._reward * len(done)
+            if STEP_REWARDS in told.get(agent, {}):
+                steps = list(told[agent][STEP_REWARDS])
+                for number in done:
+                    steps[number] += self._reward
+                told[agent][STEP_REWARDS] = steps
+        return earned, told
+
+    def figures(self) -> dict[str, float]:
+        """Counts of this episode, by their names in `episode_metrics`."""
+        counts = self.tracker.counts
+        return {
+            "plans": float(self._plans),
+            "plans_failed": float(self._failures),
+            **self._answers.figures(),
+            "subgoals_given": float(counts["given"]),
+            "subgoals_completed": float(counts[DONE]),
+            "subgoals_stuck": float(counts[STUCK] + counts[LOST]),
+            "subgoals_refused": float(self._refused),
+            "subgoals_share": counts[DONE] / max(1, counts["given"]),
+            "plan_requests": float(self.cost.requests),
+            "plan_tokens": float(self.cost.input_tokens + self.cost.output_tokens),
+            "plan_cost": float(self.cost.cost),
+            "plan_seconds": float(self.cost.seconds),
+            **self._judged.figures(),
+        }
+
+    def _counted(self, infos: Mapping[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+        own = self.figures()
+        return {
+            agent: {**info, EPISODE_METRICS: {**info.get(EPISODE_METRICS, {}), **own}} for agent, info in infos.items()
+        }
+
+
+def check_planning(
+    subgoal_reward: object, patience: object, replan: object, wait: object, subgoals_to: object = ALL
+) -> None:
+    """Refuses settings of `PlannedSubgoals` that are not allowed.
+
+    Args:
+        subgoal_reward: As of `PlannedSubgoals`, and the others, too.
+        patience: Game steps.
+        replan: One of `REPLAN`.
+        wait: `None` or a bool.
+        subgoals_to: "all", or a list of names.
+
+    Raises:
+        UserError: At the first that is not.
+    """
+    require_choice("replan", replan, REPLAN)
+    require_choice("wait", wait, (None, False, True))
+    check_patience(patience)
+    check_subgoals_to(subgoals_to)
+    if isinstance(subgoal_reward, bool) or not isinstance(subgoal_reward, int | float):
+        raise UserError(f"`subgoal_reward` is {subgoal_reward!r} but must be a number.")

@@ -1,1 +1,0 @@
-"""Sources of message labels: scripted and chat teachers, and label collection."""

@@ -1,0 +1,1 @@
+"""Verco: agents that are language models and talk to each other."""

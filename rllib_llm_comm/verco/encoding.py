@@ -1,0 +1,224 @@
+"""From an agent's words to the arrays that the module reads, and the space of these arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rllib_llm_comm.core.bounded_cache import Memo
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.interface import ACTION_MASK, CRITIC_TEXT, SUBGOAL, TEACHER_MESSAGE
+from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.packing import PAD
+from rllib_llm_comm.language.prompts import Prompt
+from rllib_llm_comm.language.scoring import encode_candidates
+from rllib_llm_comm.policies.settings import LanguageModelSettings
+
+PROMPT_IDS = "prompt_ids"
+CANDIDATE_IDS = "candidate_ids"
+CANDIDATE_WORDS = "candidate_words"
+CRITIC_IDS = "critic_ids"
+
+TEXT = "text"
+CANDIDATES = "candidates"
+
+_REMEMBERED = 16384
+
+
+@dataclass(frozen=True)
+class TextObservation:
+    """Observation of one agent at a decision.
+
+    Attributes:
+        text: The observation in words.
+        candidates: One phrase per action index.
+        mask: True for each action that is allowed.
+        subgoal: A subgoal given to it, or the empty string.
+        teacher_message: Message of a teacher in its place (only where a teacher is present).
+        critic_text: Prompt of the critic in place of `text`, or None (only with a centralised critic).
+    """
+
+    text: str
+    candidates: tuple[str, ...]
+    mask: tuple[bool, ...]
+    subgoal: str = ""
+    teacher_message: str | None = None
+    critic_text: str | None = None
+
+
+def is_text_observation(raw: Any) -> bool:
+    """True if this is an observation in words (and not yet one in token ids)."""
+    return isinstance(raw, Mapping) and TEXT in raw
+
+
+def read_observation(raw: Mapping[str, Any]) -> TextObservation:
+    """Reads an environment's observation.
+
+    Args:
+        raw: Has `text` and `candidates` (one phrase per action); may have `action_mask`, `subgoal`,
+            `teacher_message` and `critic_text`.
+
+    Raises:
+        UserError: If a part is missing or no action is allowed.
+    """
+    for key in (TEXT, CANDIDATES):
+        if key not in raw:
+            raise UserError(
+                f"an observation has no `{key}` (it has {', '.join(sorted(map(str, raw)))}); language-model "
+                "agents need a dict with `text`, `candidates` and, if actions can be forbidden, "
+                "`action_mask`."
+            )
+    candidates = tuple(map(str, raw[CANDIDATES]))
+    mask = tuple(map(bool, np.asarray(raw[ACTION_MASK]).tolist())) if ACTION_MASK in raw else (True,) * len(candidates)
+    if len(mask) != len(candidates) or not any(mask):
+        raise UserError(
+            f"an observation has {len(candidates)} `candidates` and an `action_mask` of {len(mask)} entries, "
+            f"{sum(mask)} of them allowed; both must be as long as the action space and allow at least one."
+        )
+    said, critic = raw.get(TEACHER_MESSAGE), raw.get(CRITIC_TEXT)
+    return TextObservation(
+        text=str(raw[TEXT]),
+        candidates=candidates,
+        mask=mask,
+        subgoal=str(raw.get(SUBGOAL, "")),
+        teacher_message=None if said is None else str(said),
+        critic_text=None if critic is None else str(critic),
+    )
+
+
+def encoded_space(settings: LanguageModelSettings, num_actions: int) -> gym.spaces.Dict:
+    """The space of one agent's observation in token ids.
+
+    Args:
+        settings: Give the widths.
+        num_actions: Number of candidates K.
+
+    Returns:
+        Dict(prompt_ids (P,), candidate_ids (K, C), candidate_words (K,), action_mask (K,), critic_ids (P,)).
+    """
+    top = np.iinfo(np.int32).max
+    prompt, length = settings.max_prompt_tokens, settings.max_candidate_tokens
+    return gym.spaces.Dict(
+        {
+            PROMPT_IDS: gym.spaces.Box(PAD, top, (prompt,), np.int32),
+            CANDIDATE_IDS: gym.spaces.Box(PAD, top, (num_actions, length), np.int32),
+            CANDIDATE_WORDS: gym.spaces.Box(0, top, (num_actions,), np.int32),
+            ACTION_MASK: gym.spaces.Box(0, 1, (num_actions,), np.int8),
+            CRITIC_IDS: gym.spaces.Box(PAD, top, (prompt,), np.int32),
+        }
+    )
+
+
+class ObservationEncoder:
+    """Writes observations as token ids; equal observations are encoded once.
+
+    Args:
+        base: Its tokenizer is used.
+        settings: Give the widths and the prompts.
+    """
+
+    def __init__(self, base: BaseModel, settings: LanguageModelSettings) -> None:
+        self._base = base
+        self._settings = settings
+        self._templates = settings.templates
+        self._memo: Memo[dict[str, np.ndarray]] = Memo(_REMEMBERED)
+        self._candidates: Memo[dict[str, np.ndarray]] = Memo(_REMEMBERED)
+        self._critics: Memo[np.ndarray] = Memo(_REMEMBERED)
+
+    def encode(self, observation: TextObservation, heard: Mapping[str, str]) -> dict[str, np.ndarray]:
+        """The arrays of one observation.
+
+        Args:
+            observation: The agent's observation.
+            heard: Speaker to message, in the order of the prompt.
+
+        Returns:
+            Arrays as in `encoded_space`; treat them as read-only. Forbidden candidates are all padding.
+
+        Raises:
+            UserError: If a prompt or a phrase is longer than its setting allows.
+        """
+        key = (
+            observation.text,
+            observation.critic_text,
+            observation.subgoal,
+            observation.candidates,
+            observation.mask,
+            tuple(heard.items()),
+        )
+        arrays = self._memo.get(key)
+        if arrays is None:
+            arrays = self._encode(observation, heard)
+            self._memo.put(key, arrays)
+        return dict(arrays)
+
+    def prompt(self, observation: TextObservation, heard: Mapping[str, str]) -> Prompt:
+        """The action prompt of one observation, in words.
+
+        Args:
+            observation: The agent's observation.
+            heard: Speaker to message, in the order of the prompt.
+        """
+        allowed: Sequence[str] = ()
+        if self._templates.lists_options:
+            allowed = [phrase for phrase, flag in zip(observation.candidates, observation.mask, strict=True) if flag]
+        return self._templates.action(observation.text, heard, observation.subgoal, allowed)
+
+    def _encode(self, observation: TextObservation, heard: Mapping[str, str]) -> dict[str, np.ndarray]:
+        allowed = [index for index, flag in enumerate(observation.mask) if flag]
+        prompt, tails = encode_candidates(
+            self._base,
+            self.prompt(observation, heard),
+            [observation.candidates[index] for index in allowed],
+        )
+        # Far fewer lists of candidates than prompts are different.
+        key = (observation.candidates, observation.mask, tuple(map(tuple, tails)))
+        candidates = self._candidates.get(key)
+        if candidates is None:
+            candidates = self._candidate_arrays(observation, dict(zip(allowed, tails, strict=True)))
+            self._candidates.put(key, candidates)
+        width = self._settings.max_prompt_tokens
+        return {
+            PROMPT_IDS: self._pad(prompt, width, "max_prompt_tokens", "an action prompt"),
+            **candidates,
+            CRITIC_IDS: self._critic_array(observation, width),
+        }
+
+    def _critic_array(self, observation: TextObservation, width: int) -> np.ndarray:
+        # What is heard is none of the critic's, so the same texts come back more often.
+        seen = observation.text if observation.critic_text is None else observation.critic_text
+        key = (seen, observation.subgoal)
+        critic = self._critics.get(key)
+        if critic is None:
+            ids = self._base.encode(self._templates.critic(*key))
+            critic = self._pad(ids, width, "max_prompt_tokens", "a critic prompt")
+            self._critics.put(key, critic)
+        return critic
+
+    def _candidate_arrays(self, observation: TextObservation, tails: Mapping[int, list[int]]) -> dict[str, np.ndarray]:
+        count, length = len(observation.mask), self._settings.max_candidate_tokens
+        candidates = np.full((count, length), PAD, np.int32)
+        words = np.zeros(count, np.int32)
+        for index, tail in tails.items():
+            phrase = observation.candidates[index]
+            candidates[index] = self._pad(tail, length, "max_candidate_tokens", f"the candidate {phrase!r}")
+            words[index] = len(phrase.split())
+        return {
+            CANDIDATE_IDS: candidates,
+            CANDIDATE_WORDS: words,
+            ACTION_MASK: np.asarray(observation.mask, np.int8),
+        }
+
+    def _pad(self, ids: list[int], width: int, setting: str, what: str) -> np.ndarray:
+        if len(ids) > width:
+            raise UserError(
+                f"{what} has {len(ids)} tokens but `{setting}` is {width}; set `{setting}` to {len(ids)} or "
+                "more, or shorten the environment's text."
+            )
+        row = np.full(width, PAD, np.int32)
+        row[: len(ids)] = ids
+        return row

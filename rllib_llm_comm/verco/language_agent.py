@@ -1,0 +1,366 @@
+"""The agents' network without RLlib: one frozen language model, two adapters and a critic."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from rllib_llm_comm.core.bounded_cache import Memo
+from rllib_llm_comm.core.phases import FEATURES, MESSAGES, SCORING, phase
+from rllib_llm_comm.envs.interface import ACTION_MASK
+from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE, AdaptedModel, AdapterConfig
+from rllib_llm_comm.language.base_model import BaseModel, load_base_model, resolve_device
+from rllib_llm_comm.language.engines import ENGINES, require_fast
+from rllib_llm_comm.language.features import feature_size
+from rllib_llm_comm.language.generation import Written
+from rllib_llm_comm.language.packing import PAD, micro_batches
+from rllib_llm_comm.policies.settings import LanguageModelSettings
+from rllib_llm_comm.verco.encoding import (
+    CANDIDATE_IDS,
+    CANDIDATE_WORDS,
+    CRITIC_IDS,
+    PROMPT_IDS,
+)
+from rllib_llm_comm.verco.utterance_policy import (
+    UTTERANCE_CHOICE,
+    UTTERANCE_IDS,
+    UTTERANCE_TARGETS,
+    UtteranceTerms,
+    encode_menu,
+    menu_logits,
+    utterance_terms,
+)
+
+_SCORED = (PROMPT_IDS, CANDIDATE_IDS, CANDIDATE_WORDS, ACTION_MASK)
+_SCORES = 32768
+_TEXTS = 32768
+_FEATURE_BYTES = 2**28
+
+
+class LLMCommCore:
+    """Writes messages, scores candidate actions and judges states.
+
+    Results without gradient are remembered while the weights that they depend on stand still: most texts of a
+    game come back many times.
+
+    Attributes:
+        micro_batch_tokens: Most tokens whose activations are held at once in training; that of the settings, until a
+            GPU's memory turns out to be too small for it.
+
+    Args:
+        settings: Settings of model, adapters and critic.
+        base: A base model that is in memory already, instead of the one that the settings name.
+        reference: True if a third adapter is held: the message adapter as it was before PPO trained it, frozen.
+    """
+
+    def __init__(
+        self, settings: LanguageModelSettings, base: BaseModel | None = None, *, reference: bool = False
+    ) -> None:
+        self.settings = settings
+        self._engine = ENGINES[settings.engine]
+        self.micro_batch_tokens = settings.micro_batch_tokens
+        base = base or base_of(settings)
+        base.require_positions(settings.max_prompt_tokens + settings.max_candidate_tokens)
+        targets = settings.lora_target_modules
+        with _seeded(settings.init_seed):
+            self.lm = AdaptedModel(
+                base,
+                AdapterConfig(
+                    r=settings.lora_r,
+                    alpha=settings.lora_alpha,
+                    dropout=settings.lora_dropout,
+                    target_modules=targets if isinstance(targets, str) else tuple(targets),
+                    layers=settings.lora_layers,
+                ),
+                roles=(MESSAGE, ACTION, REFERENCE) if reference else (MESSAGE, ACTION),
+                gradient_checkpointing=settings.gradient_checkpointing,
+                autocast=settings.autocast,
+                prefix_cache_bytes=settings.prefix_cache_mb * 2**20,
+                trunk_cache_bytes=settings.trunk_cache_mb * 2**20,
+                trunk_cache_dtype=settings.trunk_cache_dtype,
+            )
+            self.critic = build_critic(feature_size(base), settings.critic_hiddens).to(self.lm.device)
+        if self._engine.remembers:  # the plain one has nothing to be compared with
+            require_fast(self.lm, settings.max_prompt_tokens + settings.max_candidate_tokens)
+        self.keep_reference()
+        self._scores: Memo[torch.Tensor] = Memo(_SCORES)
+        self._messages: Memo[str] = Memo(_TEXTS)
+        bytes_per_row = 4 * feature_size(base)
+        self._features: Memo[torch.Tensor] = Memo(max(1024, _FEATURE_BYTES // bytes_per_row))
+
+    def keep_reference(self) -> None:
+        """Makes the reference, where there is one, a copy of the message adapter as it is now."""
+        if REFERENCE in self.lm.roles:
+            self.lm.copy_adapter(MESSAGE, REFERENCE)
+
+    def forget(self) -> None:
+        """Drops all remembered results."""
+        for memo in (self._scores, self._messages, self._features):
+            memo.clear()
+        self.lm.forget()
+
+    def write_messages(
+        self,
+        prompts: Sequence[str],
+        *,
+        max_words: int = 10,
+        temperature: float = 0.0,
+        seed: int | None = None,
+        menu: Sequence[str] = (),
+    ) -> list[str]:
+        """Messages behind the given message prompts, by the message adapter.
+
+        Args:
+            prompts: Filled message prompts.
+            max_words: Upper bound on a message's words.
+            temperature: 0 for greedy decoding.
+            seed: Fixes sampled words.
+            menu: If given, each message is one of these phrases.
+
+        Returns:
+            One line of text per prompt.
+        """
+        with phase(MESSAGES):
+            if menu:
+                return self._choose_messages(prompts, menu, temperature, seed)
+            if temperature > 0 or not self._engine.remembers:
+                return [message.text for message in self._drawn(prompts, max_words, temperature, seed)]
+            return self._remembered_messages(prompts, max_words)
+
+    def draw_messages(
+        self,
+        prompts: Sequence[str],
+        *,
+        max_words: int = 10,
+        temperature: float = 0.0,
+        seed: int | None = None,
+        role: str = MESSAGE,
+    ) -> list[Written]:
+        """As `write_messages`, with the token ids that were drawn, by any adapter; nothing is remembered."""
+        with phase(MESSAGES):
+            return self._drawn(prompts, max_words, temperature, seed, role)
+
+    def _drawn(
+        self, prompts: Sequence[str], max_words: int, temperature: float, seed: int | None, role: str = MESSAGE
+    ) -> list[Written]:
+        return self._engine.messages(
+            self.lm, prompts, max_words=max_words, temperature=temperature, seed=seed, role=role
+        )
+
+    @torch.no_grad()
+    def _choose_messages(
+        self, prompts: Sequence[str], menu: Sequence[str], temperature: float, seed: int | None
+    ) -> list[str]:
+        rows = [self.lm.base.encode(prompt) for prompt in prompts]
+        width = max(map(len, rows))
+        ids = torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
+        encoded = torch.from_numpy(encode_menu(self.lm.base, menu, self.settings.templates))
+        phrases = encoded[None].expand(len(rows), -1, -1)
+        logits = menu_logits(self._engine.scores, self.lm, ids, phrases).double().cpu()
+        if temperature == 0:
+            return [menu[int(index)] for index in logits.argmax(-1)]
+        chances = (logits / temperature).softmax(-1).numpy()
+        rng = np.random.default_rng(seed)
+        return [menu[int(rng.choice(len(menu), p=row / row.sum()))] for row in chances]
+
+    def utterance_terms(self, observations: Mapping[str, torch.Tensor], *, drift: bool | None = None) -> UtteranceTerms:
+        """Log-probability of what was said, its entropy and drift, as `utterance_terms`."""
+        bound = self.micro_batch_tokens
+        return utterance_terms(self._engine.scores, self.lm, observations, bound, drift=drift)
+
+    def _remembered_messages(self, prompts: Sequence[str], max_words: int) -> list[str]:
+        self._messages.require((self.lm.stamp(MESSAGE), max_words))
+        known = {prompt: self._messages.get(prompt) for prompt in prompts}
+        missing = [prompt for prompt, message in known.items() if message is None]
+        if missing:
+            written = self._drawn(missing, max_words, 0.0, None)
+            for prompt, message in zip(missing, written, strict=True):
+                known[prompt] = message.text
+                self._messages.put(prompt, message.text)
+        return [known[prompt] or "" for prompt in prompts]
+
+    def logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Scores of all candidates divided by the temperature (Verco Eq. 2-3); differentiable.
+
+        Args:
+            observations: Batched arrays of `encoded_space`, on any device.
+
+        Returns:
+            (B, K) float32 on the observations' device: the logits of the action distribution.
+        """
+        bound = self.micro_batch_tokens
+        if bound is not None and torch.is_grad_enabled():
+            return self._logits_by_parts(observations, bound)
+        return self._logits(observations)
+
+    def micro_batches(self, observations: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+        """Splits a minibatch so that no part's distinct texts have more than `micro_batch_tokens`.
+
+        Args:
+            observations: Batched arrays of `encoded_space`, with those of an `UtteranceEncoder` if messages are
+                trained.
+
+        Returns:
+            Row numbers of each part; every row is in exactly one.
+        """
+        said = [name for name in (UTTERANCE_IDS, UTTERANCE_TARGETS, UTTERANCE_CHOICE) if name in observations]
+        names = [PROMPT_IDS, CANDIDATE_IDS, ACTION_MASK, *said]
+        if self.micro_batch_tokens is None:
+            return [torch.arange(len(observations[PROMPT_IDS]))]
+        columns = {name: observations[name].flatten(1).long().cpu() for name in names}
+        read = [(columns[name] != PAD).sum(1) for name in (PROMPT_IDS, CANDIDATE_IDS, UTTERANCE_IDS) if name in columns]
+        rows = torch.cat(list(columns.values()), dim=1)
+        return micro_batches(rows, torch.stack(read).sum(0), self.micro_batch_tokens)
+
+    def _logits_by_parts(self, observations: Mapping[str, torch.Tensor], max_tokens: int) -> torch.Tensor:
+        # For those who need the logits of the whole before any gradient. Each part is computed twice: now without a
+        # graph, and in the backward pass with one, part after part; so never more than one part's activations are held.
+        prompts, candidates = (observations[name].flatten(1).long().cpu() for name in (PROMPT_IDS, CANDIDATE_IDS))
+        mask = observations[ACTION_MASK].long().cpu()
+        rows = torch.cat([prompts, candidates, mask], dim=1)
+        tokens = (prompts != PAD).sum(1) + (candidates != PAD).sum(1)
+        parts = micro_batches(rows, tokens, max_tokens)
+        if len(parts) == 1:
+            return self._logits(observations)
+        logits = []
+        for part in parts:
+            own = {name: observations[name][part.to(observations[name].device)] for name in _SCORED}
+            logits.append(checkpoint(self._logits, own, use_reentrant=False))
+        back = torch.argsort(torch.cat(parts)).to(logits[0].device)
+        return torch.cat(logits)[back]
+
+    def _logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        prompts = observations[PROMPT_IDS]
+        scores = self._engine.scores(
+            self.lm,
+            prompts,
+            observations[CANDIDATE_IDS],
+            observations[ACTION_MASK],
+            normalization=self.settings.score_normalization,
+            candidate_words=observations[CANDIDATE_WORDS],
+            role=ACTION,
+        )
+        return (scores / self.settings.temperature).to(prompts.device)
+
+    @torch.no_grad()
+    def remembered_logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """As `logits`, without gradient; remembered as long as the action adapter stands still."""
+        with phase(SCORING):
+            return self._remembered_logits(observations) if self._engine.remembers else self.logits(observations)
+
+    def _remembered_logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        self._scores.require(self.lm.stamp(ACTION))
+        keys = _row_keys(observations[name] for name in _SCORED)
+        missing = {key: row for row, key in enumerate(keys) if self._scores.get(key) is None}
+        fresh: dict[bytes, torch.Tensor] = {}
+        if missing:
+            rows = torch.tensor(list(missing.values()), device=observations[PROMPT_IDS].device)
+            computed = self.logits({name: observations[name][rows] for name in _SCORED}).cpu()
+            fresh = dict(zip(missing, computed, strict=True))
+        return _collect(self._scores, keys, fresh).to(observations[PROMPT_IDS].device)
+
+    @torch.no_grad()
+    def features(self, critic_ids: torch.Tensor) -> torch.Tensor:
+        """Frozen features of critic prompts; a text that is still remembered is not computed again.
+
+        Args:
+            critic_ids: (B, P) token ids.
+
+        Returns:
+            (B, feature_size) float32 on the same device.
+        """
+        with phase(FEATURES):
+            if not self._engine.remembers:
+                return self._engine.features(self.lm, critic_ids).to(critic_ids.device)
+            return self._remembered_features(critic_ids)
+
+    def _remembered_features(self, critic_ids: torch.Tensor) -> torch.Tensor:
+        keys = _row_keys([critic_ids])
+        fresh: dict[bytes, torch.Tensor] = {}
+        missing = {key: row for row, key in enumerate(keys) if self._features.get(key) is None}
+        if missing:
+            rows = torch.tensor(list(missing.values()), device=critic_ids.device)
+            computed = self._engine.features(self.lm, critic_ids[rows]).cpu()
+            fresh = dict(zip(missing, computed, strict=True))
+        return _collect(self._features, keys, fresh).to(critic_ids.device)
+
+    def values(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """State values (B,) from the critic prompt, which carries no messages (Verco Eq. 5); NaN without a critic."""
+        if self.settings.critic_hiddens is None:
+            return torch.full((len(observations[CRITIC_IDS]),), torch.nan)
+        return self.values_of(self.features(observations[CRITIC_IDS]))
+
+    def values_of(self, features: torch.Tensor) -> torch.Tensor:
+        """State values (B,) of features (B, feature_size); differentiable with respect to the critic."""
+        values: torch.Tensor = self.critic(features.to(self.lm.device))
+        return values.squeeze(-1).to(features.device)
+
+
+class NoCritic(nn.Module):
+    """Stands in the critic's place where there is none: no weights, and values that are not a number."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """NaN (B, 1)."""
+        return features.new_full((len(features), 1), torch.nan)
+
+
+def build_critic(inputs: int, hiddens: Sequence[int] | None) -> nn.Module:
+    """The critic: tanh layers on normalised features, and one value.
+
+    Args:
+        inputs: Length of the feature vector.
+        hiddens: Widths of the hidden layers; `None` for no critic.
+    """
+    if hiddens is None:
+        return NoCritic()
+    # Hidden states of different models differ in scale by orders of magnitude; the normalisation has no
+    # weights.
+    layers: list[nn.Module] = [nn.LayerNorm(inputs, elementwise_affine=False)]
+    for width in hiddens:
+        linear = nn.Linear(inputs, width)
+        nn.init.orthogonal_(linear.weight, 2**0.5)
+        nn.init.zeros_(linear.bias)
+        layers += [linear, nn.Tanh()]
+        inputs = width
+    head = nn.Linear(inputs, 1)
+    nn.init.orthogonal_(head.weight, 0.1)
+    nn.init.zeros_(head.bias)
+    return nn.Sequential(*layers, head)
+
+
+def base_of(settings: LanguageModelSettings) -> BaseModel:
+    """The base model that settings name, loaded once per process.
+
+    Raises:
+        UserError: If it is not there, or cannot be used as they say.
+    """
+    base = load_base_model(settings.base_model, settings.dtype, resolve_device(settings.device), settings.quantization)
+    return base.in_format(settings.prompt_format, settings.prompt_date)
+
+
+def _collect(memo: Memo[torch.Tensor], keys: list[bytes], fresh: Mapping[bytes, torch.Tensor]) -> torch.Tensor:
+    rows = [fresh[key] if key in fresh else memo.get(key) for key in keys]
+    for key, row in fresh.items():
+        memo.put(key, row)
+    return torch.stack([row for row in rows if row is not None])
+
+
+def _row_keys(arrays: Sequence[torch.Tensor] | Iterator[torch.Tensor]) -> list[bytes]:
+    flat = [array.detach().cpu().numpy().reshape(len(array), -1) for array in arrays]
+    rows = np.ascontiguousarray(np.concatenate(flat, axis=1)) if len(flat) > 1 else np.ascontiguousarray(flat[0])
+    return [row.tobytes() for row in rows]
+
+
+@contextlib.contextmanager
+def _seeded(seed: int | None) -> Iterator[None]:
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield

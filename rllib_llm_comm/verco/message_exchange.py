@@ -1,0 +1,291 @@
+"""Env-to-module connector: agents talk before they act."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.core.rl_module.rl_module import RLModule
+from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.utils.annotations import override
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.phases import TEXT as PROMPTS
+from rllib_llm_comm.core.phases import phase
+from rllib_llm_comm.envs.interface import secret_of
+from rllib_llm_comm.language.generation import Written
+from rllib_llm_comm.policies.settings import DRAWN, CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.rl.newest_observation import newest_observation
+from rllib_llm_comm.verco.encoding import (
+    CANDIDATES,
+    TEXT,
+    ObservationEncoder,
+    TextObservation,
+    encoded_space,
+    is_text_observation,
+    read_observation,
+)
+from rllib_llm_comm.verco.language_agent import base_of
+from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, write_apart
+from rllib_llm_comm.verco.teachers.message_meaning import is_understood
+from rllib_llm_comm.verco.utterance_policy import UTTERANCE_LOGP, UtteranceEncoder
+
+MAILBOX = "rllib_llm_comm/mailbox"
+METRICS_WINDOW = 100
+SHUFFLED_SAME_SHARE, SHUFFLED_SILENT_SHARE = "shuffled_same_share", "shuffled_silent_share"
+
+
+class MessageExchange(ConnectorV2):
+    """Asks the module for the messages of all agents that act now, exchanges them and writes the action
+    prompts.
+
+    Input: multi-agent episodes whose newest observations are dicts with `text`, `candidates` and, optionally,
+    `action_mask`, `subgoal` and `teacher_message`. Output: the same episodes, where these observations are
+    replaced by the token ids of `encoded_space`. So roll-out, learner, bootstrap rows and recorded data see
+    one text.
+
+    Messages of all agents of all environments are written in one batch. The mailbox (latest message of every
+    agent) travels in the episode's `custom_data`: it survives the cuts between roll-out fragments and ends
+    with the episode.
+    Final observations get no new messages: nobody acts on them.
+
+    .. testcode::
+        :skipif: True
+
+        config.env_runners(
+            env_to_module_connector=lambda env, spaces, device: MessageExchange(
+                language_model={"base_model": "embedded"}, communication={"messages": "student"}
+            )
+        )
+
+    Args:
+        input_observation_space: Dict of the agents' text observations.
+        input_action_space: Dict of the agents' Discrete spaces.
+        language_model: The module's `model_config`; gives the widths of the arrays.
+        communication: Fields of `CommunicationSettings`.
+    """
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space | None = None,
+        input_action_space: gym.Space | None = None,
+        *,
+        language_model: Mapping[str, Any] | None = None,
+        communication: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._settings = LanguageModelSettings.from_mapping(dict(language_model or {}))
+        self._communication = CommunicationSettings.from_mapping(dict(communication or {}))
+        self._protocol: MessageProtocol | None = None
+        self._encoders: dict[str, ObservationEncoder] = {}
+        self._utterances: UtteranceEncoder | None = None
+        super().__init__(input_observation_space, input_action_space, **kwargs)
+
+    @property
+    def communication(self) -> CommunicationSettings:
+        """Settings of the messages."""
+        return self._communication
+
+    @override(ConnectorV2)
+    def recompute_output_observation_space(
+        self, input_observation_space: gym.Space, input_action_space: gym.Space
+    ) -> gym.Space:
+        """The agents' observation spaces in token ids."""
+        if not isinstance(input_observation_space, gym.spaces.Dict):
+            return input_observation_space
+        spaces: dict[str, gym.Space] = {}
+        for agent, space in input_observation_space.spaces.items():
+            if not (isinstance(space, gym.spaces.Dict) and {TEXT, CANDIDATES} <= set(space.spaces)):
+                raise UserError(
+                    f"the observation space of agent {agent!r} is {space}, but must be a Dict with `text` "
+                    "and `candidates`; make the environment tell its observation in words."
+                )
+            action_space = input_action_space[agent]  # type: ignore[index]
+            if not isinstance(action_space, gym.spaces.Discrete):
+                raise UserError(
+                    f"the action space of agent {agent!r} is {action_space}, but must be Discrete: one index "
+                    "per candidate phrase."
+                )
+            encoded = encoded_space(self._settings, int(action_space.n))
+            utterances = self._utterance_encoder().space() if self._communication.train_messages else {}
+            spaces[agent] = gym.spaces.Dict({**encoded.spaces, **utterances})
+        return gym.spaces.Dict(spaces)
+
+    @override(ConnectorV2)
+    def __call__(
+        self,
+        *,
+        rl_module: RLModule,
+        batch: dict[str, Any],
+        episodes: list[MultiAgentEpisode],
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        metrics: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Speaks, listens and writes the prompts into the episodes."""
+        with phase(PROMPTS):
+            self._exchange(rl_module, episodes, metrics, explore is False)
+        return batch
+
+    def _exchange(self, rl_module: RLModule, episodes: list[MultiAgentEpisode], metrics: Any, greedy: bool) -> None:
+        waiting = [
+            (episode, agent, episode.agent_episodes[agent])
+            for episode in episodes
+            for agent in sorted(episode.agent_episodes, key=str)
+            if _has_new_text(episode.agent_episodes[agent])
+        ]
+        observations = {id(single): read_observation(newest_observation(single)) for _, _, single in waiting}
+        speaking = [entry for entry in waiting if not entry[0].is_done and not entry[2].is_done]
+        said = self._say(rl_module, speaking, observations, greedy)
+        replaced = [(true, new.text) for true, new in zip(self._message_protocol().replaced, said, strict=False)]
+        told = {id(single): message for (_, _, single), message in zip(speaking, said, strict=True)}
+        utterances = self._utterance_arrays(rl_module, waiting, observations, told)
+        for episode, agent, single in waiting:
+            heard = heard_by(str(agent), episode.custom_data.get(MAILBOX, {}))
+            encoder = self._encoder(rl_module, episode.module_for(agent))
+            arrays = {**encoder.encode(observations[id(single)], heard), **utterances.get(id(single), {})}
+            single.set_observations(at_indices=-1, new_data=arrays)
+            space = self.observation_space[agent]
+            if single.observation_space is not space:  # setting it makes its structure anew
+                single.observation_space = space
+        if metrics is not None and said and self._communication.messages != "none":
+            for name, value in message_metrics([message.text for message in said]).items():
+                metrics.log_value(name, value, window=METRICS_WINDOW)
+            if replaced:  # how weak a control is
+                for name, flags in (
+                    (SHUFFLED_SAME_SHARE, [new == true for true, new in replaced]),
+                    (SHUFFLED_SILENT_SHARE, [not new for _, new in replaced]),
+                ):
+                    metrics.log_value(name, float(np.mean(flags)), window=METRICS_WINDOW)
+
+    def _say(
+        self,
+        rl_module: RLModule,
+        speaking: list[tuple[MultiAgentEpisode, Any, SingleAgentEpisode]],
+        observations: Mapping[int, TextObservation],
+        greedy: bool,
+    ) -> list[Written]:
+        """Lets the agents speak, each by its own module; of free text that PPO trains the drawn tokens are kept."""
+        speakers, writers, models = [], [], []
+        draws = self._communication.train_messages and self._communication.messages == "student"
+        needs_facts = self._communication.messages in DRAWN
+        modules: dict[str, Any] = {}
+        for episode, agent, single in speaking:
+            mailbox = episode.custom_data.setdefault(MAILBOX, {})
+            secret = _secret(episode) if needs_facts else ""
+            module_id = episode.module_for(agent)
+            if module_id not in modules:
+                modules[module_id] = _unwrapped(rl_module, module_id)
+            module = modules[module_id]
+            templates = module.core.settings.templates
+            speakers.append(Speaker(str(agent), observations[id(single)], mailbox, secret, templates))
+            writers.append(module.core.draw_messages if draws else module.write_messages)
+            models.append(module.core.lm)
+        write = write_apart(writers)
+        if not draws:
+            return [Written(text) for text in self._message_protocol().speak(speakers, write, greedy, models)]
+        drawn: list[Written] = []
+
+        def write_and_keep(prompts: list[str], **kwargs: Any) -> list[str]:
+            drawn.extend(write(prompts, **kwargs))
+            return [message.text for message in drawn]
+
+        self._message_protocol().speak(speakers, write_and_keep, greedy)
+        return drawn
+
+    def _utterance_arrays(
+        self,
+        rl_module: RLModule,
+        waiting: list[tuple[MultiAgentEpisode, Any, SingleAgentEpisode]],
+        observations: Mapping[int, TextObservation],
+        told: Mapping[int, Written],
+    ) -> dict[int, dict[str, np.ndarray]]:
+        """Arrays of the messages that PPO trains, with their probability; by the id of the agent's episode."""
+        if not self._communication.train_messages:
+            return {}
+        found: dict[int, dict[str, np.ndarray]] = {}
+        by_module: dict[str, list[int]] = {}
+        for episode, agent, single in waiting:
+            said = told.get(id(single))
+            found[id(single)] = self._utterance_encoder().encode(observations[id(single)], said, episode.env_t)
+            by_module.setdefault(episode.module_for(agent), []).append(id(single))
+        for module_id, keys in by_module.items():
+            names = [name for name in found[keys[0]] if name != UTTERANCE_LOGP]
+            batch = {name: torch.from_numpy(np.stack([found[key][name] for key in keys])) for name in names}
+            with torch.no_grad():
+                log_probs = _unwrapped(rl_module, module_id).core.utterance_terms(batch).log_probs
+            for key, value in zip(keys, log_probs.tolist(), strict=True):
+                found[key] = {**found[key], UTTERANCE_LOGP: np.array([value], np.float32)}
+        return found
+
+    def _utterance_encoder(self) -> UtteranceEncoder:
+        if self._utterances is None:
+            menu = self._communication.message_menu if self._communication.messages == "menu" else ()
+            longest = self._communication.max_message_words
+            self._utterances = UtteranceEncoder(
+                base_of(self._settings), self._settings.max_prompt_tokens, longest, menu, self._settings.templates
+            )
+        return self._utterances
+
+    def _message_protocol(self) -> MessageProtocol:
+        if self._protocol is None:
+            # RLlib seeds numpy in every EnvRunner from `seed` and the runner's index.
+            self._protocol = MessageProtocol(self._communication, seed=int(np.random.randint(2**31 - 1)))
+        return self._protocol
+
+    def _encoder(self, rl_module: RLModule, module_id: str) -> ObservationEncoder:
+        if module_id not in self._encoders:
+            core = _unwrapped(rl_module, module_id).core
+            settings = dataclasses.replace(self._settings, prompts=core.settings.prompts)
+            self._encoders[module_id] = ObservationEncoder(core.lm.base, settings)
+        return self._encoders[module_id]
+
+
+def message_metrics(said: Sequence[str]) -> dict[str, float]:
+    """Metrics of the messages of one moment.
+
+    Args:
+        said: The messages, at least one.
+
+    Returns:
+        `message_words`: mean words. `message_distinct_share`: share of different ones. `message_printable_share`: share
+        of those in printable ASCII. `message_understood_share`: share of those that are a sentence of one of
+        the package's games (`verco.teachers.message_meaning.is_understood`), as scripted players use them.
+    """
+    return {
+        "message_words": float(np.mean([len(message.split()) for message in said])),
+        "message_distinct_share": len(set(said)) / len(said),
+        "message_printable_share": float(np.mean([_printable(message) for message in said])),
+        "message_understood_share": float(np.mean([is_understood(message) for message in said])),
+    }
+
+
+def _printable(message: str) -> bool:
+    return message.isascii() and message.isprintable()
+
+
+def _secret(episode: MultiAgentEpisode) -> str:
+    """Facts told to anybody, by the latest infos of all agents."""
+    latest = {agent: single.infos[-1] for agent, single in episode.agent_episodes.items() if len(single.infos)}
+    return secret_of({agent: info for agent, info in latest.items() if isinstance(info, Mapping)})
+
+
+def _has_new_text(single: SingleAgentEpisode) -> bool:
+    return len(single.observations) > 0 and is_text_observation(newest_observation(single))
+
+
+def _unwrapped(rl_module: RLModule, module_id: str) -> Any:
+    module = rl_module[module_id].unwrapped()
+    if not hasattr(module, "write_messages"):
+        raise UserError(
+            f"module {module_id!r} is {type(module).__name__}, which cannot write messages; use "
+            "LLMCommModule with the MessageExchange connector."
+        )
+    return module

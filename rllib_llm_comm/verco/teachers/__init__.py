@@ -1,0 +1,1 @@
+"""Teachers say what messages should be; labels are collected from them."""

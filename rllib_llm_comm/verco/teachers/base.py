@@ -1,0 +1,174 @@
+"""Teachers, which label messages, and their registry."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rllib_llm_comm.core.errors import UserError, shown
+from rllib_llm_comm.core.registry import Registry
+
+
+@dataclass(frozen=True)
+class TeacherRequest:
+    """One moment of a game, as a teacher sees it.
+
+    Attributes:
+        agents: Names of the agents.
+        observations: Each agent's own observation in words.
+        task: The goal of the episode.
+        brief: The game in a few sentences.
+        state: The game's true state, for scripted teachers; a chat teacher does not see it.
+    """
+
+    agents: tuple[str, ...]
+    observations: Mapping[str, str]
+    task: str = ""
+    brief: str = ""
+    state: Any = None
+
+
+class Teacher(ABC):
+    """Gives each agent the message that it should say (Verco Eq. 1: the labels of the message adapter).
+
+    Attributes:
+        name: Its name in files and label rows.
+        without_effect: Names of settings that change how it works but not what it says, such as a time-out. A
+            collection of labels goes on when they have changed.
+        stands_in: What it is, if it stands in for a language model; empty for a language model, and for people.
+    """
+
+    name: str = "teacher"
+    without_effect: ClassVar[frozenset[str]] = frozenset()
+    stands_in: ClassVar[str] = ""
+
+    @abstractmethod
+    def messages(self, request: TeacherRequest, *, rng: np.random.Generator) -> dict[str, str]:
+        """One message of at most ten words per agent; an agent without an entry gets no label.
+
+        Args:
+            request: The moment.
+            rng: Source of randomness.
+        """
+
+    @classmethod
+    def portable(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Its settings as they mean the same on another machine: the texts of files in place of their path.
+
+        Args:
+            settings: Arguments of the constructor by name.
+        """
+        return dict(settings)
+
+    def keep_answers(self, folder: str | os.PathLike[str]) -> None:
+        """Names a folder for answers that cost something, so that a killed collection pays for none twice.
+
+        Args:
+            folder: A folder of the collection's own; it need not exist.
+        """
+        return
+
+    def recorded(self, env: str, env_config: Mapping[str, Any]) -> Iterator[dict[str, Any]] | None:
+        """Labels that are there already: `prompt`, `message`, `agent`, `episode`, `game_step` each. No game is played.
+
+        Args:
+            env: Id of the environment that is collected for.
+            env_config: Its settings.
+
+        Returns:
+            The labels; `None` for a teacher that is asked while a policy plays, as most are.
+        """
+        return None
+
+    def advise(self, env: Any, agent: str) -> int | None:
+        """The action that the teacher itself would take, if it knows one.
+
+        Args:
+            env: The (unwrapped) environment.
+            agent: Name of the agent to act.
+        """
+        return None
+
+
+TEACHERS: Registry[type[Teacher]] = Registry(
+    "teacher",
+    {
+        "scripted": "rllib_llm_comm.verco.teachers.scripted_teacher:ScriptedTeacher",
+        "people": "rllib_llm_comm.verco.teachers.people_teacher:PeopleTeacher",
+        "chat": "rllib_llm_comm.verco.teachers.chat_teacher:ChatTeacher",
+    },
+    "`register_teacher` adds one.",
+)
+
+
+def register_teacher(name: str, teacher: type[Teacher]) -> None:
+    """Makes a teacher of your own known by name, for YAML files and configs.
+
+    Args:
+        name: The name.
+        teacher: The class; its constructor takes the settings as keyword arguments.
+    """
+    TEACHERS.register(name, teacher)
+
+
+def make_teacher(settings: str | Mapping[str, Any] | Teacher) -> Teacher:
+    """Builds a teacher.
+
+    Args:
+        settings: A registered name, a dict with `name` and the teacher's arguments, or a teacher.
+
+    Raises:
+        UserError: If the name is unknown or the arguments do not fit.
+    """
+    if isinstance(settings, Teacher):
+        return settings
+    name, values = _split(settings)
+    try:
+        return TEACHERS[name](**values)
+    except TypeError as error:
+        raise UserError(f"`teacher` {name!r} does not take these settings ({error}).") from error
+
+
+def teacher_identity(settings: str | Mapping[str, Any] | Teacher) -> dict[str, Any]:
+    """The settings that decide a teacher's words, with its name.
+
+    Args:
+        settings: As for `make_teacher`. Of a teacher that was made already its `settings` are taken, if it has them.
+
+    Raises:
+        UserError: If the name is unknown.
+    """
+    if isinstance(settings, Teacher):
+        name, values, kind = settings.name, dict(getattr(settings, "settings", {})), type(settings)
+    else:
+        name, values = _split(settings)
+        kind = TEACHERS[name]
+    deciding = kind.portable(values).items()
+    return {"name": name, **{key: value for key, value in deciding if key not in kind.without_effect}}
+
+
+def portable_teacher(settings: Any) -> Any:
+    """The settings of a teacher as a checkpoint keeps them (`Teacher.portable`); a name or a teacher stays one.
+
+    Args:
+        settings: As for `make_teacher`.
+
+    Raises:
+        UserError: If the name is unknown, or a setting that names files is not allowed.
+    """
+    if not isinstance(settings, Mapping):
+        return settings
+    name, values = _split(settings)
+    return {"name": name, **TEACHERS[name].portable(values)}
+
+
+def _split(settings: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    if not isinstance(settings, str | Mapping):
+        raise UserError(f"`teacher` is {shown(settings)} but must be a name, or a mapping with `name` and settings.")
+    values = {"name": settings} if isinstance(settings, str) else dict(settings)
+    return str(values.pop("name", None)), values

@@ -1,0 +1,278 @@
+"""The utterance policy: messages as a part of the action, with probabilities, so that PPO trains the message adapter.
+
+Two kinds. Free text: the probability of a message is that of the tokens that were drawn for it behind the message
+prompt. Menu: a softmax over the scores of given phrases behind the message prompt, as candidate actions have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.language.adapters import MESSAGE, REFERENCE, AdaptedModel
+from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.generation import Written
+from rllib_llm_comm.language.message_words import TOKENS_PER_WORD
+from rllib_llm_comm.language.packing import PAD, distinct_rows, micro_batches
+from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, PromptTemplates
+from rllib_llm_comm.language.scoring import encode_candidates
+from rllib_llm_comm.verco.encoding import TextObservation
+from rllib_llm_comm.verco.label_loss import IGNORED, label_logits
+
+UTTERANCE_IDS = "utterance_ids"
+UTTERANCE_TARGETS = "utterance_targets"
+MENU_IDS = "menu_ids"
+UTTERANCE_CHOICE = "utterance_choice"
+UTTERANCE_LOGP = "utterance_logp"
+UTTERANCE_MOMENT = "utterance_moment"
+SILENT = -1
+
+Scores = Callable[..., torch.Tensor]
+
+
+def encode_menu(base: BaseModel, menu: Sequence[str], templates: PromptTemplates = DEFAULT_TEMPLATES) -> np.ndarray:
+    """Token ids (K, C) of a menu's phrases, padded on the right.
+
+    Args:
+        base: Its tokenizer is used.
+        menu: The phrases.
+        templates: The prompts behind which they stand.
+    """
+    _, tails = encode_candidates(base, templates.message("."), menu)
+    ids = np.full((len(menu), max(map(len, tails))), PAD, np.int32)
+    for row, tail in zip(ids, tails, strict=True):
+        row[: len(tail)] = tail
+    return ids
+
+
+def menu_logits(
+    scores: Scores, model: AdaptedModel, prompts: torch.Tensor, menu: torch.Tensor, role: str = MESSAGE
+) -> torch.Tensor:
+    """Scores (B, K) of the phrases of a menu under the message adapter; differentiable.
+
+    Args:
+        scores: `score_candidates` or its plain form.
+        model: The adapted model.
+        prompts: (B, P) ids of message prompts.
+        menu: (B, K, C) ids of the phrases.
+        role: The adapter in use.
+    """
+    return scores(model, prompts, menu, torch.ones(menu.shape[:2], dtype=torch.bool), role=role)
+
+
+class UtteranceEncoder:
+    """Writes what was said as arrays of an observation.
+
+    Args:
+        base: Its tokenizer is used.
+        max_tokens: Longest message prompt in tokens.
+        max_words: Longest message in words, which bounds its tokens.
+        menu: The phrases of a menu; empty for free text.
+        templates: The prompts behind which messages stand.
+    """
+
+    def __init__(
+        self,
+        base: BaseModel,
+        max_tokens: int,
+        max_words: int,
+        menu: Sequence[str] = (),
+        templates: PromptTemplates = DEFAULT_TEMPLATES,
+    ) -> None:
+        self._base, self._max_tokens, self._templates = base, max_tokens, templates
+        # Whatever is drawn behind the longest prompt has room: a roll-out must not fail by a message.
+        self._width = max_tokens + (0 if menu else max_words * TOKENS_PER_WORD)
+        self._menu = tuple(menu)
+        self._menu_ids = encode_menu(base, self._menu, templates) if menu else None
+
+    def space(self) -> dict[str, gym.spaces.Box]:
+        """The spaces of the arrays."""
+        top = np.iinfo(np.int32).max
+        row = gym.spaces.Box(PAD, top, (self._width,), np.int32)
+        common = {
+            UTTERANCE_IDS: row,
+            UTTERANCE_LOGP: gym.spaces.Box(-np.inf, 0.0, (1,), np.float32),
+            UTTERANCE_MOMENT: gym.spaces.Box(0, top, (1,), np.int32),
+        }
+        if self._menu_ids is None:
+            return {**common, UTTERANCE_TARGETS: gym.spaces.Box(IGNORED, top, (self._width,), np.int32)}
+        return {
+            **common,
+            MENU_IDS: gym.spaces.Box(PAD, top, self._menu_ids.shape, np.int32),
+            UTTERANCE_CHOICE: gym.spaces.Box(SILENT, len(self._menu) - 1, (1,), np.int32),
+        }
+
+    def encode(self, view: TextObservation, said: Written | None, moment: int = 0) -> dict[str, np.ndarray]:
+        """The arrays of one row, with a log-probability of 0 that the caller puts right.
+
+        Args:
+            view: The speaker's observation.
+            said: Its message; `None` if it was not asked for one.
+            moment: Time of the message, on a clock that all agents of the episode share.
+
+        Raises:
+            UserError: If the prompt is too long.
+        """
+        prompt = self._base.encode(self._templates.message(view.text, view.subgoal))
+        if len(prompt) > self._max_tokens:
+            raise UserError(
+                f"a message prompt has {len(prompt)} tokens but `max_prompt_tokens` is {self._max_tokens}; set "
+                f"`max_prompt_tokens` to {len(prompt)} or more, or shorten the environment's text."
+            )
+        ids = np.full(self._width, PAD, np.int32)
+        ids[: len(prompt)] = prompt
+        arrays: dict[str, np.ndarray] = {
+            UTTERANCE_IDS: ids,
+            UTTERANCE_LOGP: np.zeros(1, np.float32),
+            UTTERANCE_MOMENT: np.array([moment], np.int32),
+        }
+        if self._menu_ids is not None:
+            choice = SILENT if said is None else self._menu.index(said.text)
+            return {**arrays, MENU_IDS: self._menu_ids, UTTERANCE_CHOICE: np.array([choice], np.int32)}
+        labels = np.full(self._width, IGNORED, np.int32)
+        if said is not None:
+            end = len(prompt) + len(said.ids)
+            ids[len(prompt) : end] = labels[len(prompt) : end] = said.ids
+        return {**arrays, UTTERANCE_TARGETS: labels}
+
+
+@dataclass(frozen=True)
+class UtteranceTerms:
+    """Terms of the loss of messages under the present adapter, row by row (B,); 0 in rows without a message.
+
+    Attributes:
+        log_probs: Log-probability of the message; differentiable.
+        entropy: Of free text the sum over the message's tokens of the exact entropy of the next token; of a menu the
+            entropy of the choice. In nats; differentiable.
+        kl: KL divergence of the message adapter from the reference, exact over the vocabulary (menu), summed likewise;
+            differentiable. 0 where there is no reference.
+        spoke: True if the row has a message.
+    """
+
+    log_probs: torch.Tensor
+    entropy: torch.Tensor
+    kl: torch.Tensor
+    spoke: torch.Tensor
+
+    def mean(self, values: torch.Tensor) -> torch.Tensor:
+        """Mean of (B,) values over the rows with a message; 0 if there is none."""
+        return values.sum() / self.spoke.sum().clamp(min=1)
+
+
+def spoken(observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """True (B,) for rows with a message, of batched arrays of a `UtteranceEncoder`."""
+    if MENU_IDS in observations:
+        return observations[UTTERANCE_CHOICE][:, 0] != SILENT
+    return (observations[UTTERANCE_TARGETS] != IGNORED).any(1)
+
+
+def utterance_terms(
+    scores: Scores,
+    model: AdaptedModel,
+    observations: Mapping[str, torch.Tensor],
+    max_tokens: int | None = None,
+    *,
+    drift: bool | None = None,
+) -> UtteranceTerms:
+    """Log-probability, entropy and drift of messages; differentiable with respect to the message adapter.
+
+    Equal rows are computed once.
+
+    Args:
+        scores: `score_candidates` or its plain form.
+        model: The adapted model.
+        observations: Batched arrays of a `UtteranceEncoder`.
+        max_tokens: Most tokens whose activations are held at once where gradients are recorded, or `None`.
+        drift: True if the KL divergence from the role `REFERENCE`, where there is one, is computed; `None`: where
+            gradients are recorded.
+
+    Returns:
+        The terms, on the inputs' device.
+    """
+    device = observations[UTTERANCE_IDS].device
+    menu = MENU_IDS in observations
+    names = (UTTERANCE_IDS, UTTERANCE_CHOICE) if menu else (UTTERANCE_IDS, UTTERANCE_TARGETS)
+    spoke = spoken(observations)
+    if not spoke.any():
+        nothing = torch.zeros(len(spoke), device=device)
+        return UtteranceTerms(nothing, nothing, nothing, spoke)
+    speaking = {name: observations[name][spoke] for name in names}
+    rows, inverse = distinct_rows(torch.cat([speaking[name].long().cpu() for name in names], dim=1))
+    width = observations[UTTERANCE_IDS].shape[1]
+    ids, said = rows[:, :width].to(device), rows[:, width:].to(device)
+    phrases = observations[MENU_IDS][:1] if menu else None
+    wanted = torch.is_grad_enabled() if drift is None else drift
+    reference = REFERENCE in model.roles and wanted
+
+    def part(ids: torch.Tensor, said: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        if phrases is None:
+            return _free_terms(model, ids, said, reference)
+        return _menu_terms(scores, model, ids, said[:, 0], phrases.expand(len(ids), -1, -1), reference)
+
+    terms = _by_parts(part, rows, ids, said, max_tokens)
+    place = torch.nonzero(spoke)[:, 0]
+    whole = [
+        torch.zeros(len(spoke), device=device).index_put((place,), term.to(device)[inverse.to(device)])
+        for term in terms
+    ]
+    return UtteranceTerms(whole[0], whole[1], whole[2], spoke)
+
+
+def _by_parts(
+    part: Callable[..., tuple[torch.Tensor, ...]],
+    rows: torch.Tensor,
+    ids: torch.Tensor,
+    said: torch.Tensor,
+    max_tokens: int | None,
+) -> list[torch.Tensor]:
+    # As `LLMCommCore._logits_by_parts`: each part is computed once more in the backward pass, and only its activations
+    # are held.
+    tokens = (ids != PAD).sum(1).cpu()
+    parts = micro_batches(rows, tokens, max_tokens) if max_tokens is not None and torch.is_grad_enabled() else []
+    if len(parts) < 2:
+        return list(part(ids, said))
+    found = [checkpoint(part, ids[p.to(ids.device)], said[p.to(ids.device)], use_reentrant=False) for p in parts]
+    back = torch.argsort(torch.cat(parts)).to(found[0][0].device)
+    return [torch.cat(column)[back] for column in zip(*found, strict=True)]
+
+
+def _free_terms(
+    model: AdaptedModel, ids: torch.Tensor, labels: torch.Tensor, drift: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    row, column, logits = label_logits(model, ids, labels)
+    log_probs = logits.log_softmax(-1)
+    reference = None
+    if drift:
+        with torch.no_grad():
+            reference = label_logits(model, ids, labels, REFERENCE)[2].log_softmax(-1)
+    tokens = labels.to(model.device)[row, column].long()
+    chosen = log_probs.gather(1, tokens[:, None])[:, 0]
+    entropy, kl = _entropy_and_kl(log_probs, reference)
+    nothing = torch.zeros(len(ids), device=model.device)
+    return tuple(nothing.index_add(0, row, term) for term in (chosen, entropy, kl))  # type: ignore[return-value]
+
+
+def _menu_terms(
+    scores: Scores, model: AdaptedModel, prompts: torch.Tensor, choice: torch.Tensor, menu: torch.Tensor, drift: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    log_probs = menu_logits(scores, model, prompts, menu).log_softmax(-1)
+    reference = None
+    if drift:
+        with torch.no_grad():
+            reference = menu_logits(scores, model, prompts, menu, REFERENCE).log_softmax(-1)
+    chosen = log_probs.gather(1, choice.long().to(log_probs.device)[:, None])[:, 0]
+    return (chosen, *_entropy_and_kl(log_probs, reference))
+
+
+def _entropy_and_kl(log_probs: torch.Tensor, reference: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Entropy and KL divergence (N,) of distributions (N, V), from a reference if there is one."""
+    chances = log_probs.exp()
+    entropy = -(chances * log_probs).sum(-1)
+    kl = torch.zeros_like(entropy) if reference is None else (chances * (log_probs - reference)).sum(-1)
+    return entropy, kl

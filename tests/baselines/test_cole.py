@@ -1,0 +1,96 @@
+"""COLE as an algorithm: generations, state in the middle of one, the member that checkpoints hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from safetensors.torch import load
+
+from rllib_llm_comm import COLEConfig, load_policy
+from rllib_llm_comm.baselines.population.cole import COLE
+from rllib_llm_comm.baselines.population.kitchen_matches import play_matches
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.evaluation.rollout import evaluate
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+
+
+def config(**population):
+    return (
+        COLEConfig()
+        .environment(env_config={"layout": "cramped_room", "horizon": 20})
+        .policy_network(hiddens=[8])
+        .env_runners(num_envs_per_env_runner=4)
+        .training(train_batch_size_per_learner=5 * 20, minibatch_size=50, num_epochs=2)
+        .population(**{"initial_size": 1, "run_batches": 2, "runs_per_generation": 2, "member_games": 2, **population})
+        .debugging(seed=0)
+    )
+
+
+def files(algo):
+    return [member["files"] for member in algo._population.members]
+
+
+def test_generations_and_a_restored_run_goes_on_with_the_same_partners(tmp_path):
+    algo = config().build_algo()
+    try:
+        results = [algo.train() for _ in range(3)]
+        grown = results[1]["population"]
+        assert (grown["members"], grown["generation"]) == (2, 1), "a copy joins after the run with itself alone"
+        # Two batches of 4 games of 20 steps; 2 games of the first member, 2 of each of three pairs with the second.
+        assert grown["game_steps"] == 2 * 80 + 2 * 20 + 3 * 2 * 20
+        for name in ("accepted", "score_self_play", "score_with_members"):
+            assert results[2]["population"][name] == grown[name], "of the last generation, until the next one ends"
+        assert results[2]["population"]["partner_entropy"] <= np.log(2) + 1e-9
+        path = algo.save_to_path(str(tmp_path / "middle"))
+        assert algo._batches == 1 and algo._partners
+        drawn = algo._partners
+        assert sum(weight for _, _, weight in drawn) == 3
+    finally:
+        algo.stop()
+    again = COLE.from_checkpoint(path)
+    try:
+        assert again._batches == 1 and again._partners == drawn
+        for _ in range(3):
+            last = again.train()["population"]
+        assert last["generation"] == 2 and last["game_steps"] > grown["game_steps"] + 4 * 80
+        assert last["members"] == 2 + int(last["accepted"])
+        kept = again._population.kept()
+        policy = load_policy(again.save_to_path(str(tmp_path / "end")))
+        expected = load(*files(again)[kept].values())
+    finally:
+        again.stop()
+    assert policy.manifest.algorithm == "COLE" and evaluate(policy, episodes=2).lengths == [20, 20]
+    assert all(np.array_equal(tensor, expected[name]) for name, tensor in policy.network.state_dict().items())
+
+
+def test_matches_are_games_of_the_pairs():
+    algo = config().build_algo()
+    try:
+        policy = algo._learner_policy()
+    finally:
+        algo.stop()
+    settings = {"layout": "cramped_room", "horizon": 100}
+    once = play_matches([policy, policy], [(0, 1), (1, 0), (0, 0)], 20, settings, 0)
+    assert once.steps.tolist() == [2000.0] * 3 and once.shaped.min() > 0
+    again = play_matches([policy], [(0, 0)] * 3, 20, settings, 0)
+    np.testing.assert_array_equal(once.shaped, again.shaped)  # two names of one policy
+    assert play_matches([policy], [(0, 0)] * 3, 20, settings, 1).shaped.tolist() != once.shaped.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda c: c.population(initial_size=0), "initial_size"),
+        (lambda c: c.population(most_members=1), "most_members"),
+        (lambda c: c.population(marginals="absolute"), "marginals"),
+        (lambda c: c.population(visit_bonus=-1), "visit_bonus"),
+        (lambda c: c.population(self_play_share=1.0), "self_play_share"),
+        (lambda c: c.population(runs_per_generation=0), "runs_per_generation"),
+        (lambda c: c.partners(pool=["random"]), "own members"),
+        (lambda c: c.policy_network(critic_observation="partner"), "change while it learns; use 'own'"),
+    ],
+)
+def test_bad_settings_get_one_sentence(change, why):
+    with pytest.raises(UserError, match=why):
+        change(config().training(train_batch_size_per_learner=8 * 20)).validate()

@@ -1,0 +1,233 @@
+"""Fictitious co-play: a population of self-play, kept at three ages, and the best response to it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rllib_llm_comm import FCPConfig, load_policy
+from rllib_llm_comm.baselines.population.fcp import FCP, MEMBER_SETTINGS
+from rllib_llm_comm.baselines.population.fcp_members import Member, partners_of
+from rllib_llm_comm.baselines.population.past_policies import PastPolicy
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.policies.policy_folder import PolicyExport
+from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+
+
+def config(**population):
+    return (
+        FCPConfig()
+        .environment(env_config={"layout": "cramped_room", "horizon": 10})
+        .policy_network(hiddens=[8])
+        .env_runners(num_envs_per_env_runner=3)
+        .training(train_batch_size_per_learner=120, minibatch_size=60, num_epochs=1)
+        .population(
+            **{"size": 2, "member_iterations": 3, "iterations_per_task": 2, "member_keep_every": 1, **population}
+        )
+        .debugging(seed=4)
+    )
+
+
+def files_of(algo):
+    return {
+        (member.seed, name): one.policy.files["network.safetensors"]
+        for member in algo._population.members
+        for name, one in member.milestones.items()
+    }
+
+
+def test_the_population_comes_first_then_the_response_and_a_checkpoint_keeps_both(tmp_path):
+    algo = config(member_iterations=2).build_algo()
+    try:
+        results = [algo.train() for _ in range(3)]
+        assert [one["population"]["member_iterations"] for one in results] == [2, 4, 4]
+        assert [bool(one.get("should_checkpoint")) for one in results] == [True, True, False]
+        # Members: 20 steps of 3 games in each of 2 iterations; the learner 40 in its first.
+        assert results[1]["population"]["game_steps"] == 2 * 2 * 60 == results[1]["game_steps_with_population"]
+        assert results[2]["game_steps_with_population"] == 2 * 2 * 60 + 120
+        policies = files_of(algo)
+        assert len(policies) == 6
+        assert all(policies[seed, "initial"] != policies[seed, "final"] for seed in (5000, 5001))
+        done = algo.save_to_path(str(tmp_path / "done"))
+    finally:
+        algo.stop()
+    names = sorted(folder.name for folder in (Path(done) / "population").iterdir())
+    assert names == [f"seed_{seed}_{age}" for seed in (5000, 5001) for age in ("final", "half_way", "initial")]
+    partner = load_policy(Path(done) / "population" / "seed_5000_initial")
+    assert partner.manifest.algorithm == "SelfPlayPPO" and partner.manifest.provenance["training_iteration"] == 0
+    assert load_policy(done).manifest.algorithm == "FCP"
+    later = FCP.from_checkpoint(done)
+    try:
+        assert files_of(later) == policies
+        assert later.train()["population"]["members_done"] == 2 and len(later._pool.partners) == 6
+        assert {partner.weight for partner in later._pool.partners} == {1.0}
+    finally:
+        later.stop()
+
+
+def test_a_population_is_gone_on_with_from_its_midst(tmp_path):
+    """Members go on from their last part as if nothing had been interrupted; then the response learns the same."""
+    settings = config(member_iterations=2, iterations_per_task=1)
+    algo = settings.build_algo()
+    again = None
+    try:
+        results = [algo.train() for _ in range(2)]
+        path = algo.save_to_path(str(tmp_path / "midst"))
+        assert not (Path(path) / "population").exists()
+        results += [algo.train() for _ in range(3)]
+        assert [one["population"]["member_iterations"] for one in results] == [1, 2, 3, 4, 4]
+        assert [bool(one.get("should_checkpoint")) for one in results] == [True] * 4 + [False]
+        # Members: 20 steps of 3 games in each of 2 iterations; the learner 40 in its first.
+        assert results[3]["population"]["game_steps"] == 2 * 2 * 60 == results[3]["game_steps_with_population"]
+        assert results[4]["game_steps_with_population"] == 2 * 2 * 60 + 120
+        assert results[4]["env_runners"]["num_module_steps_sampled"]["shared"] == 120
+        assert {member.seed for member in algo._population.members} == {5000, 5001}
+        assert all(member.state is None for member in algo._population.members)
+        policies = files_of(algo)
+        assert len({bytes(content) for content in policies.values()}) == len(policies) == 6
+
+        again = FCP.from_checkpoint(path)
+        assert sum(member.iterations for member in again._population.members) == 2
+        resumed = [again.train() for _ in range(3)]
+        assert [one["population"]["member_iterations"] for one in resumed] == [3, 4, 4]
+        assert resumed[-1]["game_steps_with_population"] == 2 * 2 * 60 + 120
+        assert files_of(again) == policies
+        weights = [one.learner_group._learner.module["shared"].get_state() for one in (algo, again)]
+        assert all(np.array_equal(value, weights[1][name]) for name, value in weights[0].items())
+    finally:
+        algo.stop()
+        if again is not None:
+            again.stop()
+
+
+def test_another_learner_takes_the_population_of_an_earlier_run(tmp_path):
+    first = config(member_iterations=2).build_algo()
+    try:
+        for _ in range(2):
+            first.train()
+        policies = files_of(first)
+        done = first.save_to_path(str(tmp_path / "done"))
+    finally:
+        first.stop()
+    settings = config(population_from=done, past_checkpoints=False).debugging(seed=9)
+    assert [one["CPU"] for one in FCP.default_resource_request(settings.to_dict()).bundles] == [1]
+    second = settings.build_algo()
+    try:
+        found = second.train()
+        assert files_of(second) == policies
+        assert sorted(one.name for one in second._pool.partners) == ["seed_5000_final", "seed_5001_final"]
+        # The steps of its members count, though others trained them.
+        assert found["game_steps_with_population"] == 2 * 2 * 60 + 120
+        again = second.save_to_path(str(tmp_path / "again"))
+    finally:
+        second.stop()
+    # The members of an ablation have all their ages; what means nothing to a learner is not checked when it goes on.
+    assert len(list((Path(again) / "population").iterdir())) == 6
+    odd = config(population_from=again, member_iterations=1).training(train_batch_size_per_learner=63).build_algo()
+    try:
+        odd.train()
+        assert len(odd._pool.partners) == 6
+        odd.save_to_path(str(tmp_path / "odd"))
+    finally:
+        odd.stop()
+    FCP.from_checkpoint(str(tmp_path / "odd")).stop()
+    own = config(population_from=str(tmp_path / "odd")).build_algo()  # the remedy where the first folder is gone
+    try:
+        own.restore_from_path(str(tmp_path / "odd"))
+        assert own.train()["training_iteration"] == 2 and files_of(own) == policies
+    finally:
+        own.stop()
+    with pytest.raises(UserError, match="trained with `env_config.dynamics` 'old' but here it is 'new'"):
+        config(population_from=again).environment(env_config={"dynamics": "new"}).validate()
+    shutil.rmtree(Path(again) / "population" / "seed_5001_half_way")
+    with pytest.raises(UserError, match="whose member 5001 has no policy 'half_way'"):
+        config(population_from=again).validate()
+    config(population_from=again, past_checkpoints=False).validate()
+    shutil.rmtree(done)
+    third = FCP.from_checkpoint(again)
+    try:
+        assert files_of(third) == policies
+    finally:
+        third.stop()
+
+
+def test_the_pool_with_and_without_past_policies():
+    policy = PolicyExport("numeric", {}, {})
+    ages = {name: PastPolicy(0, 0, math.nan, policy) for name in ("initial", "half_way", "final")}
+    members = [Member(seed, milestones=ages) for seed in (1, 2)]
+    assert len(partners_of(members, past=True)) == 6
+    assert list(partners_of(members, past=False)) == ["seed_1_final", "seed_2_final"]
+
+
+def test_tune_reserves_cpus_for_the_members():
+    def bundles(**population):
+        settings = config(**population).to_dict()
+        return [bundle.get("CPU") for bundle in FCP.default_resource_request(settings).bundles]
+
+    assert bundles(members_at_once=2, num_cpus_per_member=3) == [1, 3, 3]
+    assert bundles(size=1, members_at_once=5) == [1, 1]
+
+
+def test_members_differ_by_their_seed_alone():
+    settings = config().training(lr=3e-4).env_runners(num_env_runners=2)
+    member = settings.member_config()
+    assert (member.lr, member.num_env_runners, member.hiddens, member.keep_policy_every) == (3e-4, 0, [8], 1)
+    assert member.env_config["horizon"] == 10
+    own = config(member_settings={"num_epochs": 7, "shaping_horizon": None})
+    assert (own.num_epochs, own.member_config().num_epochs, own.member_config().shaping_horizon) == (1, 7, None)
+    assert set(config().debugging(seed=0).member_seeds()).isdisjoint(range(1000))
+    assert len({seed for run in range(3) for seed in config().debugging(seed=run).member_seeds()}) == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda c: c.population(size=0), "population_size"),
+        (lambda c: c.population(member_iterations=0), "member_iterations"),
+        (lambda c: c.population(num_cpus_per_member=0), "num_cpus_per_member"),
+        (lambda c: c.population(past_checkpoints="no"), "past_checkpoints"),
+        (lambda c: c.population(member_settings=["num_epochs"]), "`member_settings` is .* must be a mapping"),
+        (lambda c: c.population(member_settings={"num_epoch": 2}), "not a member's own.* Did you mean 'num_epochs'"),
+        (lambda c: c.population(member_settings={"seed": 2}), "'seed', which is not a member's own, but may have"),
+        (lambda c: c.population(member_settings={"minibatch_size": 999}), "^Members .* is 999 but .* which is 120;"),
+        (lambda c: c.population(member_settings={"minibatch_size": 0}), "`minibatch_size` is 0 but must be a whole"),
+        (lambda c: c.population(member_settings={"num_epochs": "4"}), "^Members .* `num_epochs` is '4' but must be"),
+        (lambda c: c.population(member_settings={"num_envs_per_env_runner": 0}), "`num_envs_per_env_runner` is 0 but"),
+        (lambda c: c.population(member_settings={"lr": -1.0}), "^Members .* `lr` is -1.0 but must be at least 0"),
+        (lambda c: c.training(minibatch_size=121), "^`minibatch_size` is 121 but must be at most"),
+        (
+            lambda c: c.population(population_from="nowhere"),
+            "nowhere', where nothing is; give a checkpoint of FCP. .* since Tune reads it again",
+        ),
+        (lambda c: c.population(population_from="tests"), "tests' but must be a checkpoint of FCP"),
+        (lambda c: c.population(population_from=5), "`population_from` is 5 but must be the path"),
+        (lambda c: c.partners(pool=["random"]), "FCP makes its partners itself"),
+        (lambda c: c.environment(env_config={"horizon": 100}), "in which no game of 100 steps ends"),
+    ],
+)
+def test_bad_settings_get_one_sentence(change, why):
+    with pytest.raises(UserError, match=why):
+        change(config()).validate()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["population_size", "population_from", "past_checkpoints", "pool", "self_play_share", "critic_observation", "env",
+     "keep_policy_every", "checkpoint_trainable_policies_only", "evaluation_interval", "planner", "policies"],
+)  # fmt: skip
+def test_settings_without_a_meaning_for_members_are_refused(name):
+    with pytest.raises(UserError, match=f"^`member_settings` has '{name}', which is not a member's own, but may have"):
+        config(member_settings={name: getattr(FCPConfig(), name)}).validate()
+
+
+def test_all_settings_of_members_are_those_of_self_play():
+    config(member_settings={name: getattr(config(), name) for name in MEMBER_SETTINGS}).validate()
+    documented = {*inspect.signature(MultiAgentPPOConfig.training).parameters, "shaping_horizon", "hiddens"}
+    assert documented - {"self", "kwargs"} <= set(MEMBER_SETTINGS)

@@ -1,0 +1,261 @@
+"""A PettingZoo team as one agent: what it sees, masks, ends, states, and games that it refuses."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from pettingzoo import ParallelEnv
+from toys import ColourTalk
+
+from rllib_llm_comm import make_env
+from rllib_llm_comm.baselines.value.joint_game import JointGame
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.policies.observation_forms import flat, form_of, size_of
+from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter
+
+
+class Uneven(ParallelEnv):
+    """Three agents with other views and numbers of actions; the last one leaves after two steps."""
+
+    metadata = {"name": "uneven"}
+
+    def __init__(self, terminate=False, length=3, spaces=None):
+        self.possible_agents, self.agents = ["a", "b", "c"], []
+        self.terminate, self.length, self.spaces, self.seeds = terminate, length, spaces or {}, []
+
+    def observation_space(self, agent):
+        if agent in self.spaces:
+            return self.spaces[agent]
+        box = gym.spaces.Box(-9, 9, (2,), np.float32)
+        mask = gym.spaces.MultiBinary(3)
+        return {"a": box, "b": gym.spaces.Discrete(4)}.get(
+            agent, gym.spaces.Dict({"observation": box, "action_mask": mask})
+        )
+
+    def action_space(self, agent):
+        return gym.spaces.Discrete({"a": 2, "b": 5, "c": 3}[agent])
+
+    def _seen(self, agents):
+        told = {"observation": np.full(2, 7.0), "action_mask": np.array([0, 1, 1], np.int8)}
+        seen = {"a": np.full(2, self.t + 1.0), "b": self.t, "c": told}
+        return {agent: seen[agent] for agent in agents}
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.t, self.played = list(self.possible_agents), 0, []
+        self.seeds.append(seed)
+        return self._seen(self.agents), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        self.t += 1
+        self.played.append(dict(actions))
+        agents, over = list(self.agents), self.t >= self.length
+        ends = {agent: (over and self.terminate) or (agent == "c" and self.t == 2) for agent in agents}
+        cuts = {agent: over and not self.terminate and not ends[agent] for agent in agents}
+        rewards = {agent: {"a": 3.0, "b": 0.0, "c": 6.0}[agent] for agent in agents}
+        self.agents = [agent for agent in agents if not ends[agent] and not cuts[agent]]
+        return self._seen(agents), rewards, ends, cuts, {agent: {"game_step": self.t} for agent in agents}
+
+
+def test_shorter_views_and_lists_of_actions_are_filled_up():
+    game = JointGame(Uneven())
+    seen, _ = game.reset(seed=0)
+    assert game.observation_space.contains(seen) and game.source == "team"
+    assert seen["seen"].tolist() == [[1, 1, 0, 0], [1, 0, 0, 0], [7, 7, 0, 0]]
+    assert seen["action_mask"].tolist() == [[1, 1, 0, 0, 0], [1, 1, 1, 1, 1], [0, 1, 1, 0, 0]]
+    assert seen["active"].tolist() == [1, 1, 1] and seen["state"].tolist() == seen["seen"].reshape(-1).tolist()
+    assert game.action_space == gym.spaces.MultiDiscrete([5, 5, 5])
+    assert game.told()["choices"] == {"a": 2, "b": 5, "c": 3}
+
+
+@pytest.mark.parametrize("terminate", [True, False])
+def test_ends_and_agents_that_leave(terminate):
+    env = Uneven(terminate)
+    game = JointGame(env)
+    game.reset(seed=0)
+    _, reward, *_ = game.step(np.array([1, 4, 2]))
+    assert reward == 3.0 and env.played[-1] == {"a": 1, "b": 4, "c": 2}
+    seen, *_ = game.step(np.array([0, 0, 1]))
+    assert seen["active"].tolist() == [1, 1, 0] and seen["seen"][2].tolist() == [0] * 4
+    assert seen["action_mask"][2].tolist() == [1, 0, 0, 0, 0]
+    seen, reward, terminated, truncated, info = game.step(np.array([1, 1, 0]))
+    assert env.played[-1] == {"a": 1, "b": 1} and reward == 1.0 and info == {"game_step": 3}
+    assert (terminated, truncated) == (terminate, not terminate)
+    # What a time limit stops would have gone on: its last state has the masks of those who would choose.
+    assert seen["active"].tolist() == ([0, 0, 0] if terminate else [1, 1, 0])
+    assert seen["action_mask"][1].sum() == (1 if terminate else 5)
+
+
+def test_an_agent_that_ended_has_to_leave():
+    class Stays(Uneven):
+        def step(self, actions):
+            agents = list(self.agents)
+            told = super().step(actions)
+            self.agents = agents
+            return told
+
+    game, adapter = JointGame(Stays()), ParallelEnvAdapter(Stays())
+    game.reset(seed=0)
+    adapter.reset(seed=0)
+    game.step(np.array([1, 4, 2]))
+    adapter.step({"a": 1, "b": 4, "c": 2})
+    for step, actions in ((game.step, np.array([0, 0, 1])), (adapter.step, {"a": 0, "b": 0, "c": 1})):
+        with pytest.raises(UserError, match="agent 'c' has ended but is still in the environment's `agents`"):
+            step(actions)
+
+
+def test_a_state_that_changes_its_length_is_refused():
+    class Living(Uneven):
+        def state(self):
+            return np.ones(len(self.agents))
+
+    game = JointGame(Living())
+    game.reset(seed=0)
+    game.step(np.array([1, 4, 2]))
+    with pytest.raises(UserError, match="has 2 numbers but had 3 at the first reset"):
+        game.step(np.array([0, 0, 1]))
+
+
+def test_the_sum_of_rewards_and_seeds():
+    env = Uneven()
+    game = JointGame(env, team_reward="sum")
+    game.reset(seed=5)
+    assert game.step(np.zeros(3, int))[1] == 9.0
+    game.reset()
+    game.reset()
+    again = Uneven()
+    other = JointGame(again)
+    for seed in (5, None, None):
+        other.reset(seed=seed)
+    assert env.seeds == again.seeds and len(set(env.seeds[-3:])) == 3
+
+
+def test_an_agent_that_is_busy_is_not_asked():
+    game = JointGame(ColourTalk(busy=(1, 3)))
+    seen, _ = game.reset(seed=0)
+    asked = []
+    for _ in range(4):
+        asked.append(seen["active"].tolist())
+        seen, *_ = game.step(np.array([1, 1]))
+    assert asked == [[1, 1], [1, 0], [1, 0], [1, 1]]
+
+
+def test_the_state_is_the_games_own_where_it_has_one():
+    kitchen = {"observe": ["vector", "state"], "vector": "planes"}
+    for wanted, source in (("auto", "game"), ("observation", "observation"), ("team", "team")):
+        game = JointGame(make_env("rllib_llm_comm/overcooked_ai-v0", **kitchen), wanted)
+        seen, _ = game.reset(seed=0)
+        assert game.source == source and game.observation_space.contains(seen)
+        if source != "team":
+            own = game.game.state()
+            np.testing.assert_array_equal(seen["state"], np.asarray(own, np.float32).reshape(-1))
+    with pytest.raises(UserError, match="`mixer_state` is 'game'.*use one of"):
+        JointGame(Uneven(), "game")
+
+
+def test_games_that_no_team_of_choosers_can_play_are_refused():
+    words = gym.spaces.Dict({"text": gym.spaces.Text(5)})
+    with pytest.raises(UserError, match="observation space of agent 'a' holds .*Text"):
+        JointGame(Uneven(spaces={"a": words}))
+
+    class Continuous(Uneven):
+        def action_space(self, agent):
+            return gym.spaces.Box(0, 1, (1,))
+
+    with pytest.raises(UserError, match="action space of agent 'a' is Box"):
+        JointGame(Continuous())
+
+    class Closed(Uneven):
+        def _seen(self, agents):
+            seen = super()._seen(agents)
+            seen["c"]["action_mask"][:] = 0
+            return seen
+
+    with pytest.raises(UserError, match="`action_mask` of agent 'c'"):
+        JointGame(Closed()).reset(seed=0)
+
+
+class Faulty(Uneven):
+    """Does one thing wrong in its first step."""
+
+    def __init__(self, fault):
+        super().__init__()
+        self.fault = fault
+
+    def step(self, actions):
+        seen, rewards, *rest = super().step(actions)
+        if self.fault == "observation":
+            seen["a"] = np.array([1.0, np.nan])
+        elif self.fault == "stranger":
+            self.agents = [*self.agents, "d"]
+        else:
+            rewards["b"] = self.fault
+        return seen, rewards, *rest
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ("observation", "the observation of agent 'a' in step 1 is .*nan.* but must be of finite numbers"),
+        ("stranger", r"the game has agent 'd' in step 1, which is not in its `possible_agents` \['a', 'b', 'c'\]"),
+        (float("nan"), "the reward of agent 'b' in step 1 is nan but must be a finite number"),
+        (None, "the reward of agent 'b' in step 1 is None but must be a finite number"),
+    ],
+)
+def test_faults_of_a_game_are_told(fault, sentence):
+    game = JointGame(Faulty(fault))
+    game.reset(seed=0)
+    with pytest.raises(UserError, match=sentence):
+        game.step(np.array([1, 4, 2]))
+
+
+@pytest.mark.parametrize(("told", "source"), [(None, "team"), ([], "team"), ([0.0, 1.0], "game")])
+def test_a_state_of_nothing_is_none(told, source):
+    class Told(Uneven):
+        def state(self):
+            return told
+
+    assert JointGame(Told()).source == source
+
+
+@pytest.mark.parametrize("told", [KeyError("q"), ["x"]])
+def test_a_state_that_fails_is_refused_unless_another_one_is_wanted(told):
+    class Failing(Uneven):
+        def state(self):
+            if isinstance(told, Exception):
+                raise told
+            return told
+
+    with pytest.raises(UserError, match=r"`state\(\)` of the game fails \((KeyError: 'q'|ValueError: .*)\); let it"):
+        JointGame(Failing())
+    assert JointGame(Failing(), "team").source == "team"
+
+
+def test_states_that_hold_no_numbers_are_refused():
+    class Broken(Uneven):
+        def state(self):
+            return [0.0, float("nan")]
+
+    with pytest.raises(UserError, match=r"state of the game is \[0.0, nan\], which holds something that is no finite"):
+        JointGame(Broken()).reset(seed=0)
+
+
+def test_spaces_as_vectors():
+    spaces = gym.spaces
+    space = spaces.Dict(
+        {
+            "b": spaces.Discrete(3, start=2),
+            "a": spaces.MultiDiscrete([2, 3]),
+            "c": spaces.MultiBinary(2),
+            "d": spaces.Box(0, 1, (1, 2)),
+            "state": spaces.Box(0, 1, (9,)),
+            "action_mask": spaces.MultiBinary(4),
+        }
+    )
+    form = form_of(space)
+    seen = {"a": np.array([1, 2]), "b": 3, "c": np.array([0, 1]), "d": np.array([[0.25, 0.5]])}
+    assert size_of(form) == 5 + 3 + 2 + 2
+    assert flat(form, seen).tolist() == [0, 1, 0, 0, 1, 0, 1, 0, 0, 1, 0.25, 0.5]
+    for wrong in ({"a": 1}, None, {**seen, "d": np.zeros(5)}):
+        with pytest.raises(UserError, match="the observation of 'x'"):
+            flat(form, wrong, "x")

@@ -1,0 +1,201 @@
+"""MAPPO as an algorithm: runners, learners, checkpoints, and that a critic which sees more teaches sooner."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from toys import ColourTalk, Luck, register
+
+from rllib_llm_comm import MAPPOConfig, load_policy
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.evaluation.rollout import evaluate
+from rllib_llm_comm.policies.numeric_network import team_vectors
+from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+
+
+def luck(**settings):
+    register_parallel_env("toys/luck", entry=Luck)
+    return (
+        MAPPOConfig()
+        .environment("toys/luck", env_config=settings, disable_env_checking=True)
+        .env_runners(num_envs_per_env_runner=4)
+        .training(train_batch_size_per_learner=64, num_epochs=2)
+        .debugging(seed=0)
+    )
+
+
+def learned(algo):
+    return algo.learner_group._learner.module["shared"].unwrapped()
+
+
+@pytest.mark.parametrize(
+    ("runners", "learners"), [(0, 0), *(pytest.param(*n, marks=pytest.mark.slow) for n in ((1, 2), (1, 0), (0, 1)))]
+)
+def test_runners_learners_and_checkpoints(runners, learners, tmp_path):
+    algo = (
+        MAPPOConfig()
+        .environment(register(), env_config={"busy": (1, 2), "length": 6})
+        .policy_network(hiddens=[16])
+        .env_runners(num_envs_per_env_runner=4, num_env_runners=runners)
+        .learners(num_learners=learners)
+        .training(train_batch_size_per_learner=96, minibatch_size=48, num_epochs=2)
+        .debugging(seed=0)
+        .build_algo()
+    )
+    try:
+        for _ in range(2):
+            results = algo.train()["learners"]["shared"]
+            assert float(results["ratio_first_minibatch"]) < 1e-5
+            assert np.isfinite([float(results[name]) for name in ("policy_loss", "vf_loss", "value_norm_std")]).all()
+        states = [
+            result.get()
+            for result in algo.learner_group.foreach_learner(lambda learner: learner.module["shared"].get_state())
+        ]
+        path = algo.save_to_path(str(tmp_path / "checkpoint"))
+    finally:
+        algo.stop()
+    assert len(states) == max(1, learners)
+    for name, value in states[0].items():  # no Learner drifts, also not after the last minibatch
+        assert all(np.array_equal(value, state[name]) for state in states), name
+    assert int(states[0]["value_norm.updates"]) >= 8
+    policy = load_policy(path)
+    assert policy.manifest.algorithm == "MAPPO"
+    result = evaluate(policy, episodes=3, env=ColourTalk(length=6))
+    assert result.episodes == 3 and result == evaluate(load_policy(path), episodes=3, env=ColourTalk(length=6))
+
+
+@pytest.mark.parametrize(
+    ("critic", "told", "seen"),
+    [("auto", True, "state"), ("auto", False, "team"), ("team", True, "team"), ("own", True, "own")],
+)
+def test_the_policy_without_ray_acts_as_the_module(critic, told, seen, tmp_path):
+    algo = luck(state=told).policy_network(critic_observation=critic).build_algo()
+    try:
+        for _ in range(2):
+            algo.train()
+        path = algo.save_to_path(str(tmp_path / "checkpoint"))
+        network = learned(algo).network
+    finally:
+        algo.stop()
+    policy = load_policy(path)
+    assert policy.network.settings.critic_observation == seen
+    assert float(policy.network.value_norm.std) == float(network.value_norm.std) > 5
+    observations, _ = Luck(state=told).reset(seed=3)
+    decisions = policy.act(observations)
+    vectors = {agent: observed["vector"] for agent, observed in observations.items()}
+    for agent, observed in observations.items():
+        batch = {
+            "vector": torch.from_numpy(vectors[agent])[None],
+            "team_vectors": torch.from_numpy(team_vectors(agent, ["alice", "bob"], vectors))[None],
+            "action_mask": torch.ones(1, 3),
+        }
+        if told:
+            batch["critic_state"] = torch.from_numpy(observed["state"].astype(np.float32)).reshape(1, -1)
+        with torch.no_grad():
+            np.testing.assert_allclose(decisions[agent].probabilities, network.logits(batch).softmax(-1)[0], atol=1e-6)
+            assert decisions[agent].value == pytest.approx(float(network.values(batch)), rel=1e-5)
+
+
+def test_it_acts_without_what_only_the_critic_needs(tmp_path):
+    for critic, told in (("state", True), ("team", False)):
+        algo = luck(state=told).policy_network(critic_observation=critic).build_algo()
+        try:
+            path = algo.save_to_path(str(tmp_path / critic))
+        finally:
+            algo.stop()
+        policy = load_policy(path)
+        observations, _ = Luck(state=told).reset(seed=0)
+        whole = policy.act(observations, explore=False)
+        policy.reset(seed=0)
+        alone = policy.act({"bob": {"vector": observations["bob"]["vector"]}}, explore=False)
+        # A state that is not told is missing; an agent that was not seen may be still to come, as in training.
+        assert np.isfinite(whole["bob"].value) and np.isnan(alone["bob"].value) == told
+        np.testing.assert_allclose(alone["bob"].probabilities, whole["bob"].probabilities, rtol=1e-6)
+
+
+def test_a_restored_run_goes_on_equally(tmp_path):
+    algo = luck().build_algo()
+    try:
+        for _ in range(2):
+            algo.train()
+        path = algo.save_to_path(str(tmp_path / "checkpoint"))
+        again = type(algo).from_checkpoint(path)
+        try:
+            assert again.training_iteration == 2
+            episodes = algo.env_runner.sample(num_timesteps=32)
+            for one in (algo, again):
+                one.learner_group._learner.update(
+                    episodes=copy.deepcopy(episodes), num_epochs=3, timesteps={"num_env_steps_sampled_lifetime": 0}
+                )
+            first, second = learned(algo).state_dict(), learned(again).state_dict()
+            assert int(first["value_norm.updates"]) == 2 * 2 + 3
+            assert all(torch.equal(value, second[name]) for name, value in first.items())
+            assert np.isfinite(float(again.train()["learners"]["shared"]["vf_loss"]))
+        finally:
+            again.stop()
+    finally:
+        algo.stop()
+
+
+def test_same_seed_same_curve():
+    curves = []
+    for _ in range(2):
+        algo = luck().build_algo()
+        try:
+            curves.append([float(algo.train()["learners"]["shared"]["policy_loss"]) for _ in range(2)])
+        finally:
+            algo.stop()
+    assert curves[0] == curves[1]
+
+
+@pytest.mark.slow
+def test_a_critic_that_sees_more_teaches_sooner(tmp_path):
+    """Rewards are nearly all luck: a critic that sees the luck takes it out of the advantages."""
+    shares = {}
+    for critic in ("state", "team", "own"):
+        algo = (
+            luck()
+            .policy_network(critic_observation=critic)
+            .training(train_batch_size_per_learner=512, num_epochs=15, gamma=0.0, lr=2e-3, critic_lr=2e-3)
+            .env_runners(num_envs_per_env_runner=8)
+            .build_algo()
+        )
+        try:
+            for _ in range(10):
+                algo.train()
+            path = algo.save_to_path(str(tmp_path / critic))
+        finally:
+            algo.stop()
+        # Without luck the return is the number of right answers of 8.
+        shares[critic] = evaluate(load_policy(path), episodes=20, env=Luck(luck=0.0)).return_mean / 8
+    assert shares["state"] > 0.9 and shares["team"] > 0.9, shares
+    assert shares["own"] < 0.7, shares
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda c: c.policy_network(critic_observation="all"), "`critic_observation` is 'all'"),
+        (lambda c: c.policy_network(hiddens=[]), "`hiddens` is empty"),
+        (lambda c: c.training(value_norm_beta=1), "`value_norm_beta` is 1 "),
+        (lambda c: c.training(huber_delta=0.0), "`huber_delta` is 0.0"),
+        (lambda c: c.policy_network(critic_observation="partner"), "`critic_observation` is 'partner'"),
+        (lambda c: c.training(huber_delta="10"), "`huber_delta` is '10'"),
+        (lambda c: c.training(critic_lr="5e-4"), "`critic_lr` is '5e-4'"),
+        (lambda c: c.learners(num_learners=2), "set `minibatch_size`"),
+        (lambda c: c.update_from_dict({"use_valuenorm": True}), "Did you mean 'use_value_norm'"),
+    ],
+)
+def test_bad_settings(change, says):
+    with pytest.raises(UserError, match=says):
+        change(luck()).validate()
+
+
+def test_a_state_that_nobody_tells_is_refused():
+    with pytest.raises(UserError, match="has no Box `state`"):
+        luck(state=False).policy_network(critic_observation="state").build_algo()

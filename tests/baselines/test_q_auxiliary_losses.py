@@ -1,0 +1,151 @@
+"""LDSA, ROMA and MASER in plain torch: their terms, their ablations, and what cannot be learned without ids."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from team_games import episode, train
+
+from rllib_llm_comm.baselines.value.q_auxiliary_losses import LDSALoss, MASERLoss, MaserWeights, ROMALoss
+from rllib_llm_comm.baselines.value.q_losses import TeamLoss, judge, tensors
+from rllib_llm_comm.baselines.value.q_network import epsilon_greedy
+from rllib_llm_comm.baselines.value.q_settings import QSettings
+from rllib_llm_comm.baselines.value.q_team import QTeam
+from rllib_llm_comm.baselines.value.team_episodes import joined
+
+POSTS = 4
+
+
+def team(**settings):
+    return QTeam(QSettings(**{"width": 8, "init_seed": 3, "agent_ids": False, **settings}), 3, POSTS, POSTS, 12)
+
+
+def games(count=4, steps=5, seed=0):
+    rng = np.random.default_rng(seed)
+    return [
+        episode(rng.normal(size=(k + 1, POSTS, 3)), rng.integers(0, POSTS, (k, POSTS)), rng.normal(size=k), True, POSTS)
+        for k in range(steps - count + 1, steps + 1)
+    ]
+
+
+def posts_played(players, steps=10, sample=False):
+    """Share of steps in which four equal agents, who see nothing, stand at four different posts."""
+    memory, last, different = players.initial_memory(8), torch.full((8, 1, POSTS), -1), []
+    for _ in range(steps):
+        with torch.no_grad():
+            out = players.unroll(torch.zeros(8, 1, POSTS, 3), last, memory, sample=sample)
+        memory, last = out.memory, epsilon_greedy(out.values, torch.ones_like(out.values), 0.0)
+        different.append((last[:, 0].sort(-1).values == torch.arange(POSTS)).all(-1).float().mean())
+    return float(torch.stack(different).mean())
+
+
+@pytest.mark.parametrize("kind", ["plain", "ldsa"])
+def test_equal_agents_without_ids_never_part_in_a_test(kind):
+    for seed in range(5):
+        assert posts_played(team(kind=kind, init_seed=seed).eval()) == 0.0
+
+
+def test_roles_that_are_drawn_part_equal_agents():
+    players = team(kind="roma", role_variance_floor=1.0)
+    torch.manual_seed(0)
+    for layer in (players.agents.weight, players.agents.bias):
+        torch.nn.init.normal_(layer.weight, std=2.0)
+    assert posts_played(players.eval()) > 0.0
+
+
+def test_ldsas_loss_is_that_of_qmix_and_its_terms_which_teach_the_subtasks():
+    live, target = team(kind="ldsa"), team(kind="ldsa", init_seed=4).eval()
+    batch = tensors(joined(games()))
+    torch.manual_seed(5)
+    plain, _ = TeamLoss()(live, target, batch)
+    torch.manual_seed(5)
+    whole, report = LDSALoss(distance=0.5, change=0.25)(live, target, batch)
+    tasks = live.agents.subtasks().detach().numpy()
+    gaps = [np.square(a - b).sum() for i, a in enumerate(tasks) for j, b in enumerate(tasks) if i != j]
+    assert report["subtask_distance"] == pytest.approx(-0.5 * np.mean(gaps), rel=1e-4)
+    added = report["subtask_distance"] + report["subtask_change"]
+    assert float((whole - plain).detach()) == pytest.approx(added, rel=1e-3)
+    live.zero_grad()
+    whole.backward()
+    assert all(parameter.grad is not None for parameter in live.agents.subtask.parameters())
+
+
+def test_in_a_test_ldsa_takes_the_likeliest_subtask_and_draws_it_otherwise():
+    players = team(kind="ldsa").eval()
+    seen, last = torch.randn(1, 3, POSTS, 3), torch.full((1, 3, POSTS), -1)
+    one, other = (players.unroll(seen, last, sample=False).values for _ in range(2))
+    assert torch.equal(one, other)
+    drawn = torch.stack([players.unroll(seen, last, sample=True).values for _ in range(8)])
+    assert drawn.std(0).max() > 0
+
+
+def test_roma_s_terms_reach_all_networks_and_its_ablation_has_none():
+    live, target = team(kind="roma").train(), team(kind="roma").eval()
+    batch = tensors(joined(games()))
+    loss, report = ROMALoss()(live, target, batch)
+    loss.backward()
+    for part in ("encoder", "inference", "decoder", "difference"):
+        assert any(parameter.grad.abs().max() > 0 for parameter in getattr(live.agents, part).parameters()), part
+    assert np.isfinite(list(report.values())).all() and report["role_loss"] > 0
+    assert set(ROMALoss(raw=True)(live, target, batch)[1]) == {"td_loss", "q_mean", "target_mean"}
+
+
+def test_steps_behind_an_episodes_end_leave_roma_s_statistics_alone():
+    short = games(1, 2)
+    means = []
+    for long in ([], [games(1, 6, seed=1)[0]]):
+        live = team(kind="roma").train()
+        padded = tensors(joined(short + long))
+        padded = {name: values[:1] for name, values in padded.items()}
+        torch.manual_seed(0)
+        ROMALoss()(live, team(kind="roma").eval(), padded)
+        means.append(live.agents.encoder[1].running_mean.clone())
+    torch.testing.assert_close(*means)
+
+
+def maser(**settings):
+    return team(kind="plain", distance_width=16, **settings)
+
+
+def test_maser_without_its_weights_is_qmix_bit_for_bit():
+    nothing = MASERLoss(weights=MaserWeights(reward=0.0, individual=0.0, mixed=0.0))
+    settings = {"width": 8, "init_seed": 0, "agent_ids": True}
+    qmix, _ = train(games(), QSettings(**settings), 15, copy_every=5)
+    ours, _ = train(games(), QSettings(**settings, distance_width=16), 15, copy_every=5, loss=nothing)
+    own = ours.state_dict()
+    assert all(torch.equal(value, own[name]) for name, value in qmix.state_dict().items())
+
+
+@pytest.mark.parametrize("faithful", [True, False])
+def test_the_released_code_trains_neither_distances_nor_evenness(faithful):
+    live, target, batch = maser(), maser(init_seed=4), tensors(joined(games()))
+    before = copy.deepcopy(live.distance.state_dict())
+    only = MaserWeights(reward=0.0, individual=0.0, distance=0.0, total=1.0, exploring=1.0, mixed=1.0)
+    rewards = torch.zeros_like(batch["rewards"])
+    loss = MASERLoss(weights=only, faithful=faithful)
+    judged = judge(live, target, batch)
+    terms = loss.more(live, target, judged, rewards)
+    assert terms["exploring_loss"].requires_grad is not faithful
+    assert float(terms["exploring_loss"].detach()) > 0
+    taught, _ = train(games(), QSettings(width=8, init_seed=3, distance_width=16), 5, loss=MASERLoss(faithful=faithful))
+    fresh = QTeam(taught.settings, *taught.sizes.values())
+    changed = any(
+        not torch.equal(value, fresh.distance.state_dict()[name])
+        for name, value in taught.distance.state_dict().items()
+    )
+    assert changed is not faithful
+    assert all(torch.equal(value, live.distance.state_dict()[name]) for name, value in before.items())
+
+
+def test_masers_subgoal_is_where_the_targets_are_highest_among_the_steps_played():
+    live, target, batch = maser(), maser(init_seed=4), tensors(joined(games()))
+    judged = judge(live, target, batch)
+    distances, goals = MASERLoss()._distances(live, judged)
+    lengths = batch["filled"].sum(1).long()
+    assert (goals < lengths[:, None]).all()
+    torch.testing.assert_close(distances.gather(1, goals[:, None])[:, 0], torch.zeros(goals.shape))
+    paid = MASERLoss().rewards(live, target, judged) - batch["rewards"]
+    torch.testing.assert_close(paid, -0.03 * distances.mean(-1).detach(), rtol=1e-4, atol=1e-6)

@@ -1,0 +1,207 @@
+"""Self-play PPO on arrays: the same games, values and advantages as one by one, and it learns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from rllib_llm_comm import SelfPlayPPOConfig, load_policy
+from rllib_llm_comm.baselines.population.self_play_ppo import shaping_factor
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.overcooked_ai import parallel_env
+from rllib_llm_comm.evaluation.replay import write_replay
+from rllib_llm_comm.evaluation.rollout import evaluate, record
+from rllib_llm_comm.rl.gae import semi_markov_gae
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+
+
+def config(**training):
+    return (
+        SelfPlayPPOConfig()
+        .environment(env_config={"layout": "cramped_room", "horizon": 30})
+        .policy_network(hiddens=[16])
+        .env_runners(num_envs_per_env_runner=3)
+        .training(**{"train_batch_size_per_learner": 2 * 3 * 40, "minibatch_size": 60, "num_epochs": 2, **training})
+        .debugging(seed=0)
+    )
+
+
+def test_a_roll_out_is_that_of_single_games():
+    """Actions of a roll-out, played again in PettingZoo's form: same observations and rewards; GAE game by game."""
+    algo = config().build_algo()
+    try:
+        runner = algo.env_runner
+        columns = runner.roll_out(40, 0.5)
+        network = runner.module["shared"].unwrapped().network
+    finally:
+        algo.stop()
+    seen = columns["obs"]["vector"].reshape(40, 3, 2, -1)
+    actions = columns["actions"].reshape(40, 3, 2)
+    values = columns["vf_preds"].reshape(40, 3, 2)
+    targets = columns["value_targets"].reshape(40, 3, 2)
+    with torch.no_grad():
+        again = network.values({"vector": torch.from_numpy(columns["obs"]["vector"])}).numpy()
+    np.testing.assert_allclose(again, columns["vf_preds"], rtol=1e-4, atol=1e-5)
+    for game in range(3):
+        env = parallel_env(horizon=30, observe=["vector"], vector="planes", shaping=0.5)
+        observations, _ = env.reset()
+        start, rewards = 0, []
+        for t in range(40):
+            for i, agent in enumerate(("alice", "bob")):
+                np.testing.assert_array_equal(observations[agent]["vector"], seen[t, game, i])
+            chosen = dict(zip(("alice", "bob"), actions[t, game].tolist(), strict=True))
+            observations, paid, _, _, _ = env.step(chosen)
+            rewards.append([paid["alice"], paid["bob"]])
+            if not env.agents or t == 39:
+                final = np.stack([observations[agent]["vector"] for agent in ("alice", "bob")])
+                with torch.no_grad():
+                    behind = network.values({"vector": torch.from_numpy(final)}).numpy()
+                for i in range(2):
+                    own = np.append(values[start : t + 1, game, i], behind[i])
+                    run = np.array(rewards)[:, i]
+                    _, target = semi_markov_gae(run, np.ones(len(run)), own, False, 0.99, 0.98)
+                    np.testing.assert_allclose(targets[start : t + 1, game, i], target, rtol=1e-4, atol=1e-4)
+                start, rewards = t + 1, []
+                if not env.agents:
+                    observations, _ = env.reset()
+
+
+@pytest.mark.parametrize(("runners", "learners"), [(0, 0), pytest.param(1, 1, marks=pytest.mark.slow)])
+def test_trains_saves_and_plays(runners, learners, tmp_path):
+    algo = config(shaping_horizon=360).env_runners(num_env_runners=runners).learners(num_learners=learners).build_algo()
+    try:
+        for iteration in range(1, 4):
+            results = algo.train()
+            learned = results["learners"]["shared"]
+            assert float(learned["ratio_first_minibatch"]) < 1e-5
+            assert results["env_runners"]["num_env_steps_sampled_lifetime"] == 120 * iteration
+        if learners == 0:
+            first = algo.learner_group._learner.module["shared"].unwrapped().network.actor[0]
+            assert len(first.columns) < first.in_features / 3  # most planes hold nothing in this kitchen
+        assert {"score", "soups", "shaped"} <= set(results["env_runners"])
+        path = algo.save_to_path(str(tmp_path / "checkpoint"))
+    finally:
+        algo.stop()
+    policy = load_policy(path)
+    assert policy.manifest.algorithm == "SelfPlayPPO"
+    result = evaluate(policy, episodes=3)
+    assert result.lengths == [30] * 3 and "score" in result.metrics
+    page = write_replay(record(policy), tmp_path / "replay.html").read_text()
+    assert "overcooked_ai" in page
+
+
+@pytest.mark.slow
+def test_two_learners_do_not_drift():
+    algo = config().env_runners(num_env_runners=1).learners(num_learners=2).build_algo()
+    try:
+        assert np.isfinite(float(algo.train()["learners"]["shared"]["vf_loss"]))
+        answers = algo.learner_group.foreach_learner(lambda learner: learner.module["shared"].get_state())
+        first, second = (answer.get() for answer in answers)
+    finally:
+        algo.stop()
+    assert all(np.array_equal(value, second[name]) for name, value in first.items())
+
+
+def test_rllibs_own_evaluation_plays_the_environment():
+    algo = config().evaluation(evaluation_interval=1, evaluation_duration=2, evaluation_num_env_runners=0).build_algo()
+    try:
+        results = algo.train()["evaluation"]["env_runners"]
+    finally:
+        algo.stop()
+    assert results["num_episodes"] == 2 and results["episode_len_mean"] == 30
+
+
+def test_a_restored_run_goes_on_where_it_was(tmp_path):
+    """Shaped rewards fade by the steps of the whole life, not of the process."""
+    algo = config(shaping_horizon=480).build_algo()
+    try:
+        for _ in range(2):
+            algo.train()
+        path = algo.save_to_path(str(tmp_path / "checkpoint"))
+        again = type(algo).from_checkpoint(path)
+        try:
+            assert again._game_steps() == 240 and shaping_factor(again._game_steps(), 480) == 0.5
+            expected = algo.learner_group._learner.module["shared"].get_state()
+            restored = again.learner_group._learner.module["shared"].get_state()
+            assert all(np.array_equal(value, restored[name]) for name, value in expected.items())
+            assert again.train()["env_runners"]["num_env_steps_sampled_lifetime"] == 360
+        finally:
+            again.stop()
+    finally:
+        algo.stop()
+
+
+def test_runners_judge_with_the_learners_critic(tmp_path):
+    """At the start, also without a seed; after `from_checkpoint`; after `set_state`. They compute the values of PPO."""
+
+    def require_same(algo):
+        learned = algo.learner_group._learner.module["shared"].get_state()
+        used = algo.env_runner.module["shared"].get_state()
+        assert any("critic" in name for name in learned)
+        assert all(np.array_equal(value, used[name]) for name, value in learned.items())
+
+    algo = config().debugging(seed=None).build_algo()
+    try:
+        require_same(algo)
+        algo.train()
+        state, path = algo.get_state(), algo.save_to_path(str(tmp_path / "checkpoint"))
+        for again in (type(algo).from_checkpoint(path), config().debugging(seed=7).build_algo()):
+            try:
+                again.set_state(state) if again.iteration == 0 else None
+                assert again.iteration == 1
+                require_same(again)
+            finally:
+                again.stop()
+    finally:
+        algo.stop()
+
+
+def test_same_seed_same_curve():
+    curves = []
+    for _ in range(2):
+        algo = config().build_algo()
+        try:
+            curves.append([float(algo.train()["learners"]["shared"]["policy_loss"]) for _ in range(2)])
+        finally:
+            algo.stop()
+    assert curves[0] == curves[1]
+
+
+def test_shaping_fades_on_a_line():
+    assert [shaping_factor(steps, 100) for steps in (0, 25, 100, 250)] == [1.0, 0.75, 0.0, 0.0]
+    assert shaping_factor(10**9, None) == 1.0
+    assert shaping_factor(0, 0) == shaping_factor(100, 0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda c: c.environment("rllib_llm_comm/overcooked_text-v0"), "SymbolicPPO or MAPPO"),
+        (lambda c: c.environment(env_config={"vector": "features"}), "env_config.vector"),
+        (lambda c: c.environment(env_config={"action_level": "goal"}), "primitive"),
+        (lambda c: c.training(shaping_horizon=-1), "shaping_horizon"),
+        (lambda c: c.training(train_batch_size_per_learner=100), "multiple of 6"),
+    ],
+)
+def test_bad_settings_get_one_sentence(change, why):
+    with pytest.raises(UserError, match=why):
+        change(config()).validate()
+
+
+def test_learns_to_fill_the_pot():
+    """Shaped rewards of a small kitchen rise well above those of the first games."""
+    algo = (
+        config(train_batch_size_per_learner=2 * 16 * 100, minibatch_size=800, lr=3e-3, shaping_horizon=None)
+        .environment(env_config={"layout": "cramped_room", "horizon": 100})
+        .policy_network(hiddens=[32])
+        .env_runners(num_envs_per_env_runner=16)
+        .reporting(metrics_num_episodes_for_smoothing=16)
+        .build_algo()
+    )
+    try:
+        shaped = [float(algo.train()["env_runners"]["shaped"]) for _ in range(40)]
+    finally:
+        algo.stop()
+    assert np.mean(shaped[-5:]) > 2 * np.mean(shaped[:5]) + 5, shaped

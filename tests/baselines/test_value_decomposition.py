@@ -1,0 +1,316 @@
+"""VDN, QMIX, LDSA, ROMA and MASER under RLlib: runners, the learner, checkpoints, resuming, policies without Ray."""
+
+from __future__ import annotations
+
+import copy
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from pettingzoo import ParallelEnv
+from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
+from toys import ColourTalk, register
+
+from rllib_llm_comm import LDSAConfig, MASERConfig, QMIXConfig, ROMAConfig, VDNConfig, load_policy
+from rllib_llm_comm.baselines.value.joint_game import JointGame
+from rllib_llm_comm.baselines.value.q_losses import tensors
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
+from rllib_llm_comm.evaluation.rollout import evaluate
+from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+CONFIGS = (VDNConfig, QMIXConfig, LDSAConfig, ROMAConfig, MASERConfig)
+
+
+class Echo(ParallelEnv):
+    """Both are paid if both name the bit that they saw one step before; cut by a time limit after some steps."""
+
+    metadata = {"name": "echo"}
+
+    def __init__(self, length=6):
+        self.possible_agents, self.agents, self.length = ["a", "b"], [], length
+        self.rng = np.random.default_rng()
+
+    def observation_space(self, agent):
+        return gym.spaces.Discrete(2)
+
+    def action_space(self, agent):
+        return gym.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        self.agents, self.t, self.bits = list(self.possible_agents), 0, [0, int(self.rng.integers(2))]
+        return dict.fromkeys(self.agents, self.bits[-1]), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        agents, paid = self.agents, float(all(actions[agent] == self.bits[-2] for agent in self.agents))
+        self.t += 1
+        self.bits.append(int(self.rng.integers(2)))
+        over = self.t >= self.length
+        self.agents = [] if over else agents
+        rewards, cuts = dict.fromkeys(agents, paid), dict.fromkeys(agents, over)
+        return (
+            dict.fromkeys(agents, self.bits[-1]),
+            rewards,
+            dict.fromkeys(agents, False),
+            cuts,
+            {a: {} for a in agents},
+        )
+
+
+def echo(kind=QMIXConfig, **settings):
+    register_parallel_env("toys/echo", entry=Echo)
+    return (
+        kind()
+        .environment("toys/echo", env_config={"length": 6})
+        .env_runners(num_envs_per_env_runner=2)
+        .policy_network(width=8)
+        .training(
+            **{"train_batch_size_per_learner": 4, "buffer_episodes": 20, "target_network_update_freq": 40, **settings}
+        )
+        .reporting(min_sample_timesteps_per_iteration=100)
+        .debugging(seed=0)
+    )
+
+
+def learned(algo):
+    return algo.learner_group._learner.module["default_policy"].unwrapped()
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_each_learns_saves_and_acts_without_ray_as_in_rllib(kind, tmp_path):
+    algo = echo(kind).build_algo()
+    try:
+        results = algo.train()
+        told = results["learners"]["default_policy"].items()
+        figures = {name: float(value) for name, value in told if not isinstance(value, dict)}
+        assert np.isfinite(list(figures.values())).all() and figures["num_target_updates"] >= 2
+        assert results["env_runners"]["episode_len_mean"] == 6 and len(algo.local_replay_buffer) >= 16
+        episode = algo.local_replay_buffer._episodes[0]
+        assert episode["seen"].shape == (7, 2, 2) and not episode["terminated"].any()
+        path = algo.save_to_path(str(tmp_path / "checkpoint"))
+        module = learned(algo).team.eval()
+    finally:
+        algo.stop()
+    policy = load_policy(path)
+    assert policy.manifest.kind == "valued" and policy.network.mixer is None
+    assert policy.manifest.algorithm == kind.__name__.removesuffix("Config")
+    torch.testing.assert_close(policy.network.agents.state_dict(), module.agents.state_dict())
+    result = evaluate(policy, episodes=3)
+    # Nothing but ROMA's roles is drawn, and draws of actions would move those.
+    alone = evaluate(load_policy(path), episodes=3, num_envs=1, explore=kind is ROMAConfig)
+    assert result.length_mean == 6 and result.returns == alone.returns
+    assert not result.sampled, "the best action is taken, whatever was asked for"
+    once = CrossPlaySettings(episodes=1)
+    assert (
+        not CrossPlay([path], None, once).play().sampled and CrossPlay([path], {"r": ["random"]}, once).play().sampled
+    )
+    if kind is not ROMAConfig:  # whose roles are drawn
+        assert_acts_as(policy, module)
+
+
+def assert_acts_as(policy, team):
+    game, env = JointGame(Echo()), policy.env()
+    seen, _ = game.reset(seed=3)
+    observations, _ = env.reset(seed=3)
+    memory, last = team.initial_memory(1), torch.full((1, 1, 2), -1)
+    policy.reset(seed=0)
+    while env.agents:
+        with torch.no_grad():
+            out = team.unroll(torch.tensor(seen["seen"])[None, None], last, memory, sample=False)
+        memory, last = out.memory, out.values.argmax(-1)
+        decisions = policy.act({"b": observations["b"]}), policy.act({"a": observations["a"]})  # each for itself
+        actions = {agent: one.action for part in decisions for agent, one in part.items()}
+        assert [actions["a"], actions["b"]] == last[0, 0].tolist()
+        assert decisions[1]["a"].value == pytest.approx(float(out.values[0, 0, 0].max()), rel=1e-4)
+        seen, *_ = game.step(last[0, 0].numpy())
+        observations, *_ = env.step(actions)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        lambda: echo(MASERConfig, faithful=True),
+        lambda: echo(ROMAConfig, raw_roles=True),
+        lambda: echo(LDSAConfig).policy_network(random_subtasks=True),
+        lambda: echo(VDNConfig, optimizer_name="adam", td_lambda=0.6, episodes_per_update=4),
+        lambda: echo(MASERConfig, sequence_length=3),
+    ],
+    ids=["maser as released", "roma without its losses", "random subtasks", "pymarl2", "pieces"],
+)
+def test_ablations_and_other_settings_learn(config):
+    algo = config().build_algo()
+    try:
+        assert np.isfinite(float(algo.train()["learners"]["default_policy"]["td_loss"]))
+    finally:
+        algo.stop()
+
+
+def test_epsilon_follows_the_game_steps_within_an_iteration(monkeypatch):
+    algo, asked = echo().build_algo(), []
+    try:
+        module = algo.env_runner.module.unwrapped()
+        plain = module.epsilon_at
+        monkeypatch.setattr(module, "epsilon_at", lambda step: asked.append(int(step)) or plain(step))
+        for _ in range(4):
+            algo.training_step()
+        assert asked[0] == 0 and asked == sorted(asked)
+        assert asked[-1] >= 0.8 * algo._game_steps() > 0
+    finally:
+        algo.stop()
+
+
+def test_each_agent_of_a_team_makes_a_decision_per_step():
+    algo = echo().build_algo()
+    try:
+        told = algo.train()["env_runners"]
+        assert sum(told["num_agent_steps_sampled_lifetime"].values()) == 2 * told["num_env_steps_sampled_lifetime"] > 0
+        again = algo.train()["env_runners"]
+        assert sum(again["num_agent_steps_sampled_lifetime"].values()) == 2 * again["num_env_steps_sampled_lifetime"]
+    finally:
+        algo.stop()
+
+
+def test_the_statistics_of_romas_target_team_are_copied_with_it_alone():
+    algo = echo(ROMAConfig, target_network_update_freq=10**6).build_algo()
+    try:
+        before = {name: values.clone() for name, values in learned(algo).target.named_buffers()}
+        algo.train()
+        assert any("running_mean" in name for name in before) and not learned(algo).target.training
+        for name, values in learned(algo).target.named_buffers():
+            torch.testing.assert_close(values, before[name], msg=name)
+    finally:
+        algo.stop()
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_restored_run_goes_on_equally(stored, tmp_path, caplog):
+    algo = echo(store_buffer_in_checkpoints=stored).build_algo()
+    try:
+        algo.train()
+        path = algo.save_to_path(str(tmp_path / "checkpoint"))
+        again = type(algo).from_checkpoint(path)
+        try:
+            assert len(again.local_replay_buffer) == (len(algo.local_replay_buffer) if stored else 0)
+            assert ("The replay begins empty" in caplog.text) != stored
+            batch = algo.local_replay_buffer.sample(4)
+            if stored:
+                np.testing.assert_array_equal(again.local_replay_buffer.sample(4)["seen"], batch["seen"])
+            for one in (algo, again):
+                for _ in range(2):
+                    rows = MultiAgentBatch({"default_policy": SampleBatch(copy.deepcopy(batch))}, env_steps=24)
+                    steps = {"num_env_steps_sampled_lifetime": one._game_steps()}
+                    one.learner_group.update(batch=rows, timesteps=steps)
+            first, second = learned(algo).state_dict(), learned(again).state_dict()
+            assert any(name.startswith("target.mixer") for name in first)
+            assert all(torch.equal(value, second[name]) for name, value in first.items())
+            assert again._game_steps() == algo._game_steps() >= 100
+            assert np.isfinite(float(again.train()["learners"]["default_policy"]["td_loss"]))
+        finally:
+            again.stop()
+    finally:
+        algo.stop()
+
+
+def test_runners_elsewhere_play_whole_episodes_with_masks_and_busy_agents():
+    algo = (
+        QMIXConfig()
+        .environment(register(), env_config={"busy": (1, 2), "length": 6})
+        .env_runners(num_env_runners=1, num_envs_per_env_runner=2)
+        .policy_network(width=8)
+        .training(train_batch_size_per_learner=4, epsilon=[(0, 1.0), (60, 0.0)])
+        .reporting(min_sample_timesteps_per_iteration=60)
+        .debugging(seed=0)
+        .build_algo()
+    )
+    try:
+        assert np.isfinite(float(algo.train()["learners"]["default_policy"]["td_loss"]))
+        episodes = list(algo.local_replay_buffer._episodes)
+    finally:
+        algo.stop()
+    for episode in episodes:
+        assert episode["active"][:, 1].tolist()[:3] == [1, 0, 1]
+        played = np.take_along_axis(episode["action_mask"][:-1], episode["actions"][..., None], -1)
+        assert (played == 1).all()
+        assert (episode["actions"][1::2, 1] == 0).all()
+    game = JointGame(ColourTalk(busy=(1, 2), length=6))
+    assert episodes[0]["seen"].shape[1:] == game.observation_space["seen"].shape
+
+
+def test_games_of_two_runners_have_different_seeds():
+    config = QMIXConfig().environment(register(), env_config={"length": 6}).policy_network(width=8).debugging(seed=0)
+    algo = config.env_runners(num_env_runners=2, num_envs_per_env_runner=3).build_algo()
+    try:
+        first, second = algo.env_runner_group.foreach_env_runner(lambda runner: runner._seed, local_env_runner=False)
+        assert abs(second - first) >= 3
+    finally:
+        algo.stop()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"td_lambda": 1.5}, "`td_lambda` is 1.5"),
+        ({"mixer_state": "all"}, "`mixer_state` is 'all'"),
+        ({"optimizer_name": "sgd"}, "`optimizer_name` is 'sgd'"),
+        ({"buffer_episodes": 3}, "`buffer_episodes` is 3 but a batch"),
+        ({"sequence_length": 0}, "`sequence_length` is 0"),
+        ({"rmsprop_alpha": 1.0}, "`rmsprop_alpha` is 1.0"),
+        ({"epsilon": -1}, "`epsilon` is -1"),
+        ({"epsilon": [[0, 1.0]]}, r"`epsilon` is \[\[0, 1.0\]\] but must be a number or a schedule"),
+        ({"epsilon": [[10, 1.0], [20, 0.1]]}, "steps that rise from 0"),
+        ({"epsilon": [[0, 2.0], [20, 0.1]]}, "numbers from 0 to 1"),
+        ({"epsilon": [[0, 1.0], [0, 0.1]]}, "steps that rise from 0"),
+        ({"lr": [[0, 1e-3]]}, "`lr` is"),
+        ({"target_network_update_freq": 0}, "`target_network_update_freq` is 0"),
+        ({"grad_clip": 0}, "`grad_clip` is 0 but must be larger than 0"),
+        ({"grad_clip": "1e1"}, "`grad_clip` is '1e1' but must be a number"),
+        ({"tau": 1.5}, "`tau` is 1.5"),
+        ({"double_q": False}, "`double_q` is False, a setting of stock DQN that means nothing for QMIX"),
+        ({"n_step": 3}, "`n_step` is 3"),
+        ({"noisy": True}, "`noisy` is True"),
+        ({"replay_buffer_config": {"capacity": 9}}, "`replay_buffer_config` is"),
+    ],
+)
+def test_settings_out_of_their_range_are_refused(change, message):
+    with pytest.raises(UserError, match=message):
+        echo(**change).validate()
+
+
+def test_games_without_numbers_and_unknown_ones_are_refused():
+    with pytest.raises(UserError, match="'nobody/knows-v0', which is not registered"):
+        QMIXConfig().environment("nobody/knows-v0").validate()
+    with pytest.raises(UserError, match="`num_learners` is 2"):
+        echo().learners(num_learners=2).validate()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [VDNConfig, QMIXConfig])
+def test_a_team_learns_to_echo(kind):
+    config = echo(kind, epsilon=[(0, 1.0), (1500, 0.05)], lr=3e-3, gamma=0.5, train_batch_size_per_learner=16)
+    algo = config.policy_network(width=16).build_algo()
+    try:
+        for _ in range(30):
+            algo.train()
+        assert evaluate_team(learned(algo).team.eval()) > 5.0  # of 6; chance: 1.5
+    finally:
+        algo.stop()
+
+
+def evaluate_team(team, games=40):
+    game, returns = JointGame(Echo()), []
+    for seed in range(games):
+        seen, _ = game.reset(seed=seed)
+        memory, last, over, earned = team.initial_memory(1), torch.full((1, 1, 2), -1), False, 0.0
+        while not over:
+            batch = tensors({"seen": seen["seen"][None, None]})
+            with torch.no_grad():
+                out = team.unroll(batch["seen"], last, memory, sample=False)
+            memory, last = out.memory, out.values.argmax(-1)
+            seen, reward, _, over, _ = game.step(last[0, 0].numpy())
+            earned += reward
+        returns.append(earned)
+    return float(np.mean(returns))

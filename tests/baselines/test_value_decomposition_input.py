@@ -1,0 +1,289 @@
+"""Games, settings, checkpoints and masks that value decomposition takes as they are, or refuses in a sentence."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo.utils.wrappers import BaseParallelWrapper
+from ray.tune.registry import register_env
+
+from rllib_llm_comm import QMIXConfig, load_policy
+from rllib_llm_comm.baselines.value.same_team import facts_of_checkpoint
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter, register_parallel_env
+
+NAMES = ("ann", "ben")
+ENV_ID = "toys/foraging"
+
+
+class Foraging(ParallelEnv):
+    """Two steps; each agent is paid 1 a step. `env` is a name of its own here, as of no wrapper."""
+
+    metadata = {"name": "foraging"}
+
+    def __init__(self, names=NAMES, numbers=3, actions=2, blind=False):
+        self.possible_agents, self.agents, self.env = list(names), [], "what this game keeps under this name"
+        self.numbers, self.actions, self.blind = numbers, actions, blind
+
+    def observation_space(self, agent):
+        box = gym.spaces.Box(-1, 1, (self.numbers,), np.float32)
+        return gym.spaces.Dict({"state": box} if self.blind else {"vector": box})
+
+    def action_space(self, agent):
+        return gym.spaces.Discrete(self.actions)
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.t = list(self.possible_agents), 0
+        return self._seen(self.agents), {agent: {} for agent in self.agents}
+
+    def _seen(self, agents):
+        name = "state" if self.blind else "vector"
+        return {agent: {name: np.full(self.numbers, self.t / 2, np.float32)} for agent in agents}
+
+    def step(self, actions):
+        self.t += 1
+        agents, over = self.agents, self.t == 2
+        self.agents = [] if over else agents
+        ends, cuts = dict.fromkeys(agents, over), dict.fromkeys(agents, False)
+        return self._seen(agents), dict.fromkeys(agents, 1.0), ends, cuts, {agent: {} for agent in agents}
+
+
+class Double(BaseParallelWrapper):
+    """Pays twice."""
+
+    def step(self, actions):
+        seen, rewards, *rest = self.env.step(actions)
+        return seen, {agent: 2 * reward for agent, reward in rewards.items()}, *rest
+
+
+class InTurn(AECEnv):
+    """A game in turn, of which nothing is played."""
+
+    def __init__(self):
+        self.possible_agents = self.agents = list(NAMES)
+
+    def observation_space(self, agent):
+        return gym.spaces.Discrete(2)
+
+    def action_space(self, agent):
+        return gym.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.agent_selection = self.agents[0]
+
+
+def config(env=ENV_ID, env_config=None, width=8, **settings):
+    register_parallel_env(ENV_ID, Foraging)
+    small = {"train_batch_size_per_learner": 2, "buffer_episodes": 4, **settings}
+    return (
+        QMIXConfig()
+        .environment(env, env_config=env_config or {})
+        .policy_network(width=width)
+        .training(**small)
+        .reporting(min_sample_timesteps_per_iteration=8)
+        .debugging(seed=0)
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(small_ray, tmp_path_factory):
+    """A checkpoint of `config()`."""
+    algo = config().build_algo()
+    try:
+        algo.train()
+        return algo.save_to_path(str(tmp_path_factory.mktemp("trained") / "checkpoint"))
+    finally:
+        algo.stop()
+
+
+@pytest.mark.parametrize(
+    ("make", "earned"),
+    [
+        (lambda _: Foraging(), 2.0),
+        (lambda _: Double(Foraging()), 4.0),
+        (lambda _: ParallelEnvAdapter(Double(Foraging())), 4.0),
+    ],
+    ids=["a game with an `env` of its own", "a wrapper", "a wrapper in our adapter"],
+)
+def test_a_game_is_played_with_all_its_wrappers(make, earned, small_ray):
+    register_env("toys/raw", make)
+    algo = config("toys/raw").build_algo()
+    try:
+        assert algo.train()["env_runners"]["episode_return_mean"] == earned
+    finally:
+        algo.stop()
+
+
+def test_what_a_game_does_wrong_is_raised_in_its_own_sentence(small_ray):
+    class Unpaid(Foraging):
+        def step(self, actions):
+            seen, rewards, *rest = super().step(actions)
+            return seen, {**rewards, "ann": float("nan")}, *rest
+
+    register_env("toys/raw", lambda _: Unpaid())
+    algo = config("toys/raw").build_algo()
+    try:
+        with pytest.raises(UserError, match="the reward of agent 'ann' in step 1 is nan but"):
+            algo.train()
+    finally:
+        algo.stop()
+
+
+def test_games_of_one_agent_are_told():
+    with pytest.raises(UserError, match="`env` is 'CartPole-v1', an environment of Gymnasium for one agent"):
+        config("CartPole-v1").validate()
+
+
+@pytest.mark.parametrize("make", [lambda _: InTurn(), lambda _: gym.make("CartPole-v1")], ids=["AEC", "Gymnasium"])
+def test_what_is_no_parallel_game_is_refused(make):
+    register_env("toys/raw", make)
+    with pytest.raises(UserError, match=r"`env` is 'toys/raw', which makes a .*ParallelEnv; .*aec_to_parallel"):
+        config("toys/raw").validate()
+
+
+def test_a_team_that_sees_nothing_is_refused():
+    with pytest.raises(UserError, match="observation space of agent 'ann' is Dict.*leaves it nothing to see"):
+        config(env_config={"blind": True}).validate()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"adam_epsilon": "x"}, "`adam_epsilon` is 'x' but must be a number"),
+        ({"adam_epsilon": 0}, "`adam_epsilon` is 0 but must be larger than 0"),
+        ({"num_steps_sampled_before_learning_starts": "x"}, "`num_steps_sampled_before_learning_starts` is 'x'"),
+        ({"minibatch_size": 4}, "`minibatch_size` is 4, a setting of stock DQN that means nothing for QMIX"),
+        ({"num_epochs": 3}, "`num_epochs` is 3, a setting of stock DQN that means nothing for QMIX"),
+        (
+            {"train_batch_size": 64},
+            "`train_batch_size` is 64, .*; set `train_batch_size_per_learner`, here a number of",
+        ),
+        ({"store_buffer_in_checkpoints": "no"}, "`store_buffer_in_checkpoints` is 'no'"),
+        ({"grad_clip_by": "x"}, "`grad_clip_by` is 'x'"),
+    ],
+)
+def test_settings_of_stock_dqn_are_checked(change, message):
+    with pytest.raises(UserError, match=message):
+        config(**change).validate()
+
+
+def test_settings_beside_the_training_are_checked():
+    with pytest.raises(UserError, match="`num_learners` is 'x' but must be a whole number"):
+        config().learners(num_learners="x").validate()
+    with pytest.raises(UserError, match="^`seed` is 'x' but must be a whole number"):
+        config().debugging(seed="x").validate()
+    with pytest.raises(UserError, match="^`num_env_runners` is -1 but must be a whole number"):
+        config().env_runners(num_env_runners=-1).validate()
+    with pytest.raises(UserError, match="^`observation_filter` is 'MeanStdFilter', a setting of stock DQN that means"):
+        config().env_runners(observation_filter="MeanStdFilter").validate()
+    with pytest.raises(UserError, match="^`clip_rewards` is 0.5, a setting of stock DQN that means nothing"):
+        config().environment(clip_rewards=0.5).validate()
+    with pytest.raises(UserError, match=r"^`policies` is \['a'\], but a team is one policy"):
+        config().multi_agent(policies={"a"}, policy_mapping_fn=lambda *_, **__: "a").validate()
+
+
+def test_numbers_of_numpy_are_taken_as_tune_draws_them():
+    drawn = config()
+    drawn.update_from_dict({"seed": np.int64(7), "gamma": np.float64(0.9)})
+    drawn.validate()
+    assert drawn.network_settings().init_seed == 7 and type(drawn.seed) is int and type(drawn.gamma) is float
+
+
+@pytest.mark.parametrize(
+    ("env_config", "width", "message"),
+    [
+        ({"names": ("cat", "dan")}, 8, r"`team` is \['ann', 'ben'\] in the checkpoint .* but \['cat', 'dan'\]"),
+        ({"names": ("ben", "ann")}, 8, r"`team` is \['ann', 'ben'\] in"),
+        ({"numbers": 4}, 8, r"`forms` is .* in the checkpoint"),
+        ({"actions": 3}, 8, "`choices` is {'ann': 2, 'ben': 2} in the checkpoint .* but {'ann': 3, 'ben': 3}"),
+        ({}, 16, "`width` is 8 in the checkpoint .* but 16 in this run"),
+    ],
+)
+def test_a_checkpoint_of_another_team_is_refused(trained, env_config, width, message):
+    algo = config(env_config=env_config, width=width).build_algo()
+    try:
+        before = weights(algo)
+        with pytest.raises(UserError, match=message):
+            algo.restore_from_path(trained)
+        after = weights(algo)
+        assert all(torch.equal(before[name], after[name]) for name in before)
+    finally:
+        algo.stop()
+
+
+def weights(algo):
+    module = algo.learner_group._learner.module["default_policy"].unwrapped()
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def test_a_state_of_another_team_is_refused(trained):
+    algo, other = config().build_algo(), config(env_config={"names": ("cat", "dan")}).build_algo()
+    wide = config(width=16).build_algo()
+    try:
+        state = algo.get_state()
+        algo.set_state(state)
+        with pytest.raises(UserError, match="`team` is .* in the state that is set"):
+            other.set_state(state)
+        component = "learner_group/learner/rl_module/default_policy"
+        module = wide.learner_group._learner.module["default_policy"].unwrapped()
+        with pytest.raises(UserError, match=r"`team\..*` has the shape .* in the state that is set but"):
+            module.restore_from_path(f"{trained}/{component}")
+    finally:
+        for one in (algo, other, wide):
+            one.stop()
+
+
+def test_a_checkpoint_of_the_same_team_is_restored(trained, tmp_path):
+    algo = config().debugging(seed=5).build_algo()  # of whose fresh weights nothing is left
+    try:
+        algo.restore_from_path(trained)
+        assert algo.training_iteration == 1
+        restored = weights(algo)
+    finally:
+        algo.stop()
+    again = type(algo).from_checkpoint(trained)
+    try:
+        assert all(torch.equal(value, restored[name]) for name, value in weights(again).items())
+    finally:
+        again.stop()
+
+
+def test_checkpoints_without_later_settings_are_those_of_their_defaults(trained, tmp_path):
+    facts = facts_of_checkpoint(trained)
+    assert facts["team"] == list(NAMES) and facts["state_size"] == 6 and "init_seed" not in facts
+    assert facts_of_checkpoint(tmp_path) is None
+    inside = "learner_group/learner/rl_module/default_policy"
+    (tmp_path / inside).mkdir(parents=True)
+    with open(f"{trained}/{inside}/class_and_ctor_args.pkl", "rb") as file:
+        stored = pickle.load(file)
+    del stored["ctor_args_and_kwargs"][1]["model_config"]["distance_width"]
+    (tmp_path / inside / "class_and_ctor_args.pkl").write_bytes(pickle.dumps(stored))
+    assert facts_of_checkpoint(tmp_path) == facts
+
+
+@pytest.mark.parametrize("mask", [[0, 0], [1, 1, 1], [1]], ids=["all closed", "too long", "too short"])
+def test_a_policy_refuses_masks_that_are_not_of_its_actions(trained, mask):
+    policy = load_policy(trained)
+    policy.reset(seed=0)
+    seen = {"vector": np.zeros(3, np.float32)}
+    with pytest.raises(UserError, match=r"the `action_mask` of agent 'ann' is \[.*\] but must hold .* its 2 actions"):
+        policy.act({"ann": {**seen, "action_mask": np.array(mask, np.int8)}})
+    for only in (0, 1):
+        open_one = (np.arange(2) == only).astype(np.int8)
+        assert policy.act({"ann": {**seen, "action_mask": open_one}})["ann"].action == only
+    assert set(policy.act({"ann": seen, "ben": seen})) == {"ann", "ben"}
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x80\x04cut", pickle.dumps({"other": 1}), pickle.dumps([1])])
+def test_damaged_checkpoints_are_named(trained, tmp_path, damage):
+    copy = shutil.copytree(trained, tmp_path / "copy")
+    file = next(copy.glob("learner_group/**/rl_module/default_policy/class_and_ctor_args.pkl"))
+    file.write_bytes(damage)
+    with pytest.raises(UserError, match=r"class_and_ctor_args.pkl' is damaged, or not of a team"):
+        facts_of_checkpoint(copy)

@@ -1,0 +1,235 @@
+"""Policies published on a hub and loaded from it, against a server on this machine that speaks its protocol."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hub_server import HubServer
+from huggingface_hub import constants
+
+from rllib_llm_comm import load_policy
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.evaluation.rollout import evaluate
+from rllib_llm_comm.policies.array_policy import ArrayPolicy
+from rllib_llm_comm.policies.partner_settings import PartnerSettings
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A hub on this machine, and a cache of its own."""
+    with HubServer() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        for name, value in {"HF_HUB_OFFLINE": False, "HF_HUB_CACHE": str(tmp_path / "cache")}.items():
+            monkeypatch.setattr(constants, name, value)
+        monkeypatch.setenv("HF_TOKEN", "hf_token_of_nobody")
+        yield server
+
+
+def test_language_agents_come_back_as_they_were(hub):
+    policy = load_policy("zoo:door")
+    address = policy.push_to_hub("ann/door", figures={"return": 0.98}, licence="apache-2.0")
+    assert address.startswith(f"{hub.url}/ann/door/commit/")
+    names = set(hub.repos["ann/door"])
+    assert {"policy.json", "README.md", "critic.safetensors", "adapters/action/adapter_model.safetensors"} <= names
+    again = load_policy("hf:ann/door")
+    env = policy.env()
+    figures = [evaluate(one, episodes=8, seed=3, env=env).returns for one in (policy, again)]
+    assert figures[0] == figures[1]
+    assert again.manifest.env_config == policy.manifest.env_config
+
+
+def test_adapters_are_plain_peft(hub, tmp_path):
+    from peft import PeftConfig, load_peft_weights
+
+    load_policy("zoo:door").push_to_hub("ann/door")
+    for name, content in hub.repos["ann/door"].items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    for role in ("message", "action"):
+        assert PeftConfig.from_pretrained(tmp_path / "adapters" / role).peft_type == "LORA"
+        weights = load_peft_weights(str(tmp_path / "adapters" / role), device="cpu")
+        assert weights and all("lora" in name for name in weights)
+
+
+def test_a_network_comes_back_and_its_card_says_what_it_is(hub):
+    policy = load_policy("zoo:soup_cramped_room")
+    policy.push_to_hub("ann/soup", private=True)
+    assert "ann/soup" in hub.private
+    card = hub.repos["ann/soup"]["README.md"].decode()
+    assert card.startswith("---\nlibrary_name: rllib_llm_comm\n") and 'load_policy("hf:ann/soup")' in card
+    assert "SelfPlayPPO" in card and "No figures were given" in card and "license:" not in card
+    again = load_policy("hf:ann/soup")
+    assert isinstance(again, ArrayPolicy)
+    observations, _ = again.env().reset(seed=0)
+    one, other = (p.act(observations, explore=False)["alice"].probabilities for p in (policy, again))
+    assert np.array_equal(one, other)
+
+
+def test_what_reaches_beyond_the_program_is_not_published(hub):
+    policy = load_policy("zoo:door")
+    secret = {"base_url": "http://10.0.0.7:9/v1", "model": "m", "api_key_env": "MY_SECRET"}
+    object.__setattr__(policy.manifest, "teacher", {"name": "chat", **secret})
+    object.__setattr__(policy.manifest, "planning", {"planner": {"name": "chat", **secret}})
+    talk = {**policy.manifest.communication, "message_server": secret}
+    object.__setattr__(policy.manifest, "communication", talk)
+    object.__setattr__(policy.manifest, "provenance", {"message_checkpoint": "/home/ann/sft", "training_iteration": 3})
+    policy.push_to_hub("ann/door")
+    everything = b"".join(hub.repos["ann/door"].values())
+    for word in (b"10.0.0.7", b"MY_SECRET", b"/home/ann", b"hf_token"):
+        assert word not in everything
+    told = json.loads(hub.repos["ann/door"]["policy.json"])
+    assert told["teacher"] is None and told["planning"] is None and told["provenance"] == {"training_iteration": 3}
+    assert load_policy("hf:ann/door").communication.messages == "student"
+    elsewhere = {**policy.manifest.model_config, "base_model": "/home/ann/llama"}
+    object.__setattr__(policy.manifest, "model_config", elsewhere)
+    with pytest.raises(UserError, match="others do not have"):
+        policy.push_to_hub("ann/llama")
+
+
+def test_only_files_of_a_policy_are_fetched_and_nothing_is_unpickled(hub):
+    load_policy("zoo:door").push_to_hub("eve/door")
+    ran = b"cos\nsystem\n(S'touch /tmp/unpickled'\ntR."
+    for name in ("algorithm_state.pkl", "adapters/action/adapter_model.bin", "modeling.py"):
+        hub.repos["eve/door"][name] = ran
+    load_policy("hf:eve/door")
+    fetched = {path.rsplit("/", 1)[1] for method, path in hub.asked if method == "GET" and "/resolve/" in path}
+    assert "policy.json" in fetched and not {
+        name for name in fetched if not name.endswith(("json", "safetensors", "md"))
+    }
+
+
+def spoil(policy, **fields):
+    for name, value in fields.items():
+        object.__setattr__(policy.manifest, name, value)
+
+
+def test_only_what_it_takes_to_play_and_figures_are_published(hub, tmp_path):
+    import socket
+
+    policy = load_policy("zoo:door")
+    samples = [{"prompt": "you see", "label": "my name is carol jones", "message": "red"}]
+    spoil(
+        policy,
+        provenance={
+            "training_iteration": 3, "labels": "/home/ann/labels", "samples": samples, "held_out": {"carol jones": 1},
+            "demonstrations": "/home/ann/games", "trained_with": {"subgoal_file": "/home/ann/s.json"}, "score": 1.5,
+            "cloning": {"host": socket.gethostname()}, "somebody_elses": "carol jones", "decisions": [3, "carol jones"],
+        },
+        teacher={"name": "people", "sessions": ["/home/ann/p01"]},
+        communication={**policy.communication.to_dict(), "constant_message": "carol jones", "message_menu": ["a", "b"]},
+    )  # fmt: skip
+    policy.push_to_hub("ann/door")
+    everything = b"".join(hub.repos["ann/door"].values())
+    for word in (b"/home/", b"carol", b"people"):
+        assert word not in everything
+    told = json.loads(hub.repos["ann/door"]["policy.json"])
+    assert told["provenance"] == {"training_iteration": 3, "score": 1.5}
+    assert load_policy("hf:ann/door").communication.message_menu == ()
+    officer = load_policy("zoo:red_officer")
+    (tmp_path / "officer").mkdir()
+    spoil(officer, env_config={**officer.manifest.env_config, "executor": f"trained:{tmp_path / 'officer'}"})
+    officer.push_to_hub("ann/officer")
+    assert str(tmp_path).encode() not in b"".join(hub.repos["ann/officer"].values())
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"algorithm": "Verco of ~/work"}, "algorithm"),
+        ({"env_config": {"doors": 3, "told_to": ["/home/ann"]}}, "env_config.told_to"),
+        ({"env_config": {"doors": 3, "told_to": ["see data/people.csv"]}}, "env_config.told_to"),
+        ({"env_config": {"doors": 3, "a": ["people.csv"]}}, "env_config.a"),
+        ({"env_config": {"doors": 3, "a": {"b": {"..": 1}}}}, "env_config.a.b"),
+        ({"env_config": {"doors": 3, "a": "study\\ann"}}, "env_config.a"),
+        ({"env_config": {"doors": 3, "a": {"b": "see C:\\Users\\ann"}}}, "env_config.a.b"),
+        ({"env_config": {"doors": 3, "a": {"file:///etc": 1}}}, "env_config.a"),
+        ({"planning": {"planner": {"name": "http://10.0.0.7"}}}, "planning.planner.name"),
+    ],
+)
+def test_places_of_this_machine_are_never_published(fields, name, hub):
+    policy = load_policy("zoo:door")
+    spoil(policy, **fields)
+    with pytest.raises(UserError, match=f"`{name}` of the policy is .* names a place on this machine"):
+        policy.push_to_hub("ann/door")
+    assert "ann/door" not in hub.repos
+
+
+def test_html_in_names_is_text_in_the_card(hub):
+    policy = load_policy("zoo:soup_cramped_room")
+    spoil(policy, algorithm="<img src=x onerror=alert(1)> [a](javascript:b)")
+    policy.push_to_hub("ann/soup", figures={"<script>x</script>|y": 1.0})
+    card = hub.repos["ann/soup"]["README.md"].decode()
+    assert "<img" not in card and "<script" not in card and "](javascript" not in card and "&lt;img src=x" in card
+
+
+def test_the_manifest_comes_first_and_bounds_the_rest(hub):
+    load_policy("zoo:door").push_to_hub("eve/door")
+    repo = hub.repos["eve/door"]
+    for name in ("adapters/third/adapter_model.safetensors", "huge.safetensors", "alice/critic.safetensors"):
+        repo[name] = b"x"
+    hub.asked.clear()
+    load_policy("hf:eve/door")
+    fetched = [path.split("/resolve/")[1].split("/", 1)[1] for way, path in hub.asked if "/resolve/" in path]
+    assert fetched[0] == "policy.json" and set(fetched) == {
+        "policy.json", "critic.safetensors", *(f"adapters/{role}/{name}" for role in ("message", "action")
+        for name in ("adapter_config.json", "adapter_model.safetensors")),
+    }  # fmt: skip
+    for change, sentence in (
+        ({"policy.json": b" " * (5 * 2**20)}, "has no `policy.json` of at most"),
+        ({"policy.json": b"[" * 10**6}, "nested too deeply"),
+        ({"policy.json": b'{"agents": ["../.."]}'}, "plain names"),
+        ({"policy.json": json.dumps({"agents": [f"a{n}" for n in range(65)]}).encode()}, "at most 64"),
+    ):
+        hub.repos["eve/other"] = {**repo, **change}
+        hub.asked.clear()
+        with pytest.raises(UserError, match=sentence):
+            load_policy("hf:eve/other")
+        assert not [path for _, path in hub.asked if path.endswith("safetensors")]
+
+
+def test_a_policy_of_many_bytes_is_not_fetched(hub, monkeypatch):
+    load_policy("zoo:door").push_to_hub("eve/door")
+    hub.told_sizes["eve/door", "critic.safetensors"] = 10**12
+    with pytest.raises(UserError, match="bytes but at most"):
+        load_policy("hf:eve/door")
+    assert not [path for _, path in hub.asked if path.endswith("safetensors")]
+
+
+def test_what_was_fetched_is_there_without_a_network(hub, monkeypatch):
+    load_policy("zoo:door").push_to_hub("ann/door")
+    load_policy("hf:ann/door")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert load_policy("hf:ann/door").manifest.algorithm == "Verco"
+    with pytest.raises(UserError, match="cannot be fetched"):
+        load_policy("hf:ann/other")
+
+
+def test_a_policy_replaces_the_one_that_was_there(hub):
+    load_policy("zoo:door").push_to_hub("ann/mine")
+    hub.repos["ann/mine"]["notes.txt"] = b"of the user"
+    load_policy("zoo:soup_cramped_room").push_to_hub("ann/mine")
+    assert set(hub.repos["ann/mine"]) == {"README.md", "network.safetensors", "policy.json", "notes.txt"}
+    assert isinstance(load_policy("hf:ann/mine"), ArrayPolicy)
+
+
+def test_what_cannot_be_fetched_or_published_is_told_in_a_sentence(hub):
+    for name in ("hf:", "hf:door", "hf:a/b/c", "hf:../x", "hf:a/b@"):
+        with pytest.raises(UserError, match="names no repository"):
+            load_policy(name)
+    with pytest.raises(UserError, match="'hf:ann/nothing' cannot be fetched"):
+        load_policy("hf:ann/nothing")
+    hub.repos["ann/empty"] = {"README.md": b"hello"}
+    with pytest.raises(UserError, match=r"policy\.json"):
+        load_policy("hf:ann/empty")
+    with pytest.raises(UserError, match="cannot be published"):
+        load_policy("zoo:door").push_to_hub("no name")
+    for arguments, sentence in (
+        ({"repo": "ann"}, "give user/name"), ({"figures": {"return": "1.3"}}, r"'1.3' but must be a number"),
+        ({"figures": [1.3]}, "names with numbers"), ({"licence": "mit\nlicense: none"}, "an identifier"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=sentence):
+            load_policy("zoo:door").push_to_hub(**{"repo": "ann/door", **arguments})
+    assert set(hub.repos) == {"ann/empty"}, "nothing is made on the hub before"
+    assert PartnerSettings("hf:ann/door").kind == "checkpoint"

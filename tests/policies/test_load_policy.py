@@ -1,0 +1,210 @@
+"""Acting with a trained policy, without Ray."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from toys import COLOURS, ENV_ID, TESTS, ColourTalk, language_model, randomise, register
+
+from rllib_llm_comm import load_policy
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.evaluation.rollout import evaluate
+from rllib_llm_comm.language.plain_scoring import plain_scores
+from rllib_llm_comm.language.prompts import action_prompt, message_prompt
+from rllib_llm_comm.policies.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
+from rllib_llm_comm.policies.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.encoding import ObservationEncoder, read_observation
+from rllib_llm_comm.verco.language_agent import LLMCommCore
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    register()
+    settings = LanguageModelSettings.from_mapping(language_model(init_seed=1, temperature=3.0))
+    core = LLMCommCore(settings)
+    randomise(core, "action", seed=1)
+    randomise(core, "message", std=0.5, seed=2)
+    root = tmp_path_factory.mktemp("trial") / "checkpoint_000003"
+    write_policy(
+        root / "policy",
+        policy_files(core),
+        PolicyManifest(
+            algorithm="Verco",
+            model_config=settings.to_dict(),
+            communication=CommunicationSettings(max_message_words=4).to_dict(),
+            env=ENV_ID,
+            env_config={"length": 5, "busy": [1, 2]},
+            base_model_digest=base_model_digest(core.lm.base),
+        ),
+    )
+    return str(root)
+
+
+@pytest.mark.parametrize("explore", [True, False])
+def test_episodes_side_by_side_are_those_one_after_the_other(checkpoint, explore):
+    figures = [
+        evaluate(load_policy(checkpoint), episodes=7, seed=4, explore=explore, num_envs=num_envs)
+        for num_envs in (1, 3, 16)
+    ]
+    assert figures[0] == figures[1] == figures[2] and figures[0].vocabulary > 0
+    told = []
+    evaluate(load_policy(checkpoint), episodes=5, num_envs=2, progress=lambda *counts: told.append(counts))
+    assert told == [(number, 5) for number in range(1, 6)]
+
+
+def test_decisions_tell_all_that_went_into_them(checkpoint):
+    policy = load_policy(checkpoint)
+    env = policy.env()
+    assert isinstance(env, ColourTalk) and env.length == 5
+    observations, _ = env.reset(seed=3)
+    policy.reset(seed=3)
+    decisions = policy.act(observations)
+    for agent, other in (("alice", "bob"), ("bob", "alice")):
+        decision = decisions[agent]
+        assert decision.heard == {other: decisions[other].said}
+        assert decision.prompt == action_prompt(observations[agent]["text"], decision.heard)
+        assert decision.candidates == [f"name {colour}" for colour in COLOURS]
+        assert len(decision.said.split()) <= 4
+        core, view = policy.core, read_observation(observations[agent])
+        row = ObservationEncoder(core.lm.base, core.settings).encode(view, decision.heard)
+        batch = {name: torch.from_numpy(array[None]) for name, array in row.items()}
+        with torch.no_grad():
+            scores = plain_scores(core.lm, batch["prompt_ids"], batch["candidate_ids"], batch["action_mask"])
+            value = core.values(batch)
+        np.testing.assert_allclose(decision.probabilities, (scores[0] / 3.0).softmax(-1), atol=1e-4)
+        assert decision.value == pytest.approx(float(value[0]), abs=1e-5)
+        assert decision.probabilities.sum() == pytest.approx(1.0)
+
+
+def test_a_busy_agents_message_is_still_heard_and_an_episode_forgets(checkpoint):
+    policy = load_policy(checkpoint)
+    env = policy.env()
+    observations, infos = env.reset(seed=0)
+    policy.reset(seed=0)
+    first = policy.act(observations)
+    observations, _, _, _, infos = env.step({agent: d.action for agent, d in first.items()})
+    asked = {agent: o for agent, o in observations.items() if infos[agent]["needs_action"]}
+    assert list(asked) == ["alice"]
+    second = policy.act(asked)
+    assert second["alice"].heard == {"bob": first["bob"].said}
+    policy.reset()
+    assert policy.act({"alice": observations["alice"]})["alice"].heard == {}
+
+
+def test_same_seed_same_actions_and_greedy_takes_the_likeliest(checkpoint):
+    def play(seed, explore=True):
+        policy, env = load_policy(checkpoint), ColourTalk()
+        observations, _ = env.reset(seed=1)
+        policy.reset(seed=seed)
+        actions = []
+        while env.agents:
+            decisions = policy.act(observations, explore=explore)
+            if not explore:
+                assert all(d.action == d.probabilities.argmax() for d in decisions.values())
+            actions.append({agent: d.action for agent, d in decisions.items()})
+            observations, *_ = env.step(actions[-1])
+        return actions
+
+    assert play(5) == play(5)
+    assert len({str(play(seed)) for seed in range(6)}) > 1
+    assert play(1, explore=False) == play(2, explore=False)
+
+
+def test_forbidden_actions_are_never_taken(checkpoint):
+    policy = load_policy(checkpoint)
+    observations, _ = ColourTalk().reset(seed=0)
+    raw = {**observations["alice"], "action_mask": np.array([0, 1, 0], np.int8)}
+    policy.reset(seed=0)
+    for _ in range(5):
+        decision = policy.act({"alice": raw})["alice"]
+        assert decision.action == 1 and decision.probabilities.tolist() == [0.0, 1.0, 0.0]
+
+
+def test_other_message_modes(checkpoint):
+    observations, _ = ColourTalk().reset(seed=0)
+    silent = load_policy(checkpoint, messages="none").act(observations)
+    assert all(d.said == "" and d.heard == {} for d in silent.values())
+    constant = load_policy(checkpoint, messages="constant").act(observations)
+    assert {d.said for d in constant.values()} == {"hello"}
+    with pytest.raises(UserError, match="Did you mean 'other_moments'"):
+        load_policy(checkpoint, messages="other_moment")
+
+
+def test_teacher_mode_wraps_the_environment(checkpoint, monkeypatch):
+    from rllib_llm_comm.verco.teachers.base import TEACHERS, Teacher, register_teacher
+
+    monkeypatch.setattr(TEACHERS, "_entries", dict(TEACHERS._entries))
+
+    class Oracle(Teacher):
+        name = "oracle2"
+
+        def messages(self, request, *, rng):
+            return {agent: f"i see {request.state['colours'][agent]}" for agent in request.agents}
+
+    register_teacher("oracle2", Oracle)
+    policy = load_policy(checkpoint, messages="teacher", teacher="oracle2")
+    env = policy.env()
+    observations, _ = env.reset(seed=0)
+    decisions = policy.act(observations)
+    assert decisions["alice"].heard == {"bob": f"i see {env.unwrapped.colours['bob']}"}
+    with pytest.raises(UserError, match="no `teacher` is set"):
+        load_policy(checkpoint, messages="teacher").env()
+
+
+def test_needs_no_ray(checkpoint):
+    code = (
+        "import sys; from toys import register; register(); from rllib_llm_comm import load_policy\n"
+        f"policy = load_policy({checkpoint!r}); env = policy.env(); observations, _ = env.reset(seed=0)\n"
+        "print(len(policy.act(observations)), 'ray' in sys.modules)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": TESTS},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.stdout.split() == ["2", "False"], run.stderr[-2000:]
+
+
+def test_clear_errors(checkpoint, tmp_path):
+    with pytest.raises(UserError, match="There is no checkpoint at .*nothing"):
+        load_policy(tmp_path / "nothing")
+    policy = load_policy(checkpoint)
+    with pytest.raises(UserError, match="no `text`"):
+        policy.act({"alice": {"vector": [0.0]}})
+    assert policy.act({}) == {}
+    manifest = PolicyManifest(**{**policy.manifest.__dict__, "env": "toys/unknown-v9"})
+    policy.manifest = manifest
+    with pytest.raises(UserError, match="is not registered with PettingZoo"):
+        policy.env()
+
+
+def test_how_many_messages_of_other_moments_equal_the_true_ones(checkpoint):
+    """Against messages that are written again, one by one, for every observation that is met."""
+    policy = load_policy(checkpoint, messages="other_moments")
+    found = evaluate(policy, episodes=6, seed=3, num_envs=1)
+    assert found == evaluate(policy, episodes=6, seed=3, num_envs=1)  # what was said before does not count
+    told = found.shuffled_same_share
+    env, same = policy.env(), []
+    policy.forget()
+    for seed in range(3, 9):
+        observations, infos = env.reset(seed=seed)
+        policy.reset(seed=seed)
+        while env.agents:
+            asked = {a: observations[a] for a in env.agents if infos[a]["needs_action"]}
+            decisions = policy.act(asked)
+            for agent, seen in asked.items():
+                prompt = message_prompt(seen["text"], seen["subgoal"])
+                own = policy.core.write_messages([prompt], max_words=4, temperature=0.0, seed=None)
+                same.append(own == [decisions[agent].said])
+            observations, _, _, _, infos = env.step({a: d.action for a, d in decisions.items()})
+    assert told == round(sum(same) / len(same), 4) and 0 < told < 1
+    for messages in ("student", "none", "constant"):
+        assert evaluate(load_policy(checkpoint, messages=messages), episodes=2).shuffled_same_share is None

@@ -1,0 +1,121 @@
+"""Settings of partners and pools: their kinds, names, shares, and the refusals of what is none."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.policies.partner_settings import (
+    HABITS,
+    SPEECH,
+    PartnerSettings,
+    parse_partners,
+    shares,
+    with_absolute_paths,
+)
+
+shares_of_one = st.floats(0, 1)
+words = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=8)
+policies = st.one_of(st.sampled_from(["scripted", "random", "stay", "my.module:player"]), words.map("runs/{}".format))
+
+
+@st.composite
+def entries(draw):
+    """An entry of a pool that is allowed, as a text or a mapping."""
+    policy = draw(policies)
+    if draw(st.booleans()):
+        return policy
+    noise = draw(shares_of_one)
+    entry = {
+        "policy": policy,
+        "weight": draw(st.floats(1e-6, 1e6)),
+        "noise": noise,
+        "pauses": draw(st.floats(0, 1)) * (1 - noise) * 0.999,
+        "speech": draw(st.sampled_from(SPEECH)),
+    }
+    if policy == "scripted":
+        entry["habit"] = draw(st.sampled_from(HABITS))
+    return entry
+
+
+@given(st.lists(entries(), min_size=1, max_size=8))
+def test_pools_keep_their_order_and_give_every_partner_its_name_and_share(value):
+    pool = parse_partners(value)
+    assert [one.policy for one in pool] == [one if isinstance(one, str) else one["policy"] for one in value]
+    assert len({one.name for one in pool}) == len(pool)
+    drawn = shares(pool)
+    assert sum(drawn) == pytest.approx(1) and min(drawn) > 0
+    for one, share in zip(pool, drawn, strict=True):
+        assert share == pytest.approx(one.weight / sum(other.weight for other in pool))
+
+
+@given(st.lists(entries(), min_size=1, max_size=8))
+def test_what_was_parsed_goes_through_json_and_is_parsed_the_same(value):
+    pool = parse_partners(value)
+    assert parse_partners(json.loads(json.dumps([one.to_dict() for one in pool]))) == pool
+    assert parse_partners(pool) == pool
+
+
+@given(
+    st.sampled_from(["weight", "noise", "pauses"]),
+    st.one_of(st.floats(max_value=-1e-9), st.booleans(), st.just(float("nan")), words),
+)
+def test_numbers_out_of_their_range_are_refused_with_their_place(setting, value):
+    with pytest.raises(UserError, match=rf"`partners\[1\]`: `{setting}` is"):
+        parse_partners(["random", {"policy": "random", setting: value}], "partners")
+
+
+def test_the_kind_of_a_partner(tmp_path, monkeypatch):
+    kinds = {"scripted": "scripted", "random": "random", "stay": "stay", "a.b:c": "function", "runs/a": "checkpoint"}
+    assert {policy: PartnerSettings(policy).kind for policy in kinds} == kinds
+    monkeypatch.chdir(tmp_path)
+    assert PartnerSettings("run:one").kind == "function" and PartnerSettings(r"C:\runs\one").kind == "checkpoint"
+    (tmp_path / "run:one").mkdir()
+    assert PartnerSettings("run:one").kind == "checkpoint"
+    (found,) = with_absolute_paths(parse_partners(["run:one"]))
+    assert (found.policy, found.name) == (str(tmp_path / "run:one"), "run:one")
+    assert with_absolute_paths(parse_partners(["random"])) == parse_partners(["random"])
+
+
+def test_a_path_is_no_misspelt_name():
+    assert PartnerSettings("runs/dm").kind == "checkpoint"
+    with pytest.raises(UserError, match="'rndom', where no checkpoint is. Did you mean 'random'"):
+        PartnerSettings("rndom")
+
+
+def test_names_tell_what_differs():
+    pool = parse_partners(
+        ["random", "random", {"policy": "random", "name": "random 2"}, "/long/way/to/sp/seed_1/checkpoint_000010"]
+        + [{"policy": "scripted", "noise": 0.25, "habit": "one_pot"}]
+    )
+    names = [one.name for one in pool]
+    assert names == ["random", "random 3", "random 2", "sp/seed_1/checkpoint_000010", "scripted, one pot, noise 0.25"]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ([], "at least one partner"),
+        (["scriptedd"], "where no checkpoint is. Did you mean 'scripted'"),
+        ("scripted", "must be a list"),
+        ({"policy": "random"}, "must be a list"),
+        (None, "must be a list"),
+        ([3], r"`pool\[0\]` is 3 but must be a text or a mapping"),
+        ([{}], "must have `policy`"),
+        ([{"policy": "random", "weigth": 1}], "Did you mean 'weight'"),
+        ([{"policy": " "}], "`policy` is empty"),
+        ([{"policy": 3}], "`policy` is 3 but must be a text"),
+        ([{"policy": "random", "weight": 0}], "larger than 0"),
+        ([{"policy": "random", "noise": 0.6, "pauses": 0.6}], "both together must be at most 1"),
+        ([{"policy": "random", "habit": "one_pot"}], "only scripted players have habits"),
+        ([{"policy": "scripted", "habit": "one pot"}], "Did you mean 'one_pot'"),
+        ([{"policy": "scripted", "greedy": True}], "only checkpoints have a most likely action"),
+        ([{"policy": "scripted", "speech": "loud"}], "`speech` is 'loud'"),
+        ([{"policy": "random", "name": "a"}, {"policy": "stay", "name": "a"}], "two partners named 'a'"),
+    ],
+)
+def test_what_is_no_pool_is_refused(value, told):
+    with pytest.raises(UserError, match=told):
+        parse_partners(value)

@@ -1,0 +1,231 @@
+"""The policy folder: written at once, read without pickles, refused when it does not fit."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from toys import batch_of, language_model, randomise, save_tiny_model
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
+from rllib_llm_comm.policies.load_options import Loading
+from rllib_llm_comm.policies.load_policy import load_policy
+from rllib_llm_comm.policies.policy_folder import (
+    PolicyManifest,
+    base_model_digest,
+    find_policy,
+    load_adapter_of,
+    load_core,
+    policy_files,
+    read_manifest,
+    write_policy,
+)
+from rllib_llm_comm.policies.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.policies.stage_record import MARKER, StageRecord
+from rllib_llm_comm.verco.language_agent import LLMCommCore
+
+
+@pytest.fixture
+def core():
+    core = LLMCommCore(LanguageModelSettings.from_mapping(language_model(init_seed=1)))
+    randomise(core, "action", seed=1)
+    randomise(core, "message", std=0.5, seed=2)
+    return core
+
+
+def save(core, folder):
+    manifest = PolicyManifest(
+        algorithm="Verco",
+        model_config=core.settings.to_dict(),
+        communication=CommunicationSettings().to_dict(),
+        env="toys/colour_talk-v0",
+        base_model_digest=base_model_digest(core.lm.base),
+    )
+    return write_policy(folder, policy_files(core), manifest)
+
+
+def test_round_trip_gives_the_same_policy(core, tmp_path):
+    folder = save(core, tmp_path / "checkpoint" / "policy")
+    assert find_policy(tmp_path / "checkpoint") == folder == find_policy(folder)
+    assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]
+    assert not list(folder.rglob("*.pkl")) and not list(folder.rglob("*.bin"))
+    manifest = read_manifest(folder)
+    loaded = load_core(folder, manifest)
+    batch = batch_of(core)
+    torch.testing.assert_close(loaded.logits(batch), core.logits(batch))
+    torch.testing.assert_close(loaded.values(batch), core.values(batch))
+    prompts = ["you see red. i say:", "you see blue. i say:"]
+    assert loaded.write_messages(prompts) == core.write_messages(prompts)
+
+
+def test_adapters_on_the_upper_layers_come_back_on_them(tmp_path):
+    core = LLMCommCore(LanguageModelSettings.from_mapping(language_model(init_seed=1, lora_layers=1)))
+    randomise(core, "action", seed=1)
+    folder = save(core, tmp_path / "policy")
+    assert read_manifest(folder).model_config["lora_layers"] == 1
+    adapter = json.loads((folder / "adapters" / "action" / "adapter_config.json").read_text())
+    assert adapter["layers_to_transform"] == [1]
+    loaded = load_core(folder, read_manifest(folder))
+    assert all(".layers.1." in name for name, _ in loaded.lm.named_adapter_parameters())
+    assert loaded.lm.trunk is core.lm.trunk is not None
+    batch = batch_of(core)
+    torch.testing.assert_close(loaded.logits(batch), core.logits(batch))
+    torch.testing.assert_close(loaded.values(batch), core.values(batch))
+    with pytest.raises(UserError, match="does not fit base model .* and `lora_layers` 'all'"):
+        load_core(folder, read_manifest(folder), lora_layers="all")
+
+
+def test_a_folder_of_an_earlier_version_has_adapters_on_all_layers(core, tmp_path):
+    folder = save(core, tmp_path / "policy")
+    manifest = json.loads((folder / "policy.json").read_text())
+    for name in ("lora_layers", "trunk_cache_mb", "trunk_cache_dtype"):
+        del manifest["model_config"][name]
+    (folder / "policy.json").write_text(json.dumps(manifest))
+    loaded = load_core(folder, read_manifest(folder))
+    assert loaded.settings.lora_layers == "all" and loaded.lm.trunk is None
+    torch.testing.assert_close(loaded.logits(batch_of(core)), core.logits(batch_of(core)))
+
+
+def test_writing_again_replaces(core, tmp_path):
+    folder = save(core, tmp_path / "policy")
+    (folder / "old.txt").write_text("old")
+    save(core, folder)
+    assert not (folder / "old.txt").exists()
+
+
+def test_last_checkpoint_of_a_trial_is_found(core, tmp_path):
+    for number in (1, 10, 2):
+        save(core, tmp_path / f"checkpoint_{number:06d}" / "policy")
+    assert find_policy(tmp_path).parent.name == "checkpoint_000010"
+
+
+def test_the_only_trial_of_a_stage_is_found_but_none_of_several_is_guessed(core, tmp_path):
+    save(core, tmp_path / "stage" / "trial_0" / "checkpoint_000003" / "policy")
+    assert find_policy(tmp_path / "stage").parent.name == "checkpoint_000003"
+    save(core, tmp_path / "stage" / "trial_1" / "checkpoint_000004" / "policy")
+    with pytest.raises(UserError, match="holds 2 trials"):
+        find_policy(tmp_path / "stage")
+
+
+def test_adapters_load_in_plain_peft(core, tmp_path):
+    from peft import PeftModel
+
+    folder = save(core, tmp_path / "policy")
+    for role in ("message", "action"):
+        plain = PeftModel.from_pretrained(copy.deepcopy(core.lm.base.model), str(folder / "adapters" / role)).eval()
+        ids = torch.tensor([core.lm.base.encode("you see red. i say:")])
+        with core.lm.use(role), torch.no_grad():
+            own = core.lm.logits(core.lm.hidden_states(ids, torch.ones_like(ids)))
+        torch.testing.assert_close(plain(input_ids=ids).logits.float(), own, atol=1e-5, rtol=1e-4)
+
+
+def test_message_adapter_alone_is_loaded(core, tmp_path):
+    folder = save(core, tmp_path / "policy")
+    prompts = ["you see red. i say:"]
+    for source in (tmp_path, folder, folder / "adapters" / "message"):
+        other = LLMCommCore(LanguageModelSettings.from_mapping(language_model(init_seed=2)))
+        before = [p.clone() for _, p in other.lm.named_adapter_parameters("action")]
+        load_adapter_of(other, source)
+        assert other.write_messages(prompts) == core.write_messages(prompts)
+        for (_, after), was in zip(other.lm.named_adapter_parameters("action"), before, strict=True):
+            assert torch.equal(after, was)
+
+
+def test_another_base_model_is_refused(core, tmp_path):
+    folder = save(core, tmp_path / "policy")
+    other = save_tiny_model(tmp_path / "other", hidden=48)
+    with pytest.raises(UserError, match="trained on base model"):
+        load_core(folder, read_manifest(folder), base_model=other)
+    stranger = LLMCommCore(LanguageModelSettings.from_mapping(language_model(base_model=other)))
+    for source in (folder, folder / "adapters" / "message"):
+        with pytest.raises(UserError, match="trained on base model"):
+            load_adapter_of(stranger, source)
+
+
+def test_another_rank_is_refused(core, tmp_path):
+    folder = save(core, tmp_path / "policy")
+    other = LLMCommCore(LanguageModelSettings.from_mapping(language_model(lora_r=2)))
+    with pytest.raises(UserError, match="`lora_r` is 2 here"):
+        load_adapter_of(other, folder)
+
+
+@pytest.mark.parametrize("name", ["critic.safetensors", "adapters/action/adapter_model.safetensors"])
+def test_damaged_weights_are_told(name, core, tmp_path):
+    folder = save(core, tmp_path / "policy")
+    whole = (folder / name).read_bytes()
+    for damaged in (b"", b"no weights", whole[: len(whole) // 2]):
+        (folder / name).write_bytes(damaged)
+        with pytest.raises(
+            UserError, match=rf"{Path(name).name}' cannot be read as safetensors .* save the checkpoint"
+        ):
+            load_core(folder, read_manifest(folder))
+
+
+def test_wrong_paths_and_missing_pieces(core, tmp_path):
+    with pytest.raises(UserError, match="There is no checkpoint at .*nowhere"):
+        find_policy(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="is no folder"):
+        find_policy(tmp_path / "file")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="it holds nothing"):
+        find_policy(tmp_path / "empty")
+    folder = save(core, tmp_path / "policy")
+    (folder / "critic.safetensors").unlink()
+    with pytest.raises(UserError, match="critic.safetensors' cannot be read"):
+        load_core(folder, read_manifest(folder))
+    (folder / "adapters" / "action" / "adapter_model.safetensors").unlink()
+    with pytest.raises(UserError, match="`action` adapter folder"):
+        load_core(folder, read_manifest(folder))
+    values = json.loads((folder / "policy.json").read_text())
+    (folder / "policy.json").write_text(json.dumps({**values, "format": 99}))
+    with pytest.raises(UserError, match="format 99"):
+        read_manifest(folder)
+    (folder / "policy.json").write_text("{")
+    with pytest.raises(UserError, match="cannot be read"):
+        read_manifest(folder)
+
+
+def stage_of(folder, outputs, status="finished"):
+    record = StageRecord(stage=folder.name, run="Verco", status=status, fingerprint="f", outputs=outputs)
+    (folder / MARKER).write_text(record.model_dump_json())
+
+
+def test_python_and_the_command_line_take_the_same_checkpoint_of_the_same_folders(core, tmp_path):
+    stage = tmp_path / "run" / "verco"
+    for number in (3, 7):
+        save(core, stage / "trial_0" / f"checkpoint_{number:06d}" / "policy")
+    stage_of(stage, ["trial_0/checkpoint_000003"])  # the best, not the last
+    for folder in (tmp_path / "run", stage, stage / "trial_0" / "checkpoint_000003"):
+        assert find_policy(folder).parent.name == find_checkpoint(folder).name == "checkpoint_000003"
+        policy = load_policy(folder)
+        assert str(policy.manifest.env) == "toys/colour_talk-v0" and isinstance(Loading().load(folder), type(policy))
+    assert find_policy(stage / "trial_0").parent.name == "checkpoint_000007"
+
+
+def test_the_folder_of_a_stage_that_wrote_a_policy_alone_is_a_checkpoint(core, tmp_path):
+    policy = save(core, tmp_path / "run" / "clone" / "policy")
+    stage_of(tmp_path / "run" / "clone", ["policy"])
+    assert find_policy(tmp_path / "run" / "clone") == find_policy(tmp_path / "run") == policy
+
+
+def test_python_and_the_command_line_refuse_the_same_folders(core, tmp_path):
+    stage = tmp_path / "stage"
+    save(core, stage / "trial_0" / "checkpoint_000003" / "policy")
+    rllibs_own = tmp_path / "ppo"
+    rllibs_own.mkdir()
+    (rllibs_own / "rllib_checkpoint.json").write_text("{}")
+    cases = {
+        stage: "it is Verco and running. Give one that it has written so far, such as .*checkpoint_000003",
+        tmp_path / "stag": "There is no checkpoint at .*Did you mean 'stage'",
+        rllibs_own: r"was written by RLlib and lacks `policy/policy.json`; write one with `rllib_llm_comm.export",
+    }
+    stage_of(stage, [], "running")
+    for folder, words in cases.items():
+        for load in (load_policy, Loading().load, find_policy):
+            with pytest.raises(UserError, match=words):
+                load(folder)

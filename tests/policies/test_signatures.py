@@ -1,0 +1,280 @@
+"""Training goes on from what was written here, from anything else only with `--trust`; playing unpickles nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hostile import Ear, change, write_checkpoint
+from toys import TESTS
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.policies import signatures
+from rllib_llm_comm.policies.signatures import OwnStates, is_own_checkpoint, key_file, make_key, sign_checkpoint
+from tests.cli.command import rllib, start_rllib
+
+TINY = {"num_env_runners": 0, "num_epochs": 1, "train_batch_size_per_learner": 64, "minibatch_size": 64}
+
+
+class Bomb:
+    """Whoever unpickles it makes a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    make_key()
+    return tmp_path
+
+
+def checkpoint_in(folder):
+    (folder / "part").mkdir(parents=True)
+    (folder / "part" / "weights.pkl").write_bytes(b"1")
+    (folder / "algorithm_state.pkl").write_bytes(b"2")
+    return folder
+
+
+def test_the_secret_is_for_this_user_alone_and_stays(home):
+    path = key_file()
+    assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o077 == 0
+    before = path.read_bytes()
+    make_key()
+    assert path.read_bytes() == before and [entry.name for entry in path.parent.iterdir()] == [path.name]
+    path.chmod(0o644)
+    with pytest.raises(UserError, match="can be read by others"):
+        make_key()
+
+
+def test_a_changed_checkpoint_is_not_own(home):
+    def fresh():
+        shutil.rmtree(home / "c", ignore_errors=True)
+        folder = checkpoint_in(home / "c")
+        sign_checkpoint(folder, "PPO")
+        assert signatures.signed_algorithm(folder) == "PPO"
+        return folder
+
+    changes = [
+        lambda f: (f / "algorithm_state.pkl").write_bytes(b"3"),
+        lambda f: (f / "dict_checkpoint.pkl").write_bytes(b"3"),
+        lambda f: (f / "part" / "weights.pkl").unlink(),
+        lambda f: (f / "part" / "weights.pkl").rename(f / "weights.pkl"),
+        lambda f: (f / "link.pkl").symlink_to("/etc/passwd"),
+        lambda f: (f / signatures.SIGNATURE).unlink(),
+        lambda f: (f / signatures.SIGNATURE).write_text("["),
+        lambda f: (f / signatures.SIGNATURE).write_text('{"algorithm": "PPO", "code": "00"}'),
+        lambda f: (f / signatures.SIGNATURE).write_text(
+            (f / signatures.SIGNATURE).read_text().replace("PPO", "Verco")
+        ),
+    ]  # fmt: skip
+    for do in changes:
+        folder = fresh()
+        do(folder)
+        assert not is_own_checkpoint(folder)
+    shutil.move(fresh(), home / "elsewhere")
+    assert is_own_checkpoint(home / "elsewhere")
+    key_file().unlink()
+    make_key()
+    assert not is_own_checkpoint(home / "elsewhere")
+
+
+def test_states_are_known_by_name_and_content(home):
+    folder, staging = home / "stage", home / "staging"
+    folder.mkdir()
+    staging.mkdir()
+    state = staging / "experiment_state-1.json"
+    for text in ("one", "two"):
+        state.write_text(text)
+        OwnStates(folder).sign([state])
+    copy = folder / state.name
+    for text, known in (("one", True), ("two", True), ("tw", False)):
+        copy.write_text(text)
+        assert OwnStates(folder).holds(copy) is known
+    shutil.copy(state, folder / "search_gen_state-1.json")
+    assert not OwnStates(folder).holds(folder / "search_gen_state-1.json")
+    states = OwnStates(folder)
+    states.begin("a")
+    assert OwnStates(folder).has_begun("a") and not OwnStates(folder).has_begun("b") and OwnStates(folder).holds(state)
+
+
+def write(folder, iterations, **more):
+    stop = {"training_iteration": iterations}
+    spec = {"cartpole": {"run": "PPO", "env": "CartPole-v1", "stop": stop, "config": TINY, **more}}
+    (folder / "tiny.json").write_text(json.dumps(spec))
+
+
+def bombs_in(folder, spoilt):
+    """Puts a bomb into every pickle below a folder."""
+    for path in [*folder.rglob("*.pkl"), *folder.glob("basic-variant-state-*.json")]:
+        path.write_bytes(pickle.dumps(Bomb(spoilt)))
+    for path in folder.glob("experiment_state-*.json"):
+        content = json.loads(path.read_text())
+        content["runner_data"]["_bomb"] = {
+            "_type": "CLOUDPICKLE_FALLBACK", "value": pickle.dumps(Bomb(spoilt)).hex(),
+        }  # fmt: skip
+        path.write_text(json.dumps(content))
+
+
+def test_going_on_unpickles_only_what_was_written_here(tmp_path):
+    write(tmp_path, 1000)
+    command = ["train", "file", "tiny.json", "--ray-num-cpus", "2"]
+    running = start_rllib(*command, cwd=tmp_path)
+    for line in running.stdout:
+        if line.split()[:1] == ["12"]:
+            running.send_signal(signal.SIGKILL)
+            break
+    running.wait()
+    stage = tmp_path / "results/tiny/cartpole"
+    own = sorted(stage.glob("trial_0/checkpoint_*"))[-2]
+    assert is_own_checkpoint(own) and list(stage.glob("experiment_state-*.json"))
+
+    # Another machine's secret: all of it is somebody else's.
+    away = {"XDG_STATE_HOME": str(tmp_path / "other")}
+    told = rllib(*command, cwd=tmp_path, **away)
+    assert told.returncode == 1 and "`--trust`" in told.stderr and "unpickles" in told.stderr
+    restore = ["train", "--run", "PPO", "--env", "CartPole-v1", "--config", json.dumps(TINY), "--restore", str(own)]
+    told = rllib(*restore, cwd=tmp_path, **away)
+    assert told.returncode == 1 and "`train.restore`" in told.stderr and "`--trust`" in told.stderr
+
+    # The algorithm is compared before anything is unpickled, too.
+    told = rllib(*restore[:2], "APPO", *restore[3:], cwd=tmp_path)
+    assert told.returncode == 1 and "a checkpoint of PPO, but `run` is APPO" in told.stderr
+
+    # Changed by somebody: nothing of it is unpickled; what is still own is gone on from.
+    spoilt = tmp_path / "exploded"
+    shutil.copytree(stage, tmp_path / "foreign" / "tiny" / "cartpole")
+    bombs_in(tmp_path / "foreign" / "tiny" / "cartpole", spoilt)
+    for path in (tmp_path / "foreign").rglob("checkpoint_*"):
+        bombs_in(path, spoilt)
+    write(tmp_path, 14)
+    bombs_in(own, spoilt)
+    told = rllib(*restore, cwd=tmp_path)
+    assert told.returncode == 1 and "was changed since" in told.stderr
+
+    write(tmp_path, 1000)
+    (tmp_path / "foreign" / "tiny" / "cartpole" / signatures.SIGNATURE).unlink()
+    told = rllib(*command, "--storage-path", "foreign", cwd=tmp_path)
+    assert told.returncode == 1 and "holds an unfinished run" in told.stderr and not spoilt.exists()
+
+
+UNPICKLED = """
+import json, sys
+found = []
+
+
+def heard(event, details):
+    if event != "pickle.find_class":
+        return
+    frame = sys._getframe()
+    while frame is not None:  # Numba keeps compiled rules of games beside the package's own files
+        if frame.f_globals.get("__name__") == "numba.core.caching":
+            return
+        frame = frame.f_back
+    found.append(details)
+
+
+sys.addaudithook(heard)
+import pickle
+pickle.loads(pickle.dumps(json.JSONDecoder))
+assert found, "the hook hears nothing"
+from rllib_llm_comm.cli.main import cli
+from rllib_llm_comm import load_policy
+from typer.testing import CliRunner
+import rllib_llm_comm.evaluation.planned_play, rllib_llm_comm.evaluation.replay
+found.clear()
+for arguments in json.loads(sys.argv[1]):
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 0, (arguments, done.exception)
+load_policy(sys.argv[2])
+print("unpickled:", [str(details) for details in found])
+"""
+
+
+def test_playing_unpickles_nothing(tmp_path):
+    stage = tmp_path / "results" / "run" / "verco"
+    checkpoint = write_checkpoint(stage / "trial_0" / "checkpoint_000001")
+    spoilt = tmp_path / "exploded"
+    bomb = pickle.dumps(Bomb(spoilt))
+    names = [
+        "algorithm_state.pkl", "class_and_ctor_args.pkl", "dict_checkpoint.pkl", "policy/policy.pkl",
+        "policy/critic.pkl", "policy/pytorch_model.bin", "policy/adapters/message/adapter_model.bin",
+        "policy/adapters/action/adapter_model.bin", "learner_group/learner/rl_module/shared/module_state.pkl",
+        "../params.pkl", "../error.pkl", "../../tuner.pkl", "../../experiment_state-1.json",
+    ]  # fmt: skip
+    for name in names:
+        path = checkpoint / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bomb)
+    commands = [
+        ["evaluate", str(checkpoint), "--episodes", "1"],
+        ["evaluate", str(stage / "trial_0"), "--episodes", "1", "--trust"],
+        ["replay", str(checkpoint), "--out", str(tmp_path / "page.html")],
+        ["planning", "reward", "--executor", "scripted", "--episodes", "1", "--layouts", "cramped_room"],
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", UNPICKLED, json.dumps(commands), str(checkpoint)],
+        env={**os.environ, "PYTHONPATH": TESTS}, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert "unpickled: []" in done.stdout, done.stdout[-2000:] + done.stderr[-2000:]
+    assert not spoilt.exists()
+    # A bomb in place of weights is no safetensors.
+    for name in ("critic.safetensors", "adapters/action/adapter_model.safetensors"):
+        spoiled = Path(shutil.copytree(checkpoint, tmp_path / Path(name).name))
+        (spoiled / "policy" / name).write_bytes(bomb)
+        told = rllib("evaluate", str(spoiled), "--episodes", "1", cwd=tmp_path)
+        assert told.returncode == 1 and "cannot be read as safetensors" in told.stderr
+    assert not spoilt.exists()
+
+
+def test_stages_play_what_this_file_has_trained_with_its_own_settings(tmp_path):
+    """A chat teacher in training is a chat teacher in the evaluation, unasked; but not if somebody changed it."""
+    with Ear() as ear, Ear() as evil:
+        teacher = {"name": "chat", "model": "m", "base_url": ear.url, "max_retries": 0, "requests_per_minute": 1e6}
+        config = {
+            "env_config": {"max_game_steps": 6}, "messages": "teacher", "teacher": teacher, "num_epochs": 1,
+            "num_envs_per_env_runner": 2, "train_batch_size_per_learner": 8,
+        }  # fmt: skip
+        spec = {
+            "verco": {
+                "run": "Verco", "env": "rllib_llm_comm/overcooked_text-v0", "config": config,
+                "stop": {"training_iteration": 1},
+            },
+            "evaluation": {"run": "evaluate", "config": {"checkpoint": "${verco}", "episodes": 1}},
+        }  # fmt: skip
+        (tmp_path / "talk.json").write_text(json.dumps(spec))
+        done = rllib("train", "file", "talk.json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert ear.requests and (tmp_path / "results/talk/evaluation/evaluation.json").exists()
+        assert "rllib evaluate results/talk/verco --trust" in done.stdout
+        asked = len(ear.requests)
+
+        told = rllib("evaluate", "results/talk/verco", "--episodes", "1", cwd=tmp_path)
+        assert told.returncode == 1 and "recorded `teacher`" in told.stderr and len(ear.requests) == asked
+        checkpoint = json.loads((tmp_path / "results/talk/verco/stage.json").read_text())["outputs"][0]
+        restored = {
+            "run": "TWOSOME", "env": "rllib_llm_comm/overcooked_text-v0", "stop": {"training_iteration": 2},
+            "restore": f"results/talk/verco/{checkpoint}",
+        }  # fmt: skip
+        (tmp_path / "restored.json").write_text(json.dumps({"twosome": restored}))
+        told = rllib("train", "file", "restored.json", cwd=tmp_path)
+        assert told.returncode == 1 and "a checkpoint of Verco, but `run` is TWOSOME" in told.stderr
+        assert "`message_checkpoint`" in told.stderr and not (tmp_path / "results/restored").exists()
+
+        change(tmp_path / f"results/talk/verco/{checkpoint}", teacher={**teacher, "base_url": evil.url})
+        spec["evaluation"]["config"]["episodes"] = 2
+        (tmp_path / "talk.json").write_text(json.dumps(spec))
+        told = rllib("train", "file", "talk.json", cwd=tmp_path)
+        assert told.returncode == 1 and "recorded `teacher`" in told.stderr and evil.url in told.stderr
+        assert not evil.requests

@@ -1,0 +1,316 @@
+"""Training with frozen partners in the other seats: who acts, whose rows are learned from, and who hears whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from toys import ENV_ID, ColourTalk, language_model, randomise, register
+
+from rllib_llm_comm import CommNetConfig, MAPPOConfig, SelfPlayPPOConfig, SymbolicPPOConfig, VercoConfig, load_policy
+from rllib_llm_comm.baselines.numeric.behavior_cloning import CloningSettings, clone_players
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.policies.demonstrations import Demonstrations
+from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
+from rllib_llm_comm.policies.partner_seats import PartnerSeats
+from rllib_llm_comm.policies.partner_settings import parse_partners
+from rllib_llm_comm.policies.partners import make_partner
+from rllib_llm_comm.policies.policy_folder import NUMERIC, PolicyManifest, network_file, write_policy
+from rllib_llm_comm.verco.message_exchange import MAILBOX
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+POOL = ["random", {"policy": "toy_partners:first", "weight": 3.0}]
+
+
+@pytest.fixture(autouse=True)
+def toy_partners(monkeypatch, tmp_path):
+    """A user's module with a partner that always takes the first allowed action."""
+    source = "def first(env, agent, rng):\n    return lambda seen: int(seen['action_mask'].argmax())\n"
+    (tmp_path / "toy_partners.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def seats(pool=POOL, env=None, **settings):
+    made = [make_partner(one, load_policy) for one in parse_partners(pool)]
+    return PartnerSeats(env or ColourTalk(length=4), made, **settings)
+
+
+def config(kind=SymbolicPPOConfig, **env_config):
+    return (
+        kind()
+        .environment(register(), env_config={"length": 6, **env_config})
+        .policy_network(hiddens=[16])
+        .env_runners(num_envs_per_env_runner=4)
+        .training(train_batch_size_per_learner=96, minibatch_size=48, num_epochs=2)
+        .debugging(seed=0)
+        .partners(pool=POOL)
+    )
+
+
+def talker(**settings):
+    return (
+        VercoConfig()
+        .environment(register(), env_config={"length": 6, **settings})
+        .language_model(**language_model(temperature=2.0))
+        .env_runners(num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=24, num_epochs=2, lr=1e-3)
+        .debugging(seed=0)
+    )
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory):
+    """A checkpoint of Verco with message and action adapters of its own."""
+    algo = talker().build_algo()
+    for role, seed in (("message", 9), ("action", 10)):
+        randomise(algo.learner_group._learner.module["shared"].unwrapped().core, role, std=0.5, seed=seed)
+    path = algo.save_to_path(str(tmp_path_factory.mktemp("stranger") / "checkpoint"))
+    algo.stop()
+    return path
+
+
+def test_seats_and_partners_are_drawn_by_their_shares():
+    game = seats(self_play_share=0.2)
+    drawn = Counter()
+    for seed in range(1500):
+        observations, infos = game.reset(seed=seed)
+        assert set(observations) == set(infos) == set(game.agents) == set(game.learners)
+        drawn[(game.partner.settings.name if game.partner else "itself", *game.learners)] += 1
+    for (name, *learners), count in drawn.items():
+        share = 0.2 if name == "itself" else 0.8 * {"random": 0.25, "toy_partners:first": 0.75}[name] / 2
+        assert abs(count - 1500 * share) < 5 * np.sqrt(1500 * share * (1 - share)), (name, learners)
+    assert len(drawn) == 5
+    first = seats(seat="bob", env=ColourTalk(length=4))
+    assert {tuple(first.reset(seed=seed) and first.learners) for seed in range(20)} == {("bob",)}
+    for seed in (3, 4):
+        again = [game.reset(seed=seed) and (game.partner, tuple(game.learners)) for _ in range(2)]
+        assert again[0] == again[1]
+
+
+@pytest.mark.parametrize("busy", [(1, 1), (3, 1), (1, 3), (2, 3)])
+def test_the_learner_is_shown_its_own_decisions_and_all_that_it_earned(busy):
+    paid = []
+
+    class Counting(ColourTalk):
+        def step(self, actions):
+            found = super().step(actions)
+            paid.append(found[1])
+            return found
+
+    for seed in range(8):
+        paid.clear()
+        game = seats(env=Counting(length=7, busy=busy, pay_busy=0.25))
+        observations, _ = game.reset(seed=seed)
+        (agent,) = game.learners
+        earned, steps, decisions = 0.0, [], 0
+        while game.agents:
+            assert set(observations) == {agent}
+            observations, rewards, *_, infos = game.step({agent: 0})
+            earned, steps, decisions = earned + rewards[agent], steps + infos[agent]["step_rewards"], decisions + 1
+        assert earned == pytest.approx(sum(one[agent] for one in paid)) == pytest.approx(sum(steps))
+        assert len(steps) == len(paid) == 7
+        assert decisions == -(-7 // busy[0 if agent == "alice" else 1])
+        (told,) = [value for name, value in infos[agent]["episode_metrics"].items() if name.startswith("return_with_")]
+        assert told == pytest.approx(earned)
+
+
+@pytest.mark.parametrize("kind", [SymbolicPPOConfig, MAPPOConfig])
+def test_only_the_learners_rows_are_trained_on(kind):
+    sampled = []
+
+    def count(samples, **kwargs):
+        sampled.append(sum(len(one) for episode in samples for one in episode.agent_episodes.values()))
+
+    algo = config(kind, busy=(1, 2)).callbacks(on_sample_end=count).build_algo()
+    try:
+        episodes = algo.env_runner.sample(num_episodes=12)
+        assert {tuple(episode.agent_ids) for episode in episodes} == {("alice",), ("bob",)}
+        for episode in episodes:
+            (single,) = episode.agent_episodes.values()
+            assert len(single) == {"alice": 6, "bob": 3}[single.agent_id]
+        sampled.clear()
+        results = algo.train()
+        trained = results["learners"]["shared"]["num_module_steps_trained"] / algo.config.num_epochs
+        assert trained == sum(sampled) and 96 <= trained < 96 + 8
+        assert float(results["learners"]["shared"]["ratio_first_minibatch"]) < 1e-5
+        names = {name for name in results["env_runners"] if name.startswith("return_with_")}
+        assert names == {"return_with_random", "return_with_toy_partners:first"}
+    finally:
+        algo.stop()
+
+
+def test_a_critic_of_the_team_sees_the_partners_vector():
+    algo = config(MAPPOConfig).policy_network(critic_observation="team").build_algo()
+    try:
+        episodes = algo.env_runner.sample(num_timesteps=30)
+        for episode in episodes:
+            (single,) = episode.agent_episodes.values()
+            rows = np.array(single.get_observations()["team_vectors"])[:-1]  # behind the last nobody is asked
+            assert (rows.sum(2) == 1).all()  # both colours, one-hot
+    finally:
+        algo.stop()
+
+
+def test_an_agent_learns_to_play_with_its_partner():
+    """Bob, a partner, says nothing; alice is paid for the colour that she sees in `obvious` games."""
+    learner = config(obvious=True).training(train_batch_size_per_learner=400, lr=5e-3).partners(seat="alice")
+    algo = learner.build_algo()
+    try:
+        curve = [algo.train()["env_runners"]["agent_episode_returns_mean"]["alice"] for _ in range(16)]
+    finally:
+        algo.stop()
+    assert curve[0] < 3 and curve[-1] > 4.5, curve  # of 6
+
+
+def test_verco_trains_with_a_stranger_and_they_hear_each_other(stranger):
+    own = load_policy(stranger)
+    algo = talker().partners(pool=[{"policy": stranger, "name": "stranger"}]).build_algo()
+    try:
+        base = algo.env_runner.module["shared"].core.lm.base
+        for _ in range(2):  # fragments are cut in the middle of episodes
+            for episode in algo.env_runner.sample(num_timesteps=7, random_actions=False):
+                (agent,) = episode.agent_ids
+                prompts = [
+                    base.tokenizer.decode([token for token in row if token >= 0])
+                    for row in episode.agent_episodes[agent].get_observations()["prompt_ids"]
+                ]
+                other = "bob" if agent == "alice" else "alice"
+                assert all(f"{other} says" in prompt for prompt in prompts), prompts
+        for number, current in enumerate(algo.env_runner._ongoing_episodes):
+            game = algo.env_runner.env.envs[number].unwrapped.env
+            assert isinstance(game, PartnerSeats) and current.custom_data[MAILBOX] is game.mailbox
+            (learner,) = game.learners
+            partner = "bob" if learner == "alice" else "alice"
+            assert game._memory.policy.mailbox is game.mailbox and set(game.mailbox) == {learner, partner}
+            seen = {partner: game.env.observe()[partner]}
+            if game.env.t == 0 or not game._waiting[0]:
+                continue
+            assert game.mailbox[partner] == own.speak_together([(own.begin(0), seen)])[0][partner][0]
+        results = algo.train()
+        assert float(results["learners"]["shared"]["ratio_first_minibatch"]) < 1e-5
+        assert np.isfinite(results["env_runners"]["return_with_stranger"])
+    finally:
+        algo.stop()
+
+
+def test_the_stranger_chooses_by_what_the_learner_said(stranger):
+    """The partner's decision is that of its policy behind the learner's message of the same moment."""
+    own = load_policy(stranger)
+    game = seats([stranger], seat="alice")
+    probabilities = {}
+    for message in ("i see red", "i see blue"):
+        game.meet_anew()
+        game.reset(seed=5)
+        game.mailbox["alice"] = message
+        seen, spoken = game._waiting
+        decision = game.partner.act_together([(game._memory, seen)], True, [spoken])[0]["bob"]
+        assert decision.heard == {"alice": message}
+        expected = own.probabilities([("bob", seen["bob"], {"alice": message})])[0]
+        np.testing.assert_allclose(decision.probabilities, expected, atol=1e-6)
+        probabilities[message] = decision.probabilities
+    assert np.abs(np.subtract(*probabilities.values())).max() > 1e-3
+
+
+SOUP, SALAD, LAKE = (f"rllib_llm_comm/{name}-v0" for name in ("overcooked_ai", "overcooked_text", "frozen_lake"))
+ROOM, RING = {"layout": "cramped_room"}, "zoo:soup_coordination_ring"
+COOK, TALKER, DOZER = "zoo:soup_cramped_room", "zoo:told_salad", {"policy": "random", "pauses": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "partner", "told"),
+    [
+        (SOUP, ROOM, RING, "was trained in the kitchen 'coordination_ring' but `env_config.layout` is 'cramped_room'"),
+        (SOUP, {**ROOM, "dynamics": "new"}, COOK, "with `env_config.dynamics` 'old' but here it is 'new'"),
+        (SOUP, {**ROOM, "action_level": "goal"}, COOK, "cannot play here: `action_level` is 'goal'"),
+        (SALAD, {"map_name": "A"}, TALKER, "with `env_config.map_name` 'B' but here it is 'A'; take partners"),
+        (LAKE, {}, TALKER, "trained in 'rllib_llm_comm/overcooked_text-v0' but `env` is '.*lake-v0'; take partners"),
+        (LAKE, {}, "scripted", "cannot play here: `policy` is 'scripted' but FrozenLake .* has no scripted player"),
+        (ENV_ID, {}, DOZER, "cannot play here: `pauses` needs an action of doing nothing"),
+        (ENV_ID, {}, "stay", "cannot play here: `stay` needs an action of doing nothing"),
+    ],
+)
+def test_a_partner_that_cannot_play_is_told_before_anything_is_built(env, settings, partner, told):
+    """Every one of them was accepted until it played."""
+    register()
+    learner = SymbolicPPOConfig().environment(env, env_config=settings).partners(pool=["random", partner])
+    with pytest.raises(UserError, match=rf"^`pool` has '[^']*', which .*{told}"):
+        learner.validate()
+
+
+@pytest.mark.parametrize(
+    ("size", "actions", "env", "told"),
+    [
+        (6, 3, None, "the `vector` of 'alice' has 3 numbers but this policy was trained with 6"),
+        (3, 4, None, r"the `action_mask` of agent 'alice' is \[.*\] but must hold a number for each of its 4 actions"),
+        (3, 3, "toys/colour_talks-v0", "was trained in 'toys/colour_talks-v0' but `env` is 'toys/colour_talk-v0'"),
+        (3, 3, None, ""),
+        (3, 3, "toys/colour_talk-v1", ""),
+    ],
+)
+def test_a_checkpoint_of_another_form_is_no_partner_in_a_game_that_nobody_registered(
+    size, actions, env, told, tmp_path
+):
+    network = NumericNetwork(NumericSettings(hiddens=[4]), size, actions)
+    model = {**network.settings.to_dict(), "size": size, "actions": actions, "critic_size": None}
+    manifest = PolicyManifest("MAPPO", model, {}, env, kind=NUMERIC)
+    path = str(write_policy(tmp_path / "policy", network_file(network), manifest))
+    learner = config().partners(pool=[{"policy": path, "name": "other"}])
+    if not told:
+        learner.validate()
+        return
+    with pytest.raises(UserError, match=f"^`pool` has 'other', which .*{told}"):
+        learner.validate()
+
+
+def test_mappo_learns_beside_a_clone_of_players(tmp_path):
+    """PPO beside a proxy of people (Carroll et al. 2019), who gets going again where it stands still."""
+    rng = np.random.default_rng(0)
+    kitchen = {"layout": "cramped_room", "dynamics": "old", "observe": ["vector"], "horizon": 20}
+    games = [rng.random((20, 2, 96), np.float32) for _ in range(2)], [rng.integers(6, size=(20, 2)) for _ in range(2)]
+    clone_players(Demonstrations(kitchen, *games), tmp_path / "clone", CloningSettings(epochs=1))
+    algo = (
+        MAPPOConfig()
+        .environment("rllib_llm_comm/overcooked_ai-v0", env_config={**kitchen, "action_level": "primitive"})
+        .policy_network(hiddens=[8])
+        .env_runners(num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=40, num_epochs=1)
+        .partners(pool=[{"policy": str(tmp_path / "clone"), "unstuck": 3, "name": "clone"}])
+        .debugging(seed=0)
+        .build_algo()
+    )
+    try:
+        results = algo.train()
+        assert np.isfinite(results["env_runners"]["return_with_clone"])
+        assert 40 <= results["learners"]["shared"]["num_module_steps_trained"] < 40 + 2
+    finally:
+        algo.stop()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"pool": ["nowhere/at/all"]}, "nowhere/at/all"),
+        ({"pool": []}, "`pool` is .* at least one partner"),
+        ({"pool": [{"policy": "random", "nois": 1}]}, "Did you mean 'noise'"),
+        ({"pool": POOL, "seat": "carol"}, "`seat` is 'carol' but must be 'both' or one of the agents alice, bob"),
+        ({"self_play_share": 1.0}, "`self_play_share` is 1.0"),
+    ],
+)
+def test_wrong_settings_are_told_before_anything_is_built(settings, told):
+    with pytest.raises(UserError, match=told):
+        config().partners(**settings).validate()
+
+
+def test_what_does_not_go_with_partners_is_refused():
+    with pytest.raises(UserError, match="exchange vectors inside of one network"):
+        config(CommNetConfig).validate()
+    with pytest.raises(UserError, match="`pool` is set with `planner`"):
+        config().environment("rllib_llm_comm/overcooked_ai-v0", env_config={}).planning(planner="scripted").validate()
+    with pytest.raises(UserError, match="plays whole arrays of games"):
+        SelfPlayPPOConfig().partners(pool=POOL)
+    with pytest.raises(UserError, match="`pool` is no setting of SelfPlayPPOConfig"):
+        SelfPlayPPOConfig().update_from_dict({"pool": POOL})
+    talking = talker().communication(train_messages=True, message_temperature=1.0)
+    with pytest.raises(UserError, match="`message_credit` is 'team' with `pool`"):
+        talking.training(message_credit="team").partners(pool=POOL).validate()

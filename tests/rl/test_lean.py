@@ -1,0 +1,291 @@
+"""The lean runner samples, logs and calls what RLlib's own runner does."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.callbacks.callbacks import RLlibCallback
+from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.connectors.module_to_env import NormalizeAndClipActions
+from ray.rllib.env import INPUT_ENV_SINGLE_SPACES
+from ray.rllib.env.multi_agent_env import MultiAgentEnv
+from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
+from toys import ColourTalk, language_model
+
+from rllib_llm_comm import MAPPOConfig, SymbolicPPOConfig, TWOSOMEConfig, VercoConfig
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.phases import phase
+from rllib_llm_comm.envs.frozen_lake.env import FrozenLake
+from rllib_llm_comm.envs.games import env_ids, make_env
+from rllib_llm_comm.envs.max_cycles import MaxCycles
+from rllib_llm_comm.rl.lean import LeanEnvRunner
+from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
+
+KITCHEN, LAKE = "rllib_llm_comm/overcooked_text-v0", "rllib_llm_comm/frozen_lake-v0"
+ONION_SOUP = "rllib_llm_comm/overcooked_ai-v0"
+ORDERS = {"map_name": "B", "max_game_steps": 25, "recipe": ["tomato salad", "onion salad"], "told_to": "one"}
+
+
+class Notes(RLlibCallback):
+    """Notes every call about an episode, and what the metrics were then."""
+
+    made: list = []
+
+    def note(self, which, episode, env_index, metrics_logger):
+        steps = [metrics_logger.peek(key, default=0) for key in ("num_env_steps_sampled", "num_episodes")]
+        Notes.made.append((which, env_index, len(episode), *steps))
+
+    def on_episode_created(self, *, episode, env_index, metrics_logger, **kwargs):
+        self.note("created", episode, env_index, metrics_logger)
+
+    def on_episode_start(self, *, episode, env_index, metrics_logger, **kwargs):
+        self.note("start", episode, env_index, metrics_logger)
+
+    def on_episode_step(self, *, episode, env_index, metrics_logger, **kwargs):
+        self.note("step", episode, env_index, metrics_logger)
+
+    def on_episode_end(self, *, episode, env_index, metrics_logger, prev_episode_chunks, **kwargs):
+        self.note(f"end of {len(prev_episode_chunks)} chunks", episode, env_index, metrics_logger)
+
+
+class Longer(ConnectorV2):
+    """A user's own connector, which changes observations."""
+
+    def __call__(self, *, batch, episodes, **kwargs):
+        for episode in episodes:
+            for single in episode.agent_episodes.values():
+                seen = single.get_observations(-1) if len(single.observations) else {}
+                if "text" in seen:
+                    single.set_observations(at_indices=-1, new_data={**seen, "vector": seen["vector"] * 2})
+        return batch
+
+
+def plain(value):
+    """A value that `==` compares; tensors and arrays as bytes, so that every bit counts."""
+    if isinstance(value, dict):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if isinstance(value, torch.Tensor):
+        value = value.numpy()
+    if isinstance(value, (np.ndarray, np.generic)):
+        return (str(value.dtype), value.shape, value.tobytes())
+    return value
+
+
+def told(episodes):
+    """All that episodes hold, without their random names."""
+    return [
+        {
+            str(agent): [
+                plain(single.get_observations()),
+                plain(single.get_actions()),
+                plain(single.get_rewards()),
+                plain(single.get_infos()),
+                plain({name: single.get_extra_model_outputs(name) for name in single.extra_model_outputs}),
+                [single.is_terminated, single.is_truncated, single.t_started, single.t, single.module_id],
+            ]
+            for agent, single in episode.agent_episodes.items()
+        }
+        | {"": [plain(episode.custom_data), episode.env_t_started, episode.env_t, episode.is_done]}
+        for episode in episodes
+    ]
+
+
+def counted(metrics):
+    """Metrics without seconds. A sum of one number is that number, one of several is NumPy's."""
+    return {
+        name: counted(value) if isinstance(value, dict) else float(value.peek() if hasattr(value, "peek") else value)
+        for name, value in metrics.items()
+        if not any(word in name for word in ("time", "duration", "seconds", "_sec", "throughput")) and name != "sample"
+    }
+
+
+def sampled(runner_class, config, calls):
+    """Two roll-outs of fragments, one of whole episodes, and what was logged."""
+    torch.manual_seed(0)
+    np.random.seed(0)
+    Notes.made = []
+    phase.take_tokens()  # those of models that other tests have used in this process
+    runner = runner_class(config=config.copy(copy_frozen=False), worker_index=0)
+    results = []
+    for settings in calls:
+        results += [told(runner.sample(**settings)), counted(runner.get_metrics())]
+    runner.stop()
+    return results, list(Notes.made), runner
+
+
+def configured(config: AlgorithmConfig, env, env_config, **runners):
+    config.environment(env, env_config=env_config).debugging(seed=3)
+    config.env_runners(num_envs_per_env_runner=3, **runners)
+    config.validate()
+    return config
+
+
+CALLS = [{"num_timesteps": 40}, {"num_timesteps": 40}, {"num_episodes": 4}, {"num_timesteps": 20, "explore": False}]
+
+
+@pytest.mark.parametrize(
+    ("make", "env", "env_config"),
+    [
+        (SymbolicPPOConfig, KITCHEN, ORDERS),
+        (MAPPOConfig, KITCHEN, {**ORDERS, "num_agents": 3}),
+        (MAPPOConfig, LAKE, {}),  # agents leave the game one by one
+        (MAPPOConfig, ONION_SOUP, {"horizon": 30, "observe": ["vector", "state"], "layout": "coordination_ring"}),
+        (MAPPOConfig, "rllib_llm_comm/door-v0", {}),
+    ],
+)
+@pytest.mark.parametrize("listens", [False, True])
+def test_numeric_games(make, env, env_config, listens):
+    config = configured(make(), env, env_config)
+    if listens:
+        config.callbacks([*np.atleast_1d(config.callbacks_class).tolist(), Notes])
+    ours, theirs = (sampled(runner, config, CALLS) for runner in (LeanEnvRunner, MultiAgentEnvRunner))
+    assert ours[0] == theirs[0]
+    assert ours[1] == theirs[1] and bool(ours[1]) == listens
+    assert ours[2].env.copy is False and theirs[2].env.copy is True
+    assert sum(len(one) for one in ours[0][::2]) > len(CALLS)
+
+
+@pytest.mark.parametrize("make", [VercoConfig, TWOSOMEConfig])
+def test_language_models(make):
+    config = make().language_model(temperature=1.5)
+    configured(config, KITCHEN, {**ORDERS, "max_game_steps": 12})
+    calls = [{"num_timesteps": 12}, {"num_timesteps": 12}]
+    ours, theirs = (sampled(runner, config, calls) for runner in (LeanEnvRunner, MultiAgentEnvRunner))
+    assert ours[0] == theirs[0]
+
+
+def test_connectors_of_the_user():
+    config = configured(
+        SymbolicPPOConfig(), KITCHEN, ORDERS, env_to_module_connector=lambda env, spaces, device: Longer()
+    )
+    ours, theirs = (sampled(runner, config, CALLS[:2]) for runner in (LeanEnvRunner, MultiAgentEnvRunner))
+    assert ours[0] == theirs[0]
+    without = sampled(LeanEnvRunner, configured(SymbolicPPOConfig(), KITCHEN, ORDERS), CALLS[:2])
+    assert ours[0] != without[0]
+
+
+class Careless(MultiAgentEnv):
+    """Not a game behind our adapter, and none that RLlib plays."""
+
+    def __init__(self, config=None):
+        super().__init__()
+        self.possible_agents = self.agents = ["a"]
+        self.observation_spaces = self.action_spaces = {"a": spaces.Discrete(2)}
+
+    def reset(self, *, seed=None, options=None):
+        return {"stranger": 0}, {}
+
+
+def test_rllib_checks_what_is_not_behind_our_adapter():
+    config = MAPPOConfig().environment(Careless)
+    with pytest.raises(ValueError, match="agent_ids that are not the names of the agents"):
+        LeanEnvRunner(config=config, worker_index=0)
+
+
+def test_games_of_others_are_copied():
+    register_parallel_env("toys/colours", entry=ColourTalk)
+    config = VercoConfig().language_model(**language_model())
+    config.environment("toys/colours", disable_env_checking=True)
+    runner = LeanEnvRunner(config=config, worker_index=0)
+    assert runner.env.copy is True
+    runner.stop()
+
+
+class OwnLake(FrozenLake):
+    """A user's game that inherits from one of ours and writes into what it has shown."""
+
+    def step(self, actions):
+        observations, *others = super().step(actions)
+        for agent, seen in observations.items():
+            kept = self.__dict__.setdefault("kept", {}).setdefault(agent, seen["vector"])
+            kept[:] = seen["vector"]
+            seen["vector"] = kept
+        return observations, *others
+
+
+@pytest.mark.parametrize("entry", [OwnLake, lambda **settings: MaxCycles(FrozenLake(**settings), 5)])
+def test_games_that_inherit_or_are_wrapped_are_copied(entry):
+    register_parallel_env("toys/own_lake", entry=entry)
+    config = configured(SymbolicPPOConfig(), "toys/own_lake", {})
+    ours, theirs = (sampled(runner, config, CALLS[:2]) for runner in (LeanEnvRunner, MultiAgentEnvRunner))
+    assert ours[2].env.copy is True and ours[0] == theirs[0]
+
+
+def test_what_connectors_keep_of_the_last_step_stays():
+    class Keeps(ConnectorV2):
+        def __call__(self, *, batch, episodes, obs=None, **kwargs):
+            kept.append((obs, [dict(one) for one in obs]))
+            return batch
+
+    kept = []
+    config = configured(SymbolicPPOConfig(), LAKE, {}, env_to_module_connector=lambda env, spaces, device: Keeps())
+    sampled(LeanEnvRunner, config, CALLS[:1])
+    assert len(kept) > 5
+    for list_then, games_then in kept:
+        assert all(one[agent] is then[agent] for one, then in zip(list_then, games_then, strict=True) for agent in then)
+
+
+def test_callbacks_that_an_object_got_later_are_called():
+    class Later(RLlibCallback):
+        def __init__(self):
+            super().__init__()
+            self.on_episode_step = lambda **kwargs: called.append(kwargs["env_index"])
+
+    called = []
+    config = configured(SymbolicPPOConfig(), LAKE, {})
+    config.callbacks([*np.atleast_1d(config.callbacks_class).tolist(), Later])
+    sampled(LeanEnvRunner, config, CALLS[:1])
+    assert len(called) > 10
+
+
+@pytest.mark.parametrize(
+    ("space", "kept"),
+    [(spaces.Discrete(3), False), (spaces.Box(100, 200), True), (spaces.MultiDiscrete([2, 2]), False)],
+)
+def test_actions_with_bounds_are_unsquashed_as_by_rllib(space, kept):
+    both = spaces.Dict({"alice": space, "bob": spaces.Discrete(2)})
+    pipeline = MAPPOConfig().build_module_to_env_connector(spaces={INPUT_ENV_SINGLE_SPACES: (both, both)})
+    found = [one for one in pipeline.connectors if isinstance(one, NormalizeAndClipActions)]
+    assert bool(found) == kept and all(one.normalize_actions for one in found)
+
+
+def test_a_runner_by_its_name_is_refused():
+    config = SymbolicPPOConfig().env_runners(env_runner_cls="ray.rllib.env.multi_agent_env_runner.MultiAgentEnvRunner")
+    with pytest.raises(UserError, match="`env_runner_cls` is 'ray.* must be a class, or null"):
+        configured(config, LAKE, {})
+
+
+@pytest.mark.parametrize("make", [SymbolicPPOConfig, MAPPOConfig, VercoConfig, TWOSOMEConfig])
+def test_it_is_the_default_and_can_be_switched_off(make):
+    config = make()
+    assert config.env_runner_cls is LeanEnvRunner
+    config.env_runners(env_runner_cls=MultiAgentEnvRunner)
+    assert config.env_runner_cls is MultiAgentEnvRunner
+
+
+@pytest.mark.parametrize("env_id", env_ids())
+def test_our_games_never_write_into_what_they_have_shown(env_id):
+    env, rng = make_env(env_id), np.random.default_rng(0)
+    shown = []
+    for episode in range(2):
+        observations, infos = env.reset(seed=episode)
+        for _ in range(25):
+            shown.append((observations, copy.deepcopy(observations)))
+            if not env.agents:
+                break
+            actions = {agent: env.action_space(agent).sample() for agent in env.agents}
+            for agent, action in actions.items():
+                if "action_mask" in observations[agent] and np.ndim(action) == 0:
+                    actions[agent] = int(rng.choice(np.flatnonzero(observations[agent]["action_mask"])))
+            observations, _, _, _, infos = env.step(
+                {agent: action for agent, action in actions.items() if infos[agent].get("needs_action", True)}
+            )
+    assert all(plain(now) == plain(then) for now, then in shown)
+    env.close()

@@ -1,0 +1,138 @@
+"""EMMA as an algorithm: it trains, is saved, acts without Ray as in training, and learns to follow words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from rllib_llm_comm import EMMAConfig, load_policy
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
+from rllib_llm_comm.evaluation.replay import write_replay
+from rllib_llm_comm.evaluation.rollout import evaluate, record
+from rllib_llm_comm.language.text_encoder import load_text_encoder
+from rllib_llm_comm.sama.emma.inputs import EmmaEncoder
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+
+
+def config(**env_config):
+    return (
+        EMMAConfig()
+        .environment(env_config={"layout": "cramped_room", "horizon": 20, **env_config})
+        .policy_network(width=8, filters=8, hiddens=[16])
+        .env_runners(num_envs_per_env_runner=3)
+        .training(train_batch_size_per_learner=120, minibatch_size=60, num_epochs=2)
+        .debugging(seed=0)
+    )
+
+
+@pytest.mark.parametrize(("runners", "learners"), [(0, 0), pytest.param(1, 2, marks=pytest.mark.slow)])
+def test_trains_saves_and_plays(runners, learners, tmp_path):
+    algo = config().env_runners(num_env_runners=runners).learners(num_learners=learners).build_algo()
+    try:
+        for _ in range(2):
+            results = algo.train()
+            learned = results["learners"]["shared"]
+            assert float(learned["ratio_first_minibatch"]) < 1e-4
+            assert np.isfinite([float(learned[name]) for name in ("policy_loss", "vf_loss", "value_norm_std")]).all()
+        path = algo.save_to_path(str(tmp_path / "checkpoint"))
+    finally:
+        algo.stop()
+    policy = load_policy(path)
+    assert policy.manifest.algorithm == "EMMA" and policy.manifest.kind == "grounded"
+    env = policy.env(subgoals="planner")
+    result = evaluate(policy, episodes=3, env=env)
+    assert result.lengths == [20] * 3 and "subgoals_share" in result.metrics
+    assert "overcooked_ai" in write_replay(record(policy), tmp_path / "replay.html").read_text()
+
+
+def test_the_policy_without_ray_acts_as_the_module(tmp_path):
+    algo = config().build_algo()
+    try:
+        algo.train()
+        path = algo.save_to_path(str(tmp_path / "checkpoint"))
+        network = algo.learner_group._learner.module["shared"].unwrapped().network
+    finally:
+        algo.stop()
+    policy = load_policy(path)
+    encoder = EmmaEncoder(load_text_encoder(), network.settings)
+    env = policy.env()
+    observations, _ = env.reset(seed=3)
+    policy.reset(seed=3)
+    frames = {agent: [] for agent in observations}
+    for _ in range(5):
+        decisions = policy.act(observations)
+        for agent, seen in observations.items():
+            arrays = encoder.encode(seen, frames[agent], True)
+            batch = {name: torch.from_numpy(value)[None] for name, value in arrays.items()}
+            with torch.no_grad():
+                expected = network.logits(batch).softmax(-1)[0]
+                np.testing.assert_allclose(decisions[agent].probabilities, expected, atol=1e-6)
+                assert decisions[agent].value == pytest.approx(float(network.values(batch)), rel=1e-4, abs=1e-4)
+            frames[agent].append(seen["entities"])
+        observations, *_ = env.step({agent: decision.action for agent, decision in decisions.items()})
+
+
+def test_it_acts_without_the_state(tmp_path):
+    algo = config().build_algo()
+    try:
+        path = algo.save_to_path(str(tmp_path / "checkpoint"))
+    finally:
+        algo.stop()
+    policy = load_policy(path)
+    env = subgoal_env(observe=["entities"], action_level="goal_cell")
+    observations, _ = env.reset(seed=0)
+    assert all(np.isnan(decision.value) for decision in policy.act(observations).values())
+    lacking = {"alice": {name: value for name, value in observations["alice"].items() if name != "subgoal"}}
+    with pytest.raises(UserError, match="has no `subgoal`"):
+        policy.act(lacking)
+
+
+def test_same_seed_same_curve():
+    curves = []
+    for _ in range(2):
+        algo = config().build_algo()
+        try:
+            curves.append([float(algo.train()["learners"]["shared"]["policy_loss"]) for _ in range(2)])
+        finally:
+            algo.stop()
+    assert curves[0] == curves[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda c: c.policy_network(width=0), "`width` is 0"),
+        (lambda c: c.policy_network(critic_observation="team"), "`critic_observation` is 'team'"),
+        (lambda c: c.policy_network(text_encoder="no/where/at-all"), "`text_encoder` 'no/where/at-all' could not be"),
+        (lambda c: c.update_from_dict({"text_encoders": "x"}), "Did you mean 'text_encoder'"),
+    ],
+)
+def test_bad_settings_get_one_sentence(change, why):
+    with pytest.raises(UserError, match=why):
+        change(config()).validate()
+
+
+def test_other_observations_are_refused():
+    with pytest.raises(UserError, match="needs a Dict with a Box `entities`"):
+        config(observe=["vector"]).build_algo()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_it_learns_to_follow_words(tmp_path):
+    """Sampled subgoals: an untrained policy does some by chance, a trained one twice as many."""
+    algo = EMMAConfig().debugging(seed=0).build_algo()
+    done = []
+    try:
+        for rounds in (0, 26):
+            for _ in range(rounds):
+                algo.train()
+            policy = load_policy(algo.save_to_path(str(tmp_path / str(rounds))))
+            result = evaluate(policy, episodes=10, seed=100)
+            done.append(result.metrics["subgoals_completed"])
+    finally:
+        algo.stop()
+    assert done[1] > 1.8 * done[0], done

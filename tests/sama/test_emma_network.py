@@ -1,0 +1,181 @@
+"""EMMA's network: against a plain loop over rows, cells and symbols."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
+from rllib_llm_comm.language.text_encoder import load_text_encoder, padded
+from rllib_llm_comm.sama.emma.inputs import EmmaEncoder, emma_space, sentences
+from rllib_llm_comm.sama.emma.network import EmmaNetwork
+from rllib_llm_comm.sama.emma.settings import EmmaSettings
+
+SETTINGS = EmmaSettings(width=6, filters=5, hiddens=[8], critic_observation="state", init_seed=0)
+
+
+def network(settings=SETTINGS, **kitchen):
+    env = subgoal_env(**{"observe": ["entities", "state"], "action_level": "goal_cell", **kitchen})
+    space = emma_space("alice", env.observation_space("alice"), env.action_space("alice"), settings)
+    net = EmmaNetwork(
+        settings,
+        symbols=int(space["frames"].high.max()) + 1,
+        shape=space["frames"].shape[1:3],
+        actions=int(env.action_space("alice").n),
+        state_size=space["critic_state"].shape[0],
+        encoder=load_text_encoder(),
+    )
+    drawn = torch.Generator().manual_seed(0)
+    torch.nn.init.normal_(net.actor.head.weight, std=1.0, generator=drawn)  # otherwise all logits are nearly equal
+    return env, space, net
+
+
+def rows_of(env, settings=SETTINGS, steps=12):
+    encoder = EmmaEncoder(load_text_encoder(), settings)
+    rng = np.random.default_rng(0)
+    observations, _ = env.reset(seed=0)
+    frames = {agent: [] for agent in env.possible_agents}
+    rows = []
+    for _ in range(steps):
+        for agent, seen in observations.items():
+            rows.append(encoder.encode(seen, frames[agent], True))
+            frames[agent].append(seen["entities"])
+        chosen = {a: int(rng.choice(np.flatnonzero(seen["action_mask"]))) for a, seen in observations.items()}
+        observations, *_ = env.step(chosen)
+    return rows
+
+
+def batch_of(rows):
+    return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
+
+
+def pooled(pool, states):
+    heads = []
+    for head in range(4):
+        weights = torch.softmax(torch.stack([pool.scale(s)[head] for s in states]), 0)
+        heads.append(sum(w * s for w, s in zip(weights, states, strict=True)))
+    return pool.project(torch.relu(pool.hidden(pool.norm(torch.cat(heads)))))
+
+
+def by_hand(net, row):
+    """Logits of one row, symbol by symbol as the papers write it."""
+    encoder, part = load_text_encoder(), net.actor.grounding
+    texts = [encoder.states(padded([s]))[0] for s in sentences(row["manual_tokens"])]
+    keys, values = [pooled(part.key, s) for s in texts], [pooled(part.value, s) for s in texts]
+    subgoal = row["subgoal_tokens"][row["subgoal_tokens"] > 0].tolist()
+    asked = encoder.states(padded([subgoal]))[0] if subgoal else None
+
+    def meaning(symbol):
+        query = part.query.weight[symbol] / np.sqrt(net.settings.width)
+        weights = torch.softmax(torch.stack([query @ key for key in keys]), 0)
+        total = sum(w * v for w, v in zip(weights, values, strict=True))
+        if asked is not None:
+            total = total + torch.sigmoid(query @ pooled(part.subgoal_key, asked)) * pooled(part.subgoal_value, asked)
+        return total
+
+    planes = []
+    for frame in row["frames"]:
+        cells = torch.zeros(frame.shape[0], frame.shape[1], net.settings.width)
+        for y, x in np.ndindex(frame.shape[:2]):
+            there = [meaning(int(s)) for s in frame[y, x, :-1] if s]
+            if there:
+                cells[y, x] += 0.5 * torch.stack(there).mean(0)
+            if frame[y, x, -1]:
+                cells[y, x] += 0.5 * net.actor.own.weight[int(frame[y, x, -1])]
+        planes.append(cells.permute(2, 0, 1))
+    seen = torch.relu(net.actor.around(torch.relu(net.actor.mix(torch.cat(planes)[None]))))
+    return net.actor.head(seen).flatten()
+
+
+@torch.no_grad()
+def test_logits_are_those_of_the_plain_loop():
+    env, _, net = network()
+    rows = rows_of(env, steps=3)
+    rows[1]["subgoal_tokens"] = np.zeros_like(rows[1]["subgoal_tokens"])  # nothing is asked for
+    batch = batch_of(rows)
+    logits = net.logits(batch)
+    for row, found in zip(rows, logits, strict=True):
+        allowed = row["action_mask"] != 0
+        np.testing.assert_allclose(found[allowed], by_hand(net, row)[allowed], rtol=1e-4, atol=1e-4)
+        assert (found[~allowed] < -1e8).all()
+
+
+@torch.no_grad()
+def test_rows_do_not_depend_on_each_other():
+    env, _, net = network()
+    batch = batch_of(rows_of(env))
+    alone = torch.cat([net.logits({name: values[i : i + 1] for name, values in batch.items()}) for i in range(24)])
+    torch.testing.assert_close(net.logits(batch), alone, rtol=1e-4, atol=1e-4)
+    values = torch.cat([net.values({n: v[i : i + 1] for n, v in batch.items()}) for i in range(24)])
+    torch.testing.assert_close(net.values(batch), values, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_words_matter():
+    env, _, net = network()
+    rows = rows_of(env, steps=2)
+    batch = batch_of(rows)
+    before = net.logits(batch)
+    encoder = EmmaEncoder(load_text_encoder(), SETTINGS)
+    shown = {"entities": rows[0]["frames"][-1], "manual": "Pots are hot. Onions are round.", "subgoal": "go to the pot"}
+    other = encoder.encode(shown, [], False)
+    for name in ("manual_tokens", "subgoal_tokens"):
+        changed = {**batch, name: torch.from_numpy(np.stack([other[name]] * len(rows)))}
+        assert (net.logits(changed) - before)[0].abs().max() > 1e-3
+    mixed = dict(batch)
+    mixed["manual_tokens"] = torch.from_numpy(
+        np.stack([other["manual_tokens"], *(r["manual_tokens"] for r in rows[1:])])
+    )
+    torch.testing.assert_close(net.logits(mixed)[1:], before[1:])
+    assert (net.logits(mixed)[0] - before[0]).abs().max() > 1e-3
+
+
+def test_every_weight_is_trained_and_the_encoder_is_not():
+    env, _, net = network()
+    batch = batch_of(rows_of(env))
+    # Constant shifts of all logits do not count, so look at one cell.
+    (net.logits(batch).clamp(min=-10)[:, 7].sum() + net.critic_outputs(batch).sum()).backward()
+    silent = [name for name, weight in net.named_parameters() if weight.grad is None or not weight.grad.any()]
+    # softmax over tokens ignores a constant: the biases of its scores have no gradient.
+    assert all(name.endswith("scale.bias") for name in silent), silent
+    assert not any("encoder" in name for name in net.state_dict())
+
+
+def test_other_action_spaces_get_a_flat_head():
+    env, space, net = network(action_level="primitive")
+    assert net.logits(batch_of(rows_of(env, steps=2))).shape == (4, 6)
+
+
+def test_frames_are_the_newest_and_begin_with_nothing():
+    env, _, _ = network()
+    rows = rows_of(env, steps=5)[::2]  # alice
+    assert not rows[0]["frames"][:2].any() and rows[0]["frames"][2].any()
+    for earlier, later in zip(rows, rows[1:], strict=False):
+        np.testing.assert_array_equal(earlier["frames"][1:], later["frames"][:-1])
+
+
+@pytest.mark.parametrize(("name", "width"), [("subgoal", 3), ("manual", 100)])
+def test_texts_are_never_cut(name, width):
+    env, _, _ = network()
+    settings = dataclasses.replace(SETTINGS, **{f"max_{name}_tokens": width})
+    with pytest.raises(UserError, match=f"max_{name}_tokens` is {width}"):
+        rows_of(env, settings, steps=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"width": 0}, "`width` is 0"),
+        ({"frames": 1.5}, "`frames` is 1.5"),
+        ({"text_encoder": ""}, "`text_encoder` is ''"),
+        ({"critic_observation": "team"}, "`critic_observation` is 'team'"),
+        ({"value_norm_beta": 1.0}, "`value_norm_beta` is 1.0"),
+    ],
+)
+def test_bad_settings(change, says):
+    with pytest.raises(UserError, match=says):
+        EmmaSettings(**change)

@@ -1,0 +1,217 @@
+"""The frozen lake, prepared by a language model: states, sentences, actions, reward code; nobody is told the holes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from chat_server import ChatServer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.frozen_lake import ENV_ID, parallel_env
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.pipeline import run_file
+from rllib_llm_comm.experiments.train_settings import TrainSettings
+from rllib_llm_comm.sama.planners import make_planner
+from rllib_llm_comm.sama.planning_game import planning_game
+from rllib_llm_comm.sama.plans import PlanRequest
+from rllib_llm_comm.sama.preparation import open_game, preparation_of
+from rllib_llm_comm.sama.proposed_states import propose_states
+from rllib_llm_comm.sama.reflection import ReflectivePlay
+from rllib_llm_comm.sama.rewards.reward_agreement import measure_agreement
+from rllib_llm_comm.sama.rewards.reward_code import CodeReward
+from rllib_llm_comm.sama.shipped_cassettes import recording
+from tests.sama.test_state_translator import Answers
+
+pytestmark = pytest.mark.usefixtures("chat_client_at_home")
+
+FILE = Path(__file__).parents[2] / "tuned_examples" / "sama_frozen_lake.yaml"
+PREPARE = ("manual", "translation", "subgoals", "rewards")
+RIGHT = """
+def reward(state):
+    before, after = (state[when]["walkers"][state["agent"]] for when in ("before", "after"))
+    there = after["column"] == 1 and after["row"] == 2
+    return 1 if there and (before["column"], before["row"]) != (1, 2) else 0
+"""
+WRONG = RIGHT.replace('[state["agent"]]', '["bob"]')
+
+
+def lake(layout="4x4", **settings):
+    return open_game(ENV_ID, {"layout": layout, **settings})
+
+
+@given(st.integers(0, 10_000))
+def test_drawn_states_are_legal_and_the_games_own_words_hold(seed):
+    game = lake()
+    state = preparation_of(game).draw(np.random.default_rng(seed))
+    layout = game.env.unwrapped.lake.layout
+    for cell, fate, target in zip(state.cells, state.fates, layout.targets, strict=True):
+        assert (fate == "fell") == (cell in layout.holes) and (fate == "arrived") == (cell == target)
+    assert "walks" in state.fates and state.cells[0] != state.cells[1]
+    for words in (game.situation(state), *(game.situation_of(state, agent) for agent in game.agents)):
+        assert game.holds(state, words) is True, words
+
+
+@pytest.mark.parametrize(
+    ("sentence", "truth"),
+    [
+        ("Alice is at column 0, row 0.", True),
+        ("alice stands at (column 0, row 0)", True),
+        ("Alice is at column 0, row 1.", False),
+        ("Bob walks.", True),
+        ("Bob has fallen into a hole.", False),
+        ("Bob has arrived at his target at column 3, row 0.", False),
+        ("Alice is out.", False),
+        ("Alice is not out. It is step 0 of 100.", True),
+        ("The lake has 4 columns and 4 rows.", True),
+        ("The lake has 5 columns and 4 rows.", False),
+        ("Nobody has been at column 2, row 2.", True),
+        ("Somebody has been at column 0, row 0, and column 2, row 2.", False),
+        ("There is a hole at column 1, row 1.", None),  # nobody knows
+        ("Alice is cold.", None),
+        ("x" * 700, None),
+    ],
+)
+def test_sentences_are_judged_by_what_the_walkers_know(sentence, truth):
+    game = lake()
+    assert game.holds(game.state(), sentence) is truth
+
+
+def test_proposed_states_are_put_and_impossible_ones_refused():
+    def walkers(*places):
+        names = zip(("alice", "bob"), places, strict=True)
+        return {"walkers": [{"walker": who, "column": x, "row": y, "fate": fate} for who, (x, y, fate) in names]}
+
+    game = lake()
+    (state,) = propose_states(
+        Answers({"states": [walkers((1, 1, "fell"), (2, 3, "walks"))]}), game, 1, manual="Walk."
+    )  # fmt: skip
+    assert (state.cells, state.fates) == (((1, 1), (2, 3)), ("fell", "walks"))
+    for wrong, why in (
+        (walkers((1, 1, "fell"), (2, 3, "fell")), "nobody walks any more"),
+        (walkers((1, 1, "walks"), (1, 1, "walks")), "cannot be in one cell"),
+        (walkers((4, 1, "walks"), (1, 1, "walks")), "there is no column 4, row 1"),
+        ({"walkers": walkers((0, 0, "walks"), (1, 0, "walks"))["walkers"][:1]}, "must be named once"),
+    ):
+        model = Answers({"states": [wrong]}, {"states": [walkers((0, 0, "walks"), (1, 0, "walks"))]})
+        assert len(propose_states(model, game, 1, manual="Walk.")) == 1 and why in model.prompts[1]
+
+
+def test_words_for_actions_are_checked_by_where_they_lead():
+    game = lake()
+    checks = list(preparation_of(game).actions(game.state(), "alice").values())
+    stay, left, down, right, _ = checks
+    assert stay("stay where it is") and left("do nothing") and down("go to column 0, row 1")
+    assert right("go from column 0, row 0 to column 1, row 0") and right("go to column 1, row 1") is False
+    assert down("do nothing") is False and right("fly") is None
+
+
+def test_reward_code_is_held_against_the_exact_test():
+    game = lake(["1.2", "...", "b.a"])
+    steps = list(preparation_of(game).steps(300, seed=3))
+    right = measure_agreement(CodeReward(RIGHT), game, "go to column 1, row 2", steps)
+    wrong = measure_agreement(CodeReward(WRONG), game, "go to column 1, row 2", steps)
+    assert right.share == 1 and right.both > 10 and wrong.share < 1 and wrong.false_alarms > 0
+
+
+def test_to_wait_means_the_own_cell():
+    game = lake()
+    assert game.resolve(game.state(), "bob", "Wait.") == "go to column 3, row 0"
+    assert game.resolve(game.state(), "bob", "go to column 1, row 2") == "go to column 1, row 2"
+    assert game.resolve(game.state(), "bob", "go home") is None
+
+
+# ---- the stages ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lake")
+    specs = yaml.safe_load(FILE.read_text())
+    specs = {name: specs[name] for name in PREPARE}
+    specs["report"] = {"run": "sama_report", "config": {"of": [f"${{{name}}}" for name in PREPARE]}}
+    run_file(ExperimentFile("lake", parse_experiments(specs, "f")), TrainSettings(storage_path=str(folder)))
+    return folder / "lake"
+
+
+def test_all_stages_run_from_the_recording_and_name_who_wrote_it(prepared):
+    authors = {}
+    for stage in PREPARE:
+        told = json.loads((prepared / stage / "stage.json").read_text())["summary"]
+        assert told["requests"] == 0 and told["kept_answers"] > 0
+        authors[stage] = set(told["answers"])
+    assert authors == {"manual": {"claude"}, **dict.fromkeys(PREPARE[1:], {"written by hand"})}
+    assert "written by hand" in (prepared / "report/report.html").read_text()
+    translation = json.loads((prepared / "translation/translation.json").read_text())
+    figures = translation["figures"]
+    assert figures["states"] == 69 and figures["sentences_true"] == 138 and not figures["sentences_false"]
+    assert figures["actions_true"] == 5 and translation["game"]["env"] == ENV_ID
+    subgoals = json.loads((prepared / "subgoals/subgoals.json").read_text())
+    assert subgoals["summary"]["subgoals"] == 7 and subgoals["made_with"]["states_by"] == "model"
+    agreement = json.loads((prepared / "rewards/rewards/agreement.json").read_text())["figures"]
+    assert agreement["with_code"] == 7 and agreement["share"] == agreement["recall"] == 1
+    assert not any("hole" in json.dumps(plan["subgoals"]) for plan in subgoals["plans"])
+
+
+def test_all_stages_ask_a_server_and_record_what_it_answers(tmp_path):
+    tape = Cassette(recording("sama_frozen_lake"))
+    with ChatServer(tape.complete) as server:
+        asked = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 4000}
+        specs = {name: yaml.safe_load(FILE.read_text())[name] for name in PREPARE}
+        for spec in specs.values():
+            spec["config"]["chat"] = asked
+        run_file(ExperimentFile("lake", parse_experiments(specs, "f")), TrainSettings(storage_path=str(tmp_path)))
+    for stage in PREPARE:
+        told = json.loads((tmp_path / "lake" / stage / "stage.json").read_text())["summary"]
+        assert told["answers_from"] == "tiny" and told["requests"] > 0
+        assert len(Cassette(tmp_path / "lake" / stage / "answers.jsonl")) >= told["requests"]
+
+
+@pytest.mark.parametrize(("slip", "points"), [(0.0, (0.0, 1.0)), (0.3, None)])
+def test_the_recording_answers_whole_games_with_reflection(prepared, slip, points):
+    """Scripted walkers in place of trained ones; who slips comes anywhere."""
+    how = yaml.safe_load(FILE.read_text())["trials_0"]["config"]["planner"]
+    how |= {
+        "manual": str(prepared / "manual/manual.md"),
+        "translation": str(prepared / "translation/translation.json"),
+    }
+    reached = []
+    for trials in (0, 1):
+        env = parallel_env(layout=["1.2", ".H.", "b.a"], slip=slip, observe=["text"])
+        play = ReflectivePlay(env, planning_game(env).player(), make_planner(how), trials=trials, patience=12)
+        games = [play.play(seed=seed).to_json() for seed in range(1000, 1008)]
+        reached.append(sum(sum(game["returns"].values()) for game in games) / len(games))
+    assert points is None or tuple(reached) == points
+
+
+def test_a_planner_draws_from_the_data_set_alone(prepared):
+    path = prepared / "rewards/rewards/subgoals.json"
+    known = {entry["subgoal"] for entry in json.loads(path.read_text())["subgoals"]}
+    game = lake(["1.2", ".H.", "b.a"])
+    planner, drawn = make_planner({"name": "random", "subgoals": str(path)}), set()
+    for seed in range(40):
+        planner.reseed(seed)
+        drawn |= set(planner.plan(PlanRequest(game, game.state())).by_agent().values())
+    assert drawn == known < set(game.library("alice"))
+    # Who is out can only stay, whether that is in the data set or not.
+    preparation_of(game).place(((1, 1), (2, 0)), ("fell", "walks"))
+    assert planner.plan(PlanRequest(game, game.state())).by_agent()["alice"] == "go to column 1, row 1"
+    with pytest.raises(UserError, match=r"`subgoals` is '.*none.json', which cannot be read"):
+        make_planner({"name": "random", "subgoals": str(path.parent / "none.json")})
+
+
+def test_the_recording_holds_another_lake_not(prepared, tmp_path):
+    assert set(Cassette(recording("sama_frozen_lake"))._authors.values()) == {"claude", "written by hand"}
+    specs = yaml.safe_load(FILE.read_text())
+    specs["translation"]["config"]["env_config"] = {"layout": "4x4"}
+    with pytest.raises(MissingAnswerError, match="has no answer to the question"):
+        run_file(
+            ExperimentFile("lake", parse_experiments({name: specs[name] for name in PREPARE[:2]}, "f")),
+            TrainSettings(storage_path=str(tmp_path)),
+        )

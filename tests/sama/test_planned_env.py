@@ -1,0 +1,160 @@
+"""Games under a planner: who is told what, what is earned, and that nobody waits for a slow planner."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from chat_server import ChatServer
+from planner_model import planner
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
+from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
+from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
+from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+
+pytestmark = pytest.mark.usefixtures("chat_client_at_home")
+
+
+def chat(server: ChatServer, **settings) -> dict:
+    asked = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 2000, "max_retries": 0}
+    return {"name": "chat", "chat": {**asked, **settings}, "objects": False}
+
+
+def game(action_level="goal_cell", **settings):
+    return parallel_env(observe=["entities"], action_level=action_level, **{"horizon": 60, **settings})
+
+
+def follow(env, observations):
+    """The actions of cooks that do what they are told, and stay where they are if they are told nothing."""
+    layout = env.unwrapped.kitchen.layout
+    actions = {}
+    for agent, player in env.unwrapped.players.items():
+        told = parse_subgoal(layout, observations[agent]["subgoal"])
+        x, y = told.cell if told else env.unwrapped.kitchen.cook(player).cell
+        actions[agent] = y * layout.width + x
+    return actions
+
+
+def test_cooks_that_obey_deliver_soups_and_earn_each_subgoal_once():
+    env = PlannedSubgoals(game(horizon=120), subgoal_reward=0.5)
+    observations, infos = env.reset(seed=0)
+    assert all(env.observation_space(agent).contains(seen) for agent, seen in observations.items())
+    earned, done = 0.0, 0.0
+    while env.agents:
+        assert {a: o["subgoal"] for a, o in observations.items()} == env.tracker.told
+        observations, rewards, _, _, infos = env.step(follow(env, observations))
+        earned += sum(rewards.values())
+        metrics = infos["alice"]["episode_metrics"]
+        assert all(sum(infos[agent]["step_rewards"]) == rewards[agent] for agent in rewards)
+        assert earned == 2 * metrics["score"] + 0.5 * metrics["subgoals_completed"]
+        assert metrics["subgoals_completed"] - done in (0, 1, 2)
+        done = metrics["subgoals_completed"]
+    assert metrics["soups"] >= 2 and metrics["plan_requests"] == 0 and metrics["subgoals_refused"] == 0
+    assert metrics["subgoals_share"] == done / metrics["subgoals_given"] and metrics["plans"] > done / 2
+
+
+def test_rewards_stand_in_the_game_step_in_which_they_were_earned():
+    env = PlannedSubgoals(game(commit=True))
+    observations, _ = env.reset(seed=0)
+    late = 0
+    while env.agents:
+        free = {a: action for a, action in follow(env, observations).items()}
+        observations, rewards, _, _, infos = env.step(free)
+        for agent, info in infos.items():
+            assert sum(info["step_rewards"]) == rewards[agent]
+            late += any(info["step_rewards"][1:]) and not info["step_rewards"][0]
+    assert late  # a `step` lasts several game steps here, and the subgoal is done in a later one
+
+
+def test_who_does_nothing_is_stuck_and_told_anew():
+    env = PlannedSubgoals(game("primitive"), patience=7)
+    env.reset(seed=0)
+    told = []
+    for _ in range(15):
+        observations, _, _, _, infos = env.step({"alice": 4, "bob": 4})
+        told.append(infos["bob"]["episode_metrics"]["subgoals_stuck"])
+    assert told[5] == 0 and told[6] > 0 and told[13] > told[12] and observations["bob"]["subgoal"]
+
+
+@pytest.mark.parametrize(("replan", "plans"), [("any", 2), ("all", 1)])
+def test_it_plans_when_one_is_done_or_when_all_are(replan, plans):
+    env = PlannedSubgoals(game(), replan=replan)
+    observations, _ = env.reset(seed=0)
+    while not env.tracker.counts["done"]:
+        action = {**follow(env, observations), "alice": env.kitchen.cook(0).cell[1] * 5 + env.kitchen.cook(0).cell[0]}
+        observations, _, _, _, infos = env.step(action)
+    assert infos["bob"]["episode_metrics"]["plans"] == plans
+
+
+def test_nobody_waits_for_a_slow_planner_and_its_answer_is_used_when_it_comes():
+    open_ = threading.Event()
+
+    def slow(prompt: str) -> str:
+        open_.wait(60)
+        return planner(prompt)
+
+    with ChatServer(slow) as server:
+        env = PlannedSubgoals(game(horizon=400), chat(server, price_per_million_input=1000))
+        observations, _ = env.reset(seed=0)
+        for _ in range(10):
+            assert {o["subgoal"] for o in observations.values()} == {""}
+            observations, _, _, _, infos = env.step(follow(env, observations))
+        assert infos["alice"]["episode_metrics"]["plans"] == 0
+        open_.set()
+        env._pending.result(60)
+        observations, _, _, _, infos = env.step(follow(env, observations))
+        metrics = infos["alice"]["episode_metrics"]
+        assert metrics["plans"] == 1 and all(seen["subgoal"] for seen in observations.values())
+        assert metrics["plan_requests"] == 3 and metrics["plan_tokens"] == 360
+        assert metrics["plan_cost"] == pytest.approx(0.3)
+        env.close()
+
+
+def test_a_plan_for_an_episode_that_is_over_is_not_used():
+    open_ = threading.Event()
+
+    def slow(prompt: str) -> str:
+        open_.wait(60)
+        return planner(prompt)
+
+    with ChatServer(slow) as server:
+        env = PlannedSubgoals(game(horizon=400), chat(server))
+        env.reset(seed=0)
+        first = env._pending
+        observations, _ = env.reset(seed=1)
+        assert env._pending is None or env._pending is not first
+        open_.set()
+        first.exception(60)
+        observations, _, _, _, infos = env.step(follow(env, observations))
+        assert infos["alice"]["episode_metrics"]["plans"] == 0 and env.tracker.told["alice"] == ""
+        env._pending.result(60)
+        observations, _, _, _, infos = env.step(follow(env, observations))
+        assert infos["alice"]["episode_metrics"]["plans"] == 1
+        env.close()
+
+
+def test_without_a_usable_answer_agents_keep_their_subgoals():
+    with ChatServer("no") as server:
+        env = PlannedSubgoals(game("primitive", horizon=400), chat(server), wait=True, patience=5)
+        observations, infos = env.reset(seed=0)
+        assert infos["alice"]["episode_metrics"]["plans_failed"] == 1 and observations["alice"]["subgoal"] == ""
+        asked = len(server.requests)
+        for _ in range(4):
+            env.step({"alice": 4, "bob": 4})
+        assert len(server.requests) == asked
+        *_, infos = env.step({"alice": 4, "bob": 4})
+        assert infos["alice"]["episode_metrics"]["plans_failed"] == 2
+        env.close()
+
+
+def test_games_that_do_not_fit_are_told():
+    with pytest.raises(UserError, match="gives subgoals itself"):
+        PlannedSubgoals(subgoal_env(observe=["entities"]))
+    with pytest.raises(UserError, match="no `subgoal`"):
+        PlannedSubgoals(parallel_env(observe=["vector"]))
+    with pytest.raises(UserError, match="`replan`"):
+        PlannedSubgoals(game(), replan="never")
+    with pytest.raises(UserError, match="`patience`"):
+        PlannedSubgoals(game(), patience=0)

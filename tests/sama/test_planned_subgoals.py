@@ -1,0 +1,346 @@
+"""Algorithms under a planner: each reads the subgoal, earns it, and tells how planning went."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+
+import pytest
+from chat_server import ChatServer
+from planner_model import planner as answer
+from toys import language_model
+
+from rllib_llm_comm import EMMAConfig, MAPPOConfig, SelfPlayPPOConfig, TWOSOMEConfig, VercoConfig, load_policy
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.overcooked_ai.env import ENV_ID, parallel_env
+from rllib_llm_comm.evaluation.rollout import evaluate
+from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from rllib_llm_comm.sama.planned_subgoals import AddPlannedSubgoals
+from rllib_llm_comm.sama.planners import ScriptedPlanner, register_planner
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+
+PLANNED = AddPlannedSubgoals.of("scripted", subgoal_reward=1.0, patience=8)
+
+
+def train(config):
+    algo = config.callbacks(PLANNED).debugging(seed=0).build_algo()
+    try:
+        return algo.train(), algo.save_to_path()
+    finally:
+        algo.stop()
+
+
+def test_emma_follows_a_planner():
+    settings = {"observe": ["entities", "state"], "action_level": "goal_cell", "commit": True, "horizon": 20}
+    results, path = train(
+        EMMAConfig()
+        .environment(ENV_ID, env_config=settings)
+        .policy_network(width=8, filters=8, hiddens=[16])
+        .env_runners(num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=120, minibatch_size=60, num_epochs=1)
+    )
+    told = results["env_runners"]
+    assert told["plans"] >= 1 and told["subgoals_given"] >= 2 and told["plan_cost"] == 0
+    policy = load_policy(path)
+    result = evaluate(policy, episodes=2, env=lambda: PlannedSubgoals(policy.env(), "plan4mc"))
+    assert result.metrics["plans"] >= 1
+
+
+@pytest.mark.parametrize("algorithm", ["verco", "twosome"])
+def test_the_subgoal_joins_the_prompt(algorithm):
+    config = TWOSOMEConfig() if algorithm == "twosome" else VercoConfig().communication(messages="constant")
+    settings = {"observe": ["text"], "action_level": "goal", "horizon": 12}
+    results, path = train(
+        config.environment(ENV_ID, env_config=settings)
+        .language_model(**language_model(max_prompt_tokens=1024, max_candidate_tokens=64))
+        .env_runners(num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=8, num_epochs=1)
+    )
+    assert float(results["learners"]["shared"]["ratio_first_minibatch"]) < 1e-5
+    policy = load_policy(path)
+    env = PlannedSubgoals(parallel_env(**settings))
+    observations, _ = env.reset(seed=0)
+    policy.reset(seed=0)
+    for agent, decision in policy.act(observations).items():
+        assert observations[agent]["subgoal"] and observations[agent]["subgoal"] in decision.prompt
+
+
+def test_a_planner_that_reaches_one_agent_does_so_in_training_and_behind_the_checkpoint():
+    kitchen = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": "planner", "max_game_steps": 6}
+    algo = (
+        VercoConfig()
+        .environment("rllib_llm_comm/overcooked_text-v0", env_config=kitchen)
+        .language_model(**language_model(max_prompt_tokens=1024, max_candidate_tokens=64))
+        .communication(
+            messages="menu", message_menu=["i wait", "bring it"], train_messages=True, message_temperature=1.0
+        )
+        .planning(planner={"name": "guessing"}, subgoals_to=["alice"], subgoal_reward=0.0)
+        .env_runners(num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=32, num_epochs=1)
+        .debugging(seed=0)
+        .build_algo()
+    )
+    try:
+        assert algo.train()["env_runners"]["plans"] >= 1
+        trained = algo.env_runner.env.envs[0].unwrapped.env
+        assert trained.planner.name == "guessing" and not trained._teller.tells("bob")
+        policy = load_policy(algo.save_to_path())
+    finally:
+        algo.stop()
+    observations, _ = policy.env().reset(seed=0)
+    assert observations["alice"]["subgoal"].startswith("chop the") and observations["bob"]["subgoal"] == ""
+    policy.reset(seed=0)
+    prompts = {agent: decision.prompt for agent, decision in policy.act(observations).items()}
+    assert "my subgoal: chop the" in prompts["alice"] and "my subgoal" not in prompts["bob"]
+    observations, _ = policy.env(planning={"subgoals_to": "all"}).reset(seed=0)
+    assert observations["bob"]["subgoal"]
+
+
+def test_agents_are_evaluated_under_a_planner_while_they_learn():
+    """SAMA's learning curves: training on sampled subgoals, evaluation in whole games under the planner."""
+    game = {"layout": "cramped_room", "horizon": 20}
+    algo = (
+        EMMAConfig()
+        .environment(env_config=game)
+        .policy_network(width=8, filters=8, hiddens=[16])
+        .env_runners(num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=80, minibatch_size=40, num_epochs=1)
+        .evaluation(
+            evaluation_interval=2,
+            evaluation_duration=2,
+            evaluation_num_env_runners=0,
+            evaluation_config={"planner": "scripted", "subgoal_reward": 0.0},
+        )
+        .debugging(seed=0)
+        .build_algo()
+    )
+    try:
+        assert "evaluation" not in algo.train()
+        result = algo.train()
+        assert algo.eval_env_runner.config.env == ENV_ID != algo.config.env
+    finally:
+        algo.stop()
+    played = result["evaluation"]["env_runners"]
+    assert played["plans"] >= 1 and played["num_episodes"] == 2 and "plans" not in result["env_runners"]
+
+
+def test_environments_that_no_planner_knows_are_told():
+    with pytest.raises(Exception, match="gives subgoals itself"):
+        train(EMMAConfig())
+    with pytest.raises(UserError, match="`planner`"):
+        AddPlannedSubgoals.of("nobody")
+
+
+def test_a_planner_is_a_setting():
+    settings = {"observe": ["entities", "state"], "action_level": "goal_cell", "commit": True, "horizon": 20}
+    algo = (
+        EMMAConfig()
+        .environment(ENV_ID, env_config=settings)
+        .planning(planner="plan4mc", subgoal_reward=2.0, patience=8, replan="all")
+        .policy_network(width=8, filters=8, hiddens=[16])
+        .env_runners(num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=120, minibatch_size=60, num_epochs=1)
+        .debugging(seed=0)
+        .build_algo()
+    )
+    try:
+        told, path = algo.train()["env_runners"], algo.save_to_path()
+        wrapper = algo.env_runner.env.envs[0].unwrapped.env
+        assert isinstance(wrapper, PlannedSubgoals) and wrapper.planner.name == "plan4mc"
+        assert (wrapper.tracker.patience, wrapper._reward, wrapper._replan) == (8, 2.0, "all")
+    finally:
+        algo.stop()
+    assert told["plans"] >= 1 and told["subgoals_given"] >= 2
+    policy = load_policy(path)
+    env = policy.env()  # as in training, but the return is the game's own
+    assert isinstance(env, PlannedSubgoals) and (env.planner.name, env.tracker.patience, env._reward) == (
+        "plan4mc",
+        8,
+        0,
+    )
+    assert evaluate(policy, episodes=1).metrics["plans"] >= 1
+
+
+def test_agents_that_read_numbers_find_their_subgoal_behind_their_vector():
+    algo = (
+        MAPPOConfig()
+        .environment(ENV_ID, env_config={"observe": ["vector"], "horizon": 20})
+        .planning(planner="scripted", patience=8)
+        .policy_network(hiddens=[8])
+        .env_runners(num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=80, num_epochs=1)
+        .debugging(seed=0)
+        .build_algo()
+    )
+    try:
+        assert algo.train()["env_runners"]["plans"] >= 1
+        path = algo.save_to_path()
+    finally:
+        algo.stop()
+    policy = load_policy(path)
+    env = policy.env()
+    observations, _ = env.reset(seed=0)
+    plain, _ = env.unwrapped.reset(seed=0)
+    known = list(dict.fromkeys([*env.game.library("alice"), *env.game.library("bob")]))
+    for agent, seen in observations.items():
+        told = seen["vector"][len(plain[agent]["vector"]) :]
+        assert env.observation_space(agent).contains(seen)
+        assert [known[number] for number in told.nonzero()[0]] == [env.tracker.told[agent]]
+    assert evaluate(policy, episodes=1).metrics["plans"] >= 1
+
+
+class Door:
+    """Holds back who comes first until it is opened, for a minute at most: who is held up by it notices."""
+
+    def __init__(self):
+        self._open, self._comers = threading.Event(), itertools.count()
+
+    def pass_through(self):
+        if next(self._comers) == 0:
+            self._open.wait(60)
+
+    def open(self):
+        self._open.set()
+
+
+def runner_of_three_games(planner):
+    config = MAPPOConfig().environment(ENV_ID, env_config={"observe": ["vector"], "horizon": 30_000})
+    return (
+        config.planning(planner=planner, patience=8)
+        .policy_network(hiddens=[8])
+        .env_runners(num_envs_per_env_runner=3)
+        .build_algo()
+    )
+
+
+def step(runner, games, number):
+    """Takes so many steps in each game; what RLlib counts are the agents' steps."""
+    runner.sample(num_timesteps=number * sum(len(game.agents or game.possible_agents) for game in games))
+
+
+def step_until(runner, games, ready):
+    """Lets a runner step until something holds."""
+    until = time.monotonic() + 45
+    while not ready():
+        assert time.monotonic() < until
+        step(runner, games, 1)
+
+
+def steps_of_each(runner, games, number):
+    """By how many steps each game goes on while the runner takes so many in each."""
+    before = [game.unwrapped.kitchen.time for game in games]
+    step(runner, games, number)
+    return [game.unwrapped.kitchen.time - was for game, was in zip(games, before, strict=True)]
+
+
+def test_the_other_games_of_a_runner_go_on_while_one_waits_for_its_plan():
+    door = Door()
+
+    class Late(ScriptedPlanner):
+        slow = True
+
+        def plan(self, request):
+            door.pass_through()
+            return super().plan(request)
+
+    register_planner("late", Late)
+    algo = runner_of_three_games("late")
+    try:
+        runner, games = algo.env_runner, [env.unwrapped.env for env in algo.env_runner.env.envs]
+        step_until(runner, games, lambda: sum(game.plan is not None for game in games) == 2)
+        (waits,) = (game for game in games if game.plan is None)
+        others = [game for game in games if game is not waits]
+        plans = [len(game.attempts) for game in others]
+        assert steps_of_each(runner, games, 10) == [10, 10, 10]
+        # Those that have plans are also planned anew when a subgoal has ended, as `patience` is 8.
+        step_until(runner, games, lambda: all(len(g.attempts) > was for g, was in zip(others, plans, strict=True)))
+        assert waits.plan is None and set(waits.tracker.told.values()) == {""}
+        door.open()
+        step_until(runner, games, lambda: waits.plan is not None)
+    finally:
+        door.open()
+        algo.stop()
+
+
+@pytest.mark.usefixtures("chat_client_at_home")
+def test_all_games_of_a_runner_go_on_while_a_server_thinks():
+    door = Door()
+
+    def late(prompt):
+        door.pass_through()
+        return answer(prompt)
+
+    with ChatServer(late) as server:
+        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 2000}
+        algo = runner_of_three_games({"name": "chat", "chat": chat, "objects": False})
+        try:
+            runner, games = algo.env_runner, [env.unwrapped.env for env in algo.env_runner.env.envs]
+            step_until(runner, games, lambda: server.requests)
+            assert steps_of_each(runner, games, 10) == [10, 10, 10]
+            # They share one client, whose calls take turns: nobody has a plan before the first answer.
+            assert len(server.requests) == 1 and [game.plan for game in games] == [None] * 3
+            door.open()
+            step_until(runner, games, lambda: all(game.plan is not None for game in games))
+        finally:
+            door.open()
+            algo.stop()
+
+
+@pytest.mark.parametrize(
+    ("config", "settings", "words"),
+    [
+        (EMMAConfig, {"planner": "nobody"}, "`planner` is 'nobody' but must be one of"),
+        (VercoConfig, {"planner": "scripted", "patience": 0}, "`patience` is 0"),
+        (VercoConfig, {"planner": "scripted", "replan": "never"}, "`replan` is 'never'"),
+        (VercoConfig, {"planner": "scripted", "subgoal_reward": "much"}, "`subgoal_reward` is 'much'"),
+        (VercoConfig, {"planner": {"name": "chat"}}, "`chat` is not set"),
+        (VercoConfig, {"planner": 5}, "`planner` is 5 but must be a name"),
+        (EMMAConfig, {"planner": ["scripted"]}, "`planner` is .* but must be a name"),
+        (EMMAConfig, {"subgoal_rewards": {"name": "judge", "chat": "gpt-4o"}}, "`chat` is 'gpt-4o'"),
+        (EMMAConfig, {"subgoal_rewards": {"name": "code", "path": 5}}, "`subgoal_rewards.path` is 5"),
+        (TWOSOMEConfig, {"planner": "scripted", "subgoal_rewards": "code"}, "`path` is not set"),
+        (EMMAConfig, {"subgoal_rewards": {"name": "code", "path": "no/where.json"}}, "no/where.json.*cannot be read"),
+        (SelfPlayPPOConfig, {"planner": "scripted"}, "mean nothing to SelfPlayPPO"),
+    ],
+)
+def test_bad_settings_are_told_at_once(config, settings, words):
+    with pytest.raises(UserError, match=words) as told:
+        config().planning(**settings).validate()
+    assert "\n" not in str(told.value)
+
+
+def test_one_planner_is_enough():
+    with pytest.raises(UserError, match="another AddPlannedSubgoals"):
+        EMMAConfig().callbacks(PLANNED).planning(planner="scripted").validate()
+
+
+def evaluated(duration, runners=0, **more):
+    return (
+        EMMAConfig()
+        .env_runners(num_envs_per_env_runner=32)
+        .evaluation(
+            evaluation_interval=1,
+            evaluation_duration=duration,
+            evaluation_num_env_runners=runners,
+            evaluation_config={"planner": "scripted", **more},
+        )
+    )
+
+
+@pytest.mark.parametrize(("duration", "runners", "at_once"), [(1, 0, 1), (10, 0, 10), (10, 3, 4), (100, 0, 32)])
+def test_an_evaluation_begins_no_more_games_than_it_counts(duration, runners, at_once):
+    config = evaluated(duration, runners).get_evaluation_config_object()
+    config.validate()
+    assert config.num_envs_per_env_runner == at_once
+
+
+def test_an_evaluation_that_would_end_the_training_is_refused(tmp_path):
+    rewards = {"name": "code", "path": str(tmp_path), "fallback": "error"}
+    (tmp_path / "one.py").write_text("# get an onion\ndef reward(state):\n    return 0\n")
+    config = evaluated(1).planning(subgoal_rewards=rewards).get_evaluation_config_object()
+    with pytest.raises(UserError, match="set `subgoal_rewards: exact` in `evaluation_config`"):
+        config.validate()
+    config = evaluated(1, subgoal_rewards="exact").planning(subgoal_rewards=rewards).get_evaluation_config_object()
+    config.validate()

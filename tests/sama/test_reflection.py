@@ -1,0 +1,200 @@
+"""Reflection: failures are put back exactly, planned anew without repetition, and not scored."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from chat_server import ChatServer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planner_model import planner
+
+from rllib_llm_comm.chat.client import ChatClient
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
+from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
+from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
+from rllib_llm_comm.sama.chat_planner import ChatPlanner, ChatPlanSettings
+from rllib_llm_comm.sama.planners import ScriptedPlanner
+from rllib_llm_comm.sama.planning_game import planning_game
+from rllib_llm_comm.sama.plans import STUCK, Plan, PlanRequest
+from rllib_llm_comm.sama.reflection import ReflectivePlay
+
+pytestmark = pytest.mark.usefixtures("chat_client_at_home")
+
+
+def game(layout="cramped_room", horizon=60, **settings):
+    return parallel_env(layout=layout, observe=["entities"], action_level="goal_cell", horizon=horizon, **settings)
+
+
+class Obedient:
+    """Goes where it is told; what it remembers is how often it was asked, and its random numbers."""
+
+    def __init__(self, env, refuses=lambda agent, subgoal, asked: False):
+        self.env, self.refuses = env, refuses
+
+    def begin(self, seed):
+        return {"asked": 0, "rng": np.random.default_rng(seed)}
+
+    def act(self, memory, observations):
+        memory["asked"] += 1
+        layout, actions = self.env.kitchen.layout, {}
+        for agent, seen in observations.items():
+            x, y = parse_subgoal(layout, seen["subgoal"]).cell
+            if self.refuses(agent, seen["subgoal"], memory["asked"]):
+                x, y = self.env.kitchen.cook(self.env.players[agent]).cell
+            actions[agent] = y * layout.width + x
+            memory["rng"].random()
+        return actions
+
+
+def everything(env) -> dict:
+    level = env.level
+    return {
+        "state": env.kitchen.state.tolist(),
+        "score": env.score,
+        "agents": list(env.agents),
+        "goals": list(level._goal),
+        "rng": [walker._rng.bit_generator.state for walker in level._walkers],
+        "walkers": [(w._goal, w._way, w._before, w._nearest, w._waited, w._detour) for w in level._walkers],
+    }
+
+
+@settings(max_examples=15)
+@given(st.sampled_from(LAYOUT_NAMES), st.booleans(), st.integers(0, 999), st.integers(0, 25), st.integers(0, 25))
+def test_snapshot_and_replay_lead_to_the_same_state_and_the_same_future(layout, commit, seed, before, after):
+    env = game(layout, horizon=400, commit=commit)
+    rng = np.random.default_rng(seed)
+    env.reset(seed=seed)
+
+    def play(actions):
+        return [env.step(action)[1] for action in actions]
+
+    def choices(number):
+        return [{agent: int(rng.integers(env.level.num_actions)) for agent in env.agents} for _ in range(number)]
+
+    past, future, other = choices(before), choices(after), choices(after)
+    play(past)
+    adapter = planning_game(env)
+    saved, there = adapter.save(), everything(env)
+    rewards = play(future)
+    then = everything(env)
+    for _ in range(2):  # as often as wanted
+        play(other)
+        adapter.load(saved)
+        assert everything(env) == there
+        assert play(future) == rewards and everything(env) == then
+    env.reset(seed=seed)
+    play(past)
+    assert everything(env) == there
+    assert play(future) == rewards and everything(env) == then
+
+
+def lazy_bob(agent, subgoal, asked):
+    return agent == "bob" and "onion from the right" in subgoal
+
+
+@pytest.mark.parametrize("recover", ["snapshot", "replay"])
+def test_a_failure_is_put_back_and_planned_anew(recover):
+    env = game()
+    played = ReflectivePlay(env, Obedient(env, lazy_bob), ScriptedPlanner(), patience=12, recover=recover).play(seed=1)
+    first, second = played.rounds[0][:2]
+    assert first.failed and not first.kept and [o.how for o in first.outcomes if o.agent == "bob"] == [STUCK]
+    assert first.start == second.start == 0 and first.plan.by_agent() != second.plan.by_agent()
+    for attempts in played.rounds:
+        plans = [json.dumps(attempt.plan.by_agent()) for attempt in attempts]
+        assert len(set(plans)) == len(plans) <= 4 and [a.kept for a in attempts] == [False] * (len(plans) - 1) + [True]
+        assert all(attempt.reflection is not None for attempt in attempts[:-1])
+    assert played.steps == 60 == sum(attempts[-1].end - attempts[-1].start for attempts in played.rounds)
+    assert played.reflections == sum(len(attempts) - 1 for attempts in played.rounds) > 0
+    assert played.returns["alice"] == played.metrics["score"]
+    assert json.loads(json.dumps(played.to_json()))["rounds"][0][0]["kept"] is False
+
+
+def test_both_ways_back_give_the_same_episode():
+    episodes = []
+    for recover in ("snapshot", "replay"):
+        env = game(horizon=80)
+        play = ReflectivePlay(env, Obedient(env, lazy_bob), ScriptedPlanner(), patience=12, recover=recover)
+        episodes.append(json.dumps(play.play(seed=5).to_json()))
+    assert episodes[0] == episodes[1]
+
+
+@pytest.mark.parametrize("trials", [0, 1, 3])
+def test_there_are_so_many_trials_and_the_last_one_stands(trials):
+    env = game(horizon=30)
+    player = Obedient(env, lambda agent, subgoal, asked: agent == "bob" and not subgoal.startswith("go"))
+
+    class Stubborn(ScriptedPlanner):
+        """Plans only what this player does not do."""
+
+        def plan(self, request: PlanRequest) -> Plan:
+            failed = len(request.failed)
+            useful = [s for s in request.game.possible(request.state, "bob") if not s.startswith("go")]
+            plan = super().plan(request)
+            plan.subgoals[1].subgoal = useful[failed % len(useful)]
+            return plan
+
+    played = ReflectivePlay(env, player, Stubborn(), trials=trials, patience=10).play()
+    assert len(played.rounds[0]) == trials + 1 and played.rounds[0][-1].failed and played.rounds[0][-1].kept
+
+
+def test_a_chat_model_thinks_failures_over():
+    env = game(horizon=25)
+    player = Obedient(env, lambda agent, subgoal, asked: agent == "bob")
+    with ChatServer(planner) as server:
+        model = ChatClient("tiny", server.url, requests_per_minute=1e6, max_tokens=2000)
+        asked = ChatPlanner(model, ChatPlanSettings(objects=False))
+        played = ReflectivePlay(env, player, asked, trials=1, patience=8).play()
+        prompts = [body["messages"][-1]["content"] for body in server.requests]
+    reflection = played.rounds[0][0].reflection
+    assert (reflection.phase, reflection.why) == ("decomposition", "bob was in the way")
+    blamed = next(number for number, prompt in enumerate(prompts) if "Which phase made the mistake" in prompt)
+    assert played.rounds[0][0].plan.of("bob") in prompts[blamed] and "could not get this done" in prompts[blamed]
+    assert "The mistake was in the decomposition: bob was in the way" in prompts[blamed + 1]
+    assert "Split this goal" in prompts[blamed + 1]  # the goal is kept
+    assert played.cost.requests == len(prompts)
+
+
+@pytest.mark.parametrize("recover", ["snapshot", "replay"])
+def test_a_failure_stands_where_the_model_has_no_other_plan(recover):
+    """The goal is blamed, and the model names the same one again, twice."""
+
+    def blames_the_goal(prompt: str) -> str:
+        answer = planner(prompt)
+        return answer.replace('"decomposition"', '"goal"') if "Which phase made the mistake" in prompt else answer
+
+    env = game(horizon=25)
+    player = Obedient(env, lambda agent, subgoal, asked: agent == "bob")
+    with ChatServer(blames_the_goal) as server:
+        model = ChatClient("tiny", server.url, requests_per_minute=1e6, max_tokens=2000)
+        asked = ChatPlanner(model, ChatPlanSettings(objects=False))
+        played = ReflectivePlay(env, player, asked, trials=2, patience=8, recover=recover).play()
+    assert played.steps == 25 and played.reflections == 0 and len(played.rounds) >= 3
+    for (attempt,) in played.rounds[:3]:
+        assert attempt.failed and attempt.kept and attempt.reflection.phase == "goal"
+        assert "has failed from here already" in attempt.to_json()["unplanned"]
+    ends = [(attempt.start, attempt.end) for (attempt,) in played.rounds]
+    assert [start for start, _ in ends[1:]] == [end for _, end in ends[:-1]] and ends[-1][1] == 25
+
+
+def test_games_that_go_elsewhere_are_told():
+    class Fickle(type(game())):
+        def reset(self, seed=None, options=None):
+            seen = super().reset(None, options)
+            self.kitchen.state[1:3] = [(1, 2), (2, 2)][self.resets % 2]
+            self.resets += 1
+            return seen
+
+        resets = 0
+
+    env = Fickle(observe=["entities"], action_level="goal_cell", horizon=30)
+    play = ReflectivePlay(env, Obedient(env, lambda *_: True), ScriptedPlanner(), patience=5, recover="replay")
+    with pytest.raises(UserError, match="led elsewhere"):
+        play.play()
+    with pytest.raises(UserError, match="`recover`"):
+        ReflectivePlay(env, Obedient(env), ScriptedPlanner(), recover="hope")
+    with pytest.raises(UserError, match="`trials`"):
+        ReflectivePlay(env, Obedient(env), ScriptedPlanner(), trials=-1)

@@ -1,0 +1,224 @@
+"""Rewards of planned and sampled subgoals by code: right code pays what the exact tests pay, refused code nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+
+import numpy as np
+import pytest
+from chat_server import ChatServer
+from test_rewards import code_for
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
+from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
+from rllib_llm_comm.envs.overcooked_ai.names import places_of
+from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
+from rllib_llm_comm.envs.overcooked_ai.subgoals import all_subgoals, parse_subgoal, subgoal_text
+from rllib_llm_comm.sama.judgements import JudgedSubgoals
+from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from rllib_llm_comm.sama.planning_game import planning_game
+from rllib_llm_comm.sama.rewards.subgoal_rewards import CodeRewards, file_name, make_rewards
+
+pytestmark = pytest.mark.usefixtures("chat_client_at_home")
+
+LAYOUT = get_layout("cramped_room")
+ADD = "put the onion into the pot"
+BY_CODE = {"rewards_differing": 0.0, "rewards_refused": 0.0, "judgements_by_rules": 0.0}
+
+
+def right_code(subgoal: str) -> str:
+    meant = parse_subgoal(LAYOUT, subgoal)
+    return code_for(meant, places_of(LAYOUT).names[meant.cell])
+
+
+@pytest.fixture(scope="module")
+def codes() -> dict[str, str]:
+    """Code for each subgoal of the kitchen, which reads plain states only."""
+    return {text: right_code(text) for text in (subgoal_text(LAYOUT, subgoal) for subgoal in all_subgoals(LAYOUT))}
+
+
+def written(tmp_path, codes):
+    (tmp_path / "rewards.json").write_text(json.dumps(codes))
+    return {"name": "code", "path": str(tmp_path / "rewards.json")}
+
+
+def planned(**settings):
+    game = parallel_env(observe=["entities"], action_level="goal_cell", horizon=60)
+    return PlannedSubgoals(game, "scripted", patience=9, **settings)
+
+
+def played(env) -> tuple[list, list, dict]:
+    """Rewards, subgoals and metrics of an episode of cooks who obey, but not always."""
+    observations, _ = env.reset(seed=0)
+    rng, earned, told = np.random.default_rng(0), [], []
+    while env.agents:
+        actions = {}
+        for agent in env.agents:
+            meant = parse_subgoal(LAYOUT, observations[agent]["subgoal"])
+            x, y = meant.cell
+            number = env.action_space(agent).n
+            actions[agent] = y * LAYOUT.width + x if rng.random() < 0.8 else int(rng.integers(number))
+        observations, rewards, _, _, infos = env.step(actions)
+        earned.append(rewards)
+        told.append({agent: seen["subgoal"] for agent, seen in observations.items()})
+    return earned, told, infos["alice"]["episode_metrics"]
+
+
+def test_right_code_pays_what_the_exact_tests_pay(tmp_path, codes):
+    exact, by_code = played(planned()), played(planned(subgoal_rewards=written(tmp_path, codes)))
+    assert exact[:2] == by_code[:2] and exact[2]["subgoals_completed"] >= 5
+    assert by_code[2] == {**exact[2], **BY_CODE, "judgements_by_code": 120.0}
+
+
+def test_a_folder_of_code_does_as_well(tmp_path, codes):
+    for subgoal, source in codes.items():
+        (tmp_path / f"{file_name(subgoal)}.py").write_text(f"# {subgoal}\n{source}")
+    assert played(planned(subgoal_rewards={"name": "code", "path": str(tmp_path)}))[0] == played(planned())[0]
+
+
+def test_wrong_code_is_obeyed_and_counted(tmp_path, codes):
+    never = dict.fromkeys(codes, "def reward(state):\n    return 0\n")
+    earned, _, metrics = played(planned(subgoal_rewards=written(tmp_path, never)))
+    assert metrics["subgoals_completed"] == 0 < metrics["rewards_differing"] and metrics["rewards_refused"] == 0
+    assert sum(sum(rewards.values()) for rewards in earned) == 2 * metrics["score"]
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("import os\ndef reward(state):\n    return 1\n", "imports"),
+        ("def reward(state):\n    return 2\n", "returned"),
+        ("def reward(state):\n    return state['nothing']\n", "KeyError"),
+        (None, "has no code for it"),
+    ],
+)
+def test_refused_code_is_told_once_and_the_exact_test_takes_its_place(tmp_path, codes, caplog, source, why):
+    bad = {subgoal: code for subgoal, code in codes.items() if subgoal != ADD}
+    if source is not None:
+        bad[ADD] = source
+    with caplog.at_level(logging.WARNING):
+        earned, told, metrics = played(planned(subgoal_rewards=written(tmp_path, bad)))
+    assert (earned, told) == played(planned())[:2]
+    assert metrics["rewards_refused"] == 1 and metrics["rewards_differing"] == 0
+    assert 0 < metrics["judgements_by_rules"] < metrics["judgements_by_code"]
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert ADD in said and why in said and "exact test takes its place" in said and "\n" not in said
+
+
+def test_a_model_writes_code_when_a_subgoal_first_occurs(tmp_path):
+    def model(prompt: str) -> str:
+        subgoal = re.search(r"The subgoal:\n(.*)\n", prompt).group(1)
+        return f"```python\n{right_code(subgoal)}```"
+
+    with ChatServer(model) as server:
+        asked = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 1000}
+        kept = {"name": "chat", "chat": asked, "path": str(tmp_path / "code")}
+        env = planned(subgoal_rewards=kept, wait=True)
+        earned, told, metrics = played(env)
+        occurred = {subgoal for attempt in env.attempts for subgoal in attempt.plan.by_agent().values()}
+        assert earned == played(planned())[0]
+        assert metrics["rewards_differing"] == 0 and len(server.requests) == len(occurred) == metrics["plan_requests"]
+        assert played(planned(subgoal_rewards=kept, wait=True))[0] == earned and len(server.requests) == len(occurred)
+    assert {path.stem for path in (tmp_path / "code").glob("*.py")} == set(map(file_name, occurred))
+    again = planned(subgoal_rewards={"name": "code", "path": str(tmp_path / "code")})
+    assert played(again)[0] == earned
+
+
+def test_a_model_that_writes_no_usable_code_is_told_once(caplog):
+    with ChatServer("no") as server, caplog.at_level(logging.WARNING):
+        asked = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 1000}
+        env = planned(subgoal_rewards={"name": "chat", "chat": asked}, wait=True)
+        earned, _, metrics = played(env)
+        occurred = {subgoal for attempt in env.attempts for subgoal in attempt.plan.by_agent().values()}
+        assert len(server.requests) == 2 * len(occurred)
+    assert earned == played(planned())[0] and metrics["rewards_refused"] == len(occurred) == len(caplog.records)
+    assert metrics["judgements_by_code"] == 0 < metrics["judgements_by_rules"]
+
+
+def test_without_a_fallback_refused_code_rewards_nothing_or_ends_the_run(tmp_path, codes):
+    bad = {subgoal: code for subgoal, code in codes.items() if subgoal != ADD}
+    metrics = played(planned(subgoal_rewards={**written(tmp_path, bad), "fallback": "none"}))[2]
+    assert metrics["judgements_by_nobody"] > 0 < metrics["judgements_by_code"] and metrics["subgoals_stuck"] > 0
+    assert "judgements_by_rules" not in metrics
+    with pytest.raises(UserError, match=f"'{ADD}' is done .* `subgoal_rewards.fallback` is 'error'"):
+        played(planned(subgoal_rewards={**written(tmp_path, bad), "fallback": "error"}))
+
+
+@pytest.mark.parametrize("reply", ["Perhaps.", 500])
+def test_a_judge_without_an_answer_is_counted(reply):
+    """Neither yes nor no, and a server that fails."""
+    with ChatServer(reply) as server:
+        asked = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_retries": 0}
+
+        def judged(**how) -> dict:
+            env = planned(subgoal_rewards={"name": "judge", "chat": asked, **how})
+            env.reset(seed=0)
+            for _ in range(4):
+                *_, infos = env.step(dict.fromkeys(env.agents, 6))
+            env.close()
+            return infos["alice"]["episode_metrics"]
+
+        nobody, rules = judged(), judged(fallback="rules")
+        assert nobody["judgements_by_nobody"] == rules["judgements_by_rules"] == 8
+        assert nobody["judgements_by_model"] == rules["judgements_by_model"] == 0
+        with pytest.raises(UserError, match="`subgoal_rewards.fallback` is 'error'"):
+            judged(fallback="error")
+
+
+def test_a_judge_is_asked_after_each_step():
+    with ChatServer(lambda prompt: "yes" if "step: put the onion" in prompt else "no") as server:
+        asked = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6}
+        env = planned(subgoal_rewards={"name": "judge", "chat": asked})
+        env.reset(seed=0)
+        env.step(dict.fromkeys(env.agents, 6))
+        assert 1 <= len(server.requests) <= 2
+        env.close()
+
+
+def sampled():
+    return subgoal_env(observe=["entities"], action_level="goal_cell", horizon=120, patience=9)
+
+
+def test_sampled_subgoals_are_rewarded_by_code(tmp_path, codes):
+    exact = played(sampled())
+    rewards = make_rewards(written(tmp_path, codes))
+    by_code = played(JudgedSubgoals(sampled(), rewards))
+    assert by_code[:2] == exact[:2] and exact[2]["subgoals_completed"] >= 5 and rewards.refused == 0
+    assert by_code[2] == {**exact[2], **BY_CODE, "judgements_by_code": 240.0}
+    never = CodeRewards(written(tmp_path, dict.fromkeys(codes, "def reward(state):\n    return 0\n"))["path"])
+    assert played(JudgedSubgoals(sampled(), never))[2]["subgoals_completed"] < exact[2]["subgoals_completed"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ("nobody", "`subgoal_rewards` is 'nobody' but must be one of"),
+        (3, "`subgoal_rewards` is 3"),
+        ({"name": "code"}, "`path` is not set"),
+        ({"name": "code", "path": "nowhere"}, "'nowhere', which cannot be read"),
+        ({"name": "code", "paths": "x"}, "`paths` is no setting"),
+        ({"name": "chat"}, "`chat` is not set"),
+        ({"name": "judge", "chat": {}}, "`chat` is not set"),
+        ({"name": "judge", "chat": {"model": "m"}, "fallback": "luck"}, "`fallback` is 'luck'"),
+        ({"name": "exact", "fallback": "none"}, "`fallback` is no setting"),
+    ],
+)
+def test_bad_settings_are_told(settings, words):
+    with pytest.raises(UserError, match=re.escape(words)):
+        make_rewards(settings)
+
+
+def test_games_without_subgoals_of_their_own_are_told(tmp_path, codes):
+    with pytest.raises(UserError, match="gives no subgoals itself"):
+        JudgedSubgoals(parallel_env(observe=["entities"]), make_rewards(written(tmp_path, codes)))
+    assert planning_game(sampled()).parse(ADD) == ADD
+
+
+def test_a_folder_with_code_that_is_no_text_is_refused_with_a_sentence(tmp_path):
+    (tmp_path / "wait.py").write_bytes(b"\x80\x81")
+    with pytest.raises(UserError, match="which cannot be read") as caught:
+        make_rewards({"name": "code", "path": str(tmp_path)})
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,398 @@
+"""Collecting labels: rows, repetition, kills, and a teacher that fails."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+from chat_server import ChatServer
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.verco.teachers import collect_labels as collect_module
+from rllib_llm_comm.verco.teachers import collection
+from rllib_llm_comm.verco.teachers.collect_labels import CollectionReport, collect_labels
+from rllib_llm_comm.verco.teachers.label_store import COLUMNS, is_collection
+
+ENV = "rllib_llm_comm/overcooked_text-v0"
+SETTINGS: dict[str, Any] = {
+    "env_config": {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 25},
+    "policy": "random",
+    "teacher": "scripted",
+    "num_envs": 2,
+    "target_labels": 120,
+    "max_labels_per_prompt": 2,
+}
+
+
+def collect(folder: Path, **other: Any) -> CollectionReport:
+    return collect_labels(ENV, folder, **{**SETTINGS, **other})
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [row for part in sorted(folder.glob("part-*.parquet")) for row in parquet.read_table(part).to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("labels") / "whole"
+    collect(folder)
+    return folder
+
+
+def test_rows(whole):
+    found = rows(whole)
+    assert len(found) >= 120 and set(found[0]) == set(COLUMNS)
+    for row in found:
+        assert row["teacher"] == "scripted" and row["agent"] in ("alice", "bob")
+        assert json.loads(row["env"]) == {"id": ENV, "settings": SETTINGS["env_config"]}
+        assert 1 <= len(row["message"].split()) <= 10 and row["prompt"] and row["game_step"] >= 0
+    assert len({row["episode"] for row in found}) > 1
+
+
+def test_no_row_twice(whole):
+    found = rows(whole)
+    assert len({(row["prompt"], row["message"]) for row in found}) == len(found)
+    assert max(Counter(row["prompt"] for row in found).values()) == 2
+
+
+def test_other_tools_read_the_folder_as_it_is(whole):
+    table = pandas.read_parquet(whole)
+    assert table.to_dict("records") == rows(whole)
+
+
+def test_a_collection_of_version_0_1_goes_on(whole, tmp_path):
+    folder = tmp_path / "old"
+    shutil.copytree(whole, folder)
+    (folder / "_collection.json").rename(folder / "collection.json")
+    assert is_collection(folder)
+    assert collect(folder).complete and rows(folder) == rows(whole)
+    assert not (folder / "collection.json").exists() and (folder / "_collection.json").is_file()
+
+
+def test_the_seed_decides(whole, tmp_path):
+    report = collect(tmp_path / "same")
+    assert report.complete and report.labels == len(rows(whole))
+    assert rows(tmp_path / "same") == rows(whole)
+    collect(tmp_path / "other", seed=1)
+    assert rows(tmp_path / "other") != rows(whole)
+
+
+_SLOW = """
+import json, sys, time
+from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
+env, folder, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+collect_labels(env, folder, **settings, progress=lambda done, target: time.sleep(0.05))
+"""
+
+
+def test_a_killed_collection_goes_on(whole, tmp_path):
+    folder = tmp_path / "killed"
+    child = subprocess.Popen([sys.executable, "-c", _SLOW, ENV, str(folder), json.dumps(SETTINGS)])
+    try:
+        end = time.monotonic() + 120
+        while not list(folder.glob("part-*.parquet")) and time.monotonic() < end and child.poll() is None:
+            time.sleep(0.02)
+        time.sleep(0.1)  # into the next round
+    finally:
+        child.send_signal(signal.SIGKILL)
+        assert child.wait() == -signal.SIGKILL
+    assert 0 < len(rows(folder)) < len(rows(whole))
+    (folder / "part-00099.parquet").write_bytes(b"half a part")
+    assert collect(folder).complete
+    assert rows(folder) == rows(whole)
+
+
+def test_a_finished_folder_is_left_alone(whole):
+    before = {path.name: path.stat().st_mtime_ns for path in whole.glob("part-*")}
+    again = collect(whole)
+    assert again.complete and again.labels == len(rows(whole))
+    assert {path.name: path.stat().st_mtime_ns for path in whole.glob("part-*")} == before
+
+
+@pytest.mark.parametrize("other", [{"seed": 5}, {"num_envs": 3}, {"env_config": {"map_name": "B"}}])
+def test_other_settings_are_refused(whole, other):
+    with pytest.raises(UserError, match="other settings"):
+        collect(whole, **other)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"target_labels": 0}, {"policy": "best"}, {"random_share": 1.5}, {"teacher": "owl"}, {"seed": -1}]
+)
+def test_bad_settings(tmp_path, bad):
+    with pytest.raises(UserError):
+        collect(tmp_path / "bad", **bad)
+
+
+def _cut(folder: Path) -> None:
+    part = folder / "part-00000.parquet"
+    part.write_bytes(part.read_bytes()[:200])
+
+
+def _write(text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / "_collection.json").write_text(text)
+
+
+def _change(**values: Any) -> Callable[[Path], object]:
+    return lambda folder: _write(json.dumps({**state(folder), **values}))(folder)
+
+
+def _table(**columns: list[Any]) -> Callable[[Path], object]:
+    return lambda folder: parquet.write_table(pa.table(columns), folder / "part-00000.parquet")
+
+
+def _folder_as_state(folder: Path) -> None:
+    (folder / "_collection.json").unlink()
+    (folder / "_collection.json").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (_cut, "'part-00000.parquet' is damaged or no Parquet file"),
+        (lambda folder: (folder / "part-00000.parquet").unlink(), "'part-00000.parquet' is missing"),
+        (_table(prompt=["a"]), "'part-00000.parquet' has no column message"),
+        (_table(prompt=[1], message=["b"]), "'part-00000.parquet' has a column prompt of int64"),
+        (_table(prompt=["a"], message=pa.array([None], pa.string())), "column message with 1 empty cells"),
+        (_write("[]"), "'_collection.json' is damaged"),
+        (_write('{"settings": '), "'_collection.json' is damaged"),
+        (lambda folder: (folder / "_collection.json").write_bytes(b"\xff\xfe"), "'_collection.json' is damaged"),
+        (_change(parts="2"), "'_collection.json' is damaged"),
+        (_change(parts=-1), "'_collection.json' is damaged"),
+        (_change(complete=None), "'_collection.json' is damaged"),
+        (_change(state=[]), "'_collection.json' is damaged"),
+        (_change(state={"round": "one"}), "'_collection.json' is damaged"),
+        (_change(settings=3), "'_collection.json' is damaged"),
+        (_folder_as_state, "'_collection.json' cannot be read"),
+        (lambda folder: (folder / "_collection.json").unlink(), "'_collection.json' is missing beside the parts"),
+    ],
+)
+def test_a_damaged_collection_is_told_and_the_remedy_works(whole, tmp_path, damage, words):
+    folder = tmp_path / "labels"
+    shutil.copytree(whole, folder)
+    (folder / "part-00001.parquet").write_bytes((folder / "part-00000.parquet").read_bytes())
+    paid = folder / collect_module.ANSWERS / "answers" / "paid.json"
+    paid.parent.mkdir(parents=True)
+    paid.write_text("{}")
+    damage(folder)
+    before = sorted(path.name for path in folder.iterdir())
+    with pytest.raises(UserError, match=words) as caught:
+        collect(folder)
+    assert "remove everything in this folder but '_chat_cache'" in str(caught.value) and "\n" not in str(caught.value)
+    assert sorted(path.name for path in folder.iterdir()) == before  # nothing is deleted by a call that refuses
+    for path in folder.iterdir():
+        if path.name != collect_module.ANSWERS:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert collect(folder).complete and rows(folder) == rows(whole) and paid.exists()
+
+
+@pytest.mark.parametrize("name", ["part-x.parquet", "part-1.parquet", "other.parquet"])
+def test_foreign_labels_are_not_mixed_with_collected_ones(whole, tmp_path, name):
+    folder = tmp_path / "labels"
+    shutil.copytree(whole, folder)
+    (folder / name).write_bytes(b"mine")
+    with pytest.raises(UserError, match=f"holds '{name}', which no collection wrote; move it away"):
+        collect(folder)
+    (folder / name).rename(tmp_path / name)
+    assert collect(folder).complete and rows(folder) == rows(whole)
+
+
+def test_an_output_that_is_no_folder_is_told(tmp_path):
+    (tmp_path / "file").write_text("x")
+    for output in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UserError, match=r"`output` .*/file.* cannot be made .*; give another folder"):
+            collect(output)
+    assert (tmp_path / "file").read_text() == "x"
+
+
+def test_parts_and_state_are_on_the_disk_before_they_get_their_names(tmp_path, synced):
+    folder = tmp_path / "labels"
+    collect(folder)
+    for name in ("part-00000.parquet", "_collection.json"):
+        assert any(re.fullmatch(rf"\.{re.escape(name)}\.\w+\.tmp", path.name) for path in synced), synced
+    assert folder in synced
+
+
+def test_what_a_kill_left_half_written_is_cleared_up(whole, tmp_path):
+    folder = tmp_path / "labels"
+    folder.mkdir()
+    (folder / "part-00000.parquet").write_bytes(b"the state of this part was never written")
+    (folder / ".part-00000.parquet.12345678.tmp").write_bytes(b"half")
+    collect(folder)
+    assert rows(folder) == rows(whole) and not list(folder.glob(".*"))
+
+
+def test_a_chat_teacher_that_fails_does_not_stop_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    good = "1. **Alice**: please bring the tomato\n2. **Bob**: i chop the tomato now, and then more and more words"
+    troubles = ["", "???", b"<html>", 400, "I'm sorry, I cannot assist with that.", "alice: ...", '{"alice": 3}']
+    with ChatServer(*troubles, good) as server:
+        teacher = {
+            "name": "chat", "model": "tiny", "base_url": server.url, "requests_per_minute": 1e6,
+            "cache_dir": str(tmp_path / "cache"),
+        }  # fmt: skip
+        report = collect(tmp_path / "labels", teacher=teacher, target_labels=10, max_decisions=300, teacher_share=0.0)
+        assert report.complete and len(server.requests) > len(troubles)
+        found = rows(tmp_path / "labels")
+        asked = len(server.requests)
+        collect(tmp_path / "again", teacher=teacher, target_labels=1, max_decisions=1, teacher_share=0.0)
+    assert {row["message"] for row in found} <= {
+        "please bring the tomato",
+        "i chop the tomato now, and then more and more",
+    }
+    assert {row["teacher"] for row in found} == {"chat"}
+    assert len(server.requests) <= asked + 4  # only the failed moments are asked again
+
+
+def test_a_spent_budget_keeps_what_was_paid_for_and_more_budget_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    answer = "alice: please bring the tomato\nbob: i chop the tomato now"
+    settings: dict[str, Any] = {"target_labels": 60, "teacher_share": 0.0, "num_envs": 2}
+    with ChatServer(answer) as server:
+        teacher = {
+            "name": "chat", "model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "budget": 0.003,
+            "price_per_million_input": 1.0, "price_per_million_output": 1.0, "cache_dir": str(tmp_path / "cache"),
+        }  # fmt: skip
+        with pytest.raises(UserError, match="budget"):
+            collect(tmp_path / "labels", teacher=teacher, **settings)
+        paid = len(server.requests)
+        kept = rows(tmp_path / "labels")
+        assert paid > 0 and len(kept) > 0
+        richer = {**teacher, "budget": 5.0, "timeout": 7.0}
+        assert collect(tmp_path / "labels", teacher=richer, **settings).complete
+        assert rows(tmp_path / "labels")[: len(kept)] == kept
+        asked = [json.dumps(request) for request in server.requests]
+        assert len(set(asked)) == len(asked)  # nothing was paid for twice
+        collect(tmp_path / "whole", teacher=richer, **settings)
+    assert rows(tmp_path / "labels") == rows(tmp_path / "whole")
+    with pytest.raises(UserError, match="other settings"):
+        collect(tmp_path / "labels", teacher={**richer, "temperature": 1.0}, **settings)
+
+
+GOOD = "alice: please bring the tomato\nbob: i chop the tomato now"
+CHAT: dict[str, Any] = {"target_labels": 60, "teacher_share": 0.0, "num_envs": 2}
+
+
+def chat(server: ChatServer, **more: Any) -> dict[str, Any]:
+    settings = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_retries": 0}
+    return {"name": "chat", **settings, **more}
+
+
+def prompts(server: ChatServer) -> list[str]:
+    return [body["messages"][-1]["content"] for body in server.requests]
+
+
+def state(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "_collection.json").read_text())
+
+
+@pytest.mark.usefixtures("chat_client_at_home")
+@pytest.mark.parametrize("trouble", [401, 500, None, b"<html>down for maintenance</html>"])
+def test_a_dead_server_leaves_the_collection_unfinished_and_it_goes_on_when_it_is_back(trouble, tmp_path):
+    folder = tmp_path / "labels"
+    with ChatServer(*[GOOD] * 5, trouble) as server:
+        with pytest.raises(UserError, match="refuses to answer|no answer to 3 questions in a row"):
+            collect(folder, teacher=chat(server), **CHAT)
+        answered = set(prompts(server)[:5])
+        assert len(server.requests) <= 8
+        assert rows(folder) and not state(folder)["complete"] and state(folder)["labels"] == len(rows(folder))
+        server.requests.clear()
+        server.replies = [GOOD]
+        assert collect(folder, teacher=chat(server), **CHAT).complete and state(folder)["complete"]
+        assert not answered & set(prompts(server))  # paid for already
+        assert list((folder / collect_module.ANSWERS / "answers").glob("*.json"))
+    assert len(rows(folder)) >= 60
+
+
+@pytest.mark.usefixtures("chat_client_at_home")
+@pytest.mark.parametrize("answer", ["I'm sorry, but I cannot assist with that.", "???", 400])
+def test_a_useless_teacher_is_given_up_early(answer, tmp_path):
+    with ChatServer(answer) as server:
+        with pytest.raises(UserError, match="gave no label in 20 moments in a row .*raise `max_empty_moments`"):
+            collect(tmp_path / "labels", teacher=chat(server), max_empty_moments=20, **CHAT)
+        assert len(server.requests) <= 20
+    assert not state(tmp_path / "labels")["complete"]
+
+
+def test_a_collection_that_ended_early_goes_on_with_more_decisions(whole, tmp_path):
+    first = collect(tmp_path / "more", max_decisions=20)
+    assert not first.complete and not state(tmp_path / "more")["complete"]
+    assert collect(tmp_path / "more").complete
+
+
+@pytest.mark.usefixtures("chat_client_at_home")
+def test_labels_reach_the_disk_while_the_teacher_keeps_everybody_waiting(tmp_path, monkeypatch):
+    monkeypatch.setattr(collection, "_SECONDS_PER_PART", 0.05)
+    folder, seen = tmp_path / "labels", []
+
+    def slow(prompt: str) -> str:
+        if len(server.requests) == 4:
+            time.sleep(0.5)
+            seen.append(len(rows(folder)))
+        return GOOD
+
+    with ChatServer(slow) as server:
+        collect(folder, teacher=chat(server), **CHAT)
+    assert seen[0] >= 2
+
+
+def test_killed_again_and_again_nothing_is_paid_twice(tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    folder = tmp_path / "labels"
+    with ChatServer(GOOD) as server:
+        settings = {**SETTINGS, **CHAT, "teacher": chat(server), "num_envs": 4, "target_labels": 150}
+        for kill in range(3):
+            child = subprocess.Popen([sys.executable, "-c", _SLOW, ENV, str(folder), json.dumps(settings)])
+            try:
+                end = time.monotonic() + 60
+                while len(server.requests) < 25 * (kill + 1) and time.monotonic() < end and child.poll() is None:
+                    time.sleep(0.005)
+            finally:
+                child.kill()
+                assert child.wait() == -signal.SIGKILL
+        assert collect_labels(ENV, folder, **settings).complete
+        # At most the request that was under way is sent again.
+        assert len(server.requests) <= len(set(prompts(server))) + 3
+        collect_labels(ENV, tmp_path / "whole", **settings)
+    assert {(row["prompt"], row["message"]) for row in rows(folder)} == {
+        (row["prompt"], row["message"]) for row in rows(tmp_path / "whole")
+    }
+
+
+def test_agents_that_come_and_go_are_labelled_while_they_choose(tmp_path):
+    """Who has ended chooses no more, and who comes later is asked from its first observation on."""
+    import odd_games
+
+    from rllib_llm_comm.verco.teachers.base import Teacher, register_teacher
+
+    class Clock(Teacher):
+        name = "clock"
+
+        def messages(self, request, *, rng):
+            return {agent: request.observations[agent] for agent in request.agents}
+
+    register_teacher("clock", Clock)
+    odd_games.register()
+    collect_labels(
+        "odd/game-v0", tmp_path, env_config={"kind": "comes and goes"}, policy="random", teacher="clock", num_envs=1,
+        target_labels=6, max_labels_per_prompt=9,
+    )  # fmt: skip
+    told = {(row["agent"], row["message"]) for row in rows(tmp_path)}
+    moments = [("a", 0), ("a", 1), ("a", 2), ("b", 2), ("b", 3), ("b", 4)]
+    assert told == {(who, f"i am {who}, it is {when}") for who, when in moments}

@@ -1,0 +1,138 @@
+"""Who is paid for a message: by hand, and in a game in which only the listener earns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from loop import Loop
+from toys import TellDoor, language_model
+
+from rllib_llm_comm import VercoConfig
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
+from rllib_llm_comm.verco.message_credit import MESSAGE_ADVANTAGES, message_advantages
+
+MOMENTS = {"a": np.array([0, 2, 4, 5]), "b": np.array([0, 3]), "c": np.array([1, 5])}
+GAINS = {"a": np.array([1.0, 2.0, 3.0, 4.0]), "b": np.array([10.0, 20.0]), "c": np.array([100.0, 200.0])}
+
+
+def test_listeners():
+    found = message_advantages(MOMENTS, GAINS, "listeners")
+    # At 0 both hear a (b at once, c at 1); at 2 only b does, at 3; at 4 nobody before a speaks again; at 5 c.
+    np.testing.assert_array_equal(found["a"], [(10 + 100) / 2, 20, np.nan, 200])
+    np.testing.assert_array_equal(found["b"], [(1 + 100) / 2, (3 + 200) / 2])
+    np.testing.assert_array_equal(found["c"], [(2 + 20) / 2, 4])
+
+
+def test_team():
+    found = message_advantages(MOMENTS, GAINS, "team")
+    np.testing.assert_array_equal(found["a"], [(1 + 10 + 100) / 3, (2 + 20 + 200) / 3, (3 + 200) / 2, (4 + 200) / 2])
+    np.testing.assert_array_equal(found["b"], [(1 + 10 + 100) / 3, (20 + 3 + 200) / 3])
+
+
+def config(credit, length=8, busy=(1, 1), **training):
+    register_parallel_env("toys/door", entry=TellDoor)
+    return (
+        VercoConfig()
+        .environment("toys/door", env_config={"length": length, "busy": busy}, disable_env_checking=True)
+        .language_model(**language_model(max_prompt_tokens=40))
+        .communication(
+            messages="menu",
+            message_menu=["red", "blue"],
+            train_messages=True,
+            message_temperature=1.0,
+            max_message_words=1,
+        )
+        .env_runners(num_envs_per_env_runner=8, rollout_fragment_length=16)
+        .training(**{"train_batch_size_per_learner": 256, "message_credit": credit, **training})
+        .debugging(seed=0)
+    )
+
+
+@pytest.mark.parametrize("credit", ["team", "listeners"])
+def test_the_batch_holds_them(credit):
+    """Against the definition, over whole episodes cut by roll-outs, with agents that are busy for a while."""
+    loop = Loop(config(credit, busy=(1, 3), length=11))
+    for _ in range(2):
+        episodes = loop.runner.sample()
+        moments, owners = [], []
+        for episode in episodes:  # before the batch is made: it adds a row to each
+            for agent, single in sorted(episode.agent_episodes.items()):
+                rows = single.get_observations(slice(0, len(single)))["utterance_moment"][:, 0] if len(single) else []
+                moments += list(rows)
+                owners += [(episode.id_, agent)] * len(single)
+        batch = loop.batch(episodes)
+        raw = batch["advantages"].double().numpy()  # an affine map of the raw ones
+        expected = np.full(len(raw), np.nan)
+        for episode in {episode for episode, _ in owners}:
+            own = {
+                agent: [k for k, owner in enumerate(owners) if owner == (episode, agent)] for agent in ("alice", "bob")
+            }
+            found = message_advantages(
+                {agent: np.array([moments[k] for k in rows]) for agent, rows in own.items()},
+                {agent: raw[rows] for agent, rows in own.items()},
+                credit,
+            )
+            for agent, rows in own.items():
+                expected[rows] = found[agent]
+        known = ~np.isnan(expected)
+        expected = np.where(known, (expected - expected[known].mean()) / expected[known].std(), 0.0)
+        np.testing.assert_allclose(batch[MESSAGE_ADVANTAGES], expected, atol=1e-4)
+        assert known.all() == (credit == "team")
+        assert "raw_advantages" not in batch
+
+
+def share_at_the_end(credit, iterations):
+    loop = Loop(
+        config(
+            credit,
+            lr=1e-2,
+            message_lr=5e-3,
+            critic_lr=5e-3,
+            num_epochs=2,
+            minibatch_size=64,
+            gamma=0.0,
+            kl_target=None,
+            entropy_coeff=0.05,
+            message_entropy_coeff=0.1,
+            message_kl_coeff=0.0,
+        )
+    )
+    shares: list[float] = []
+    for _ in range(iterations):
+        episodes = loop.runner.sample()
+        rewards = [episode.agent_episodes["bob"].get_rewards() for episode in episodes]
+        shares.append(float(np.mean(np.concatenate(rewards))))
+        loop.update(episodes)  # which adds a row to each episode
+        if np.mean(shares[-3:]) > 0.9:
+            break
+    return np.mean(shares[-3:])
+
+
+@pytest.mark.parametrize("credit", ["team", "listeners"])
+def test_only_the_listener_is_paid_and_the_speaker_learns_to_tell(credit):
+    assert share_at_the_end(credit, 24) > 0.9
+
+
+def test_only_the_listener_is_paid_and_a_speaker_with_its_own_advantage_does_not_learn():
+    assert share_at_the_end("speaker", 24) < 0.65  # chance: one half
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"message_credit": "all"}, "`message_credit` is 'all' but must be one of 'speaker', 'team', 'listeners'"),
+        ({"message_entropy_coeff": -0.1}, "`message_entropy_coeff` is -0.1"),
+        ({"message_kl_coeff": "2e-3"}, "`message_kl_coeff` is '2e-3' but must be a number"),
+        ({"message_kl_target": 0}, "`message_kl_target` is 0 but must be larger than 0"),
+        ({"message_kl_coeff": 0, "message_kl_target": 1.0}, "0 stays 0"),
+    ],
+)
+def test_settings(values, says):
+    with pytest.raises(UserError, match=says):
+        config("speaker").training(**values).validate()
+
+
+def test_credit_for_messages_that_are_not_trained_is_refused():
+    with pytest.raises(UserError, match="`message_credit` is 'team', but messages are not trained"):
+        config("team").communication(train_messages=False).validate()

@@ -1,0 +1,157 @@
+"""Who says what and who hears it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.policies.settings import CommunicationSettings
+from rllib_llm_comm.verco.encoding import TextObservation
+from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by
+
+
+def speaker(agent, text, mailbox, teacher=None):
+    return Speaker(agent, TextObservation(text, ("go",), (True,), teacher_message=teacher), mailbox)
+
+
+def echo(prompts, *, max_words, temperature, seed):
+    return [f"about {prompt.split('.')[0]}" for prompt in prompts]
+
+
+def protocol(messages, seed=0, **settings):
+    return MessageProtocol(CommunicationSettings(messages=messages, **settings), seed)
+
+
+def test_agents_hear_the_others_and_never_themselves():
+    mailbox = {}
+    said = protocol("student").speak([speaker("bob", "b", mailbox), speaker("alice", "a", mailbox)], echo)
+    assert said == ["about b i say:", "about a i say:"]
+    assert heard_by("alice", mailbox) == {"bob": "about b i say:"}
+    assert heard_by("carol", mailbox) == {"alice": "about a i say:", "bob": "about b i say:"}
+    assert list(heard_by("carol", mailbox)) == ["alice", "bob"]  # whoever spoke first
+
+
+def test_a_busy_agents_message_stays_until_it_speaks_again():
+    mailbox, talk = {}, protocol("student")
+    talk.speak([speaker("alice", "one", mailbox), speaker("bob", "one", mailbox)], echo)
+    talk.speak([speaker("alice", "two", mailbox)], echo)
+    assert heard_by("alice", mailbox) == {"bob": "about one i say:"}
+    assert heard_by("bob", mailbox) == {"alice": "about two i say:"}
+
+
+def test_episodes_do_not_hear_each_other():
+    here, there = {}, {}
+    protocol("student").speak([speaker("alice", "here", here), speaker("bob", "there", there)], echo)
+    assert heard_by("alice", here) == {} and heard_by("bob", there) == {}
+    assert heard_by("bob", here) == {"alice": "about here i say:"}
+
+
+def test_no_message_leaves_nothing_to_hear():
+    mailbox = {}
+    assert protocol("none").speak([speaker("alice", "a", mailbox)], None) == [""]
+    assert heard_by("bob", mailbox) == {}
+
+
+def test_constant_messages():
+    mailbox = {}
+    talk = protocol("constant", constant_message="all is well")
+    assert talk.speak([speaker("alice", "a", mailbox)], None) == ["all is well"]
+
+
+def test_teacher_messages_come_from_the_observation_and_are_cut():
+    mailbox = {}
+    talk = protocol("teacher", max_message_words=2)
+    assert talk.speak([speaker("alice", "a", mailbox, teacher="bring the tomato")], None) == ["bring the"]
+    with pytest.raises(UserError, match="no `teacher_message`"):
+        talk.speak([speaker("alice", "a", mailbox)], None)
+
+
+def test_other_moments_are_the_students_messages_but_of_other_moments_and_agents():
+    talk = protocol("other_moments", seed=1)
+    said_so_far, wrong = set(), 0
+    for step in range(50):
+        mailbox = {}
+        speakers = [speaker(agent, f"{agent} {step}", mailbox) for agent in ("alice", "bob")]
+        said_so_far |= {f"about {s.observation.text} i say:" for s in speakers}
+        said = talk.speak(speakers, echo)
+        for one, message in zip(speakers, said, strict=True):
+            assert message != f"about {one.observation.text} i say:"  # never the agent's own of now
+            assert message in said_so_far
+            wrong += str(step) not in message
+    assert wrong > 80  # nearly all are of other moments
+
+
+@pytest.mark.parametrize("messages", ["menu", "other_moments", "other_fact"])
+def test_who_chose_among_phrases_hears_phrases_under_a_control_too(messages):
+    asked = []
+
+    def write(prompts, *, menu, **how):
+        asked.append(menu)
+        return [menu[0]] * len(prompts)
+
+    talk = protocol(messages, message_menu=("bring it", "wait here"))
+    talk.speak([speaker("alice", "a", {}), speaker("bob", "b", {})], write)
+    assert asked == [("bring it", "wait here")]
+
+
+def test_what_a_control_replaced_is_known():
+    talk = protocol("other_moments", seed=1)
+    for step in range(3):
+        speakers = [speaker(agent, f"{agent} {step}", {}) for agent in ("alice", "bob")]
+        talk.speak(speakers, echo)
+        assert talk.replaced == [f"about {s.observation.text} i say:" for s in speakers]
+    talk = protocol("student")
+    talk.speak([speaker("alice", "a", {})], echo)
+    assert talk.replaced == []
+
+
+def test_same_seed_same_shuffle():
+    def run(seed):
+        talk = protocol("other_moments", seed=seed)
+        return [talk.speak([speaker(a, f"{a} {step}", {}) for a in ("alice", "bob")], echo) for step in range(20)]
+
+    assert run(3) == run(3) != run(4)
+
+
+def test_sampling_passes_a_fresh_seed_each_time():
+    seeds = []
+
+    def write(prompts, *, max_words, temperature, seed):
+        seeds.append((temperature, seed))
+        return [""] * len(prompts)
+
+    talk = protocol("student", message_temperature=0.7)
+    for _ in range(3):
+        talk.speak([speaker("alice", "a", {})], write)
+    assert len({seed for _, seed in seeds}) == 3 and all(t == 0.7 for t, _ in seeds)
+
+
+def told(agent, secret, mailbox):
+    return Speaker(agent, TextObservation(f"i make {secret}", ("go",), (True,)), mailbox, secret)
+
+
+def test_messages_about_another_fact_come_from_episodes_with_another_order():
+    talk = protocol("other_fact", seed=1)
+    boxes = [{} for _ in range(6)]
+    for _ in range(20):
+        speakers = [told("alice", "tomato" if number % 2 else "onion", box) for number, box in enumerate(boxes)]
+        said = talk.speak(speakers, echo)
+        for speaking, message in zip(speakers, said, strict=True):
+            assert ("onion" if speaking.secret == "tomato" else "tomato") in message
+
+
+def test_a_speaker_is_silent_while_there_is_no_episode_with_another_order():
+    talk = protocol("other_fact", seed=1)
+    box = {}
+    assert talk.speak([told("alice", "tomato", box), told("bob", "tomato", box)], echo) == ["", ""]
+    assert talk.speak([told("alice", "onion", {})], echo) == ["about i make tomato i say:"]
+
+
+def test_swapped_messages_are_the_same_sentences_about_something_else():
+    talk = protocol("swapped")
+    talk.telling_words = ("lettuce", "onion", "tomato")
+    assert talk.speak([told("alice", "tomato", {})], echo) == ["about i make lettuce i say:"]
+    assert talk.replaced == ["about i make tomato i say:"]
+    talk.telling_words = ()
+    with pytest.raises(UserError, match="tells no private facts"):
+        talk.speak([told("alice", "tomato", {})], echo)

@@ -1,0 +1,168 @@
+"""Supervised training of messages from Parquet labels."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from toys import COLOURS, ENV_ID, language_model, register
+
+from rllib_llm_comm import MessageSFT, MessageSFTConfig, VercoConfig, load_policy
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.verco.learned_rows import is_held_out
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+
+
+def write_labels(folder, rows=240, columns=("prompt", "message", "env", "teacher")):
+    rng = np.random.default_rng(0)
+    colours = [COLOURS[rng.integers(3)] for _ in range(rows)]
+    table = {
+        "prompt": [f"you are alice. you see {c}. it is step {n // 2}." for n, c in enumerate(colours)],
+        "message": [f"i see {c}" for c in colours],
+        "env": [json.dumps({"id": ENV_ID, "settings": {"length": 4}})] * rows,
+        "teacher": [("scripted", "chat", "Ann from next door")[n % 3] for n in range(rows)],
+    }
+    for part in range(2):  # several files, as a resumed collection leaves them
+        half = {name: table[name][part::2] + table[name][:5] for name in columns}
+        pq.write_table(pa.table(half), folder / f"part-{part}.parquet")
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def labels(tmp_path_factory):
+    return write_labels(tmp_path_factory.mktemp("labels"))
+
+
+def config(labels, **training):
+    return (
+        MessageSFTConfig()
+        .offline_data(input_=labels)
+        .language_model(**language_model())
+        .training(**{"lr": 1e-2, "judge_interval": 3, "train_batch_size_per_learner": 32, **training})
+        .debugging(seed=0)
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(labels, tmp_path_factory):
+    algo = config(labels).build_algo()
+    module = algo.learner_group._learner.module["shared"].unwrapped()
+    before = {name: p.clone() for name, p in module.named_parameters()}
+    results = [algo.train() for _ in range(6)]
+    after = {name: p.clone() for name, p in module.named_parameters()}
+    path = algo.save_to_path(str(tmp_path_factory.mktemp("sft") / "checkpoint"))
+    algo.stop()
+    return results, before, after, path
+
+
+def test_learns_what_the_teacher_says(trained):
+    results, *_ = trained
+    first, last = results[0]["message_sft"], results[-1]["message_sft"]
+    assert last["train_loss"] < first["train_loss"] and last["held_out_loss"] < first["held_out_loss"]
+    assert last["held_out_token_accuracy"] > 0.95
+    assert last["exact_match"] > 0.9 and last["same_request"] >= last["exact_match"]
+    assert "exact_match" not in first  # judged every third iteration
+    assert all({"prompt", "teacher", "student"} == set(sample) for sample in results[-1]["message_samples"])
+
+
+def test_few_labels_are_read_by_few_processes(labels, small_ray):
+    from ray._private.state import actors
+
+    before = set(actors())
+    config(labels).build_algo().stop()
+    started = [actor["ActorClassName"] for name, actor in actors().items() if name not in before]
+    assert started.count("FooterReader") == 1, started
+
+
+def test_a_seed_fixes_what_is_learned_in_whatever_order_files_are_read(labels, tmp_path):
+    for name, other in (("part-0", "part-1"), ("part-1", "part-0")):
+        shutil.copy(Path(labels) / f"{name}.parquet", tmp_path / f"{other}.parquet")
+    losses = []
+    for folder in (labels, str(tmp_path)):
+        algo = config(folder).build_algo()
+        losses.append(algo.train()["message_sft"]["held_out_loss"])
+        algo.stop()
+    assert losses[0] == losses[1]
+
+
+def test_only_the_message_adapter_changes(trained):
+    _, before, after, _ = trained
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed and all("message/" in name for name in changed)
+
+
+def test_checkpoint_serves_a_policy_and_verco(trained):
+    *_, path = trained
+    register()
+    policy = load_policy(path)
+    assert policy.manifest.env == ENV_ID and policy.env().length == 4
+    observations, _ = policy.env().reset(seed=0)
+    said = {agent: decision.said for agent, decision in policy.act(observations).items()}
+    provenance = policy.manifest.provenance
+    assert provenance["held_out"]["exact_match"] > 0.9 and provenance["samples"]
+    algo = (
+        VercoConfig()
+        .environment(ENV_ID)
+        .language_model(**language_model())
+        .communication(message_checkpoint=path)
+        .env_runners(num_envs_per_env_runner=1)
+        .training(train_batch_size_per_learner=8)
+        .build_algo()
+    )
+    try:
+        texts = {agent: f"{o['text']} i say:" for agent, o in observations.items()}
+        written = algo.env_runner.module["shared"].write_messages(list(texts.values()))
+        spoken = dict(zip(texts, written, strict=True))
+        assert spoken == said
+    finally:
+        algo.stop()
+
+
+def test_restores_and_goes_on(trained):
+    *_, path = trained
+    algo = MessageSFT.from_checkpoint(path)
+    try:
+        result = algo.train()
+        assert result["training_iteration"] == 7
+        assert result["message_sft"]["held_out_token_accuracy"] > 0.95
+    finally:
+        algo.stop()
+
+
+@pytest.mark.slow
+def test_remote_learner_learns_the_same(labels, trained):
+    algo = config(labels).learners(num_learners=1).build_algo()
+    try:
+        result = algo.train()["message_sft"]
+        assert result["train_loss"] == pytest.approx(trained[0][0]["message_sft"]["train_loss"], rel=0.1)
+    finally:
+        algo.stop()
+
+
+def test_split_is_by_prompt_and_rows_are_distinct(labels, trained):
+    algo = config(labels, held_out_share=0.3).build_algo()
+    try:
+        answers = algo.labels.held_out_answers
+        assert algo.labels.authors == ["chat", "scripted"], "names of teachers alone"
+        assert all(is_held_out(prompt, 0.3) for prompt in answers)
+        rows = len(algo.labels.train["message_ids"]) + len(algo.labels.held_out["message_ids"])
+        table = pq.read_table(labels).to_pydict()
+        assert rows == len(set(zip(table["prompt"], table["message"], strict=True)))
+        distinct = len(np.unique(algo.labels.train["message_ids"], axis=0))
+        assert distinct == len(algo.labels.train["message_ids"])
+        assert 0.15 < len(algo.labels.held_out["message_ids"]) / rows < 0.45
+    finally:
+        algo.stop()
+
+
+def test_files_without_the_columns_are_refused(tmp_path):
+    folder = write_labels(tmp_path, rows=4, columns=("prompt",))
+    with pytest.raises(UserError, match="has no column message"):
+        config(folder).build_algo()

@@ -1,0 +1,167 @@
+"""Agents with templates of their own: what is encoded and scored, policy folders elsewhere, and adapters of others."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from toys import ColourTalk, language_model, randomise, register, words_of, write_talker
+
+from rllib_llm_comm import load_policy
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.language.engines import ENGINES
+from rllib_llm_comm.language.generation import Written
+from rllib_llm_comm.language.prompt_sets import SHIPPED
+from rllib_llm_comm.policies import policy_folder
+from rllib_llm_comm.policies.policy_folder import load_adapter_of, read_manifest
+from rllib_llm_comm.policies.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation
+from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker
+from rllib_llm_comm.verco.utterance_policy import UTTERANCE_IDS, UtteranceEncoder
+
+PHRASES = ("wait", "do nothing", "get the tomato", "do nothing")
+MINE = {"message": "{text}{subgoal} i say to you:", "action": "{text} i may {options}.{subgoal}{heard} so i"}
+
+
+def view(mask=(True, True, True, False), text="i see a tomato.", subgoal=""):
+    return TextObservation(text, PHRASES, mask, subgoal)
+
+
+@pytest.mark.parametrize("prompts", [*SHIPPED, MINE], ids=lambda one: one if isinstance(one, str) else "mine")
+def test_scores_are_those_of_the_plain_engine(prompts):
+    core = LLMCommCore(LanguageModelSettings(init_seed=0, prompts=prompts))
+    randomise(core, "action", std=0.2, seed=1)
+    encoder = ObservationEncoder(core.lm.base, core.settings)
+    views = [view(), view((True, False, True, True)), view((True, True, True, True), "i wait."), view(subgoal="cook")]
+    rows = [encoder.encode(one, {"bob": "bring the tomato"}) for one in views]
+    batch = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
+    with torch.no_grad():
+        inputs = (batch["prompt_ids"], batch["candidate_ids"], batch["action_mask"])
+        fast, plain = (
+            ENGINES[name].scores(core.lm, *inputs, candidate_words=batch["candidate_words"], role="action")
+            for name in ("fast", "plain")
+        )
+    torch.testing.assert_close(fast, plain, atol=1e-3, rtol=1e-4)
+    for one, row in zip(views, rows, strict=True):
+        expected = core.settings.templates.action(
+            one.text, {"bob": "bring the tomato"}, one.subgoal, [p for p, m in zip(PHRASES, one.mask, strict=True) if m]
+        )
+        assert words_of(core.lm.base, row["prompt_ids"]) == expected == encoder.prompt(one, {"bob": "bring the tomato"})
+
+
+def test_only_the_allowed_options_are_listed_and_what_is_remembered_knows_them():
+    core = LLMCommCore(LanguageModelSettings(init_seed=0, prompts=MINE))
+    encoder = ObservationEncoder(core.lm.base, core.settings)
+    told = [
+        words_of(core.lm.base, encoder.encode(view(mask), {})["prompt_ids"])
+        for mask in ((True, True, True, True), (True, False, True, False), (True, True, True, True))
+    ]
+    assert told[0] == told[2] == "i see a tomato. i may wait, do nothing, get the tomato. so i"
+    assert told[1] == "i see a tomato. i may wait, get the tomato. so i"
+
+
+def test_messages_stand_behind_the_template_wherever_they_are_made():
+    core = LLMCommCore(LanguageModelSettings(init_seed=0, prompts=MINE))
+    asked: list[str] = []
+
+    def write(prompts, **how):
+        asked.extend(prompts)
+        return ["hello"] * len(prompts)
+
+    protocol = MessageProtocol(CommunicationSettings())
+    protocol.speak([Speaker("alice", view(subgoal="cook"), {}, templates=core.settings.templates)], write)
+    prompt = "i see a tomato. my subgoal: cook. i say to you:"
+    assert asked == [prompt]
+    encoder = UtteranceEncoder(core.lm.base, 160, 5, templates=core.settings.templates)
+    row = encoder.encode(view(subgoal="cook"), Written("", ()))[UTTERANCE_IDS]
+    assert words_of(core.lm.base, row) == prompt
+
+
+@pytest.fixture
+def talker(tmp_path):
+    register()
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for name, text in MINE.items():
+        (folder / f"{name}.txt").write_text(text + "\n")
+    written = write_talker(tmp_path / "checkpoint" / "policy", prompts=str(folder), max_prompt_tokens=128)
+    return written, folder
+
+
+def decisions(policy):
+    observations, _ = ColourTalk().reset(seed=3)
+    policy.reset(seed=3)
+    return policy.act(observations, explore=False), observations
+
+
+def test_a_policy_plays_with_its_own_prompts_where_their_folder_is_not(talker, tmp_path):
+    written, folder = talker
+    before, observations = decisions(load_policy(written))
+    shutil.rmtree(folder)
+    elsewhere = shutil.move(written, tmp_path / "elsewhere")
+    kept = json.loads((tmp_path / "elsewhere" / "policy.json").read_text())["model_config"]["prompts"]
+    assert kept["action"] == MINE["action"] and kept["heard"] == " {speaker} says: {message}."
+    policy = load_policy(elsewhere)
+    after, _ = decisions(policy)
+    for agent, seen in observations.items():
+        assert after[agent].prompt == before[agent].prompt
+        assert after[agent].prompt.startswith(f"{seen['text']} i may {', '.join(seen['candidates'])}.")
+        np.testing.assert_array_equal(after[agent].probabilities, before[agent].probabilities)
+        assert after[agent].said == before[agent].said
+    default = LLMCommCore(LanguageModelSettings(init_seed=0))
+    assert default.settings.templates.action("a") != policy.core.settings.templates.action("a")
+
+
+def test_policies_from_before_have_the_default(talker):
+    written, _ = talker
+    manifest = json.loads((written / "policy.json").read_text())
+    del manifest["model_config"]["prompts"]
+    (written / "policy.json").write_text(json.dumps(manifest))
+    prompt = decisions(load_policy(written))[0]["alice"].prompt
+    assert prompt.endswith(" next i") and " i may " not in prompt
+
+
+@pytest.mark.parametrize("prompts", ["/etc", "mine", 3, {"action": "{text.__class__}"}, {"action": ["x"]}])
+def test_a_strangers_prompts_read_no_folder_and_run_nothing(talker, prompts):
+    written, _ = talker
+    manifest = json.loads((written / "policy.json").read_text())
+    manifest["model_config"]["prompts"] = prompts
+    (written / "policy.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="`prompts`"):
+        load_policy(written)
+
+
+def lines(caplog):
+    return [record.getMessage() for record in caplog.records if "other prompts" in record.getMessage()]
+
+
+def test_adapters_of_other_prompts_are_told_once(talker, tmp_path, caplog, monkeypatch):
+    written, _ = talker
+    monkeypatch.setattr(policy_folder, "_told_prompts", set())
+    size = {"init_seed": 1, "max_prompt_tokens": 128}
+    core = LLMCommCore(LanguageModelSettings(**size))
+    same = LLMCommCore(LanguageModelSettings(prompts={"message": MINE["message"]}, **size))
+    with caplog.at_level(logging.WARNING):
+        load_adapter_of(same, written)  # another action prompt is nothing to the message adapter
+        assert lines(caplog) == []
+        load_adapter_of(core, written)
+        load_adapter_of(core, written)
+        (line,) = lines(caplog)
+        assert "message" in line and "action" not in line and str(written) in line and "\n" not in line
+        load_adapter_of(core, written / "adapters" / "message")  # the adapter alone knows whose it is
+        assert len(lines(caplog)) == 2
+        shutil.copytree(written / "adapters" / "message", tmp_path / "alone")
+        load_adapter_of(core, tmp_path / "alone")
+        assert len(lines(caplog)) == 2
+    assert read_manifest(written).model_config["prompts"]["message"] == MINE["message"]
+
+
+def test_settings_with_prompts_go_through_json():
+    settings = LanguageModelSettings.from_mapping(language_model(prompts="verco"))
+    again = LanguageModelSettings.from_mapping(json.loads(json.dumps(settings.to_dict())))
+    assert again == settings and again.templates.message("a") == settings.templates.message("a")

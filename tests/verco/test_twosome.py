@@ -1,0 +1,85 @@
+"""TWOSOME: Verco's module without messages, and the published settings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import yaml
+from hostile import change
+from toys import language_model, register
+
+from rllib_llm_comm import TWOSOMEConfig, load_policy
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.experiments.packaged_examples import examples
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+
+
+def config():
+    return (
+        TWOSOMEConfig()
+        .environment(register(), env_config={"length": 6})
+        .language_model(**language_model(temperature=2.0))
+        .env_runners(num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=24, num_epochs=2)
+        .debugging(seed=0)
+    )
+
+
+def test_trains_in_silence(tmp_path):
+    algo = config().build_algo()
+    try:
+        results = algo.train()
+        assert float(results["learners"]["shared"]["ratio_first_minibatch"]) < 1e-5
+        assert "message_words" not in results["env_runners"]
+        path = algo.save_to_path(str(tmp_path / "checkpoint"))
+        policy = load_policy(path)
+        algo.restore_from_path(path)
+        change(tmp_path / "checkpoint", algorithm="Verco")
+        with pytest.raises(UserError, match="is a checkpoint of Verco, but TWOSOME would take over"):
+            algo.restore_from_path(path)
+    finally:
+        algo.stop()
+    assert policy.manifest.algorithm == "TWOSOME"
+    assert policy.core.settings.score_normalization == "word"
+    observations, _ = policy.env().reset(seed=0)
+    assert all(decision.said == "" and not decision.heard for decision in policy.act(observations).values())
+
+
+def test_learns_to_do_what_the_text_says():
+    """Both agents name the colour that their text tells: one in three at first, nearly all of 16 at the end."""
+    algo = (
+        config()
+        .environment(env_config={"length": 8, "obvious": True})
+        .language_model(temperature=1.0)
+        .env_runners(num_envs_per_env_runner=8)
+        .training(train_batch_size_per_learner=256, num_epochs=4, lr=5e-3, kl_target=None, gamma=0.0)
+        .build_algo()
+    )
+    try:
+        returns = [algo.train()["env_runners"]["episode_return_mean"] for _ in range(10)]
+    finally:
+        algo.stop()
+    chance, most = 16 / 3, 16
+    assert returns[0] < chance + 2
+    assert np.mean(returns[-3:]) > 0.8 * most
+
+
+def test_messages_are_refused():
+    with pytest.raises(UserError, match="must be 'none'"):
+        config().communication(messages="student").validate()
+
+
+@pytest.mark.parametrize("system", ["twosome", "glam"])
+def test_published_settings_are_those_of_the_file(system):
+    made = TWOSOMEConfig().published(system)
+    stage = yaml.safe_load(examples()[f"{system}_llama7b"].read_text())[system]
+    for name, value in stage["config"].items():
+        own = getattr(made, name, None)
+        if name in ("lr", "critic_lr", "score_normalization", "lora_r", "lora_alpha", "kl_target", "num_epochs"):
+            assert own == pytest.approx(value) if isinstance(value, float) else own == value, name
+
+
+def test_unknown_system():
+    with pytest.raises(UserError, match="`published` is 'gpt'"):
+        TWOSOMEConfig().published("gpt")

@@ -1,0 +1,135 @@
+"""Messages as a part of the action: their probabilities against a plain computation, and their gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from toys import language_model, randomise
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.language.generation import Written
+from rllib_llm_comm.language.prompts import message_prompt
+from rllib_llm_comm.policies.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.encoding import TextObservation
+from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.utterance_policy import UTTERANCE_CHOICE, UTTERANCE_IDS, UTTERANCE_TARGETS, UtteranceEncoder
+
+MENU = ("i see red", "i see blue", "i see green")
+
+
+@pytest.fixture(scope="module")
+def core():
+    made = LLMCommCore(LanguageModelSettings(**language_model(init_seed=0, trainable_roles=("action", "message"))))
+    randomise(made, "message", std=0.3, seed=4)
+    return made
+
+
+def views():
+    return [TextObservation(f"you are {who}. you see {hue}.", ("name red",), (True,)) for who, hue in
+            (("alice", "red"), ("bob", "blue"), ("alice", "green"))]  # fmt: skip
+
+
+def written(core, text):
+    """A message whose tokens are those of its text."""
+    prompt = message_prompt(views()[0].text)
+    base = core.lm.base
+    return Written(text, (*base.encode(f"{prompt} {text}")[len(base.encode(prompt)) :], base.eos_id))
+
+
+def batch(core, encoder, said):
+    messages = [None if text is None else written(core, text) for text in said]
+    rows = [encoder.encode(view, message) for view, message in zip(views(), messages, strict=True)]
+    return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
+
+
+def log_prob(core, prompt, text, end=True):
+    """Token by token through the whole vocabulary."""
+    base, lm = core.lm.base, core.lm
+    head, whole = base.encode(prompt), base.encode(f"{prompt} {text}")
+    ids = [*whole, base.eos_id] if end else whole
+    with torch.no_grad(), lm.use("message"):
+        logits = lm.logits(lm.hidden_states(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.long)))[0]
+    chances = logits.log_softmax(-1)
+    return float(sum(chances[k - 1, ids[k]] for k in range(len(head), len(ids))))
+
+
+def test_free_text(core):
+    said = ["i see red", None, "i see blue and green"]
+    found = core.utterance_terms(batch(core, UtteranceEncoder(core.lm.base, 160, 5), said)).log_probs
+    prompts = [message_prompt(view.text) for view in views()]
+    expected = [log_prob(core, prompts[0], said[0]), 0.0, log_prob(core, prompts[2], said[2])]
+    np.testing.assert_allclose(found.detach(), expected, atol=1e-4)
+
+
+def test_menu(core):
+    said = ["i see blue", "i see green", None]
+    encoder = UtteranceEncoder(core.lm.base, 160, 5, MENU)
+    terms = core.utterance_terms(batch(core, encoder, said))
+    table = torch.tensor(
+        [[log_prob(core, message_prompt(view.text), phrase, end=False) for phrase in MENU] for view in views()]
+    ).log_softmax(-1)
+    np.testing.assert_allclose(terms.log_probs.detach(), [table[0, 1], table[1, 2], 0.0], atol=1e-4)
+    entropies = -(table.exp() * table).sum(-1)[:2]
+    np.testing.assert_allclose(terms.entropy.detach(), [*entropies.tolist(), 0.0], atol=1e-4)
+    assert float(terms.mean(terms.entropy).detach()) == pytest.approx(float(entropies.mean()), abs=1e-4)
+
+
+@pytest.mark.parametrize("menu", [(), MENU])
+def test_only_the_message_adapter_gets_gradients(core, menu):
+    arrays = batch(core, UtteranceEncoder(core.lm.base, 160, 5, menu), ["i see red", "i see blue", "i see green"])
+    for _, parameter in core.lm.named_adapter_parameters():
+        parameter.requires_grad_(True)
+        parameter.grad = None
+    core.utterance_terms(arrays).log_probs.sum().backward()
+    moved = {
+        role: sum(float(p.grad.abs().sum()) for _, p in core.lm.named_adapter_parameters(role) if p.grad is not None)
+        for role in ("message", "action")
+    }
+    assert moved["message"] > 0 and moved["action"] == 0
+
+
+def test_nobody_spoke(core):
+    for menu in ((), MENU):
+        terms = core.utterance_terms(batch(core, UtteranceEncoder(core.lm.base, 160, 5, menu), [None] * 3))
+        assert terms.log_probs.tolist() == terms.entropy.tolist() == [0, 0, 0]
+        assert float(terms.mean(terms.entropy)) == 0 and not terms.spoke.any()
+
+
+def test_menu_is_drawn_as_often_as_likely(core):
+    prompt = message_prompt(views()[0].text)
+    table = torch.tensor([log_prob(core, prompt, phrase, end=False) for phrase in MENU]).softmax(-1).numpy()
+    drawn = core.write_messages([prompt] * 3000, menu=MENU, temperature=1.0, seed=0)
+    shares = [drawn.count(phrase) / 3000 for phrase in MENU]
+    np.testing.assert_allclose(shares, table, atol=0.03)
+    assert core.write_messages([prompt], menu=MENU) == [MENU[int(table.argmax())]]
+    assert drawn == core.write_messages([prompt] * 3000, menu=MENU, temperature=1.0, seed=0)
+
+
+def test_arrays_fit_their_spaces(core):
+    for menu in ((), MENU):
+        encoder = UtteranceEncoder(core.lm.base, 160, 5, menu)
+        for said in (written(core, "i see red"), None):
+            row = encoder.encode(views()[0], said)
+            for name, space in encoder.space().items():
+                assert space.contains(row[name]), name
+    assert UTTERANCE_TARGETS in UtteranceEncoder(core.lm.base, 160, 5).space()
+    assert UTTERANCE_CHOICE in UtteranceEncoder(core.lm.base, 160, 5, MENU).space()
+    with pytest.raises(UserError, match="max_prompt_tokens"):
+        UtteranceEncoder(core.lm.base, 4, 5).encode(views()[0], written(core, "i see red"))[UTTERANCE_IDS]
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"messages": "menu"}, "at least two different phrases"),
+        ({"messages": "menu", "message_menu": ["a", "a"]}, "at least two different phrases"),
+        ({"messages": "menu", "message_menu": ["a", "b c d"], "max_message_words": 2}, "longer than"),
+        ({"train_messages": True}, "`message_temperature` is 0.0 but must be 1"),
+        ({"train_messages": True, "messages": "teacher"}, "use 'student' or 'menu'"),
+        ({"train_messages": "yes"}, "`train_messages` is 'yes'"),
+    ],
+)
+def test_settings(values, says):
+    with pytest.raises(UserError, match=says):
+        CommunicationSettings(**values)

@@ -1,0 +1,177 @@
+"""Trained messages are scored as they were drawn: with a byte-level tokenizer their text alone would not do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from toys import language_model, randomise
+
+from rllib_llm_comm.language.adapters import MESSAGE, REFERENCE
+from rllib_llm_comm.language.base_model import wrap_base_model
+from rllib_llm_comm.language.engines import ENGINES
+from rllib_llm_comm.language.prompts import message_prompt
+from rllib_llm_comm.policies.settings import LanguageModelSettings
+from rllib_llm_comm.verco.encoding import TextObservation
+from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.utterance_policy import UTTERANCE_IDS, UTTERANCE_TARGETS, UtteranceEncoder
+
+HUES = ("red", "blue", "green")
+MENU = ("i see red", "i see blue", "i see green")
+WORDS = 3
+
+
+def byte_level_base():
+    """A tiny random LLaMA whose tokenizer is a byte-level BPE, as those of large models are."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    from tools.embedded_model.train import build_model
+
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=330, special_tokens=["<pad>", "<s>", "</s>"], initial_alphabet=alphabet)
+    backend.train_from_iterator([f"you see {hue}. i say: i see {hue}" for hue in HUES] * 20, trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
+    torch.manual_seed(0)
+    model = build_model(tokenizer, layers=2, hidden=32, heads=4)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.normal_(std=0.1)
+        # Ends are drawn now and then, so that there are messages with an end and messages that were cut.
+        model.get_output_embeddings().weight[tokenizer.eos_token_id] *= 10
+    return wrap_base_model("bytes", model, tokenizer)
+
+
+@pytest.fixture(scope="module")
+def core():
+    settings = LanguageModelSettings(**language_model(init_seed=0, trainable_roles=("action", "message")))
+    made = LLMCommCore(settings, byte_level_base(), reference=True)
+    randomise(made, "message", std=0.2, seed=4)
+    return made
+
+
+@pytest.fixture(scope="module")
+def views():
+    return [TextObservation(f"you see {HUES[k % 3]}. {k}.", ("name red",), (True,)) for k in range(24)]
+
+
+@pytest.fixture(scope="module")
+def drawn(core, views):
+    prompts = [message_prompt(view.text) for view in views]
+    return core.draw_messages(prompts, max_words=WORDS, temperature=1.0, seed=3)
+
+
+def arrays_of(core, views, messages, menu=()):
+    encoder = UtteranceEncoder(core.lm.base, 160, WORDS, menu)
+    rows = [encoder.encode(view, message) for view, message in zip(views, messages, strict=True)]
+    return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
+
+
+def path_of(core, view, ids, role=MESSAGE):
+    """log p(. | prompt, tokens before) at every token of a message, by one plain pass: (T, V)."""
+    prompt = core.lm.base.encode(message_prompt(view.text))
+    row = torch.tensor([[*prompt, *ids]])
+    with torch.no_grad(), core.lm.use(role):
+        logits = core.lm.logits(core.lm.hidden_states(row, torch.ones_like(row)))[0]
+    return logits.log_softmax(-1)[len(prompt) - 1 : -1].double()
+
+
+def test_the_ids_are_those_that_were_drawn(core, drawn):
+    base = core.lm.base
+    ended = [message for message in drawn if message.ids[-1] == base.eos_id]
+    cut = [message for message in drawn if message.ids[-1] != base.eos_id]
+    assert ended and cut
+    for message in ended:
+        assert base.eos_id not in message.ids[:-1]
+    for message in cut:  # the token that went too far is there, or there were too many
+        assert (
+            len(base.decode(message.ids).split()) > WORDS or "\n" in base.decode(message.ids) or len(message.ids) == 12
+        )
+    assert all(len(message.text.split()) <= WORDS for message in drawn)
+
+
+def test_the_text_alone_would_be_another_message(core, views, drawn):
+    base = core.lm.base
+    other = 0
+    for view, message in zip(views, drawn, strict=True):
+        prompt = message_prompt(view.text)
+        again = base.encode(f"{prompt} {message.text}" if message.text else prompt)[len(base.encode(prompt)) :]
+        other += (*again, base.eos_id) != message.ids
+    assert other > len(drawn) / 2
+
+
+def test_both_engines_draw_the_same(core, views, drawn):
+    prompts = [message_prompt(view.text) for view in views]
+    plain = ENGINES["plain"].messages(core.lm, prompts, max_words=WORDS, temperature=1.0, seed=3)
+    assert plain == drawn
+
+
+def test_probability_entropy_and_drift_of_what_was_drawn(core, views, drawn):
+    said = [None, *drawn[1:]]
+    terms = core.utterance_terms(arrays_of(core, views, said))
+    assert terms.spoke.tolist() == [False] + [True] * (len(said) - 1)
+    for row, (view, message) in enumerate(zip(views, said, strict=True)):
+        if message is None:
+            assert terms.log_probs[row] == terms.entropy[row] == terms.kl[row] == 0
+            continue
+        path, reference = path_of(core, view, message.ids), path_of(core, view, message.ids, REFERENCE)
+        expected = path[range(len(message.ids)), list(message.ids)].sum()
+        assert float(terms.log_probs[row].detach()) == pytest.approx(float(expected), abs=1e-3)
+        assert float(terms.entropy[row].detach()) == pytest.approx(float(-(path.exp() * path).sum()), abs=1e-3)
+        kl = (path.exp() * (path - reference)).sum()
+        assert float(terms.kl[row].detach()) == pytest.approx(float(kl), abs=1e-3) and kl > 0
+
+
+def gradients(core, loss):
+    parameters = dict(core.lm.named_adapter_parameters())
+    for parameter in parameters.values():
+        parameter.requires_grad_(True)
+        parameter.grad = None
+    loss().backward()
+    return {name: None if p.grad is None else p.grad.clone() for name, p in parameters.items()}
+
+
+@pytest.mark.parametrize("menu", [(), MENU])
+@pytest.mark.parametrize("term", ["log_probs", "entropy", "kl"])
+def test_every_term_has_a_gradient_for_the_message_adapter_only(core, views, drawn, term, menu):
+    from rllib_llm_comm.language.generation import Written
+
+    said = [Written(MENU[k % 3]) for k in range(len(views))] if menu else drawn
+    arrays = arrays_of(core, views, said, menu)
+    found = gradients(core, lambda: getattr(core.utterance_terms(arrays), term).sum())
+    moved = {
+        name.split(".")[0] for name, gradient in found.items() if gradient is not None and gradient.abs().sum() > 0
+    }
+    assert moved == {MESSAGE}
+
+
+def test_parts_change_nothing(core, views, drawn):
+    arrays = arrays_of(core, views, drawn)
+
+    def loss():
+        terms = core.utterance_terms(arrays)
+        return (terms.log_probs + terms.entropy + terms.kl).sum()
+
+    whole = gradients(core, loss)
+    object.__setattr__(core.settings, "micro_batch_tokens", 60)
+    try:
+        parts = gradients(core, loss)
+    finally:
+        object.__setattr__(core.settings, "micro_batch_tokens", None)
+    for name, gradient in whole.items():
+        if gradient is not None:
+            np.testing.assert_allclose(parts[name], gradient, atol=2e-3, rtol=1e-3)
+
+
+def test_the_longest_prompt_leaves_room_for_any_message(core, views, drawn):
+    longest = len(core.lm.base.encode(message_prompt(views[0].text)))
+    encoder = UtteranceEncoder(core.lm.base, longest, WORDS)
+    message = max(drawn, key=lambda one: len(one.ids))
+    row = encoder.encode(views[0], message, moment=7)
+    assert row[UTTERANCE_IDS].shape == (longest + 4 * WORDS,)
+    assert row[UTTERANCE_TARGETS][longest : longest + len(message.ids)].tolist() == list(message.ids)
+    assert all(space.contains(row[name]) for name, space in encoder.space().items())

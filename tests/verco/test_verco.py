@@ -1,0 +1,356 @@
+"""Verco as an algorithm: runners, learners, checkpoints, and its pieces in other people's configs."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from adapter_server import AdapterServer
+from toys import TESTS, ColourTalk, language_model, randomise, register
+
+from rllib_llm_comm import VercoConfig, load_policy, register_all
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.phases import PHASES
+from rllib_llm_comm.verco.message_exchange import MessageExchange
+from rllib_llm_comm.verco.module import LLMCommModule
+from tests import forked
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+
+
+def config(**training):
+    return (
+        VercoConfig()
+        .environment(register(), env_config={"busy": (1, 2), "length": 6})
+        .language_model(**language_model(temperature=2.0))
+        .env_runners(num_envs_per_env_runner=2)
+        .training(**{"train_batch_size_per_learner": 24, "num_epochs": 2, "lr": 1e-3, **training})
+        .debugging(seed=0)
+    )
+
+
+@pytest.fixture(scope="module")
+def message_source(tmp_path_factory):
+    """A checkpoint with a message adapter of its own."""
+    algo = config().build_algo()
+    module = algo.learner_group._learner.module["shared"].unwrapped()
+    randomise(module.core, "message", std=0.5, seed=9)
+    path = algo.save_to_path(str(tmp_path_factory.mktemp("source") / "checkpoint"))
+    algo.stop()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("runners", "learners"),
+    [(0, 0), (1, 1), *(pytest.param(*n, marks=pytest.mark.slow) for n in ((1, 0), (0, 1), (2, 0)))],
+)
+def test_runners_and_learners(runners, learners, message_source):
+    algo = (
+        config()
+        .communication(message_checkpoint=message_source)
+        .env_runners(num_env_runners=runners)
+        .learners(num_learners=learners)
+        .build_algo()
+    )
+    try:
+        spoken = algo.env_runner_group.foreach_env_runner(
+            lambda runner: runner.module["shared"].write_messages(["you see red. i say:"]),
+            local_env_runner=runners == 0,
+        )
+        expected = load_policy(message_source).core.write_messages(["you see red. i say:"])
+        assert spoken == [expected] * max(1, runners)
+        tokens = 0
+        for _ in range(2):
+            results = algo.train()
+            assert results["tokens"] > tokens + results["env_runners"]["num_module_steps_sampled"]["shared"]
+            tokens = results["tokens"]
+            learned = results["learners"]["shared"]
+            assert float(learned["ratio_first_minibatch"]) < 1e-5
+            assert results["env_runners"]["message_words"] > 0
+        assert algo.load_message_adapter(message_source) is None
+    finally:
+        algo.stop()
+
+
+def test_messages_come_from_a_shipped_policy():
+    shipped, prompts = "zoo:verco_salad", ["you see a lettuce. i say:"]
+    own = language_model(base_model="embedded", lora_r=8, temperature=2.0)
+    algo = config().language_model(**own).communication(message_checkpoint=shipped).build_algo()
+    try:
+        said = algo.env_runner.module["shared"].write_messages(prompts)
+    finally:
+        algo.stop()
+    assert said == load_policy(shipped).core.write_messages(prompts)
+
+
+def test_a_server_has_the_adapter_of_the_run_from_its_first_message_on(message_source, tmp_path):
+    own = load_policy(message_source).core
+    with AdapterServer(load_policy(message_source).core.lm) as server:
+        algo = (
+            config()
+            .communication(
+                message_checkpoint=message_source,
+                message_server={"base_url": server.url, "adapter_folder": str(tmp_path / "adapters")},
+            )
+            .build_algo()
+        )
+        try:
+            results = algo.train()
+        finally:
+            algo.stop()
+    assert results["env_runners"]["message_words"] > 0
+    assert server.paths[0] == "/v1/load_lora_adapter" and server.paths[1:] == ["/v1/completions"] * (
+        len(server.paths) - 1
+    )
+    (folder,) = (tmp_path / "adapters").iterdir()
+    prompts = ["you see red. i say:"]
+    said = own.write_messages(prompts)
+    own.lm.load_adapter("message", folder)
+    assert own.write_messages(prompts) == said
+
+
+def curve(settings):
+    """Losses and returns of two iterations, and the algorithm, which is stopped."""
+    algo = settings.build_algo()
+    try:
+        results = [algo.train() for _ in range(2)]
+    finally:
+        algo.stop()
+    return algo, [
+        [r["learners"]["shared"][name] for name in ("policy_loss", "vf_loss", "entropy", "kl")]
+        + [r["env_runners"]["episode_return_mean"], r["env_runners"]["message_words"]]
+        for r in results
+    ]
+
+
+def test_same_seed_same_curve_with_the_plain_engine(message_source):
+    curves = [
+        curve(config(minibatch_size=12).language_model(engine=engine).communication(message_checkpoint=message_source))[
+            1
+        ]
+        for engine in ("fast", "plain")
+    ]
+    np.testing.assert_allclose(curves[0], curves[1], atol=1e-4)
+    assert np.ptp([row[2] for row in curves[0]]) > 0  # something was learned
+
+
+def test_a_shared_trunk_gives_the_curve_of_the_plain_engine_and_is_kept_from_roll_out_to_update(tmp_path):
+    plain, fast = (
+        curve(config(minibatch_size=12).language_model(lora_layers=1, engine=engine)) for engine in ("plain", "fast")
+    )
+    np.testing.assert_allclose(fast[1], plain[1], atol=1e-4)
+    assert np.ptp([row[2] for row in fast[1]]) > 0
+    cores = [
+        module["shared"].unwrapped().core
+        for module in (fast[0].env_runner.module, fast[0].learner_group._learner.module)
+    ]
+    assert cores[0].lm.trunk is cores[1].lm.trunk and cores[0].lm.trunk.nbytes > 0
+    policy = load_policy(fast[0].save_to_path(str(tmp_path / "checkpoint")))
+    assert policy.core.settings.lora_layers == 1 and policy.core.lm.trunk is not None
+
+
+@pytest.mark.parametrize(("runners", "learners"), [(0, 0), pytest.param(1, 1, marks=pytest.mark.slow)])
+def test_results_tell_seconds_per_phase(runners, learners):
+    algo = config().env_runners(num_env_runners=runners).learners(num_learners=learners).build_algo()
+    try:
+        results = [algo.train() for _ in range(2)]
+    finally:
+        algo.stop()
+    for result in results:
+        seconds = result["phase_seconds"]
+        assert set(seconds) == set(PHASES) and all(value > 0 for value in seconds.values())
+        if not runners:
+            assert sum(seconds.values()) < result["time_this_iter_s"]
+
+
+def test_results_tell_how_episodes_ended():
+    for ends in (False, True):
+        algo = (
+            config()
+            .environment(register(), env_config={"length": 6, "terminate": ends})
+            .reporting(metrics_num_episodes_for_smoothing=12)
+            .build_algo()
+        )
+        try:
+            results = [algo.train()["env_runners"] for _ in range(6)]
+        finally:
+            algo.stop()
+        assert results[-1]["success_rate"] == float(ends) and results[-1]["episode_game_steps"] == 6
+        assert results[0]["num_episodes_lifetime"] < 12 and np.isnan(results[0]["team_return_mean"])
+        assert results[-1]["num_episodes_lifetime"] >= 12
+        returns = results[-1]["agent_episode_returns_mean"].values()
+        assert results[-1]["team_return_mean"] == pytest.approx(np.mean(list(returns)))
+
+
+def test_what_is_synced_and_saved_is_adapters_and_critic_only():
+    algo = config().build_algo()
+    try:
+        core = algo.learner_group._learner.module["shared"].unwrapped().core
+        adapters = sum(p.numel() for _, p in core.lm.named_adapter_parameters())
+        critic = sum(p.numel() for p in core.critic.parameters())
+
+        def bytes_of(**kwargs):
+            state = algo.learner_group.get_state(components="learner/rl_module", **kwargs)
+            return sum(array.nbytes for array in state["learner"]["rl_module"]["shared"].values())
+
+        assert bytes_of() == 4 * (adapters + critic)
+        assert bytes_of(inference_only=True) == 4 * adapters
+        runner = algo.env_runner.module["shared"]
+        assert sum(p.numel() for p in runner.parameters()) == adapters
+    finally:
+        algo.stop()
+
+
+def test_restore_in_a_fresh_process_continues(message_source, tmp_path):
+    algo = config(anneal=240).communication(message_checkpoint=message_source).build_algo()
+    for _ in range(2):
+        results = algo.train()
+    path = algo.save_to_path(str(tmp_path / "checkpoint"))
+    learner = algo.learner_group._learner
+    steps = [int(next(iter(o.state.values()))["step"]) for o in learner._named_optimizers.values()]
+    algo.stop()
+    policy = load_policy(path)
+    env = {**forked.environment(), "PYTHONPATH": TESTS}
+    run = forked.run(f"{TESTS}/verco/restore_and_train.py", path, cwd=tmp_path, env=env)
+    assert "RESULT" in run.stdout, run.stderr[-3000:]
+    restored = json.loads(run.stdout.split("RESULT")[1].splitlines()[0])
+    assert restored["iteration"] == 2 and restored["after"]["iteration"] == 3
+    assert restored["after"]["ratio"] < 1e-5 and restored["again"] == 3
+    assert restored["after"]["sampled"] > int(results["num_env_steps_sampled_lifetime"])
+    assert restored["steps"] == steps
+    rate = 1e-3 * (1 - results["decisions"] / 240)
+    np.testing.assert_allclose(restored["after"]["rates"], [rate, rate])  # annealing goes on
+    assert restored["messages"] == policy.core.write_messages(["you see red. i say:"])
+    observations, _ = ColourTalk().reset(seed=5)
+    silent = load_policy(path, messages="none").act(observations)
+    for agent, row in zip(observations, restored["probabilities"], strict=True):
+        np.testing.assert_allclose(silent[agent].probabilities, row, atol=1e-5)
+
+
+def test_pieces_in_an_own_ppo_config():
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+
+    from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
+
+    register()
+    register_parallel_env("toys/own", entry=ColourTalk)
+    model = language_model(temperature=2.0)
+    algo = (
+        PPOConfig()
+        .environment("toys/own", disable_env_checking=True)
+        .env_runners(
+            num_env_runners=0,
+            env_to_module_connector=lambda env, spaces, device: MessageExchange(
+                language_model=model, communication={"messages": "student"}
+            ),
+        )
+        .training(train_batch_size_per_learner=16, minibatch_size=16, num_epochs=1, use_kl_loss=False)
+        .multi_agent(policies={"shared"}, policy_mapping_fn=lambda agent, episode, **kwargs: "shared")
+        .rl_module(rl_module_spec=RLModuleSpec(module_class=LLMCommModule, model_config=model))
+        .build_algo()
+    )
+    try:
+        assert np.isfinite(float(algo.train()["learners"]["shared"]["policy_loss"]))
+    finally:
+        algo.stop()
+
+
+def test_a_message_checkpoint_that_does_not_fit_is_refused(tmp_path, message_source):
+    with pytest.raises(UserError, match="There is no checkpoint at .*nowhere"):
+        config().communication(message_checkpoint=str(tmp_path / "nowhere")).build_algo()
+    with pytest.raises(UserError, match="`lora_r` is 2"):
+        config().language_model(lora_r=2).communication(message_checkpoint=message_source).build_algo()
+
+
+def test_evaluation_runners_may_talk_in_another_way():
+    algo = (
+        config()
+        .evaluation(
+            evaluation_interval=1,
+            evaluation_duration=2,
+            evaluation_num_env_runners=0,
+            evaluation_config={"messages": "none", "explore": True},
+        )
+        .build_algo()
+    )
+    try:
+        results = algo.train()
+        assert results["evaluation"]["env_runners"]["num_episodes"] == 2
+        assert "message_words" not in results["evaluation"]["env_runners"]
+        assert "message_words" in results["env_runners"]
+    finally:
+        algo.stop()
+
+
+def test_same_seed_same_run():
+    def returns():
+        algo = config().build_algo()
+        try:
+            results = [algo.train() for _ in range(2)]
+            weights = algo.learner_group._learner.module["shared"].get_state()
+            return [r["env_runners"]["episode_return_mean"] for r in results], weights
+        finally:
+            algo.stop()
+
+    (one, first), (other, second) = returns(), returns()
+    assert one == other
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_registered_names_reach_tune():
+    from ray.tune.registry import ENV_CREATOR, _global_registry, get_trainable_cls
+
+    register_all()
+    register_all()
+    for name in ("Verco", "MessageSFT"):
+        assert get_trainable_cls(name).__name__ == name
+    assert _global_registry.contains(ENV_CREATOR, "rllib_llm_comm/overcooked_text-v0")
+
+
+def test_learns_to_use_messages():
+    """With constant messages two thirds of the guesses must be wrong; with a telling partner hardly one."""
+    from rllib_llm_comm.verco.teachers.base import Teacher, register_teacher
+
+    class Telling(Teacher):
+        name = "telling"
+
+        def messages(self, request, *, rng):
+            return {agent: f"i see {request.state['colours'][agent]}" for agent in request.agents}
+
+    register_teacher("telling", Telling)
+    best = {}
+    for messages in ("teacher", "constant"):
+        algo = (
+            config(train_batch_size_per_learner=256, lr=5e-3, num_epochs=4, kl_target=None, gamma=0.0)
+            .environment(register(), env_config={"length": 8, "busy": (1, 1)})
+            .env_runners(num_envs_per_env_runner=8)
+            .communication(messages=messages, teacher="telling")
+            .build_algo()
+        )
+        best[messages] = max(algo.train()["env_runners"].get("episode_return_mean", 0) for _ in range(15))
+        algo.stop()
+    assert best["teacher"] > 13  # of 14.7: now and then the right colour is forbidden
+    assert best["constant"] < 8
+
+
+def test_a_restored_run_takes_the_step_size_of_its_own_config(tmp_path):
+    """As population-based training needs it: another trial's checkpoint, one's own settings."""
+    source = config(lr=1e-3).communication(messages="none").build_algo()
+    try:
+        source.train()
+        path = source.save_to_path(str(tmp_path / "checkpoint"))
+    finally:
+        source.stop()
+    heir = config(lr=3e-4, critic_lr=7e-5).communication(messages="none").build_algo()
+    try:
+        heir.restore_from_path(path)
+        heir.train()
+        rates = {
+            name.removeprefix("shared_"): optimizer.param_groups[0]["lr"]
+            for name, optimizer in heir.learner_group._learner._named_optimizers.items()
+        }
+    finally:
+        heir.stop()
+    assert rates == {"actor": pytest.approx(3e-4), "critic": pytest.approx(7e-5)}

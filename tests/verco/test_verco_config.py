@@ -1,0 +1,152 @@
+"""Settings of Verco: defaults, YAML dicts and clear refusals."""
+
+from __future__ import annotations
+
+import pytest
+from toys import language_model, register
+
+from rllib_llm_comm import MessageSFTConfig, VercoConfig
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
+from rllib_llm_comm.verco.message_exchange import MessageExchange
+from rllib_llm_comm.verco.module import LLMCommModule
+
+
+def config():
+    return VercoConfig().environment(register()).language_model(**language_model())
+
+
+def test_defaults_make_a_complete_algorithm():
+    settings = config()
+    settings.validate()
+    assert settings.is_multi_agent and settings.count_steps_by == "agent_steps"
+    spec = settings.get_default_rl_module_spec()
+    assert spec.module_class is LLMCommModule and spec.model_config["trainable_roles"] == ["action"]
+    assert settings.get_default_learner_class() is MultiAgentPPOLearner
+
+
+def test_fluent_and_flat_keys_mean_the_same():
+    fluent = (
+        VercoConfig()
+        .language_model(lora_r=4, temperature=2.0)
+        .communication(messages="none", max_message_words=5)
+        .training(lr=1e-4, critic_lr=2e-4, lambda_=0.9, kl_target=None, value_clip_mode="min")
+    )
+    flat = VercoConfig().update_from_dict(
+        {
+            "lora_r": 4,
+            "temperature": 2.0,
+            "messages": "none",
+            "max_message_words": 5,
+            "lr": 1e-4,
+            "critic_lr": 2e-4,
+            "lambda": 0.9,
+            "kl_target": None,
+            "value_clip_mode": "min",
+        }
+    )
+    for name in ("lora_r", "temperature", "messages", "max_message_words", "lr", "critic_lr", "lambda_"):
+        assert getattr(fluent, name) == getattr(flat, name), name
+    assert fluent.kl_target is flat.kl_target is None and flat.value_clip_mode == "min"
+    one, other = (c.language_model_settings(("action",), True) for c in (fluent, flat))
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("critc_lr", "critic_lr"),
+        ("message", "messages"),
+        ("num_env_runner", "num_env_runners"),
+        ("lamda", "lambda"),
+    ],
+)
+def test_unknown_keys_are_refused_with_a_hint(key, hint):
+    with pytest.raises(UserError, match=f"`{key}` is no setting of VercoConfig.*Did you mean '{hint}"):
+        VercoConfig().update_from_dict({key: 1})
+    with pytest.raises(UserError, match="no setting of MessageSFTConfig"):
+        MessageSFTConfig().update_from_dict({key: 1})
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"lr": "2e-3"}, "`lr` is '2e-3' but must be a number \\(in YAML write 2.0e-3"),
+        ({"value_clip_mode": "mix"}, "`value_clip_mode` is 'mix'"),
+        ({"messages": "studnet"}, "Did you mean 'student'"),
+        ({"messages": "teacher"}, "`teacher` is not set"),
+        ({"clip_param": 0.0}, "`clip_param` is 0.0 but must be larger than 0"),
+        ({"gamma": 1.5}, "`gamma` is 1.5 but must be in"),
+        ({"kl_target": -1}, "`kl_target` is -1"),
+        ({"anneal": 2.5}, "`anneal` is 2.5"),
+        ({"anneal": 500, "lr": [[0, 1e-3], [100, 0.0]]}, "use one of both"),
+        ({"anneal": 5}, "it counts decisions"),
+        ({"kl_target": [[0, 0.1]]}, "`kl_target` is"),
+        ({"critic_warmup": -1}, "`critic_warmup` is -1"),
+        ({"advantage_floor": 5.0, "advantages": "grpo", "batch_mode": "complete_episodes"}, "`advantage_floor` is 5.0"),
+        ({"kl_target": [[0, 0.1], [64, 0]]}, "`kl_target` is"),
+        ({"advantage_floor": -0.1}, "`advantage_floor` is -0.1"),
+        ({"critic_warmup": 9, "advantages": "rloo", "batch_mode": "complete_episodes"}, "`critic_warmup` is 9"),
+        ({"num_learners": 2}, "set `minibatch_size`"),
+        ({"base_model": 3}, "`base_model` is 3"),
+        ({"lora_r": 0}, "`lora_r` is 0"),
+        ({"lora_layers": 0}, "`lora_layers` is 0 but must be 'all' or a whole number of at least 1"),
+        ({"lora_layers": "most"}, "`lora_layers` is 'most'"),
+        ({"entropy_coeff": float("nan")}, "`entropy_coeff` is nan but must be a finite number"),
+        ({"message_kl_coeff": float("inf")}, "`message_kl_coeff` is inf but must be a finite number"),
+        ({"policies": ["alice", "bob"]}, "but no `policy_mapping_fn` tells which agent"),
+    ],
+)
+def test_bad_values_are_refused(values, words):
+    with pytest.raises(UserError, match=words):
+        config().update_from_dict(values).validate()
+
+
+def test_teacher_mode_adds_its_callback_once():
+    from rllib_llm_comm.verco.teacher_messages import AddTeacherMessages
+
+    settings = config().communication(messages="teacher", teacher="scripted")
+    settings.validate()
+    settings.validate()
+    assert [cls for cls in settings.callbacks_class if cls is AddTeacherMessages] == [AddTeacherMessages]
+
+
+def test_own_pieces_come_before_the_exchange_and_an_own_exchange_is_kept():
+    import gymnasium as gym
+    from ray.rllib.connectors.connector_v2 import ConnectorV2
+    from toys import ColourTalk
+
+    class Mine(ConnectorV2):
+        def __call__(self, *, batch, **kwargs):
+            return batch
+
+    env = ColourTalk()
+    spaces = {
+        "__env_single__": (
+            gym.spaces.Dict({a: env.observation_space(a) for a in env.possible_agents}),
+            gym.spaces.Dict({a: env.action_space(a) for a in env.possible_agents}),
+        )
+    }
+    settings = config().env_runners(env_to_module_connector=lambda env, spaces, device: [Mine()])
+    pipeline = settings.build_env_to_module_connector(spaces=spaces)
+    names = [type(piece).__name__ for piece in pipeline.connectors]
+    assert names[:3] == ["Mine", "MessageExchange", "AddObservationsInOrder"]
+    own = MessageExchange(language_model=language_model(), communication={"messages": "none"})
+    settings = config().env_runners(env_to_module_connector=lambda env, spaces, device: own)
+    pieces = settings.build_env_to_module_connector(spaces=spaces).connectors
+    assert [piece for piece in pieces if isinstance(piece, MessageExchange)] == [own]
+
+
+def test_sft_needs_labels_and_no_environment():
+    with pytest.raises(UserError, match="`input_` is"):
+        MessageSFTConfig().validate()
+    with pytest.raises(UserError, match="remove `env`"):
+        MessageSFTConfig().environment(register()).offline_data(input_="/tmp").validate()
+    with pytest.raises(UserError, match="`held_out_share` is 1.0"):
+        MessageSFTConfig().offline_data(input_="/tmp").training(held_out_share=1.0).validate()
+
+
+def test_schedules_are_said_to_count_decisions():
+    config = VercoConfig().environment("toys/any").training(entropy_coeff=[[10, 0.1], [64, 0.0]])
+    with pytest.raises(UserError, match=r"`entropy_coeff` .* pairs \[decision, number\] .* two decisions that rise"):
+        config.validate()

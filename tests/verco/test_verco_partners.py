@@ -1,0 +1,97 @@
+"""Verco in a textual kitchen beside frozen cooks of another seed: own words, the scripted cook's words, none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rllib_llm_comm import VercoConfig, load_policy
+from rllib_llm_comm.envs.games import make_env
+from rllib_llm_comm.envs.interface import teacher_state
+from rllib_llm_comm.policies.partner_seats import PartnerSeats
+from rllib_llm_comm.policies.partner_settings import parse_partners
+from rllib_llm_comm.policies.partners import make_partner
+from rllib_llm_comm.verco.teachers.base import TeacherRequest
+from rllib_llm_comm.verco.teachers.scripted_teacher import ScriptedTeacher
+
+COOK = "zoo:verco_salad"  # trained with seed 0, by labels of the scripted cook
+SPEECH = ("own", "scripted", "none")
+POOL = [{"policy": COOK, "name": speech, "speech": speech} for speech in SPEECH]
+KITCHEN = {"map_name": "B", "recipe": "lettuce-tomato salad", "max_game_steps": 12}
+TEXT = "rllib_llm_comm/overcooked_text-v0"
+WORDINGS = 60
+
+
+def learner():
+    return (
+        VercoConfig()
+        .environment(TEXT, env_config=KITCHEN)
+        .env_runners(num_envs_per_env_runner=6)
+        .training(train_batch_size_per_learner=18, num_epochs=1)
+        .debugging(seed=3)
+        .partners(pool=POOL)
+    )
+
+
+def scripted_sayings(game, agent):
+    """What the game's scripted player may say for an agent now, in all its wordings."""
+    request = TeacherRequest(tuple(game.possible_agents), {}, state=teacher_state(game))
+    drawn = (ScriptedTeacher().messages(request, rng=np.random.default_rng(seed)) for seed in range(WORDINGS))
+    return {messages[agent] for messages in drawn}
+
+
+def test_the_learner_hears_each_stranger_speak_in_its_way():
+    cook = load_policy(COOK)
+    partners = {settings.name: make_partner(settings, load_policy) for settings in parse_partners(POOL)}
+    heard = {speech: [] for speech in SPEECH}
+    for seat, other in (("alice", "bob"), ("bob", "alice")):
+        for speech, partner in partners.items():
+            game = PartnerSeats(make_env(TEXT, **KITCHEN), [partner], seat=seat)
+            for seed in range(6):
+                game.reset(seed=seed)
+                heard[speech].append(game.mailbox[other])
+                seen = {other: game._waiting[0][other]}
+                expected = {
+                    "own": {cook.speak_together([(cook.begin(0), seen)])[0][other][0]},
+                    "scripted": scripted_sayings(game.env.unwrapped, other),
+                    "none": {""},
+                }
+                assert heard[speech][-1] in expected[speech]
+    assert heard["own"] != heard["scripted"] and set(heard["none"]) == {""} and all(heard["own"])
+    assert len(set(heard["scripted"])) > 2, "the scripted player has several wordings"
+
+
+@pytest.mark.usefixtures("small_ray")
+def test_a_verco_cook_learns_beside_strangers_who_speak_otherwise():
+    sampled = []
+
+    def count(samples, **kwargs):
+        for episode in samples:
+            (agent,) = episode.agent_ids  # nobody else has rows
+            sampled.append(len(episode.agent_episodes[agent]))
+
+    met = set()
+    algo = learner().callbacks(on_sample_end=count).build_algo()
+    try:
+        algo.env_runner.sample(num_timesteps=6, random_actions=False)
+        tokenizer = algo.env_runner.module["shared"].core.lm.base.tokenizer
+        for number, episode in enumerate(algo.env_runner._ongoing_episodes):
+            game = algo.env_runner.env.envs[number].unwrapped.env
+            (own,) = game.learners
+            (other,) = (agent for agent in game.possible_agents if agent != own)
+            said = game.mailbox[other]
+            row = episode.agent_episodes[own].get_observations(-1)["prompt_ids"]
+            prompt = tokenizer.decode([token for token in row if token >= 0])
+            assert (f"{other} says: {said}." in prompt) if said else (f"{other} says" not in prompt), prompt
+            assert bool(said) == (game.partner.settings.speech != "none")
+            met.add(game.partner.settings.name)
+        assert met == set(SPEECH)
+
+        sampled.clear()
+        results = algo.train()
+        trained = results["learners"]["shared"]
+        assert trained["num_module_steps_trained"] == sum(sampled) >= 18
+        assert float(trained["ratio_first_minibatch"]) < 1e-5 and np.isfinite(trained["policy_loss"])
+        assert {f"return_with_{speech}" for speech in SPEECH} <= set(results["env_runners"])
+    finally:
+        algo.stop()
