@@ -92,6 +92,6 @@ def test_descriptions_and_manuals_are_in_the_wheel():
     config.read(ROOT / "setup.cfg")
     taken = config["options.package_data"]["rllib_llm_comm.sama.manuals"].split()
     assert {"made/*.md", "papers/*.tex"} <= set(taken)
-    folder = ROOT / "rllib_llm_comm" / "planning" / "manuals"
+    folder = ROOT / "rllib_llm_comm" / "sama" / "manuals"
     described = {path.stem for path in (folder / "papers").glob("*.tex")}
     assert described == set(manuals()) == {"frozen_lake", "minirts", "onion_soup", "overcooked_text"}
