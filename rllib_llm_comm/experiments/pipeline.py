@@ -21,6 +21,7 @@ from rich.table import Table
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
 from rllib_llm_comm.core.trust import KEYS, evaluated_in, secrets_in
+from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.experiments import stages_without_tune, tune_stage
 from rllib_llm_comm.experiments.checkpoint_paths import on_this_machine
 from rllib_llm_comm.experiments.console import StoppedError, one_line, out, plain, say, say_stand_ins, short_path
@@ -37,9 +38,8 @@ from rllib_llm_comm.experiments.trackers import check_trackers, open_trackers
 from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.policies.policy_folder import TRAINS_ALONE
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record, require_readable
-from rllib_llm_comm.policies.stand_ins import stand_ins
+from rllib_llm_comm.verco.policy_files import TRAINS_ALONE
 
 # Settings that may be a trained stage's folder instead of the checkpoint in it.
 _CHECKPOINTS = ("checkpoint", "message_checkpoint", "action_checkpoint")

@@ -115,8 +115,8 @@ def _trained(checkpoint: str, named: Mapping[str, Stage]) -> _Trained | None:
 
 
 def _of_folder(checkpoint: str) -> _Trained:
-    from rllib_llm_comm.policies.policy_folder import LANGUAGE, find_policy
-    from rllib_llm_comm.policies.policy_manifest import read_manifest
+    from rllib_llm_comm.policies.policy_folder import find_policy
+    from rllib_llm_comm.policies.policy_manifest import LANGUAGE, read_manifest
 
     manifest = read_manifest(find_policy(checkpoint))
     talk = manifest.communication if manifest.kind == LANGUAGE else None

@@ -17,21 +17,15 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.language.adapters import MESSAGE
 from rllib_llm_comm.policies.find_checkpoint import is_named
-from rllib_llm_comm.policies.policy_folder import (
-    POLICY_FOLDER,
-    PolicyExport,
-    PolicyManifest,
-    find_policy,
-    tell_other_prompts,
-    write_policy,
-)
-from rllib_llm_comm.policies.policy_manifest import MANIFEST, read_manifest
+from rllib_llm_comm.policies.policy_folder import POLICY_FOLDER, PolicyExport, find_policy, write_policy
+from rllib_llm_comm.policies.policy_manifest import MANIFEST, PolicyManifest, read_manifest
 from rllib_llm_comm.rl.agent_policies import agents_apart
 from rllib_llm_comm.rl.plain_errors import raise_told
 from rllib_llm_comm.rl.policy_export import on_first_learner, with_team
 from rllib_llm_comm.rl.trials_in_turn import TrialsInTurn
 from rllib_llm_comm.verco.language_config import LanguageModelConfigMixin
 from rllib_llm_comm.verco.module import LLMCommModule
+from rllib_llm_comm.verco.policy_files import tell_other_prompts
 
 _ADAPTERS = {
     "message_checkpoint": ("taught_by", "load_message_adapter"),

@@ -16,7 +16,7 @@ from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
 from rllib_llm_comm.evaluation.planner_scores import ALL, Cell, PlannerScores, markdown, table
 from rllib_llm_comm.evaluation.subgoal_executors import PolicyExecutor, ScriptedExecutor
 from rllib_llm_comm.language.text_encoder import load_text_encoder
-from rllib_llm_comm.policies.policy_folder import PolicyManifest
+from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.sama.emma.inputs import emma_space
 from rllib_llm_comm.sama.emma.network import EmmaNetwork
 from rllib_llm_comm.sama.emma.policy import GroundedPolicy
