@@ -17,9 +17,8 @@ from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import Prompt
 from rllib_llm_comm.language.scoring import encode_candidates
 from rllib_llm_comm.policies.settings import LanguageModelSettings
+from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS
 
-PROMPT_IDS = "prompt_ids"
-CANDIDATE_IDS = "candidate_ids"
 CANDIDATE_WORDS = "candidate_words"
 CRITIC_IDS = "critic_ids"
 
