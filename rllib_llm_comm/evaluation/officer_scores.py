@@ -191,7 +191,7 @@ def _figures(same: Mapping[str, Any], played: Mapping[str, Mapping[str, Any]]) -
 
 
 def games_as_columns(games: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Games by seed as files keep them: `seeds` as runs of consecutive ones (first, number), and a column per figure."""
+    """Games by seed as files keep them: `seeds` as runs (first, number), and a column per figure."""
     runs: list[list[int]] = []
     for seed in map(int, games):
         if runs and seed == sum(runs[-1]):
