@@ -189,13 +189,12 @@ def candidates(runner: Any, index: int) -> tuple[list[str], list[int]]:
     Returns:
         Phrases, and 0/1 per action.
     """
-    effects = [runner.preview(index, action) for action in range(len(runner.macros))]
-    phrases = [
-        _DOES_NOTHING if effect is NOTHING else phrase(option(runner, index, effect)) for effect in effects
-    ]  # most of them are nothing
+    phrases, mask = [], []
     seen: set[str] = {_DOES_NOTHING}
-    mask = []
-    for text in phrases:
+    for action in range(len(runner.macros)):
+        effect = runner.preview(index, action)
+        text = _DOES_NOTHING if effect is NOTHING else phrase(option(runner, index, effect))  # most of them are nothing
+        phrases.append(text)
         mask.append(int(text not in seen))
         seen.add(text)
     return phrases, mask
