@@ -104,13 +104,13 @@ def view(state: Any, index: int, everything: bool = False, order: bool = False) 
         dish=tuple(sorted(kitchen.recipe_foods)) if told[index] or order else (),
         room=_room(kitchen, cook.y),
         at=at,
-        holding=cook.held and _item(cook.held),
-        boards=tuple([(name, knife.on and _item(knife.on)) for name, knife in boards if seen[knife.cell]]),
+        holding=_item(cook.held) if cook.held else None,
+        boards=tuple([(name, _item(knife.on) if knife.on else None) for name, knife in boards if seen[knife.cell]]),
         counter=lying[COUNTER] if wall_seen else None,
         shelf=lying[SHELF],
         partners=tuple(
             [
-                Partner(NAMES[other], agent.held and _item(agent.held))
+                Partner(NAMES[other], _item(agent.held) if agent.held else None)
                 for other, agent in enumerate(kitchen.agents)
                 if other != index and seen[agent.cell]
             ]
