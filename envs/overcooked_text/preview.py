@@ -10,7 +10,6 @@ from rllib_llm_comm.envs.overcooked_text.effects import (
     Agent,
     Effect,
     Food,
-    Item,
     Knife,
     Lying,
     Plate,
