@@ -52,8 +52,9 @@ _ALL_KINDS = (
     # Some normalizers put blanks around these, or leave them out.
     "x - y , z . \u65e5\u672c \u8a9e\u200b \u200b \u00ad \u200d x "
 )
-_BETWEEN_WORDS = re.compile(r"(?<=\S) (?=\S)")
-_BETWEEN_SENTENCES = re.compile(r"(?<=[.:]) (?=\S)")
+# Blanks come first, as these are searched for quickly.
+_BETWEEN_WORDS = re.compile(r" (?=\S)(?<=\S )")
+_BETWEEN_SENTENCES = re.compile(r" (?=\S)(?<=[.:] )")
 
 
 @dataclass(frozen=True, eq=False)
