@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor, checkpoints_of
 from rllib_llm_comm.experiments.console import say
-from rllib_llm_comm.experiments.plain_stage import PlainStage
 from rllib_llm_comm.experiments.progress import counting_bar
-from rllib_llm_comm.experiments.stages import Stage, StageResult
+from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
 from rllib_llm_comm.experiments.validation import check_type
 
 if TYPE_CHECKING:

@@ -18,35 +18,74 @@ import filelock
 from rich.panel import Panel
 from rich.table import Table
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
 from rllib_llm_comm.core.trust import KEYS, evaluated_in, secrets_in
 from rllib_llm_comm.experiments import stages_without_tune, tune_stage
-from rllib_llm_comm.experiments.checkpoint_paths import on_this_machine
+from rllib_llm_comm.experiments.algorithm_settings import find_algorithm
 from rllib_llm_comm.experiments.console import StoppedError, one_line, out, plain, say, say_stand_ins, short_path
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile
-from rllib_llm_comm.experiments.file_model import with_model
-from rllib_llm_comm.experiments.played_games import check_played_games
-from rllib_llm_comm.experiments.prerequisites import check_base_models
+from rllib_llm_comm.experiments.experiment_file import MODEL, Experiment, ExperimentFile
+from rllib_llm_comm.experiments.prerequisites import check_base_models, check_played_games, on_this_machine
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, ray_runs
 from rllib_llm_comm.experiments.remote_results import results_folder, sent
-from rllib_llm_comm.experiments.resume import unsigned_parts
 from rllib_llm_comm.experiments.search_space import check_searches, grid_points, search_kind, seeds_of
 from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
+from rllib_llm_comm.experiments.stages_without_tune import KINDS
 from rllib_llm_comm.experiments.trackers import check_trackers, open_trackers
-from rllib_llm_comm.experiments.train_settings import TrainSettings
+from rllib_llm_comm.experiments.train_settings import DEFAULT_STORAGE, TrainSettings
+from rllib_llm_comm.experiments.tune_state import unsigned_parts
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.policy_folder import TRAINS_ALONE
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record, require_readable
 from rllib_llm_comm.policies.stand_ins import stand_ins
+from rllib_llm_comm.verco.language_config import MODEL_SETTINGS, LanguageModelConfigMixin
+
+
+def with_model(file: ExperimentFile) -> ExperimentFile:
+    """Gives the settings of `model:` to all stages that load a language model.
+
+    A stage's own settings stand above them; a stage that names a `base_model` of its own takes none of them, as they
+    are about another model. `evaluate` and `replay` play what the checkpoint was trained with.
+
+    Raises:
+        UserError: If a setting is unknown, or no stage loads a language model.
+    """
+    if not file.model:
+        return file
+    for name in file.model:
+        if name not in MODEL_SETTINGS:
+            raise UserError(
+                f"`{MODEL}.{name}` is no setting of a language model; known are {', '.join(MODEL_SETTINGS)}."
+                f"{did_you_mean(str(name), MODEL_SETTINGS)}"
+            )
+    filled, taken = {}, False
+    for stage, experiment in file.experiments.items():
+        known = () if "base_model" in experiment.config else _known(experiment)
+        own = {key: value for key, value in file.model.items() if key in known}
+        taken = taken or bool(own)
+        filled[stage] = experiment.model_copy(update={"config": {**own, **experiment.config}})
+    if not taken:
+        raise UserError(f"`{MODEL}` means nothing to any stage of this file; remove it.")
+    return replace(file, experiments=filled, model={})
+
+
+def _known(experiment: Experiment) -> tuple[str, ...]:
+    """Settings of a language model that a stage takes."""
+    if kind := KINDS.get(experiment.run):
+        return kind.model_settings
+    try:
+        config = find_algorithm(experiment.run).get_default_config()
+    except UserError:  # told by the stage's check
+        return ()
+    return MODEL_SETTINGS if isinstance(config, LanguageModelConfigMixin) else ()
+
 
 # Settings that may be a trained stage's folder instead of the checkpoint in it.
 _CHECKPOINTS = ("checkpoint", "message_checkpoint", "action_checkpoint")
 # Settings that a stage must share with the one whose adapter it takes over.
 _OF_ADAPTERS = ("prompt_format", "prompt_date", "lora_r", "lora_alpha", "lora_layers", "lora_target_modules")
 _WHOLE_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
-DEFAULT_STORAGE = "results"
 
 
 def run_file(

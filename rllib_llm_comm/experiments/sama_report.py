@@ -14,8 +14,7 @@ from rllib_llm_comm.core.files import read_foreign_json, read_text, write_atomic
 from rllib_llm_comm.evaluation.curve_rows import read_rows
 from rllib_llm_comm.evaluation.study_cost import COSTS, asked_in_training
 from rllib_llm_comm.experiments.console import say, short_path
-from rllib_llm_comm.experiments.plain_stage import PlainStage
-from rllib_llm_comm.experiments.stages import Stage, StageResult
+from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
 from rllib_llm_comm.experiments.validation import StrictSettings
 from rllib_llm_comm.policies.stage_record import StageRecord, read_record
 from rllib_llm_comm.sama.answer_authors import OWN, RANDOM, RULES
