@@ -30,7 +30,6 @@ from rllib_llm_comm.evaluation.rollout import (
 from rllib_llm_comm.evaluation.subgoal_executors import SCRIPTED, Executor
 from rllib_llm_comm.policies.decision import Decision
 from rllib_llm_comm.policies.policy_env import planning_of
-from rllib_llm_comm.policies.settings import DRAWN
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import make_planner, planner_model
 from rllib_llm_comm.sama.plans import Planner, no_plan
@@ -41,6 +40,7 @@ from rllib_llm_comm.sama.rounds import SNAPSHOT, check_recovery
 from rllib_llm_comm.sama.sama_planner import remembers_games
 from rllib_llm_comm.sama.subgoal_observations import ALL
 from rllib_llm_comm.sama.tracking import PATIENCE
+from rllib_llm_comm.verco.settings import DRAWN
 
 
 def play_planned(

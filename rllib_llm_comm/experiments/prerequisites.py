@@ -19,8 +19,8 @@ from rllib_llm_comm.experiments.ray_session import available_cpus
 from rllib_llm_comm.experiments.search_space import first_point
 from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.policies.find_checkpoint import is_named
-from rllib_llm_comm.policies.settings import CommunicationSettings
 from rllib_llm_comm.policies.zoo import is_shipped, shipped_policy
+from rllib_llm_comm.verco.settings import CommunicationSettings
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
@@ -341,9 +341,9 @@ def _check_talk(config: Mapping[str, Any], trained: _Trained) -> None:
 
 
 def _check_game(config: Mapping[str, Any], trained: _Trained) -> None:
-    from rllib_llm_comm.policies.settings import OTHER_FACT, SWAPPED
     from rllib_llm_comm.sama.planners import guesses
     from rllib_llm_comm.verco.message_protocol import require_possible
+    from rllib_llm_comm.verco.settings import OTHER_FACT, SWAPPED
 
     guessing, telling = guesses(config.get("planner")), config.get("messages") in (OTHER_FACT, SWAPPED)
     if trained.env is None or not (guessing or telling or config.get("env_config")):

@@ -1,0 +1,294 @@
+"""Settings: each is declared once, as a field of a strict model, and what is wrong with one is told in one sentence.
+
+The field is the declaration: its type, its range (`Field(ge=1)`), its default, and below it a docstring with the
+meaning, the unit, and the paper's value or `(ours)`. Constructors, files, RLlib configs, tables of the docs and JSON
+schemas are made of it.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, cast
+
+import annotated_types
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+from typing_extensions import Self
+
+from rllib_llm_comm.core.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass as _ModelMetaclass
+else:
+    _ModelMetaclass = type(BaseModel)
+
+_T = TypeVar("_T")
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", bytes: "bytes"}
+_PLURALS = {int: "whole numbers", float: "numbers", bool: "truth values", str: "texts"}
+_LONGEST = 80
+
+Several = Annotated[tuple[_T, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
+"""A setting with several values: a list in files, a tuple in Python."""
+
+
+class _ToldInOneSentence(_ModelMetaclass):
+    """Constructors raise a `UserError`; of settings within settings pydantic keeps the whole path."""
+
+    def __call__(self, *args: Any, **values: Any) -> Any:
+        try:
+            return super().__call__(*args, **values)
+        except ValidationError as error:
+            raise UserError(one_sentence("", error, cast("type[BaseModel]", self))) from None
+
+
+class Settings(BaseModel, metaclass=_ToldInOneSentence):
+    """Base of all settings. Unknown names, other types (true for 1, "1" for 1), infinity and nan are refused.
+
+    Raises:
+        UserError: From the constructor, in one sentence that names the setting, its value, and what is allowed.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        allow_inf_nan=False,
+        validate_default=True,
+        arbitrary_types_allowed=True,
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
+    )
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The names of all settings."""
+        return tuple(cls.model_fields)
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """The values of all settings that have one."""
+        fields = cls.model_fields.items()
+        return {name: field.get_default(call_default_factory=True) for name, field in fields if not field.is_required()}
+
+    @classmethod
+    def checked(cls, name: str, values: Any) -> Self:
+        """The settings that a mapping of a file holds.
+
+        Args:
+            name: Full name of the mapping, such as `verco.config`; errors begin with it.
+            values: The mapping.
+
+        Raises:
+            UserError: In one sentence that names the setting.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise UserError(one_sentence(name, error, cls)) from None
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+        """The settings that a mapping such as a `model_config` holds.
+
+        Raises:
+            UserError: As of the constructor.
+        """
+        return cls.checked("", values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain values, as JSON and YAML hold them."""
+        plain: dict[str, Any] = _plain(self.model_dump())
+        return plain
+
+    def replace(self, **changes: Any) -> Self:
+        """These settings with others in place of some; all are checked.
+
+        Args:
+            **changes: By name.
+        """
+        return type(self)(**{**{name: getattr(self, name) for name in self.model_fields_set}, **changes})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def one_sentence(name: str, error: ValidationError, model: type[BaseModel]) -> str:
+    """The first problem of a validation as one sentence that names the setting.
+
+    Args:
+        name: Full name of what was validated, such as `verco.config`; empty for settings without one.
+        error: Pydantic's error.
+        model: The model that was validated.
+    """
+    # An unknown key explains a missing one, so it comes first; of a union the option that fits best goes deepest.
+    first = min(error.errors(), key=lambda problem: (problem["type"] != "extra_forbidden", -len(problem["loc"])))
+    path, holder, annotation, metadata = _follow(model, first["loc"])
+    setting = ".".join([*([name] if name else []), *path])
+    if path[-1:] == ["[key]"]:
+        where = ".".join(setting.split(".")[:-2])
+        return f"`{where}` has the key {first['input']!r}, which must be a text; write it in quotes."
+    if first["type"] == "extra_forbidden":
+        known = [field for field, about in holder.model_fields.items() if not about.exclude]
+        return f"`{setting}` is no known key; known are {', '.join(known)}.{did_you_mean(path[-1], known)}"
+    if first["type"] == "missing":
+        examples = holder.model_fields[path[-1]].examples or []
+        return f"`{setting}` is missing{f'; write for example `{examples[0]}`' if examples else ''}."
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, UserError):
+        return f"In `{setting}`: {cause}" if setting and f"`{setting}`" not in str(cause) else str(cause)
+    value = first["input"]
+    hint = did_you_mean(value, _choices(annotation)) if isinstance(value, str) else ""
+    if isinstance(value, str) and _is_number(value) and not _takes(annotation, str):
+        hint = " (in YAML write 2.0e-3 or 0.002, not 2e-3)" if "e" in value.lower() else " (write it without quotes)"
+    if isinstance(value, bool) and _takes(annotation, str) and not _takes(annotation, bool):
+        hint = " (put it in quotes: YAML reads yes and no as true and false)"
+    shown = " ".join(repr(value).split())
+    shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]} ..."
+    told = f"`{setting or 'value'}` is {shown} but must be {_demand(first, annotation, metadata)}"
+    return f"{told}{hint}." if hint.startswith(" (") else f"{told}.{hint}"
+
+
+def _follow(model: type[BaseModel], location: Sequence[str | int]) -> tuple[list[str], type[BaseModel], Any, list[Any]]:
+    """The place of a problem: its keys, the innermost model around it, the value's annotation and its constraints.
+
+    Among the keys pydantic names which option of a union it tried; that is left out.
+    """
+    path: list[str] = []
+    holder: type[BaseModel] = model
+    annotation: Any = model
+    metadata: list[Any] = []
+    tried = False
+    for part in location:
+        options = _options(annotation)
+        if len(options) > 1 and not tried:
+            tried = True
+            continue
+        tried = False
+        path.append(str(part))
+        annotation, metadata = Any, []
+        for option in options:
+            if isinstance(option, type) and issubclass(option, BaseModel):
+                holder = option
+                if field := option.model_fields.get(str(part)):
+                    annotation, metadata = field.annotation, _parts(field.metadata)
+            elif arguments := [one for one in typing.get_args(option) if one is not Ellipsis]:
+                annotation = arguments[-1]  # of a mapping its values, of a list its elements
+                metadata = _parts(getattr(annotation, "__metadata__", ()))
+    return path, holder, annotation, metadata
+
+
+def _parts(metadata: Iterable[Any]) -> list[Any]:
+    """Constraints, those that stand in a `Field` of an annotation one by one."""
+    return [part for one in metadata for part in (one.metadata if isinstance(one, FieldInfo) else [one])]
+
+
+def _alternatives(annotation: Any, metadata: Sequence[Any] = ()) -> list[tuple[Any, list[Any]]]:
+    """The types that an annotation allows beside `None`, each with its own constraints."""
+    if typing.get_origin(annotation) is Annotated:
+        bare, *own = typing.get_args(annotation)
+        return _alternatives(bare, [*metadata, *_parts(own)])
+    if typing.get_origin(annotation) in (Union, types.UnionType):
+        return [one for part in typing.get_args(annotation) for one in _alternatives(part, metadata)]
+    return [] if annotation is type(None) else [(annotation, list(metadata))]
+
+
+def _options(annotation: Any) -> list[Any]:
+    return [option for option, _ in _alternatives(annotation)]
+
+
+def _takes(annotation: Any, kind: type) -> bool:
+    return any(option in (kind, Any) for option in _options(annotation))
+
+
+def _choices(annotation: Any) -> list[str]:
+    """The texts among the values that an annotation lists."""
+    listed = (typing.get_args(one) for one in _options(annotation) if typing.get_origin(one) is Literal)
+    return [value for values in listed for value in values if isinstance(value, str)]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _demand(problem: ErrorDetails, annotation: Any, metadata: Sequence[Any]) -> str:
+    """What an annotation and its constraints allow, in words."""
+    if problem["type"] == "model_type":
+        model = next(one for one in _options(annotation) if isinstance(one, type) and issubclass(one, BaseModel))
+        return f"a mapping with keys such as {', '.join(f'`{key}`' for key in list(model.model_fields)[:3])}"
+    if problem["type"] == "finite_number":
+        return f"a finite number{''.join(_ranges(metadata))}"
+    return problem["msg"] if problem["type"] == "value_error" else describe(annotation, metadata)
+
+
+def _ranges(metadata: Sequence[Any]) -> Iterator[str]:
+    """Bounds of numbers and lengths, in words."""
+    low = next((one for one in metadata if isinstance(one, annotated_types.Ge | annotated_types.Gt)), None)
+    high = next((one for one in metadata if isinstance(one, annotated_types.Le | annotated_types.Lt)), None)
+    if isinstance(low, annotated_types.Ge) and isinstance(high, annotated_types.Le):
+        yield f" from {low.ge} to {high.le}"
+        low = high = None
+    if low is not None:
+        yield f" of at least {low.ge}" if isinstance(low, annotated_types.Ge) else f" larger than {low.gt}"
+    if high is not None:
+        bound = f"at most {high.le}" if isinstance(high, annotated_types.Le) else f"less than {high.lt}"
+        yield (
+            f" and {bound}"
+            if low is not None
+            else f" of {bound}"
+            if isinstance(high, annotated_types.Le)
+            else f" {bound}"
+        )
+    for one in metadata:
+        if isinstance(one, annotated_types.MinLen | annotated_types.Len) and one.min_length:
+            yield " that is not empty" if one.min_length == 1 else f" with at least {one.min_length} entries"
+        if isinstance(one, annotated_types.MaxLen | annotated_types.Len) and one.max_length is not None:
+            yield f" with at most {one.max_length} entries"
+
+
+def describe(annotation: Any, metadata: Sequence[Any] = ()) -> str:
+    """What an annotation allows, in words.
+
+    Args:
+        annotation: Of a field or parameter.
+        metadata: Constraints beside it.
+    """
+    words: dict[str, None] = {}
+    parts = _alternatives(annotation)
+    for option, own in parts:
+        bounds = "".join(_ranges(own or (metadata if len(parts) == 1 else ())))
+        words[_word(option) + bounds] = None
+    return " or ".join(words)
+
+
+def _word(option: Any) -> str:
+    origin = typing.get_origin(option)
+    kind = origin or option
+    if origin is Literal:
+        values = [repr(value) for value in typing.get_args(option)]
+        return values[0] if len(values) == 1 else f"one of {', '.join(values)}"
+    if option in _WORDS:
+        return _WORDS[option]
+    if option is type:
+        return "a class"
+    if Callable in (origin, option):
+        return "a function (in a Python file)"
+    if isinstance(kind, type) and issubclass(kind, dict | Mapping | BaseModel):
+        return "a mapping"
+    if isinstance(kind, type) and issubclass(kind, Sequence):
+        of = [_PLURALS[part] for part in map(_bare, typing.get_args(option)[:1]) if part in _PLURALS]
+        return " of ".join(["a list", *of])
+    return getattr(option, "__name__", str(option))
+
+
+def _bare(annotation: Any) -> Any:
+    return typing.get_args(annotation)[0] if typing.get_origin(annotation) is Annotated else annotation

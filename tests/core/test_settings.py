@@ -1,0 +1,99 @@
+"""Strict settings: what is refused, and how it is told."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import Field, model_validator
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import Settings, Several
+
+
+class Inner(Settings):
+    share: float = Field(0.5, ge=0, le=1)
+    """Of something."""
+
+
+class Rank(Settings):
+    """Settings of everything that a field can be."""
+
+    r: int = Field(8, ge=1, le=4096)
+    """Rank."""
+    rate: float | None = Field(0.5, gt=0)
+    """Rate."""
+    mode: Literal["max", "min"] = "max"
+    """Mode."""
+    widths: Several[Annotated[int, Field(ge=1)]] = Field((128, 128), max_length=3)
+    """Widths."""
+    layers: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
+    """Layers."""
+    parts: dict[str, Inner] = {}
+    """Parts."""
+    trained: bool = False
+    """Whether."""
+
+    @model_validator(mode="after")
+    def _fit(self) -> Rank:
+        if self.trained and self.r == 7:
+            raise UserError("`r` is 7 but must be another number with `trained`; set it to 8.")
+        return self
+
+
+@pytest.mark.parametrize(
+    ("values", "setting", "allowed"),
+    [
+        ({"r": 0}, "r", "from 1 to 4096"),
+        ({"r": True}, "r", "a whole number"),
+        ({"r": "8"}, "r", "a whole number"),
+        ({"r": None}, "r", "a whole number"),
+        ({"r": 7, "trained": True}, "r", "another number with `trained`"),
+        ({"rate": 0}, "rate", "larger than 0"),
+        ({"rate": "2e-3"}, "rate", "in YAML write 2.0e-3"),
+        ({"rate": float("nan")}, "rate", "a finite number"),
+        ({"mode": "mox"}, "mode", "Did you mean 'max'?"),
+        ({"widths": 5}, "widths", "a list of whole numbers"),
+        ({"widths": [1, 2, 3, 4]}, "widths", "at most 3"),
+        ({"widths": [0]}, "widths.0", "at least 1"),
+        ({"layers": "al"}, "layers", "'all'"),
+        ({"layers": 0}, "layers", "at least 1"),
+        ({"parts": {"a": {"share": 2}}}, "parts.a.share", "from 0"),
+        ({"parts": {"a": {"shore": 1}}}, "parts.a.shore", "Did you mean 'share'?"),
+        ({"parts": {1: {}}}, "parts", "must be a text"),
+        ({"parts": 3}, "parts", "a mapping"),
+        ({"trained": 1}, "trained", "true or false"),
+        ({"lora_r": 1}, "lora_r", "known are r, rate"),
+    ],
+)
+@pytest.mark.parametrize("name", ["", "verco.config"])
+def test_one_sentence_tells_the_setting_and_what_is_allowed(values, setting, allowed, name):
+    with pytest.raises(UserError) as told:
+        Rank.checked(name, values) if name else Rank(**values)
+    text = str(told.value)
+    assert f"`{setting}`" in text.replace("verco.config.", "") and allowed in text
+    assert not name or name in text
+    assert text.count("\n") == 0 and len(text) < 300
+
+
+def test_settings_are_plain_data():
+    settings = Rank(widths=[1, 2], parts={"a": Inner(share=1)})
+    assert settings.widths == (1, 2)
+    assert Rank.from_mapping(settings.to_dict()) == settings == pickle.loads(pickle.dumps(settings))
+    assert copy.deepcopy(settings) == settings
+    assert settings.replace(r=4).to_dict() == {**settings.to_dict(), "r": 4}
+    assert Rank.defaults() == {**Rank().to_dict(), "widths": (128, 128)}
+    with pytest.raises(UserError):
+        settings.replace(r=0)
+    with pytest.raises(Exception, match="frozen"):
+        settings.r = 3
+
+
+def test_meaning_and_range_are_in_the_schema():
+    schema: dict[str, Any] = Rank.model_json_schema()
+    assert schema["properties"]["r"] | {"title": ""} == {
+        "default": 8, "description": "Rank.", "maximum": 4096, "minimum": 1, "title": "", "type": "integer",
+    }  # fmt: skip
+    assert schema["additionalProperties"] is False
