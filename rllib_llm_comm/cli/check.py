@@ -16,7 +16,16 @@ from typer import Argument, Option
 from rllib_llm_comm.cli.options import Imports
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import disk_error, write_atomically
-from rllib_llm_comm.experiments.console import import_modules, one_line, out, plain, print_table, say, short_path
+from rllib_llm_comm.experiments.console import (
+    import_modules,
+    one_line,
+    out,
+    plain,
+    print_table,
+    require_writable,
+    say,
+    short_path,
+)
 from rllib_llm_comm.experiments.experiment_file import load_json_option
 from rllib_llm_comm.experiments.packaged_examples import description, examples, find_example
 from rllib_llm_comm.experiments.progress import counting_bar
@@ -243,3 +252,27 @@ def prompt_caption(found: Calibration) -> str:
         f"{told}; agrees with the scripted player: by chance {found.chance:.3f}, always one phrase "
         f"{found.one_phrase:.3f}"
     )
+
+
+def schema_command(
+    file: Annotated[Path, typer.Argument(help="JSON file to write.")] = Path("rllib.schema.json"),
+    modules: Imports = None,
+) -> None:
+    """Write a JSON schema of experiment and study files, with which an editor completes and checks them.
+
+    Examples:
+
+        rllib schema
+
+        rllib schema ~/rllib.schema.json --import my_package.algorithms
+    """
+    quiet_libraries(0)
+    require_writable({"FILE": file})
+    import_modules(modules)
+    with out.status("reading all settings"):
+        from rllib_llm_comm.experiments.schema import file_schema, to_text
+
+        text = to_text(file_schema())
+    write_atomically(file, text)
+    say(f"Written to {short_path(file)}. Begin your YAML files with this line:")
+    say(f"# yaml-language-server: $schema={short_path(file)}")

@@ -406,9 +406,7 @@ def compare_officers_command(
     from rllib_llm_comm.evaluation.statistics import wilson
 
     if json_file is not None and json_file.resolve() in {file.resolve() for file in files}:
-        raise UserError(
-            f"`--json` is {str(json_file)!r}, one of the files to compare; give another file."
-        )
+        raise UserError(f"`--json` is {str(json_file)!r}, one of the files to compare; give another file.")
     require_writable({"--json": json_file})
     scores = read_scores(files)
     steps = order_steps(scores)

@@ -43,6 +43,7 @@ _COMMANDS: dict[str, Any] = {
     "planning": planning.planning_app,
     "example": check.example_app,
     "check": check.check_app,
+    "schema": check.schema_command,
     "zoo": evaluate.zoo_app,
 }
 for _name, _command in _COMMANDS.items():

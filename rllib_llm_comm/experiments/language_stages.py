@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -19,10 +19,10 @@ from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.chat.usage import ChatCounters, cost_of
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import read_text, write_atomically
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.experiments.console import out, require_writable, say, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
-from rllib_llm_comm.experiments.validation import StrictSettings
 from rllib_llm_comm.sama.action_translation import translate_actions
 from rllib_llm_comm.sama.code_index import CodeIndex
 from rllib_llm_comm.sama.manuals.manual import read_manual
@@ -557,11 +557,10 @@ def _figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-Settings = TypeVar("Settings", bound="ChatStageSettings")
 _OF_THE_GAME = {"chat", "env_config", "layout"}
 
 
-class ChatStageSettings(StrictSettings):
+class ChatStageSettings(Settings):
     """`config:` of stages that ask a chat model.
 
     Attributes:
@@ -577,13 +576,8 @@ class ChatStageSettings(StrictSettings):
 class _ChatStage(PlainStage):
     """A stage that asks a chat model; a killed one goes on with the answers that it has."""
 
-    settings_class: ClassVar[type[ChatStageSettings]]
     texts: ClassVar[tuple[str, ...]] = ()
     """Settings that are paths of files."""
-
-    def settings(self, stage: Stage) -> Any:
-        """The checked `config:`."""
-        return self.settings_class.checked(f"{stage.name}.config", stage.experiment.config)
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, files that should be there by now, and who is asked."""

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import fetched, local_path, scheme_of
 from rllib_llm_comm.envs.games import make_env, without_subgoals
-from rllib_llm_comm.experiments import tune_stage
-from rllib_llm_comm.experiments.algorithm_settings import algorithm_names, find_algorithm
+from rllib_llm_comm.experiments.algorithm_settings import algorithm_names, default_config, find_algorithm
 from rllib_llm_comm.experiments.console import one_line
 from rllib_llm_comm.experiments.env_settings import check_guesses, is_parallel, planning_to_check
 from rllib_llm_comm.experiments.ray_session import available_cpus
@@ -383,7 +382,7 @@ def _of_folder(checkpoint: str) -> _Trained:
 
 def _of_stage(stage: Stage) -> _Trained | None:
     experiment = stage.experiment
-    default = tune_stage.default_config(stage)
+    default = default_config(stage.experiment.run)
     if experiment.run == _CLONING:
         return None
     if default is None or not (hasattr(find_algorithm(experiment.run), "save_policy") or _is_of_users(experiment.run)):

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import inspect
 import json
 import os
 import re
+import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pydantic import Field, create_model
+
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import write_atomically
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.search_space import BY_SEED
 from rllib_llm_comm.language.prompt_sets import SHIPPED, SLOTS, read_prompts
@@ -240,15 +245,47 @@ def _plain(value: dict[str, Any]) -> dict[str, Any]:
 _USED = {"run", "env", "config", "storage_path"}
 
 
+def model_of(source: Callable[..., Any], without: Collection[str] = ()) -> type[Settings]:
+    """The settings that a function or dataclass takes, as a strict model.
+
+    Args:
+        source: The function or dataclass.
+        without: Parameters that are no settings.
+    """
+    hints = typing.get_type_hints(source)
+    made = {one.name: one.default_factory for one in getattr(source, "__dataclass_fields__", {}).values()}
+    fields: dict[str, Any] = {}
+    for name, parameter in inspect.signature(source).parameters.items():
+        if name in without:
+            continue
+        if callable(made.get(name)):
+            fields[name] = (hints[name], Field(default_factory=made[name]))
+        else:
+            fields[name] = (hints[name], ... if parameter.default is parameter.empty else parameter.default)
+    return create_model(f"{source.__name__} settings", __base__=Settings, __doc__=inspect.getdoc(source), **fields)
+
+
 class PlainStage(ABC):
-    """One kind of stage, named in `run:`."""
+    """One kind of stage, named in `run:`: its settings, their check, and what it writes into its folder."""
 
     name: ClassVar[str]
+    settings_class: ClassVar[type[Settings] | None] = None
+    """The model of `config:`; a subclass may make it in `model` instead."""
     takes_env: ClassVar[bool] = False
     model_settings: ClassVar[tuple[str, ...]] = ()
     """Settings of the file's `model:` that it takes."""
     stands_in: ClassVar[str] = ""
     """What it is, with a name, if it stands in for what a paper uses."""
+
+    def model(self) -> type[Settings]:
+        """The model of `config:`."""
+        assert self.settings_class is not None
+        return self.settings_class
+
+    def settings(self, stage: Stage) -> Any:
+        """The checked `config:`; a value of none is one that is not given."""
+        given = {key: value for key, value in stage.experiment.config.items() if value is not None}
+        return self.model().checked(f"{stage.name}.config", given)
 
     def check(self, stage: Stage, unresolved: tuple[str, ...] = ()) -> None:
         """Checks the stage before anything runs.

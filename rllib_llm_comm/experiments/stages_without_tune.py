@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import typing
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from rllib_llm_comm.chat.usage import ChatCounters, cost_of, count_scope
-from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice
+from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.registry import Registry
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.experiments.console import out, say, short_path
 from rllib_llm_comm.experiments.env_settings import check_environment, check_shows_words
@@ -32,8 +32,7 @@ from rllib_llm_comm.experiments.officer_stages import CloneOfficer, DemonstrateO
 from rllib_llm_comm.experiments.prerequisites import require_checkpoint
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.sama_report import SamaReport
-from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
-from rllib_llm_comm.experiments.validation import StrictSettings, check_type
+from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult, model_of
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.load_options import Loading
 
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 NOBODY = "none"
 
 
-class CheckpointStageSettings(StrictSettings):
+class CheckpointStageSettings(Settings):
     """`config:` of `run: evaluate` and `run: replay`.
 
     Attributes:
@@ -151,6 +150,10 @@ class _Collection(PlainStage):
     def collector(self) -> Callable[..., CollectionReport]:
         """The function."""
 
+    def model(self) -> type[Settings]:
+        """The collector's parameters, but those that the stage itself gives."""
+        return model_of(self.collector(), _NOT_SETTINGS)
+
     @abstractmethod
     def check_settings(self, stage: Stage, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
         """Checks values, which are of the right types, and what they name."""
@@ -158,15 +161,7 @@ class _Collection(PlainStage):
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks the keys against the collector's parameters, and the environment."""
         config = stage.experiment.config
-        parameters = typing.get_type_hints(self.collector())
-        known = [name for name in parameters if name not in _NOT_SETTINGS]
-        for key, value in config.items():
-            if key not in known:
-                raise UserError(
-                    f"`{stage.name}.config.{key}` is no setting of {self.name}; known are "
-                    f"{', '.join(known)}.{did_you_mean(key, known)}"
-                )
-            check_type(f"{stage.name}.config.{key}", value, parameters[key])
+        self.settings(stage)
         if stage.experiment.env is None:
             raise UserError(f"`{stage.name}.env` is missing; say where {self.noun} are collected.")
         check_environment(stage.name, stage.experiment.env, config.get("env_config") or {}, stage.trust)
@@ -323,6 +318,8 @@ class _OnCheckpoint(PlainStage):
     of_others: ClassVar[dict[str, str]] = {}
     """Settings that would have no effect here -> the `run` that has them."""
 
+    settings_class = CheckpointStageSettings
+
     def settings(self, stage: Stage, keeps: bool = False) -> CheckpointStageSettings:
         """The checked `config:`; with `keeps`, what the planner's chat model answers is recorded in the folder."""
         given = {"episodes": self.default_episodes, **stage.experiment.config}
@@ -430,7 +427,7 @@ class Replay(_OnCheckpoint):
         return StageResult(written, summary={**planned_by(played), **cost_of(asked)})
 
 
-class ChatPlaySettings(StrictSettings):
+class ChatPlaySettings(Settings):
     """`config:` of `run: chat_play`.
 
     Attributes:
@@ -452,10 +449,7 @@ class ChatPlay(PlainStage):
 
     name = "chat_play"
     takes_env = True
-
-    def settings(self, stage: Stage) -> ChatPlaySettings:
-        """The checked `config:`."""
-        return ChatPlaySettings.checked(f"{stage.name}.config", stage.experiment.config)
+    settings_class = ChatPlaySettings
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, the environment and who is asked."""

@@ -14,7 +14,9 @@ from rllib_llm_comm.experiments.algorithm_settings import (
     annotations_of,
     check_config,
     check_mutations,
+    check_type,
     find_algorithm,
+    holds_plain_values,
 )
 from rllib_llm_comm.experiments.console import (
     StageFailedError,
@@ -48,12 +50,10 @@ from rllib_llm_comm.experiments.tune_state import (
     sealed_metrics,
     whole_checkpoints,
 )
-from rllib_llm_comm.experiments.validation import check_type, holds_plain_values
 from rllib_llm_comm.policies.signatures import OwnStates, make_key
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
-    from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
     from ray.tune.experiment import Trial
 
 # Settings that are paths of something that must be there.
@@ -109,14 +109,6 @@ def check(
 def _there(env_config: Mapping[str, Any], unresolved: tuple[str, ...]) -> dict[str, Any]:
     """Settings of an environment without paths at which nothing is yet."""
     return {key: value for key, value in env_config.items() if not any(path in str(value) for path in unresolved)}
-
-
-def default_config(stage: Stage) -> AlgorithmConfig | None:
-    """The default settings of a stage's algorithm; `None` if its name is unknown, which its check tells."""
-    try:
-        return find_algorithm(stage.experiment.run).get_default_config()
-    except UserError:
-        return None
 
 
 def cpus_needed(stage: Stage, most: int | None = None) -> int:
