@@ -31,12 +31,9 @@ from rllib_llm_comm.experiments.remote_results import results_folder, sent
 from rllib_llm_comm.experiments.search_space import check_searches, grid_points, search_kind, seeds_of
 from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
 from rllib_llm_comm.experiments.stages_without_tune import KINDS, config_identity
-from rllib_llm_comm.experiments.trackers import check_trackers, open_trackers
 from rllib_llm_comm.experiments.train_settings import DEFAULT_STORAGE, TrainSettings
 from rllib_llm_comm.experiments.tune_state import unsigned_parts
-from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.policies.policy_folder import TRAINS_ALONE
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record, require_readable
 from rllib_llm_comm.policies.stand_ins import stand_ins
 
@@ -130,7 +127,10 @@ def _check_and_run(
     records = _finished(stages, settings.resume)
     to_run = [stage.name for stage in stages if stage.name not in records]
     training = [stage for stage in stages if _needs_ray(stage)]
-    check_trackers(track, any_training=bool(training))
+    if track:
+        from rllib_llm_comm.experiments.trackers import check_trackers, open_trackers
+
+        check_trackers(track, any_training=bool(training))
     with out.status("checking all settings"):
         many_cpus = bool(settings.ray_address or settings.ray_num_cpus)
         most = None if settings.ray_address or ray_runs() else settings.ray_num_cpus
@@ -143,7 +143,8 @@ def _check_and_run(
     # Nothing is written if all is done, so that results on a read-only disk can be told once more.
     with _lock({stage.folder.parent for stage in stages if to_run}), _session(settings, cpus) as ray:
         before()
-        open_trackers(track, {stage.folder.parent for stage in training if stage.name in to_run})
+        if track:
+            open_trackers(track, {stage.folder.parent for stage in training if stage.name in to_run})
         failed = _run_all(stages, records, to_run, ray, settings, keep_going)
     _show_end([stage for stage in stages if stage.name in records], records, settings.modules or ())
     return failed
@@ -310,6 +311,8 @@ def _base_models(stages: list[Stage]) -> dict[str, tuple[str, dict[str, str], di
     """Of stages with a base model: that, what else must be equal, and by role the stage whose adapter is taken over."""
     found: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {}
     for stage in filter(_needs_ray, stages):
+        from rllib_llm_comm.language.adapters import ACTION, MESSAGE  # with torch, of which other stages have no need
+
         config = stage.experiment.config
         default = default_config(stage.experiment.run)
         base = config.get("base_model", getattr(default, "base_model", None))
@@ -329,6 +332,8 @@ def _check_sources(stages: list[Stage], sources: Mapping[str, Mapping[str, str]]
     """Refuses to take an adapter from a stage that trains none of its role; sources are stages by role, by stage."""
     made = {stage.name: stage.experiment for stage in stages}
     for name, by_role in sources.items():
+        from rllib_llm_comm.policies.policy_folder import TRAINS_ALONE
+
         for role, source in by_role.items():
             setting, run = f"{role}_checkpoint", made[source].run
             others = {algorithm for other, algorithm in TRAINS_ALONE.items() if other != role}
