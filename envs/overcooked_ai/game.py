@@ -37,6 +37,7 @@ GAME = GameRecord(
             settings=True,
         ),
     ),
+    event_words=f"{__package__}.event_words:event_words",
     planning="rllib_llm_comm.sama.games.overcooked_ai:KitchenPlanning",
     preparation="rllib_llm_comm.sama.kitchen.preparation:KitchenPreparation",
     without_subgoals={SUBGOAL_ENV_ID: f"{__package__}.subgoal_env:without_subgoals"},

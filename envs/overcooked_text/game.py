@@ -22,5 +22,6 @@ GAME = GameRecord(
         ),
     ),
     planning="rllib_llm_comm.sama.games.overcooked_text:SaladPlanning",
+    event_words=f"{__package__}.event_words:event_words",
     success_words=("served", "not served"),
 )

@@ -9,8 +9,8 @@ from typing import Any
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
 from rllib_llm_comm.evaluation.frames import frame_of
 from rllib_llm_comm.evaluation.replay_schema import Frame
-from rllib_llm_comm.evaluation.rollout import COLLISION, Episode, new_episode, replaced_messages
-from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.evaluation.rollout import Episode, collisions_in, new_episode, replaced_messages
+from rllib_llm_comm.policies.decision import Decision, Policy, Request
 from rllib_llm_comm.sama.attempts import Attempt
 from rllib_llm_comm.sama.reflection import ReflectedEpisode
 
@@ -26,7 +26,9 @@ class AttemptRecorder:
         silence: Scores of listeners in silence; frames are kept if it is given.
     """
 
-    def __init__(self, policy: Any, env: Any, seed: int, explore: bool, silence: Counterfactuals | None = None) -> None:
+    def __init__(
+        self, policy: Policy, env: Any, seed: int, explore: bool, silence: Counterfactuals | None = None
+    ) -> None:
         self._policy, self._env, self._explore, self._silence = policy, env, explore, silence
         self._episode = new_episode(policy, env, seed)
         self._episode.no_silence = silence.missing if silence is not None else ""
@@ -52,7 +54,7 @@ class AttemptRecorder:
             memory: The policy's memory.
             observations: Observations of these agents.
         """
-        self._decisions = self._policy.act_together([(memory, observations)], explore=self._explore)[0]
+        self._decisions = self._policy.act_together([Request(memory, observations)], explore=self._explore)[0]
         return {agent: decision.action for agent, decision in self._decisions.items()}
 
     def watch(self, attempt: Attempt, seen: Any, infos: Any, rewards: Any, actions: Mapping[Any, int]) -> None:
@@ -70,7 +72,7 @@ class AttemptRecorder:
             self._begin_attempt(attempt)
         notes = self._notes[id(attempt)]
         if not begins:  # what led to an attempt's first moment belongs to the one before
-            notes.collisions += sum(list(info.get("events", ())).count(COLLISION) for info in infos.values())
+            notes.collisions += collisions_in(infos)
         if actions:
             notes.said += [decision.said for decision in self._decisions.values() if decision.said]
             notes.replaced += replaced_messages(self._decisions)

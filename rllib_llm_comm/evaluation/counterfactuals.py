@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.evaluation.replay_schema import Frame
-from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.decision import Decision, Policy
 
 LEFT_OUT = "what agents would have done in silence was not computed (`counterfactuals` is off)"
 NOT_SCORED = "what agents would have done in silence is not known: these agents cannot be asked with other messages"
@@ -22,15 +22,15 @@ class Counterfactuals:
     same with and without.
 
     Args:
-        policy: The policy that plays; policies without `probabilities` are not scored.
+        policy: The policy that plays; policies without a `judge` are not scored.
         wanted: True to score at all.
 
     Attributes:
         missing: The reason why there are no scores; empty if there are.
     """
 
-    def __init__(self, policy: Any, wanted: bool = True) -> None:
-        self._judge = getattr(policy, "probabilities", None)
+    def __init__(self, policy: Policy, wanted: bool = True) -> None:
+        self._judge = policy.judge
         self.missing = LEFT_OUT if not wanted else "" if self._judge is not None else NOT_SCORED
 
     def add_to(

@@ -12,7 +12,6 @@ from rllib_llm_comm.envs.games import game_of, make_env, without_subgoals
 from rllib_llm_comm.evaluation.cross_play_figures import CrossPlayResult
 from rllib_llm_comm.evaluation.metric_names import RETURN, require_metric
 from rllib_llm_comm.evaluation.rollout import Episode, Progress, play, record
-from rllib_llm_comm.policies.decision import draws_actions
 from rllib_llm_comm.policies.load_options import AS_RECORDED, Loading
 from rllib_llm_comm.policies.partner_checks import try_out
 from rllib_llm_comm.policies.partner_settings import SCRIPTED, PartnerSettings, parse_partners
@@ -147,7 +146,7 @@ class CrossPlay:
             metric=self._how.metric,
             episodes=self._how.episodes,
             seed=self._how.seed,
-            sampled=any(draws_actions(one.policy, not self._how.greedy) for one in self._entrants),
+            sampled=not self._how.greedy and any(one.policy is None or one.policy.draws for one in self._entrants),
             agents=self.agents,
             players=players,
             groups={name: self._told(group) for name, group in self.groups.items()},

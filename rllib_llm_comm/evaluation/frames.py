@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.core.lazy import load
+from rllib_llm_comm.envs.games import GAMES
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, parts_of
 from rllib_llm_comm.evaluation.replay_schema import AgentFrame, Frame
 
@@ -72,6 +74,20 @@ def phrases_of(game: Any, agent: Any, observation: Any, numbered: Sequence[str])
     if "candidates" in observation or not hasattr(game, "action_phrases"):
         return list(numbered)
     return list(game.action_phrases(agent))
+
+
+def event_words(game: str, events: Sequence[str]) -> list[str]:
+    """What a player reads of events.
+
+    Args:
+        game: Name of the game, of `envs.games`; empty for others.
+        events: As in the infos, and as recorded.
+    """
+    record = GAMES.get(game)
+    if record is None or not record.event_words:
+        return [event.replace("_", " ") for event in events]
+    words = load(record.event_words)
+    return [told for event in events if (told := words(event))]
 
 
 def image_of(game: Any) -> np.ndarray | None:

@@ -15,21 +15,12 @@ from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.attempt_recorder import AttemptRecorder
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
-from rllib_llm_comm.evaluation.rollout import (
-    Episode,
-    PlayedGame,
-    Progress,
-    Watch,
-    counted,
-    forget_messages,
-    play,
-    play_episode,
-    record,
-    require_control,
-)
+from rllib_llm_comm.evaluation.rollout import Episode, EpisodeRecorder, Progress, play, record, require_control
 from rllib_llm_comm.evaluation.subgoal_executors import SCRIPTED, Executor
-from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.decision import Decision, Policy, Request, unweighed
+from rllib_llm_comm.policies.play_loop import Observer, play_games
 from rllib_llm_comm.policies.policy_env import planning_of
+from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.policies.settings import DRAWN
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import make_planner, planner_model
@@ -44,7 +35,7 @@ from rllib_llm_comm.sama.tracking import PATIENCE
 
 
 def play_planned(
-    policy: Any,
+    policy: Policy,
     *,
     planning: Mapping[str, Any] | None = None,
     trials: int | None = None,
@@ -57,7 +48,7 @@ def play_planned(
     keep_frames: bool = False,
     counterfactuals: bool = True,
     progress: Progress | None = None,
-    watch: Watch | None = None,
+    observers: Sequence[Observer] = (),
 ) -> list[Episode]:
     """Plays episodes of a trained policy, under a planner if there is one.
 
@@ -74,7 +65,7 @@ def play_planned(
         keep_frames: True to keep all frames, also of attempts that were put back.
         counterfactuals: True to score decisions of listeners also in silence; with `keep_frames` only.
         progress: Called with the number of finished episodes and `episodes`.
-        watch: Called before every step; without `trials` and `keep_frames` only.
+        observers: They see all games; without `trials` and `keep_frames` only.
 
     Returns:
         The episodes; `rounds` holds the plans, all figures are those of the attempts that stood.
@@ -88,61 +79,55 @@ def play_planned(
             control that did nothing or cannot be one in this game.
     """
     check_recovery(recover, trials)
-    by, settings = planning_of(policy.manifest, planning), dict(env_config or {})
+    by, settings = _planning_of(policy, planning), dict(env_config or {})
     _require_planner(by, trials, planning)
     model, make_env = _maker(policy, planning, by, settings)
     common: dict[str, Any] = {"episodes": episodes, "seed": seed, "explore": explore}
     if trials is None and keep_frames:
         return record(policy, env=make_env(), counterfactuals=counterfactuals, **common)
     at_once = min(episodes, _begun_at_once(policy, model))
-    if trials is None and at_once > 1 and watch is None:  # talk is measured in the order in which it was said
-        return require_control(_play_beside(policy, make_env, at_once, progress, watch, **common))
+    if trials is None and at_once > 1 and not observers:  # talk is measured in the order in which it was said
+        return require_control(_play_beside(policy, make_env, at_once, progress, **common))
     if by is None or trials is None:
-        return play(policy, env=make_env, num_envs=num_envs, progress=progress, watch=watch, **common)
+        return play(policy, env=make_env, num_envs=num_envs, progress=progress, observers=observers, **common)
     rounds = {"trials": trials, "recover": recover or SNAPSHOT, "patience": by.get("patience", PATIENCE)}
     games = _GamesInRounds(policy, by, model, settings, rounds, explore, keep_frames, counterfactuals)
     return require_control(games.play(range(seed, seed + episodes), progress))
 
 
 def _play_beside(
-    policy: Any,
+    policy: Policy,
     make_env: Callable[..., Any],
     at_once: int,
     progress: Progress | None,
-    watch: Watch | None,
     *,
     episodes: int,
     seed: int,
     explore: bool,
 ) -> list[Episode]:
     """Episodes without rounds, each in a thread of its own; its other arguments are those of `play_planned`."""
-    free, finished = list[Any](), list[int]()
+    free, recorder = list[Any](), EpisodeRecorder(policy, episodes, progress)
 
     def one(number: int) -> Episode:
         env = free.pop() if free else make_env()
-        game, memory = PlayedGame(policy, env, number, watch), policy.begin(number)
-        while env.agents:
-            game.tell(memory)
-            game.step(policy.act_together([(memory, game.asked())], explore=explore)[0])
-        game.finish()
+        play_games(policy, lambda: env, [number], observers=[recorder], explore=explore, reset=False)
         free.append(env)
-        finished.append(number)
-        return counted(game.episode, len(finished), episodes, progress)
+        return recorder.episodes[number]
 
     policy.reset(seed=seed)
     return side_by_side(one, range(seed, seed + episodes), at_once)
 
 
-def _begun_at_once(policy: Any, model: ChatModel | None) -> int:
+def _begun_at_once(policy: Policy, model: ChatModel | None) -> int:
     """The number of games that are played side by side; 1 where messages are drawn, which all games draw from one."""
-    talk = getattr(policy, "communication", None)
+    talk = policy.communication
     drawn = talk is not None and (talk.messages in DRAWN or talk.message_temperature > 0)
-    alone = drawn or hasattr(policy, "partners") or not hasattr(policy, "act_together")
+    alone = drawn or isinstance(policy, SeatedPolicy) or not policy.side_by_side
     return 1 if alone else begun_at_once(model)
 
 
 def env_maker(
-    policy: Any, planning: Mapping[str, Any] | None = None, env_config: Mapping[str, Any] | None = None
+    policy: Policy, planning: Mapping[str, Any] | None = None, env_config: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
     """A function that makes the environment of a policy, under its planner if there is one.
 
@@ -154,7 +139,7 @@ def env_maker(
     Returns:
         The function; it takes further settings of the environment.
     """
-    by = planning_of(policy.manifest, planning)
+    by = _planning_of(policy, planning)
     return _maker(policy, planning, by, dict(env_config or {}))[1]
 
 
@@ -163,7 +148,7 @@ class _GamesInRounds:
 
     def __init__(
         self,
-        policy: Any,
+        policy: Policy,
         by: Mapping[str, Any],
         model: ChatModel | None,
         settings: Mapping[str, Any],
@@ -191,7 +176,7 @@ class _GamesInRounds:
         # Games of which earlier ones are told, or that are recorded frame by frame, are played in their order.
         in_order = self._one or self._silence is not None
         at_once = 1 if in_order else min(len(seeds), _begun_at_once(self._policy, self._model))
-        forget_messages(self._policy)
+        self._policy.forget()
         if at_once == 1:
             env = self._env()
             return [self._played(env, seed, len(seeds), progress) for seed in seeds]
@@ -205,11 +190,13 @@ class _GamesInRounds:
         planner = self._planner if self._one else self._planner.beside()
         told = _play_rounds(env, recorder, planner, seed, watch=recorder.watch, **self._rounds)
         self._done += 1
-        return counted(recorder.finished(told), self._done, games, progress)
+        if progress:
+            progress(self._done, games)
+        return recorder.finished(told)
 
 
 def _maker(
-    policy: Any, planning: Mapping[str, Any] | None, by: Mapping[str, Any] | None, settings: Mapping[str, Any]
+    policy: Policy, planning: Mapping[str, Any] | None, by: Mapping[str, Any] | None, settings: Mapping[str, Any]
 ) -> tuple[ChatModel | None, Callable[..., Any]]:
     """The planner's chat model, and a function that makes the environment."""
     if by is None:
@@ -221,7 +208,7 @@ def _maker(
 
 
 def _planned_env(
-    policy: Any,
+    policy: Policy,
     planning: Mapping[str, Any] | None,
     planner: Planner | Callable[[], Planner] | None,
     settings: Mapping[str, Any],
@@ -231,6 +218,12 @@ def _planned_env(
     made = planner() if callable(planner) else planner
     planned = planning if made is None else {**(planning or {}), "planner": made}
     return policy.env(planning=planned, **{**settings, **more})
+
+
+def _planning_of(policy: Policy, planning: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    if policy.manifest is None:
+        raise UserError("this policy comes from no checkpoint, so its game is not known; use `play` and give `env`.")
+    return planning_of(policy.manifest, planning)
 
 
 def _require_planner(by: Mapping[str, Any] | None, trials: int | None, planning: Mapping[str, Any] | None) -> None:
@@ -327,8 +320,10 @@ class PlannedGames:
             told = _play_rounds(self._env, player, self._planner, seed, **rounds)
             returns, metrics = told.returns, _figures(told)
         else:
-            episode = play_episode(_AsPolicy(player), self._wrapped, seed)
-            returns, metrics = episode.returns, dict(episode.metrics)
+            policy = _AsPolicy(player)
+            recorder = EpisodeRecorder(policy)
+            play_games(policy, lambda: self._wrapped, [seed], observers=[recorder])
+            returns, metrics = recorder.episodes[seed].returns, dict(recorder.episodes[seed].metrics)
         if isinstance(self._planner, DisturbedPlanner):
             metrics["subgoals_replaced"] = float(self._planner.replaced)
         return {"seed": seed, "return": float(np.mean(list(returns.values()))), "metrics": metrics}
@@ -341,8 +336,8 @@ def _figures(episode: ReflectedEpisode) -> dict[str, float]:
     return {**episode.metrics, **episode.counts(), **rounds}
 
 
-class _AsPolicy:
-    """A player of subgoals behind the interface of policies in `rollout`; it says nothing and gives no probabilities.
+class _AsPolicy(Policy):
+    """A player of subgoals as a policy; it says nothing and gives no probabilities.
 
     Args:
         player: The player.
@@ -350,22 +345,13 @@ class _AsPolicy:
 
     def __init__(self, player: Player) -> None:
         self._player = player
-        self._memory: Any = None
 
-    def reset(self, seed: int) -> None:
-        """Begins an episode.
+    def begin(self, seed: int) -> Any:
+        return self._player.begin(seed)
 
-        Args:
-            seed: Seed of the episode.
-        """
-        self._memory = self._player.begin(seed)
-
-    def act(self, observations: dict[Any, Any], explore: bool = True) -> dict[Any, Decision]:
-        """The decisions of the agents that are asked.
-
-        Args:
-            observations: Observations of these agents.
-            explore: Not used: the player has its own setting.
-        """
-        actions = self._player.act(self._memory, observations)
-        return {agent: Decision(action, "", {}, [], np.zeros(0), np.nan, "") for agent, action in actions.items()}
+    def act_together(self, requests: Sequence[Request], explore: bool = True) -> list[dict[Any, Decision]]:
+        """The player's decisions; it has its own setting of whether they are sampled."""
+        return [
+            {agent: unweighed(action) for agent, action in self._player.act(one.memory, dict(one.observations)).items()}
+            for one in requests
+        ]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rllib_llm_comm.envs.games import make_env
+from rllib_llm_comm.policies.load_policy import LoadedPolicy
 from rllib_llm_comm.policies.recorded_settings import granted
 from rllib_llm_comm.policies.stand_ins import stand_ins
 from rllib_llm_comm.sama.planning_game import planning_game
@@ -92,7 +93,7 @@ class PolicyExecutor(_InScenarios):
 
     def __init__(
         self,
-        policy: Any,
+        policy: LoadedPolicy,
         name: str,
         env_config: Mapping[str, Any] | None = None,
         greedy: bool = False,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 
 from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of
-from rllib_llm_comm.policies.decision import Decision, choose
+from rllib_llm_comm.policies.decision import Decision, Memory, Policy, Request, choose
 from rllib_llm_comm.policies.observation_forms import open_actions
 from rllib_llm_comm.policies.policy_env import make_environment
 from rllib_llm_comm.policies.policy_folder import PolicyManifest
@@ -21,7 +21,7 @@ Observation = Mapping[str, Any]
 
 
 @dataclass
-class ArrayMemory:
+class ArrayMemory(Memory):
     """State of one episode between two calls.
 
     Attributes:
@@ -33,21 +33,19 @@ class ArrayMemory:
     seen: dict[str, Any] = field(default_factory=dict)
 
 
-Asked = tuple[str, ArrayMemory, Observation]
+AgentRequest = tuple[str, ArrayMemory, Observation]
+"""An agent that is asked, the memory of its game, and its observation."""
 
 
-class ArrayPolicy(Publishable, ABC):
-    """Acts for all agents of one episode, or of many at once, as `Policy` does.
+class ArrayPolicy(Publishable, Policy, ABC):
+    """Acts for all agents of one episode, or of many at once, as `LanguagePolicy` does.
 
     Args:
         network: The network, with `logits` and `values`.
         manifest: Origin of the policy.
-
-    Attributes:
-        draws: True if actions can be sampled; a policy that always takes the best one has no chances.
     """
 
-    draws: ClassVar[bool] = True
+    manifest: PolicyManifest
 
     def __init__(self, network: Any, manifest: PolicyManifest) -> None:
         self.network = network
@@ -84,11 +82,9 @@ class ArrayPolicy(Publishable, ABC):
         Raises:
             UserError: If an observation lacks what the policy acts on.
         """
-        return self.act_together([(self._memory, observations)], explore)[0]
+        return self.act_together([Request(self._memory, observations)], explore)[0]
 
-    def act_together(
-        self, episodes: Sequence[tuple[ArrayMemory, Mapping[Any, Observation]]], explore: bool = True
-    ) -> list[dict[Any, Decision]]:
+    def act_together(self, episodes: Sequence[Request], explore: bool = True) -> list[dict[Any, Decision]]:
         """Does for several episodes what `act` does for one, in one pass of the network.
 
         Args:
@@ -130,7 +126,7 @@ class ArrayPolicy(Publishable, ABC):
         return answers
 
     @abstractmethod
-    def batch(self, asked: Sequence[Asked]) -> dict[str, torch.Tensor]:
+    def batch(self, asked: Sequence[AgentRequest]) -> dict[str, torch.Tensor]:
         """Inputs of the network, one row per agent that is asked; their memories take in the observations.
 
         Args:
@@ -158,7 +154,7 @@ class ArrayPolicy(Publishable, ABC):
             action: Its choice.
         """
 
-    def values(self, asked: Sequence[Asked], batch: dict[str, torch.Tensor]) -> list[float]:
+    def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> list[float]:
         """Values of all rows.
 
         Args:
@@ -168,7 +164,7 @@ class ArrayPolicy(Publishable, ABC):
         values: list[float] = self.network.values(batch).tolist()
         return values
 
-    def masks(self, asked: Sequence[Asked]) -> torch.Tensor:
+    def masks(self, asked: Sequence[AgentRequest]) -> torch.Tensor:
         """int8 (B, K): which actions are allowed; all where an observation says nothing.
 
         Args:

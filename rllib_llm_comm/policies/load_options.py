@@ -14,8 +14,7 @@ from rllib_llm_comm.policies.settings import MESSAGE_MODES
 from rllib_llm_comm.policies.signatures import is_own_checkpoint
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.policies.array_policy import ArrayPolicy
-    from rllib_llm_comm.policies.load_policy import Policy
+    from rllib_llm_comm.policies.load_policy import LoadedPolicy
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Loading:
         if self.base_model is not None:
             check_base_model(self.base_model)
 
-    def load(self, path: str | Path) -> Policy | ArrayPolicy:
+    def load(self, path: str | Path) -> LoadedPolicy:
         """The policy of a checkpoint.
 
         Args:

@@ -16,7 +16,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import secret_of, telling_words
 from rllib_llm_comm.language.adapters import REFERENCE
 from rllib_llm_comm.policies.array_policy import ArrayPolicy
-from rllib_llm_comm.policies.decision import Decision, choose
+from rllib_llm_comm.policies.decision import Decision, Heard, Judge, Memory, Policy, Request, choose
 from rllib_llm_comm.policies.policy_env import make_environment
 from rllib_llm_comm.policies.policy_folder import (
     LANGUAGE,
@@ -38,29 +38,24 @@ from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, hear
 
 
 @dataclass
-class EpisodeMemory:
+class EpisodeMemory(Memory):
     """State of one episode between two calls.
 
     Attributes:
         rng: Draws its actions.
         mailbox: The latest message of every speaker.
-        secret: Facts told to anybody in this episode at the moment (`envs.interface.secret_of`); only controls use
-            it, agents do not.
     """
 
     rng: np.random.Generator
     mailbox: dict[str, str] = field(default_factory=dict)
-    secret: str = ""
 
 
-Asked = tuple[EpisodeMemory, Mapping[Any, Mapping[str, Any]]]
-"""The memory of an episode, and the observations of its agents that are asked now."""
 Spoken = tuple[str, "str | None"]
 """A message, and the true one where a control put it in its place."""
 
 
-class Policy(Publishable):
-    """Acts for all agents of one episode (`reset`, `act`), or of many at once (`begin`, `act_together`).
+class LanguagePolicy(Publishable, Policy):
+    """Language agents of one episode (`reset`, `act`), or of many at once (`begin`, `act_together`).
 
     .. code-block:: python
 
@@ -75,6 +70,9 @@ class Policy(Publishable):
         communication: Settings of the messages.
         manifest: Origin of the policy.
     """
+
+    manifest: PolicyManifest
+    communication: CommunicationSettings
 
     def __init__(
         self,
@@ -128,6 +126,15 @@ class Policy(Publishable):
             self._memory = self.begin(seed)
             self._protocol.reseed(seed)
 
+    def note(self, infos: Mapping[Any, Mapping[str, Any]]) -> None:
+        """Notes what is told to anybody in the episode that `act` plays; call it before `act` where messages are
+        `"other_fact"`.
+
+        Args:
+            infos: The environment's latest infos, by agent.
+        """
+        self._memory.secret = secret_of(infos)
+
     def forget(self) -> None:
         """Forgets the messages of all episodes so far, from which the controls `"other_moments"` and `"other_fact"`
         draw; call it before a series of episodes that is to be repeated.
@@ -141,15 +148,6 @@ class Policy(Publishable):
             seed: Fixes its sampled actions.
         """
         return EpisodeMemory(np.random.default_rng(seed))
-
-    def note(self, infos: Mapping[Any, Mapping[str, Any]]) -> None:
-        """Notes what is told to anybody in the episode that `act` plays; call it before `act` where messages are
-        `"other_fact"`.
-
-        Args:
-            infos: The environment's latest infos, by agent.
-        """
-        self._memory.secret = secret_of(infos)
 
     def act(self, observations: Mapping[Any, Mapping[str, Any]], explore: bool = True) -> dict[Any, Decision]:
         """Lets agents speak, listen and choose.
@@ -165,9 +163,9 @@ class Policy(Publishable):
         Raises:
             UserError: If an observation is not one in words, or a prompt is longer than in training.
         """
-        return self.act_together([(self._memory, observations)], explore)[0]
+        return self.act_together([Request(self._memory, observations)], explore)[0]
 
-    def speak_together(self, episodes: Sequence[Asked], explore: bool = True) -> list[dict[Any, Spoken]]:
+    def speak_together(self, episodes: Sequence[Request], explore: bool = True) -> list[dict[Any, Spoken]]:
         """Lets the agents of several episodes speak, as `act_together` does before they choose.
 
         Args:
@@ -193,7 +191,7 @@ class Policy(Publishable):
         return spoken
 
     def act_together(
-        self, episodes: Sequence[Asked], explore: bool = True, spoken: Sequence[Mapping[Any, Spoken]] | None = None
+        self, episodes: Sequence[Request], explore: bool = True, spoken: Sequence[Mapping[Any, Spoken]] | None = None
     ) -> list[dict[Any, Decision]]:
         """Does for several episodes what `act` does for one, in one pass of the network.
 
@@ -233,7 +231,12 @@ class Policy(Publishable):
             )
         return answers
 
-    def probabilities(self, heard: Sequence[tuple[Any, Mapping[str, Any], Mapping[str, str]]]) -> np.ndarray:
+    @property
+    def judge(self) -> Judge:
+        """As `probabilities`."""
+        return self.probabilities
+
+    def probabilities(self, heard: Sequence[Heard]) -> np.ndarray:
         """The chances of each candidate behind messages that are given, not written.
 
         Args:
@@ -300,13 +303,17 @@ class _Row:
     view: TextObservation
 
 
-def _rows(episodes: Sequence[Asked]) -> list[_Row]:
+def _rows(episodes: Sequence[Request]) -> list[_Row]:
     """All agents that are asked, in the order of the episodes."""
     return [
         _Row(number, agent, memory, read_observation(seen))
         for number, (memory, observations) in enumerate(episodes)
         for agent, seen in observations.items()
     ]
+
+
+LoadedPolicy = LanguagePolicy | ArrayPolicy
+"""A policy from a checkpoint: of language agents, or of agents that see numbers or maps."""
 
 
 def load_policy(
@@ -319,7 +326,7 @@ def load_policy(
     message_server: str | Mapping[str, Any] | None = None,
     reference: str | os.PathLike[str] | None = None,
     trust: bool = False,
-) -> Policy | ArrayPolicy:
+) -> LoadedPolicy:
     """Loads a policy from a checkpoint of one of our algorithms. Reads safetensors and JSON, never pickles.
 
     What the checkpoint recorded of addresses, names of keys and paths is used only where the caller gives it or says
@@ -364,7 +371,7 @@ def load_policy(
             load_adapter_of(one, reference, agent, into=REFERENCE)
     if teacher is not None:
         manifest = dataclasses.replace(manifest, teacher=teacher)
-    return Policy(core, communication, manifest)
+    return LanguagePolicy(core, communication, manifest)
 
 
 def _communication(

@@ -203,7 +203,7 @@ def test_a_fault_of_a_game_is_told_and_the_server_goes_on(monkeypatch):
 
 def test_rewards_that_are_no_numbers_reach_the_page_as_text():
     table = table_of("door", policy="random")
-    table.game.episode.returns["alice"] = np.float32("nan")
+    table.episode.returns["alice"] = np.float32("nan")
     with served(table) as running, running.wire() as wire:
         assert json.loads(wire.recv(timeout=60), parse_constant=pytest.fail)["returns"]["alice"] == "nan"
 

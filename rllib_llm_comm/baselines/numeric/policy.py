@@ -9,14 +9,14 @@ import torch
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.policies.array_policy import ArrayMemory, ArrayPolicy, Asked, Observation
+from rllib_llm_comm.policies.array_policy import AgentRequest, ArrayMemory, ArrayPolicy, Observation
 from rllib_llm_comm.policies.numeric_network import CRITIC_STATE, STATE, TEAM_VECTORS, VECTOR, team_vectors
 
 
 class NumericPolicy(ArrayPolicy):
     """Acts by numeric vectors; an episode's memory holds the vector (V,) that each agent saw last."""
 
-    def batch(self, asked: Sequence[Asked]) -> dict[str, torch.Tensor]:
+    def batch(self, asked: Sequence[AgentRequest]) -> dict[str, torch.Tensor]:
         """The vectors of all rows, or those of their teams.
 
         Args:
@@ -42,7 +42,7 @@ class NumericPolicy(ArrayPolicy):
             batch[VECTOR] = torch.from_numpy(np.stack([memory.seen[agent] for agent, memory, _ in asked]))
         return batch
 
-    def values(self, asked: Sequence[Asked], batch: dict[str, torch.Tensor]) -> list[float]:
+    def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> list[float]:
         """Values of all rows; NaN where a central critic is not told all that it needs, which acting does not need.
 
         Args:
