@@ -27,12 +27,12 @@ GAME = GameRecord(
     golden=(
         GoldenFormat(
             frozenset({"id", "kind", "layout", "dynamics"}),
-            "rllib_llm_comm.evaluation.golden_formats.overcooked_ai:replay",
+            f"{__package__}.golden:replay",
         ),
         # Games that the original itself saves as JSON.
         GoldenFormat(
             frozenset({"ep_states", "ep_actions"}),
-            "rllib_llm_comm.evaluation.golden_formats.overcooked_ai_games:replay",
+            f"{__package__}.golden:replay_saved_games",
             name="overcooked_ai_games",
             settings=True,
         ),
