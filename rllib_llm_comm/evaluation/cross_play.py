@@ -270,7 +270,7 @@ class CrossPlay:
         ]
         if not names:
             raise UserError(
-                f"`planning` is {planning!r} but none of the players and partners reads subgoals; leave it away, or "
+                f"`planning` is {planning!r} but none of the players and partners reads subgoals; omit it, or "
                 "add a checkpoint that does, such as one of EMMA."
             )
         planner = planning["planner"]
@@ -299,7 +299,7 @@ class CrossPlay:
             if self._how.env is None and own_id != env_id:
                 raise UserError(
                     f"{name!r} was trained on {own_id!r} but others on {env_id!r}; choose one with "
-                    "`env`, or leave one of them away."
+                    "`env`, or omit one of them."
                 )
         return {**base, **given}
 

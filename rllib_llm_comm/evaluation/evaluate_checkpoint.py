@@ -82,7 +82,7 @@ def evaluate_checkpoint(
     """
     settings = settings or PlaySettings()
     if communication and settings.trials is not None:
-        raise UserError("`communication` is measured without reflection; leave `trials` away.")
+        raise UserError("`communication` is measured without reflection; omit `trials`.")
     require_measured(settings.loading.reference, communication)
     found = find_checkpoint(checkpoint)
     policy = settings.loading.load(found)
@@ -113,9 +113,7 @@ def require_measured(reference: str | None, communication: bool) -> None:
         UserError: If a reference is given and communication is not measured.
     """
     if reference is not None and not communication:
-        raise UserError(
-            f"`reference` is {reference!r} but talk is not measured; set `communication`, too, or leave it away."
-        )
+        raise UserError(f"`reference` is {reference!r} but talk is not measured; set `communication`, too, or omit it.")
 
 
 def _measured(policy: Policy, turns: TurnRecorder, seed: int) -> CommunicationFigures | None:

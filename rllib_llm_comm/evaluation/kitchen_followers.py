@@ -63,7 +63,7 @@ def can_follow(partner: Partner, kitchen: OvercookedAI) -> bool:
     )
 
 
-class PlannedGames:
+class PlannedKitchens:
     """Games under a planner, whose states are rows of one array.
 
     Args:
@@ -119,7 +119,7 @@ class Followers:
     """
 
     def __init__(
-        self, partner: Partner, games: PlannedGames, rows: Sequence[int], seeds: Sequence[int], explore: bool
+        self, partner: Partner, games: PlannedKitchens, rows: Sequence[int], seeds: Sequence[int], explore: bool
     ) -> None:
         policy = cast(GroundedPolicy, partner.policy)
         how, kitchen = policy.network.settings, games.envs[0].unwrapped.kitchen

@@ -14,8 +14,7 @@ from typing_extensions import override
 from rllib_llm_comm.core.errors import UserError, shown
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, solved, success_words
-from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
-from rllib_llm_comm.evaluation.frames import frame_of
+from rllib_llm_comm.evaluation.frames import Counterfactuals, frame_of
 from rllib_llm_comm.evaluation.replay_schema import Frame
 from rllib_llm_comm.policies.decision import Decision, Policy
 from rllib_llm_comm.policies.play_loop import Observer, PlayedGame, play_games

@@ -10,8 +10,7 @@ import numpy as np
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import parts_of
-from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
-from rllib_llm_comm.evaluation.frames import frame_of, phrases_of
+from rllib_llm_comm.evaluation.frames import Counterfactuals, frame_of, phrases_of
 from rllib_llm_comm.evaluation.replay_schema import Frame
 from rllib_llm_comm.evaluation.rollout import Episode, EpisodeRecorder
 from rllib_llm_comm.language.message_words import limit_words

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 from rllib_llm_comm.cli import replay
 from rllib_llm_comm.envs.overcooked_text import parallel_env
-from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals, total_variation
-from rllib_llm_comm.evaluation.frames import frame_of
+from rllib_llm_comm.evaluation.frames import Counterfactuals, frame_of, total_variation
 from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
 from rllib_llm_comm.evaluation.replay_schema import ReplayPage
