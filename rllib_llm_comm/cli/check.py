@@ -84,7 +84,7 @@ def check_golden_command(
 
         rllib check golden saved_by_overcooked_ai.json --layout cramped_room_tomato --dynamics new
     """
-    from rllib_llm_comm.evaluation.golden import check_golden
+    from rllib_llm_comm.envs.golden import check_golden
 
     told = {"layout": layout, "dynamics": dynamics}
     report = check_golden(file, **{name: value for name, value in told.items() if value is not None})

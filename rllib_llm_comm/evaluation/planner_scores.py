@@ -15,10 +15,9 @@ import rllib_llm_comm
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.columns import from_columns, to_columns
-from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
+from rllib_llm_comm.evaluation.planned_games import Executor, PlannedGames, PlanningSetup
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, iqm, mean
-from rllib_llm_comm.evaluation.subgoal_executors import Executor
 from rllib_llm_comm.sama.answer_counts import authors_in
 from rllib_llm_comm.sama.planners import fallback_of, played_recording
 

@@ -26,8 +26,8 @@ from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.load_options import Loading
 
 if TYPE_CHECKING:
+    from rllib_llm_comm.evaluation.planned_games import Executor
     from rllib_llm_comm.evaluation.planner_scores import Cell, PlannerScores
-    from rllib_llm_comm.evaluation.subgoal_executors import Executor
 
 SCRIPTED = "scripted"
 RULES = ("scripted", "plan4mc", "random")
@@ -101,7 +101,7 @@ class ComparisonSettings:
         Raises:
             UserError: If a checkpoint cannot be loaded, or the game does not fit.
         """
-        from rllib_llm_comm.evaluation.subgoal_executors import DEFAULT_ENV, PolicyExecutor, ScriptedExecutor
+        from rllib_llm_comm.evaluation.planned_games import DEFAULT_ENV, PolicyExecutor, ScriptedExecutor
         from rllib_llm_comm.policies.policy_folder import weights_digest
 
         config = self.env_config or {}
@@ -138,7 +138,7 @@ def comparison(
 
 
 def _cells(variants: Sequence[Variant], settings: ComparisonSettings, rounds: bool) -> list[Cell]:
-    from rllib_llm_comm.evaluation.planned_play import PlanningSetup
+    from rllib_llm_comm.evaluation.planned_games import PlanningSetup
     from rllib_llm_comm.evaluation.planner_scores import SCENARIO, Cell
 
     cells = []

@@ -15,9 +15,9 @@ from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of
-from rllib_llm_comm.policies.decision import Decision, choose
+from rllib_llm_comm.policies.decision import Decision, Memory, Request, choose
 from rllib_llm_comm.policies.observation_forms import open_actions
-from rllib_llm_comm.policies.policy import Policy
+from rllib_llm_comm.policies.policy import TrainedPolicy
 from rllib_llm_comm.policies.policy_folder import load_network, network_file
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 
@@ -27,7 +27,7 @@ MOST_SIZE = 10**7
 
 
 @dataclass
-class ArrayMemory:
+class ArrayMemory(Memory):
     """State of one episode between two calls.
 
     Attributes:
@@ -39,10 +39,11 @@ class ArrayMemory:
     seen: dict[str, Any] = field(default_factory=dict)
 
 
-Asked = tuple[str, ArrayMemory, Observation]
+AgentRequest = tuple[str, ArrayMemory, Observation]
+"""An agent that is asked, the memory of its game, and its observation."""
 
 
-class ArrayPolicy(Policy):
+class ArrayPolicy(TrainedPolicy):
     """A policy of agents that see numbers or maps and say nothing.
 
     Args:
@@ -112,11 +113,9 @@ class ArrayPolicy(Policy):
         Raises:
             UserError: If an observation lacks what the policy acts on.
         """
-        return self.act_together([(self._memory, observations)], explore)[0]
+        return self.act_together([Request(self._memory, observations)], explore)[0]
 
-    def act_together(
-        self, episodes: Sequence[tuple[ArrayMemory, Mapping[Any, Observation]]], explore: bool = True
-    ) -> list[dict[Any, Decision]]:
+    def act_together(self, episodes: Sequence[Request], explore: bool = True) -> list[dict[Any, Decision]]:
         """Does for several episodes what `act` does for one, in one pass of the network.
 
         Args:
@@ -158,7 +157,7 @@ class ArrayPolicy(Policy):
         return answers
 
     @abstractmethod
-    def batch(self, asked: Sequence[Asked]) -> dict[str, torch.Tensor]:
+    def batch(self, asked: Sequence[AgentRequest]) -> dict[str, torch.Tensor]:
         """Inputs of the network, one row per agent that is asked; their memories take in the observations.
 
         Args:
@@ -186,7 +185,7 @@ class ArrayPolicy(Policy):
             action: Its choice.
         """
 
-    def values(self, asked: Sequence[Asked], batch: dict[str, torch.Tensor]) -> list[float]:
+    def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> list[float]:
         """Values of all rows.
 
         Args:
@@ -196,7 +195,7 @@ class ArrayPolicy(Policy):
         values: list[float] = self.network.values(batch).tolist()
         return values
 
-    def masks(self, asked: Sequence[Asked]) -> torch.Tensor:
+    def masks(self, asked: Sequence[AgentRequest]) -> torch.Tensor:
         """int8 (B, K): which actions are allowed; all where an observation says nothing.
 
         Args:

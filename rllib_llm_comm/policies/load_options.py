@@ -12,7 +12,7 @@ from rllib_llm_comm.policies.policy_manifest import KINDS, LANGUAGE
 from rllib_llm_comm.policies.signatures import is_own_checkpoint
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.policies.policy import Policy
+    from rllib_llm_comm.policies.policy import TrainedPolicy
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Loading:
         """
         KINDS[LANGUAGE].check_options(self.messages, self.teacher, self.message_server, self.base_model)
 
-    def load(self, path: str | Path) -> Policy:
+    def load(self, path: str | Path) -> TrainedPolicy:
         """The policy of a checkpoint.
 
         Args:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from rllib_llm_comm.policies.policy import Policy
+from rllib_llm_comm.policies.policy import TrainedPolicy
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import KINDS, read_manifest
 from rllib_llm_comm.policies.recorded_settings import withhold
@@ -22,7 +22,7 @@ def load_policy(
     message_server: str | Mapping[str, Any] | None = None,
     reference: str | os.PathLike[str] | None = None,
     trust: bool = False,
-) -> Policy:
+) -> TrainedPolicy:
     """Loads a policy from a checkpoint of one of our algorithms. Reads safetensors and JSON, never pickles.
 
     What the checkpoint recorded of addresses, names of keys and paths is used only where the caller gives it or says
@@ -49,7 +49,7 @@ def load_policy(
     """
     folder = find_policy(checkpoint)
     manifest = read_manifest(folder)
-    policy: Policy = KINDS[manifest.kind].load(
+    policy: TrainedPolicy = KINDS[manifest.kind].load(
         folder,
         manifest if trust else withhold(manifest),
         device=device,

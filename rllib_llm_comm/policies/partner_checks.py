@@ -10,6 +10,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.envs.games import GAMES
 from rllib_llm_comm.envs.interface import asked, secret_of
+from rllib_llm_comm.policies.decision import Request
 from rllib_llm_comm.policies.partner_settings import FUNCTION
 from rllib_llm_comm.policies.partners import Partner, require_wait
 
@@ -64,7 +65,7 @@ def try_out(partner: Partner, env: Any, seed: int, others: Iterable[Any] = ()) -
     elif partner.settings.kind != FUNCTION:
         memory = partner.begin(seed)
         memory.env, memory.secret = env, secret_of(infos)
-        for agent, decision in partner.act_together([(memory, seen)])[0].items():
+        for agent, decision in partner.act_together([Request(memory, seen)])[0].items():
             _require_actions(env, agent, decision.probabilities)
 
 

@@ -12,10 +12,10 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.envs.games import game_of, scripted_player_of
 from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of, teacher_state
-from rllib_llm_comm.policies.decision import Decision, choose
+from rllib_llm_comm.policies.decision import Decision, Heard, Memory, Request, choose
 from rllib_llm_comm.policies.own_actions import decide, own_actions
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, RANDOM, SCRIPTED, STAY, PartnerSettings
-from rllib_llm_comm.policies.policy import Policy, Spoken, TalkingPolicy
+from rllib_llm_comm.policies.policy import Spoken, TalkingPolicy, TrainedPolicy
 from rllib_llm_comm.policies.stuck_rule import StuckRule, pose_of
 
 Player = Callable[[Mapping[str, Any]], Any]
@@ -23,15 +23,13 @@ Player = Callable[[Mapping[str, Any]], Any]
 
 
 @dataclass
-class PartnerMemory:
-    """State of a partner in one episode between two calls.
+class PartnerMemory(Memory):
+    """State of a partner in one episode between two calls; `env` has to be set before the first call.
 
     Attributes:
         seed: Seed of the episode.
         rng: Draws its actions.
-        env: The game; it has to be set before the first call.
         mailbox: The latest message of every speaker of the episode.
-        secret: Facts told to anybody in this episode at the moment, as of `EpisodeMemory`.
         policy: The memory of a checkpoint's policy.
         players: Per agent the player of this episode, for partners that are no checkpoints.
         replies: Per agent the action that came with its message, until it is asked for.
@@ -41,9 +39,7 @@ class PartnerMemory:
 
     seed: int
     rng: np.random.Generator
-    env: Any = None
     mailbox: MutableMapping[str, str] = field(default_factory=dict)
-    secret: str = ""
     policy: Any = None
     players: dict[Any, Player] = field(default_factory=dict)
     replies: dict[Any, int] = field(default_factory=dict)
@@ -51,12 +47,8 @@ class PartnerMemory:
     still: dict[Any, StuckRule] = field(default_factory=dict)
 
 
-Asked = tuple[PartnerMemory, Mapping[Any, Mapping[str, Any]]]
-"""A memory, and the observations of the partner's agents that are asked now."""
-
-
 class Partner:
-    """A frozen player of one or several seats, behind the interface of `Policy` and `ArrayPolicy`.
+    """A frozen player of one or several seats, with messages of its own (`speak_together`).
 
     Its mistakes are part of its probabilities: with `noise` and `pauses` each action's is
     (1 - noise - pauses) p + noise / allowed, and `pauses` more for waiting. Partners without a network hear nothing
@@ -68,7 +60,7 @@ class Partner:
         policy: The loaded policy of a checkpoint; `None` for others.
     """
 
-    def __init__(self, settings: PartnerSettings, policy: Policy | None = None) -> None:
+    def __init__(self, settings: PartnerSettings, policy: TrainedPolicy | None = None) -> None:
         self.settings, self.policy = settings, policy
 
     @property
@@ -92,7 +84,7 @@ class Partner:
             memory.policy = self.policy.begin(seed)
         return memory
 
-    def speak_together(self, episodes: Sequence[Asked], explore: bool = True) -> list[dict[Any, Spoken]]:
+    def speak_together(self, episodes: Sequence[Request], explore: bool = True) -> list[dict[Any, Spoken]]:
         """Lets its agents of several episodes speak; the mailboxes take in their messages.
 
         Args:
@@ -109,7 +101,7 @@ class Partner:
         return spoken
 
     def act_together(
-        self, episodes: Sequence[Asked], explore: bool = True, spoken: Sequence[Mapping[Any, Spoken]] | None = None
+        self, episodes: Sequence[Request], explore: bool = True, spoken: Sequence[Mapping[Any, Spoken]] | None = None
     ) -> list[dict[Any, Decision]]:
         """The decisions of its agents in several episodes.
 
@@ -137,13 +129,11 @@ class Partner:
                     memory.still[agent].note(pose, made.action)
         return chosen
 
-    def probabilities(
-        self, heard: Sequence[tuple[Any, Mapping[str, Any], Mapping[str, str]]], env: Any = None
-    ) -> np.ndarray:
-        """The chances of each candidate behind messages that are given, as of `Policy.probabilities`.
+    def probabilities(self, heard: Sequence[Heard], env: Any = None) -> np.ndarray:
+        """The chances of each candidate behind messages that are given, as of `LanguagePolicy.probabilities`.
 
         Args:
-            heard: As of `Policy.probabilities`.
+            heard: As of `LanguagePolicy.probabilities`.
             env: The game, for partners that pause.
 
         Raises:
@@ -157,12 +147,12 @@ class Partner:
             rows = np.stack(mixed)
         return rows
 
-    def _inner(self, episodes: Sequence[Asked]) -> list[tuple[Any, Mapping[Any, Mapping[str, Any]]]]:
+    def _inner(self, episodes: Sequence[Request]) -> list[Request]:
         """The episodes as a checkpoint's policy takes them: with its own memories, which share the mailboxes."""
         for memory, _ in episodes if self.talks else ():
             memory.policy.mailbox, memory.policy.secret = memory.mailbox, memory.secret
         return [
-            (memory.policy, {agent: self._own_view(memory, agent, seen) for agent, seen in observations.items()})
+            Request(memory.policy, {agent: self._own_view(memory, agent, seen) for agent, seen in observations.items()})
             for memory, observations in episodes
         ]
 
@@ -197,7 +187,7 @@ class Partner:
         return str(message)
 
     def _choices(
-        self, episodes: Sequence[Asked], explore: bool, spoken: Sequence[Mapping[Any, Spoken]]
+        self, episodes: Sequence[Request], explore: bool, spoken: Sequence[Mapping[Any, Spoken]]
     ) -> list[dict[Any, Decision]]:
         """Its decisions without mistakes."""
         if isinstance(self.policy, TalkingPolicy):

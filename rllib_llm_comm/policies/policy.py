@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from typing_extensions import Self
 
-from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.decision import Decision, Heard, Judge, Policy, Request
 from rllib_llm_comm.policies.policy_env import make_environment
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 
@@ -18,7 +18,7 @@ Spoken = tuple[str, "str | None"]
 """A message, and the true one where a control put it in its place."""
 
 
-class Policy(ABC):
+class TrainedPolicy(Policy, ABC):
     """Acts for all agents of one episode (`reset`, `act`), or of many at once (`begin`, `act_together`).
 
     .. code-block:: python
@@ -31,11 +31,9 @@ class Policy(ABC):
 
     Attributes:
         manifest: Origin of the policy.
-        draws: True if actions can be sampled; a policy that always takes the best one has no chances.
     """
 
     manifest: PolicyManifest
-    draws: ClassVar[bool] = True
 
     @classmethod
     @abstractmethod
@@ -61,24 +59,8 @@ class Policy(ABC):
         return False
 
     @abstractmethod
-    def reset(self, seed: int | None = None) -> None:
-        """Begins an episode.
-
-        Args:
-            seed: Fixes what is sampled from here on; `None` goes on with the random numbers at hand.
-        """
-
-    @abstractmethod
-    def begin(self, seed: int) -> Any:
-        """The memory of an episode that is played beside others.
-
-        Args:
-            seed: Fixes what is sampled in it.
-        """
-
-    @abstractmethod
     def act(self, observations: Mapping[Any, Mapping[str, Any]], explore: bool = True) -> dict[Any, Decision]:
-        """Lets agents choose.
+        """Lets agents of the game that `reset` has begun choose.
 
         Args:
             observations: The environment's observations of the agents that are asked now, and only of these.
@@ -89,20 +71,6 @@ class Policy(ABC):
 
         Raises:
             UserError: If an observation lacks what the policy acts on.
-        """
-
-    @abstractmethod
-    def act_together(
-        self, episodes: Sequence[tuple[Any, Mapping[Any, Mapping[str, Any]]]], explore: bool = True
-    ) -> list[dict[Any, Decision]]:
-        """Does for several episodes what `act` does for one, in one pass of the network.
-
-        Args:
-            episodes: Per episode its memory (of `begin`) and the observations of its agents that are asked now.
-            explore: As for `act`.
-
-        Returns:
-            One decision per given agent, by episode.
         """
 
     def require_readable(self, observations: Mapping[Any, Mapping[str, Any]]) -> None:  # noqa: B027
@@ -149,17 +117,15 @@ class Policy(ABC):
         return push_policy(self, repo, private=private, figures=figures, licence=licence)
 
 
-class TalkingPolicy(Policy):
+class TalkingPolicy(TrainedPolicy):
     """A policy whose agents say something to each other before they act."""
 
     @abstractmethod
-    def speak_together(
-        self, episodes: Sequence[tuple[Any, Mapping[Any, Mapping[str, Any]]]], explore: bool = True
-    ) -> list[dict[Any, Spoken]]:
+    def speak_together(self, requests: Sequence[Request], explore: bool = True) -> list[dict[Any, Spoken]]:
         """Lets the agents of several episodes speak, as `act_together` does before they choose.
 
         Args:
-            episodes: As for `act_together`; the mailboxes of the memories take in the messages.
+            requests: As for `act_together`; the mailboxes of the memories take in the messages.
             explore: As for `act`.
 
         Returns:
@@ -169,21 +135,21 @@ class TalkingPolicy(Policy):
     @abstractmethod
     def act_together(
         self,
-        episodes: Sequence[tuple[Any, Mapping[Any, Mapping[str, Any]]]],
+        requests: Sequence[Request],
         explore: bool = True,
         spoken: Sequence[Mapping[Any, Spoken]] | None = None,
     ) -> list[dict[Any, Decision]]:
         """As of `Policy`.
 
         Args:
-            episodes: As of `Policy`.
+            requests: As of `Policy`.
             explore: As of `Policy`.
             spoken: The messages of these agents, where they have spoken before this call (`speak_together`) beside
                 agents of other policies.
         """
 
     @abstractmethod
-    def probabilities(self, heard: Sequence[tuple[Any, Mapping[str, Any], Mapping[str, str]]]) -> np.ndarray:
+    def probabilities(self, heard: Sequence[Heard]) -> np.ndarray:
         """The chances of each candidate behind messages that are given, not written.
 
         Args:
@@ -193,8 +159,7 @@ class TalkingPolicy(Policy):
             (B, K) probabilities; 0 where forbidden.
         """
 
-    @abstractmethod
-    def forget(self) -> None:
-        """Forgets the messages of all episodes so far, from which the controls `"other_moments"` and `"other_fact"`
-        draw; call it before a series of episodes that is to be repeated.
-        """
+    @property
+    def judge(self) -> Judge:
+        """As `probabilities`."""
+        return self.probabilities

@@ -18,7 +18,7 @@ from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.envs.interface import secret_of, telling_words
 from rllib_llm_comm.language.adapters import REFERENCE
 from rllib_llm_comm.language.base_model import check_base_model
-from rllib_llm_comm.policies.decision import Decision, choose
+from rllib_llm_comm.policies.decision import Decision, Heard, Memory, Request, choose
 from rllib_llm_comm.policies.policy import Spoken, TalkingPolicy
 from rllib_llm_comm.policies.policy_env import make_environment
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
@@ -33,23 +33,16 @@ from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
 
 
 @dataclass
-class EpisodeMemory:
+class EpisodeMemory(Memory):
     """State of one episode between two calls.
 
     Attributes:
         rng: Draws its actions.
         mailbox: The latest message of every speaker.
-        secret: Facts told to anybody in this episode at the moment (`envs.interface.secret_of`); only controls use
-            it, agents do not.
     """
 
     rng: np.random.Generator
     mailbox: dict[str, str] = field(default_factory=dict)
-    secret: str = ""
-
-
-Asked = tuple[EpisodeMemory, Mapping[Any, Mapping[str, Any]]]
-"""The memory of an episode, and the observations of its agents that are asked now."""
 
 
 class LanguagePolicy(TalkingPolicy):
@@ -60,6 +53,8 @@ class LanguagePolicy(TalkingPolicy):
         communication: Settings of the messages.
         manifest: Origin of the policy.
     """
+
+    communication: CommunicationSettings
 
     def __init__(
         self,
@@ -215,19 +210,19 @@ class LanguagePolicy(TalkingPolicy):
         Raises:
             UserError: If an observation is not one in words, or a prompt is longer than in training.
         """
-        return self.act_together([(self._memory, observations)], explore)[0]
+        return self.act_together([Request(self._memory, observations)], explore)[0]
 
-    def speak_together(self, episodes: Sequence[Asked], explore: bool = True) -> list[dict[Any, Spoken]]:
+    def speak_together(self, requests: Sequence[Request], explore: bool = True) -> list[dict[Any, Spoken]]:
         """Lets the agents of several episodes speak, as `act_together` does before they choose.
 
         Args:
-            episodes: As for `act_together`; the mailboxes of the memories take in the messages.
+            requests: As for `act_together`; the mailboxes of the memories take in the messages.
             explore: As for `act`.
 
         Returns:
             Per episode and given agent its message and, where a control changes it, the true one.
         """
-        rows = _rows(episodes)
+        rows = _rows(requests)
         cores = [self.core_of(row.agent) for row in rows]
         speakers = [
             Speaker(str(row.agent), row.view, row.memory.mailbox, row.memory.secret, core.settings.templates)
@@ -237,18 +232,18 @@ class LanguagePolicy(TalkingPolicy):
         models = [core.lm for core in cores]
         said = self._protocol.speak(speakers, write, greedy=not explore, models=models)
         replaced: Sequence[str | None] = self._protocol.replaced or [None] * len(rows)
-        spoken: list[dict[Any, Spoken]] = [{} for _ in episodes]
+        spoken: list[dict[Any, Spoken]] = [{} for _ in requests]
         for row, message, own in zip(rows, said, replaced, strict=True):
             spoken[row.episode][row.agent] = (message, own)
         return spoken
 
     def act_together(
-        self, episodes: Sequence[Asked], explore: bool = True, spoken: Sequence[Mapping[Any, Spoken]] | None = None
+        self, requests: Sequence[Request], explore: bool = True, spoken: Sequence[Mapping[Any, Spoken]] | None = None
     ) -> list[dict[Any, Decision]]:
         """Does for several episodes what `act` does for one, in one pass of the network.
 
         Args:
-            episodes: Per episode its memory (of `begin`) and the observations of its agents that are asked now.
+            requests: Per episode its memory (of `begin`) and the observations of its agents that are asked now.
             explore: As for `act`.
             spoken: The messages of these agents, where they have spoken before this call (`speak_together`) beside
                 agents of other policies.
@@ -256,14 +251,14 @@ class LanguagePolicy(TalkingPolicy):
         Returns:
             One decision per given agent, by episode.
         """
-        rows = _rows(episodes)
-        answers: list[dict[Any, Decision]] = [{} for _ in episodes]
+        rows = _rows(requests)
+        answers: list[dict[Any, Decision]] = [{} for _ in requests]
         if not rows:
             return answers
         if len({len(row.view.candidates) for row in rows}) > 1:
             raise UserError("all agents need the same number of `candidates`, as their action spaces have in training.")
         if spoken is None:
-            spoken = self.speak_together(episodes, explore)
+            spoken = self.speak_together(requests, explore)
         heard = [heard_by(str(row.agent), row.memory.mailbox) for row in rows]
         probabilities, values = self._judge(
             [(row.agent, row.view, ears) for row, ears in zip(rows, heard, strict=True)]
@@ -283,7 +278,7 @@ class LanguagePolicy(TalkingPolicy):
             )
         return answers
 
-    def probabilities(self, heard: Sequence[tuple[Any, Mapping[str, Any], Mapping[str, str]]]) -> np.ndarray:
+    def probabilities(self, heard: Sequence[Heard]) -> np.ndarray:
         """The chances of each candidate behind messages that are given, not written.
 
         Args:
@@ -348,11 +343,11 @@ class _Row:
     view: TextObservation
 
 
-def _rows(episodes: Sequence[Asked]) -> list[_Row]:
-    """All agents that are asked, in the order of the episodes."""
+def _rows(requests: Sequence[Request]) -> list[_Row]:
+    """All agents that are asked, in the order of the requests."""
     return [
         _Row(number, agent, memory, read_observation(seen))
-        for number, (memory, observations) in enumerate(episodes)
+        for number, (memory, observations) in enumerate(requests)
         for agent, seen in observations.items()
     ]
 

@@ -14,7 +14,7 @@ from test_replay import NASTY, RandomCooks
 from toys import ColourTalk
 from typer.testing import CliRunner
 
-from rllib_llm_comm.cli import replay
+from rllib_llm_comm.cli.evaluate import replay_command
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.evaluation.animation import write_animation
@@ -118,7 +118,7 @@ def cooks(tmp_path_factory):
 
 def test_the_command_writes_it_and_refuses_other_formats(cooks, tmp_path):
     app = typer.Typer()
-    app.command()(replay.command)
+    app.command()(replay_command)
     page, picture = tmp_path / "page.html", tmp_path / "told.gif"
     done = CliRunner().invoke(app, [str(cooks), "--out", str(page), "--animation", str(picture)])
     assert done.exit_code == 0, done.output

@@ -12,15 +12,14 @@ from test_replay import NASTY, RandomCooks, opened
 from toys import ENV_ID, ColourTalk, language_model, randomise, register
 from typer.testing import CliRunner
 
-from rllib_llm_comm.cli import replay
+from rllib_llm_comm.cli.evaluate import replay_command
 from rllib_llm_comm.envs.overcooked_text import parallel_env
-from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals, total_variation
-from rllib_llm_comm.evaluation.frames import frame_of
+from rllib_llm_comm.evaluation.frames import Counterfactuals, frame_of, total_variation
 from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
 from rllib_llm_comm.evaluation.replay_schema import ReplayPage
 from rllib_llm_comm.evaluation.rollout import Episode, record
-from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.decision import Decision, OneGamePolicy
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.language_agent import LLMCommCore
@@ -32,8 +31,8 @@ HEARD, SILENT = np.array([0.7, 0.2, 0.1]), np.array([0.1, 0.6, 0.3])
 KEYS = ("silent", "influence", "changed")
 
 
-class Obeys:
-    """Bob hears alice at every second moment; what he would do without her is told by `probabilities`."""
+class Obeys(OneGamePolicy):
+    """Bob hears alice at every second moment; what he would do without her is told by `judge`."""
 
     def __init__(self, silent=SILENT, heard=HEARD, said="the first"):
         self.silent, self.heard, self.said, self.asked = silent, heard, said, []
@@ -48,7 +47,7 @@ class Obeys:
             agent: Decision(0, self.said, ears[agent], ["a", "b", "c"], self.heard, 0.0, "") for agent in observations
         }
 
-    def probabilities(self, rows):
+    def judge(self, rows):
         self.asked.append([(agent, heard) for agent, _, heard in rows])
         return np.stack([self.silent for _ in rows])
 
@@ -99,7 +98,7 @@ def test_it_can_be_left_out_and_then_nothing_more_is_scored(tmp_path):
 
 def test_the_page_says_why_there_is_nothing_to_show(tmp_path):
     class Mute(Obeys):
-        probabilities = None
+        judge = None
 
     (unasked,) = record(Mute(), env=ColourTalk(length=4))
     assert "cannot be asked" in told(write_replay(unasked, tmp_path / "a.html"))["influence"]
@@ -134,7 +133,7 @@ def test_its_curve_shows_when_messages_moved_somebody(tmp_path):
 class Hearers(RandomCooks):
     """As its parent, whose texts no page should run; what it would do in silence is known."""
 
-    def probabilities(self, rows):
+    def judge(self, rows):
         return np.stack([np.full(len(view["candidates"]), 1 / len(view["candidates"])) for _, view, _ in rows])
 
 
@@ -218,7 +217,7 @@ def test_the_command_and_its_option(talkers, tmp_path):
     core, manifest = talkers
     write_policy(tmp_path / "policy", policy_files(core), manifest)
     app = typer.Typer()
-    app.command()(replay.command)
+    app.command()(replay_command)
     for name, options in (("with", []), ("without", ["--no-counterfactuals"])):
         done = CliRunner().invoke(app, [str(tmp_path / "policy"), "--out", str(tmp_path / f"{name}.html"), *options])
         assert done.exit_code == 0, done.output

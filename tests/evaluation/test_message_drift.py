@@ -13,7 +13,7 @@ from toys import ENV_ID, ColourTalk, language_model, randomise, register
 from typer.testing import CliRunner
 
 from rllib_llm_comm import load_policy
-from rllib_llm_comm.cli import evaluate
+from rllib_llm_comm.cli.evaluate import evaluate_command
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.communication import TurnRecorder, measure
 from rllib_llm_comm.evaluation.message_drift import PROMPTS, measure_drift
@@ -174,7 +174,7 @@ def drifted(tmp_path, reference=True):
 
 def figures(policy):
     turns = TurnRecorder()
-    play(policy, episodes=3, seed=0, watch=turns)
+    play(policy, episodes=3, seed=0, observers=[turns])
     return measure(policy, turns).to_json()
 
 
@@ -232,7 +232,7 @@ def test_a_reference_for_agents_that_say_nothing_is_refused(tmp_path):
 
 def test_the_command(tmp_path):
     app = typer.Typer()
-    app.command()(evaluate.command)
+    app.command()(evaluate_command)
 
     def run(path, *options):
         target = tmp_path / "figures.json"

@@ -12,9 +12,8 @@ from planner_model import planner
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
-from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
+from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, PolicyExecutor, ScriptedExecutor
 from rllib_llm_comm.evaluation.planner_scores import ALL, Cell, PlannerScores, markdown, table
-from rllib_llm_comm.evaluation.subgoal_executors import PolicyExecutor, ScriptedExecutor
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.sama.emma.inputs import emma_space

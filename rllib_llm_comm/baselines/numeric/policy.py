@@ -10,7 +10,7 @@ import torch
 
 from rllib_llm_comm.core.errors import UserError, shown
 from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.policies.array_policy import MOST_SIZE, ArrayMemory, ArrayPolicy, Asked, Observation
+from rllib_llm_comm.policies.array_policy import MOST_SIZE, AgentRequest, ArrayMemory, ArrayPolicy, Observation
 from rllib_llm_comm.policies.numeric_network import (
     CRITIC_STATE,
     STATE,
@@ -45,7 +45,7 @@ class NumericPolicy(ArrayPolicy):
         """True of CommNet's networks."""
         return bool(self.network.settings.hears)
 
-    def batch(self, asked: Sequence[Asked]) -> dict[str, torch.Tensor]:
+    def batch(self, asked: Sequence[AgentRequest]) -> dict[str, torch.Tensor]:
         """The vectors of all rows, or those of their teams.
 
         Args:
@@ -71,7 +71,7 @@ class NumericPolicy(ArrayPolicy):
             batch[VECTOR] = torch.from_numpy(np.stack([memory.seen[agent] for agent, memory, _ in asked]))
         return batch
 
-    def values(self, asked: Sequence[Asked], batch: dict[str, torch.Tensor]) -> list[float]:
+    def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> list[float]:
         """Values of all rows; NaN where a central critic is not told all that it needs, which acting does not need.
 
         Args:

@@ -13,7 +13,7 @@ from rllib_llm_comm.baselines.value.q_settings import LDSA, ROMA, QSettings
 from rllib_llm_comm.baselines.value.q_team import QTeam
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.policies.array_policy import MOST_SIZE, ArrayMemory, ArrayPolicy, Asked
+from rllib_llm_comm.policies.array_policy import MOST_SIZE, AgentRequest, ArrayMemory, ArrayPolicy
 from rllib_llm_comm.policies.observation_forms import flat, open_actions
 from rllib_llm_comm.policies.settings import require_whole
 
@@ -48,7 +48,7 @@ class QPolicy(ArrayPolicy):
         checked = QSettings.from_mapping(settings)
         return lambda: QTeam(checked, **sizes)
 
-    def batch(self, asked: Sequence[Asked]) -> dict[str, torch.Tensor]:
+    def batch(self, asked: Sequence[AgentRequest]) -> dict[str, torch.Tensor]:
         """Values of all rows' actions and what is remembered behind them, which goes into the episodes' memories.
 
         Args:
@@ -79,7 +79,7 @@ class QPolicy(ArrayPolicy):
         return {VALUES: open_values(values, masks), ACTION_MASK: masks}
 
     def _judge(
-        self, inputs: torch.Tensor, before: torch.Tensor, asked: Sequence[Asked]
+        self, inputs: torch.Tensor, before: torch.Tensor, asked: Sequence[AgentRequest]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Values (B, A) and memories (B, M) of rows."""
         settings = self.network.settings
@@ -101,7 +101,7 @@ class QPolicy(ArrayPolicy):
         best = batch[VALUES].argmax(-1)
         return torch.nn.functional.one_hot(best, batch[VALUES].shape[-1]).double().numpy()
 
-    def values(self, asked: Sequence[Asked], batch: dict[str, torch.Tensor]) -> list[float]:
+    def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> list[float]:
         """Each agent's own value of its best action, a part of the team's value that means little by itself."""
         best: list[float] = batch[VALUES].max(-1).values.tolist()
         return best
@@ -110,7 +110,7 @@ class QPolicy(ArrayPolicy):
         """Remembers an agent's action, which is an input of its next choice."""
         memory.seen[agent][LAST] = action
 
-    def masks(self, asked: Sequence[Asked]) -> torch.Tensor:
+    def masks(self, asked: Sequence[AgentRequest]) -> torch.Tensor:
         """int8 (B, K): which actions are open, those of games without masks and of shorter lists of actions, too."""
         config = self.manifest.model_config
         rows = np.zeros((len(asked), int(config["actions"])), np.int8)

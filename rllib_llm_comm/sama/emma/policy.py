@@ -12,7 +12,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import ACTION_MASK, SUBGOAL
 from rllib_llm_comm.language.base_model import EMBEDDED
 from rllib_llm_comm.language.text_encoder import load_text_encoder
-from rllib_llm_comm.policies.array_policy import MOST_SIZE, ArrayPolicy, Asked
+from rllib_llm_comm.policies.array_policy import MOST_SIZE, AgentRequest, ArrayPolicy
 from rllib_llm_comm.policies.numeric_network import CRITIC_STATE, STATE
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.policies.recorded_settings import granted
@@ -45,7 +45,7 @@ class GroundedPolicy(ArrayPolicy):
         super().__init__(network, manifest)
         self._encoder = EmmaEncoder(load_text_encoder(network.settings.text_encoder), network.settings)
 
-    def batch(self, asked: Sequence[Asked]) -> dict[str, torch.Tensor]:
+    def batch(self, asked: Sequence[AgentRequest]) -> dict[str, torch.Tensor]:
         """The arrays of all rows.
 
         Args:
@@ -74,7 +74,7 @@ class GroundedPolicy(ArrayPolicy):
         batch = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in names}
         return {**batch, ACTION_MASK: self.masks(asked)}
 
-    def values(self, asked: Sequence[Asked], batch: dict[str, torch.Tensor]) -> list[float]:
+    def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> list[float]:
         """Values of all rows; NaN where the critic wants a state that nobody tells, which acting does not need.
 
         Args:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rllib_llm_comm.envs.golden import GoldenReport
 from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
-from rllib_llm_comm.evaluation.golden_report import GoldenReport
 
 _OVERCOOKED_REWARDS = {
     "subtask finished": "chop",
