@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import numpy as np
@@ -115,7 +114,7 @@ def test_of_a_menu_it_is_the_divergence_of_the_choice():
     core = core_of()
     core.keep_reference()
     randomise(core, MESSAGE, std=0.3, seed=9)
-    talk = dataclasses.replace(TALK, messages="menu", message_menu=MENU)
+    talk = TALK.replace(messages="menu", message_menu=MENU)
     rows = spoken(5)
     found = measure_drift(policy_of(core, talk), rows)
     phrases = torch.from_numpy(encode_menu(core.lm.base, MENU))[None]
@@ -154,7 +153,7 @@ def test_only_so_many_prompts_are_judged():
 )
 def test_without_a_reference_or_messages_of_its_own_there_is_none(reference, talk):
     core = core_of(reference=reference)
-    settings = dataclasses.replace(TALK, **{"train_messages": not talk, **talk})
+    settings = TALK.replace(**{"train_messages": not talk, **talk})
     assert measure_drift(policy_of(core, settings), spoken(2)) is None
     assert measure_drift(policy_of(core), []) is None
 
