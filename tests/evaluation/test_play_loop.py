@@ -86,8 +86,9 @@ def test_what_is_no_policy_is_told_at_once():
 
 
 def test_players_read_events_in_words_in_all_kitchens_and_on_the_ice():
-    assert event_words("overcooked_text", ["place_on_board onion", "blocked"]) == [
-        "puts the onion on the board", "is blocked",
+    assert event_words("overcooked_text", ["place_on_board onion", "pick_up plate1", "blocked"]) == [
+        "puts the onion on the board",
+        "picks up the bowl", "is blocked",
     ]  # fmt: skip
     told = event_words("overcooked_ai", EVENTS)
     assert "puts an onion into a pot" in told and len(told) == 11
