@@ -297,7 +297,7 @@ def record(
 
 
 def _require_policy(policy: object) -> None:
-    if not isinstance(policy, Policy):
+    if isinstance(policy, type) or not isinstance(policy, Policy):
         raise UserError(
             f"`policy` is {shown(policy)} but must be what `load_policy` gives, or inherit from `OneGamePolicy` or "
             "`Policy` of `rllib_llm_comm.policies.decision`."
