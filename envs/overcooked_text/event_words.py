@@ -8,7 +8,7 @@ _DONE = {
     "place_on_board": "puts the {} on the board",
     "chop": "cuts the {}",
     "chopped": "has chopped the {}",
-    "add_to_plate": "puts the {} on a plate",
+    "add_to_plate": "puts the {} into a bowl",
     "correct_delivery": "serves the right dish",
     "wrong_delivery": "serves a wrong dish",
     "blocked": "is blocked",
@@ -20,7 +20,8 @@ def event_words(event: str) -> str:
     """An event in words.
 
     Args:
-        event: As in the infos, such as "pick_up tomato".
+        event: As in the infos, such as "pick_up tomato" or "put_down plate1".
     """
     kind, _, item = event.partition(" ")
+    item = item.rstrip("0123456789").replace("plate", "bowl")  # as observations say
     return _DONE[kind].format(item) if kind in _DONE else event

@@ -47,7 +47,7 @@ def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: A
             card["candidates"] = phrases
             card["probabilities"] = [round(float(p), 4) for p in decision.probabilities]
             card["action"] = decision.choice
-            card["phrase"] = phrases[decision.choice]
+            card["phrase"] = phrases[decision.choice] if phrases else str(decision.choice)  # of an unweighed one
             if np.isfinite(decision.value):  # JSON knows no NaN
                 card["value"] = round(float(decision.value), 4)
         cards[str(agent)] = card

@@ -14,10 +14,10 @@ from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI
 from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, manual_of
 from rllib_llm_comm.evaluation.rollout import Episode, EpisodeRecorder
 from rllib_llm_comm.language.text_encoder import load_text_encoder
+from rllib_llm_comm.policies.decision import Policy
 from rllib_llm_comm.policies.own_actions import own_actions
 from rllib_llm_comm.policies.partners import Partner
 from rllib_llm_comm.policies.play_loop import PlayedGame
-from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.sama.emma.frozen import FrozenActor
 from rllib_llm_comm.sama.emma.inputs import EmmaEncoder
 from rllib_llm_comm.sama.emma.policy import GroundedPolicy
@@ -68,7 +68,7 @@ class PlannedKitchens:
 
     Args:
         envs: One per game, each made for it alone or free again.
-        policies: Per game the policy by which its episode is named.
+        policies: Per game the policy by which its episode is named, or `None`.
         seeds: Per game its seed.
         states: int16 (N, S); from now on the games write their states there.
 
@@ -79,7 +79,7 @@ class PlannedKitchens:
     def __init__(
         self,
         envs: Sequence[PlannedSubgoals],
-        policies: Sequence[SeatedPolicy],
+        policies: Sequence[Policy | None],
         seeds: Sequence[int],
         states: np.ndarray,
     ) -> None:

@@ -22,6 +22,7 @@ from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, Kitchen
 from rllib_llm_comm.envs.overcooked_ai.scripted_partners import HabitualCook
 from rllib_llm_comm.evaluation.kitchen_followers import Followers, PlannedKitchens, can_follow, kitchen_under_a_planner
 from rllib_llm_comm.evaluation.rollout import Episode, new_episode
+from rllib_llm_comm.policies.decision import Policy
 from rllib_llm_comm.policies.numeric_network import VECTOR
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, RANDOM, SCRIPTED, STAY
 from rllib_llm_comm.policies.partners import Partner
@@ -197,7 +198,7 @@ class _Table:
             cooks = [HabitualCook(kitchen, seat, settings.habit, rng) for seat in seats]
             self._scripts.append(_Scripts(game, kitchen, rng, rows, cooks))
 
-    def _policy(self, seating: Seating) -> Any:
+    def _policy(self, seating: Seating) -> Policy | None:
         """The policy by which an episode is named."""
         policies = (self._entrants[number].policy for number in seating)
         return next((one for one in policies if one is not None), None)

@@ -128,23 +128,15 @@ class EpisodeRecorder(Observer):
     """Counts what happens in episodes.
 
     Args:
-        policy: The policy that plays.
+        policy: The policy by which episodes are named; `None` if there is none.
         total: Number of episodes that are to be played, for `progress`.
         progress: Called when an episode has ended.
-
-    Raises:
-        UserError: If the policy is none.
 
     Attributes:
         episodes: The episodes so far, by seed.
     """
 
-    def __init__(self, policy: Policy, total: int = 1, progress: Progress | None = None) -> None:
-        if not isinstance(policy, Policy):
-            raise UserError(
-                f"`policy` is {shown(policy)} but must be what `load_policy` gives, or inherit from `OneGamePolicy` or "
-                "`Policy` of `rllib_llm_comm.policies.decision`."
-            )
+    def __init__(self, policy: Policy | None, total: int = 1, progress: Progress | None = None) -> None:
         self.episodes: dict[int, Episode] = {}
         self._policy, self._total, self._progress, self._finished = policy, total, progress, 0
 
@@ -263,6 +255,7 @@ def play(
 
     Arguments as in `evaluate`, and `observers`, which see all games.
     """
+    _require_policy(policy)
     recorder = EpisodeRecorder(policy, episodes, progress)
     make_env = policy.env if env is None else env if callable(env) else lambda: env
     together = policy.side_by_side and (env is None or callable(env))
@@ -293,6 +286,7 @@ def record(
     Arguments as in `evaluate`; episodes are played one after the other. With `counterfactuals` every decision with
     something heard is scored once more, without it.
     """
+    _require_policy(policy)
     recorder, seeds = EpisodeRecorder(policy), range(seed, seed + episodes)
     frames = FrameRecorder(recorder, Counterfactuals(policy, counterfactuals))
     policy.forget()
@@ -300,6 +294,14 @@ def record(
         policy, lambda: policy.env() if env is None else env, seeds, observers=[recorder, frames], explore=explore
     )
     return require_control([recorder.episodes[number] for number in seeds])
+
+
+def _require_policy(policy: object) -> None:
+    if isinstance(policy, type) or not isinstance(policy, Policy):
+        raise UserError(
+            f"`policy` is {shown(policy)} but must be what `load_policy` gives, or inherit from `OneGamePolicy` or "
+            "`Policy` of `rllib_llm_comm.policies.decision`."
+        )
 
 
 def figures_of(played: Sequence[Episode], explore: bool) -> EvaluationResult:
@@ -371,15 +373,15 @@ def replaced_messages(decisions: Mapping[Any, Decision]) -> list[tuple[str, str]
     return [(one.replaced, one.said) for one in decisions.values() if one.replaced is not None]
 
 
-def new_episode(policy: Policy, env: Any, seed: int) -> Episode:
+def new_episode(policy: Policy | None, env: Any, seed: int) -> Episode:
     """An episode that begins.
 
     Args:
-        policy: The policy that plays it.
+        policy: The policy by which it is named; `None` if there is none.
         env: The environment; it is reset.
         seed: Its seed.
     """
-    manifest, talk = policy.manifest, policy.communication
+    manifest, talk = (None, None) if policy is None else (policy.manifest, policy.communication)
     agents = [str(agent) for agent in getattr(env, "possible_agents", None) or env.agents]
     return Episode(
         env_id=str((manifest and manifest.env) or getattr(env, "metadata", {}).get("name", "")),

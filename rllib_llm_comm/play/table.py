@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Discrete
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import parts_of
@@ -198,7 +199,7 @@ class Table:
                 f"the agents of {holder.settings.name!r} exchange vectors inside of one network, so nobody else can "
                 "join them; watch them, or play with another checkpoint."
             )
-        if not hasattr(self.env.action_space(agent), "n"):
+        if not isinstance(self.env.action_space(agent), Discrete):
             raise UserError(
                 f"the actions of {agent!r} are {self.env.action_space(agent)}, which nobody can choose by hand; take "
                 "settings of the game with numbered actions."

@@ -56,6 +56,7 @@ class SeatedPolicy(Policy):
                 )
         self.manifest = next((one.policy.manifest for one in self.partners if one.policy is not None), None)
         self._memory: SeatedMemory | None = None
+        self._env: Any = None  # of the latest decisions, which are judged once more
 
     @property
     def judge(self) -> Judge | None:
@@ -166,6 +167,8 @@ class SeatedPolicy(Policy):
             explore: As for `act`.
             spoken: Per episode the messages of these agents, where they have spoken before this call.
         """
+        for memory, _ in episodes:
+            self._env = memory.env
         shares = self._shares(episodes)
         if spoken is None:
             told = self._speak(shares, explore)
@@ -206,8 +209,7 @@ class SeatedPolicy(Policy):
 
     def _probabilities(self, heard: Sequence[Heard]) -> np.ndarray:
         """The chances of each candidate behind messages that are given, as of `LanguagePolicy.probabilities`."""
-        env = None if self._memory is None else self._memory.env
-        return np.concatenate([self._holder(row[0]).probabilities([row], env) for row in heard])
+        return np.concatenate([self._holder(row[0]).probabilities([row], self._env) for row in heard])
 
     def _now(self) -> SeatedMemory:
         if self._memory is None:

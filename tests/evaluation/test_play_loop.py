@@ -79,15 +79,23 @@ def test_what_is_no_policy_is_told_at_once():
             raise AssertionError
 
     for call in (evaluate, play, record):
-        with pytest.raises(UserError, match="OneGamePolicy"):
-            call(Acts(), episodes=1, env=ColourTalk(length=1))
+        for wrong in (Acts(), First, None):
+            with pytest.raises(UserError, match="OneGamePolicy"):
+                call(wrong, episodes=1, env=ColourTalk(length=1))
     with pytest.raises(UserError, match="environment"):
         evaluate(First(), episodes=1)
 
 
+def test_decisions_that_nobody_weighed_are_recorded_too(tmp_path):
+    (episode,) = record(First(), env=ColourTalk(length=2))
+    assert [card["phrase"] for card in episode.frames[0]["agents"].values()] == ["0", "0"]
+    assert write_replay(episode, tmp_path / "page.html").is_file()
+
+
 def test_players_read_events_in_words_in_all_kitchens_and_on_the_ice():
-    assert event_words("overcooked_text", ["place_on_board onion", "blocked"]) == [
-        "puts the onion on the board", "is blocked",
+    assert event_words("overcooked_text", ["place_on_board onion", "pick_up plate1", "blocked"]) == [
+        "puts the onion on the board",
+        "picks up the bowl", "is blocked",
     ]  # fmt: skip
     told = event_words("overcooked_ai", EVENTS)
     assert "puts an onion into a pot" in told and len(told) == 11
