@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from rllib_llm_comm.rl.policy_export import export_policy as export_policy
     from rllib_llm_comm.sama.emma.emma import EMMA as EMMA
     from rllib_llm_comm.sama.emma.emma import EMMAConfig as EMMAConfig
-    from rllib_llm_comm.sama.emma.symbolic_ppo import SymbolicPPO as SymbolicPPO
-    from rllib_llm_comm.sama.emma.symbolic_ppo import SymbolicPPOConfig as SymbolicPPOConfig
+    from rllib_llm_comm.sama.emma.emma import SymbolicPPO as SymbolicPPO
+    from rllib_llm_comm.sama.emma.emma import SymbolicPPOConfig as SymbolicPPOConfig
     from rllib_llm_comm.verco.action_sft import ActionSFT as ActionSFT
     from rllib_llm_comm.verco.action_sft import ActionSFTConfig as ActionSFTConfig
     from rllib_llm_comm.verco.message_sft import MessageSFT as MessageSFT

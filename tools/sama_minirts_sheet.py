@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.chat.cassettes import Cassette
-from rllib_llm_comm.chat.usage import ChatCounters
+from rllib_llm_comm.chat.chat_model import ChatCounters
 from rllib_llm_comm.envs.minirts import ENV_ID
 from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, MINE, MOST, TRAIN, parse_command
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
@@ -25,9 +25,8 @@ from rllib_llm_comm.experiments.translation_run import run_translation
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
 from rllib_llm_comm.sama.manuals.manual import make_manual
 from rllib_llm_comm.sama.planners import make_planner
-from rllib_llm_comm.sama.recorded_questions import ANSWERS_TO, asked_with
-from rllib_llm_comm.sama.sama_planner import SamaPlanner
-from rllib_llm_comm.sama.shipped_cassettes import recording
+from rllib_llm_comm.sama.planners.chat import SamaPlanner
+from rllib_llm_comm.sama.recordings import ANSWERS_TO, asked_with, recording
 from tools.sama_sheet import AUTHOR, HOW
 
 NOTE = (

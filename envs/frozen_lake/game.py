@@ -13,5 +13,5 @@ GAME = GameRecord(
     keys=f"{__package__}.person:keys",
     picture=f"{__package__}.person:picture",
     planning="rllib_llm_comm.sama.games.frozen_lake:LakePlanning",
-    preparation="rllib_llm_comm.sama.games.frozen_lake_preparation:LakePreparation",
+    preparation="rllib_llm_comm.sama.games.frozen_lake:LakePreparation",
 )

@@ -38,6 +38,6 @@ GAME = GameRecord(
         ),
     ),
     planning="rllib_llm_comm.sama.games.overcooked_ai:KitchenPlanning",
-    preparation="rllib_llm_comm.sama.kitchen.preparation:KitchenPreparation",
+    preparation="rllib_llm_comm.sama.games.overcooked_ai_preparation:KitchenPreparation",
     without_subgoals={SUBGOAL_ENV_ID: f"{__package__}.subgoal_env:without_subgoals"},
 )

@@ -8,10 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rllib_llm_comm.chat.cache import AnswerCache, request_key
-from rllib_llm_comm.chat.chat_model import ChatAnswer, ChatModel
-from rllib_llm_comm.chat.client import ChatError
-from rllib_llm_comm.chat.usage import ChatCounters, count_in_scopes
+from rllib_llm_comm.chat.chat_model import ChatAnswer, ChatCounters, ChatError, ChatModel, count_in_scopes
+from rllib_llm_comm.chat.shared import AnswerCache, request_key
 from rllib_llm_comm.core.errors import UserError
 
 AUTO = "auto"
@@ -124,7 +122,7 @@ class LocalChat:
         count_in_scopes(**amounts)
 
     def _write(self, prompt: str, system: str) -> str:
-        from rllib_llm_comm.chat.answer_schemas import fill_form, form_in
+        from rllib_llm_comm.chat.answers import fill_form, form_in
         from rllib_llm_comm.language.decoding import Decoding
         from rllib_llm_comm.language.generation import row_generator
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.chat.endpoint import check_address, read_key, shown
-from rllib_llm_comm.chat.network import build_client
+from rllib_llm_comm.chat.endpoint import build_client, check_address, read_key, shown
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.language.message_words import TOKENS_PER_WORD, limit_words
@@ -16,7 +15,7 @@ from rllib_llm_comm.language.message_words import TOKENS_PER_WORD, limit_words
 if TYPE_CHECKING:
     import openai
 
-    from rllib_llm_comm.chat.request_retries import BoundedHttp
+    from rllib_llm_comm.chat.wire import BoundedHttp
 
 _SETTINGS = ("base_url", "model", "api_key_env", "timeout", "max_retries", "prompts_per_request", "adapter_folder")
 _MISSING = 404
@@ -157,7 +156,7 @@ class MessageServer:
             raise self._failed(f"did not answer ({type(error).__name__}{http.blame})") from None
 
     def _http(self, fits: Callable[[bytes], bool]) -> BoundedHttp:
-        from rllib_llm_comm.chat.request_retries import BoundedHttp
+        from rllib_llm_comm.chat.wire import BoundedHttp
 
         return build_client(lambda: BoundedHttp(self.timeout, fits))
 

@@ -9,12 +9,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rllib_llm_comm.chat.dialect import check_extra_body
+from rllib_llm_comm.chat.chat_model import check_tokens
 from rllib_llm_comm.chat.endpoint import check_address
-from rllib_llm_comm.chat.purposes import check_tokens
 from rllib_llm_comm.core.errors import UserError, require_whole
 
 MOST_CONCURRENT = 64
+# Parameters that the client itself answers for: they say whom and what to ask, and bound the cost.
+_OWN: Mapping[str, str] = {
+    "model": "model",
+    "messages": "",
+    "stream": "",
+    "n": "",
+    "temperature": "temperature",
+    "max_tokens": "max_tokens",
+    "max_completion_tokens": "max_tokens",
+}
 
 
 @dataclass(frozen=True)
@@ -30,7 +39,7 @@ class ChatSettings:
         max_retries: Repetitions after 408, 409, 429, 5xx, time-outs, broken connections, and answers that are no chat
             completion, >= 0. Default 5.
         requests_per_minute: Requests are spread evenly so that no more are sent, > 0; by all clients of the same
-            server, model and key on this machine together (`rllib_llm_comm.chat.rate.SharedRate`). Default 60.
+            server, model and key on this machine together (`rllib_llm_comm.chat.shared.SharedRate`). Default 60.
         max_concurrent: Questions that are under way at once, from 1 to 64, within one rate and one budget; as many
             games under a planner are played side by side. Default 1.
         ask_ahead: Games, and states of a preparation, that are begun beyond `max_concurrent`, from 0 to 64: while one
@@ -120,3 +129,17 @@ class ChatSettings:
                 f"`budget` is {self.budget!r} but no price is known; give `price_per_million_input` and "
                 "`price_per_million_output`, or leave `budget` out."
             )
+
+
+def check_extra_body(extra: Any) -> None:
+    """Refuses further parameters that are none, or that the client itself sets.
+
+    Raises:
+        UserError: Says what is wrong.
+    """
+    if not isinstance(extra, Mapping) or not all(isinstance(name, str) for name in extra):
+        raise UserError(f"`extra_body` is {extra!r} but must be a mapping of request parameters.")
+    for name in extra:
+        if name in _OWN:
+            remedy = f"give `{_OWN[name]}` instead" if _OWN[name] else "leave it out"
+            raise UserError(f"`extra_body` holds `{name}`, which the client sets itself; {remedy}.")

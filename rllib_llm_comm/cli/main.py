@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import rllib_llm_comm
-from rllib_llm_comm.chat.client import ChatError
+from rllib_llm_comm.chat.chat_model import ChatError
 from rllib_llm_comm.cli import (
     calibrate,
     check,

@@ -11,7 +11,7 @@ from rllib_llm_comm.evaluation.frames import frame_of
 from rllib_llm_comm.evaluation.replay_schema import Frame
 from rllib_llm_comm.evaluation.rollout import COLLISION, Episode, new_episode, replaced_messages
 from rllib_llm_comm.policies.decision import Decision
-from rllib_llm_comm.sama.attempts import Attempt
+from rllib_llm_comm.sama.plans import Attempt
 from rllib_llm_comm.sama.reflection import ReflectedEpisode
 
 
@@ -56,7 +56,7 @@ class AttemptRecorder:
         return {agent: decision.action for agent, decision in self._decisions.items()}
 
     def watch(self, attempt: Attempt, seen: Any, infos: Any, rewards: Any, actions: Mapping[Any, int]) -> None:
-        """Records a moment of an attempt, as a `rllib_llm_comm.sama.rounds.Watch`.
+        """Records a moment of an attempt, as a `rllib_llm_comm.sama.reflection.Watch`.
 
         Args:
             attempt: The attempt.

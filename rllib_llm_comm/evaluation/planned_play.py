@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.chat.client import ChatError, begun_at_once
+from rllib_llm_comm.chat.chat_model import ChatError, ChatModel, begun_at_once
 from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.attempt_recorder import AttemptRecorder
@@ -31,16 +30,14 @@ from rllib_llm_comm.evaluation.subgoal_executors import SCRIPTED, Executor
 from rllib_llm_comm.policies.decision import Decision
 from rllib_llm_comm.policies.policy_env import planning_of
 from rllib_llm_comm.policies.settings import DRAWN
+from rllib_llm_comm.sama.following import ALL, PATIENCE
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import make_planner, planner_model
+from rllib_llm_comm.sama.planners.baselines import DisturbedPlanner, thinker
+from rllib_llm_comm.sama.planners.chat import remembers_games
+from rllib_llm_comm.sama.planning_game import Player
 from rllib_llm_comm.sama.plans import Planner, no_plan
-from rllib_llm_comm.sama.player import Player
-from rllib_llm_comm.sama.random_planners import DisturbedPlanner, thinker
-from rllib_llm_comm.sama.reflection import ReflectedEpisode, ReflectivePlay
-from rllib_llm_comm.sama.rounds import SNAPSHOT, check_recovery
-from rllib_llm_comm.sama.sama_planner import remembers_games
-from rllib_llm_comm.sama.subgoal_observations import ALL
-from rllib_llm_comm.sama.tracking import PATIENCE
+from rllib_llm_comm.sama.reflection import SNAPSHOT, ReflectedEpisode, ReflectivePlay, check_recovery
 
 
 def play_planned(

@@ -18,8 +18,8 @@ from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
 from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, iqm, mean
 from rllib_llm_comm.evaluation.subgoal_executors import Executor
 from rllib_llm_comm.policies.stand_ins import stand_ins
-from rllib_llm_comm.sama.answer_counts import authors_in
 from rllib_llm_comm.sama.planners import fallback_of, played_recording
+from rllib_llm_comm.sama.plans import authors_in
 
 FORMAT = 1
 SCENARIO = "scenario"

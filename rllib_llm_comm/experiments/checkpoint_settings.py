@@ -73,7 +73,7 @@ class CheckpointStageSettings(StrictSettings):
         """
         from rllib_llm_comm.evaluation.evaluate_checkpoint import require_measured
         from rllib_llm_comm.evaluation.play_settings import PlaySettings
-        from rllib_llm_comm.sama.rounds import check_recovery
+        from rllib_llm_comm.sama.reflection import check_recovery
 
         check_recovery(self.recover, self.trials)
         planning = planning_of(self.planner, self.patience)

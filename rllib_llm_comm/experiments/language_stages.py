@@ -58,7 +58,7 @@ class _ChatStage(PlainStage):
 
     def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Without time-outs, prices and the like: more budget or patience continues a stage."""
-        from rllib_llm_comm.sama.subgoal_dataset import without_keys
+        from rllib_llm_comm.sama.subgoals.dataset import without_keys
 
         return dict(without_keys(config))
 
@@ -174,7 +174,7 @@ class Translate(_GameStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks the code, too."""
-        from rllib_llm_comm.sama.code_index import CodeIndex
+        from rllib_llm_comm.sama.translation import CodeIndex
 
         super().check_config(stage, unresolved)
         settings = self.settings(stage)
@@ -224,7 +224,7 @@ class CollectSubgoals(_GameStage):
         from rllib_llm_comm.experiments.subgoal_stage_run import BY_MODEL, STATES_BY, planner_without_chat
         from rllib_llm_comm.language.text_encoder import check_text_encoder
         from rllib_llm_comm.sama.preparation import open_game, preparation_of
-        from rllib_llm_comm.sama.proposed_states import require_form
+        from rllib_llm_comm.sama.subgoals.dataset import require_form
 
         super().check_config(stage, unresolved)
         settings = self.settings(stage)

@@ -49,7 +49,7 @@ def run_manual(
     from rllib_llm_comm.chat.cassettes import open_chat
     from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
     from rllib_llm_comm.sama.manuals.manual import ManualSettings, make_manual
-    from rllib_llm_comm.sama.shipped_cassettes import find_recording
+    from rllib_llm_comm.sama.recordings import find_recording
 
     require_writable({"--out": target, "--json": figures})
     settings = ManualSettings(batch, words)
@@ -80,7 +80,7 @@ def manual_chat(chat: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         chat: As of `open_chat`.
     """
-    from rllib_llm_comm.chat.purposes import MANUAL, TOKENS
+    from rllib_llm_comm.chat.chat_model import MANUAL, TOKENS
 
     return {"max_tokens": TOKENS[MANUAL], **chat} if chat.get("local") else dict(chat)
 

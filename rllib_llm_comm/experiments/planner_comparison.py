@@ -170,13 +170,13 @@ def require_different_prompts(
     Raises:
         UserError: If two do, in the first scenario of an executor.
     """
-    from rllib_llm_comm.sama import prompt_check
+    from rllib_llm_comm.sama import planners
     from rllib_llm_comm.sama.planning_game import planning_game
 
     for executor in settings.executors().values():
         env = executor.env(next(iter(executor.scenarios.values())))
         env.reset(seed=settings.seed)
-        prompt_check.require_different_prompts(variants, planning_game(env), what)
+        planners.require_different_prompts(variants, planning_game(env), what)
 
 
 def with_settings(planner: PlannerSettings, /, **settings: Any) -> dict[str, Any]:

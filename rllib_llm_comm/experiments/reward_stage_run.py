@@ -6,18 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.chat.client import begun_at_once
+from rllib_llm_comm.chat.chat_model import ChatModel, begun_at_once
 from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.sama.preparation import preparation_of
-from rllib_llm_comm.sama.rewards.checked_rewards import checked_reward, told_manual
-from rllib_llm_comm.sama.rewards.reward_agreement import Agreement
+from rllib_llm_comm.sama.rewards.reward_code import Agreement, checked_reward, told_manual
 from rllib_llm_comm.sama.rewards.subgoal_rewards import file_name
-from rllib_llm_comm.sama.subgoal_dataset import read_subgoals
+from rllib_llm_comm.sama.subgoals.dataset import read_subgoals
 
 AGREEMENT, SUBGOALS = "agreement.json", "subgoals.json"
 

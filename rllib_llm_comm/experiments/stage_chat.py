@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.chat.usage import cost_of
+from rllib_llm_comm.chat.chat_model import cost_of
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -123,6 +123,6 @@ def _recording_in_words(tape: Any) -> str:
 
 
 def _of_the_package(chat: Mapping[str, Any]) -> dict[str, Any]:
-    from rllib_llm_comm.sama.shipped_cassettes import find_recording
+    from rllib_llm_comm.sama.recordings import find_recording
 
     return {**chat, "cassette": str(find_recording(chat["cassette"]))}

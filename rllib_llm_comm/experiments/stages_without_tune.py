@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from rllib_llm_comm.chat.usage import ChatCounters, cost_of, count_scope
+from rllib_llm_comm.chat.chat_model import ChatCounters, cost_of, count_scope
 from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.registry import Registry

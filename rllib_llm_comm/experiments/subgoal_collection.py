@@ -54,7 +54,7 @@ def collect_subgoals(
     from rllib_llm_comm.policies.stand_ins import stand_ins
     from rllib_llm_comm.sama.planners import planner_model
     from rllib_llm_comm.sama.preparation import open_game
-    from rllib_llm_comm.sama.subgoal_dataset import SubgoalDataset
+    from rllib_llm_comm.sama.subgoals.dataset import SubgoalDataset
 
     model = planner_model(planner)
     standing = stand_ins({"planner": planner})

@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.chat.usage import ChatCounters
+from rllib_llm_comm.chat.chat_model import ChatCounters, ChatModel
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.experiments.console import say, short_path
@@ -17,8 +16,7 @@ from rllib_llm_comm.sama.manuals.manual import read_manual
 from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner
 from rllib_llm_comm.sama.planning_game import State
 from rllib_llm_comm.sama.preparation import open_game
-from rllib_llm_comm.sama.proposed_states import distinct, propose_states
-from rllib_llm_comm.sama.subgoal_dataset import SubgoalDataset, words_of
+from rllib_llm_comm.sama.subgoals.dataset import SubgoalDataset, distinct, propose_states, words_of
 
 STATES_BY = BY_MODEL, RANDOM = ("model", "random")
 

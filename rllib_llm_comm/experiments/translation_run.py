@@ -10,18 +10,15 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.chat.answers import AnswerError
-from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.chat.client import begun_at_once
+from rllib_llm_comm.chat.chat_model import ChatModel, begun_at_once
 from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
-from rllib_llm_comm.sama.action_translation import translate_actions
-from rllib_llm_comm.sama.code_index import CodeIndex
 from rllib_llm_comm.sama.manuals.manual import read_manual
 from rllib_llm_comm.sama.preparation import GamePreparation, open_game, preparation_of
-from rllib_llm_comm.sama.state_translator import Told, to_json, write_translator
-from rllib_llm_comm.sama.subgoal_dataset import diverse_states
+from rllib_llm_comm.sama.subgoals.dataset import diverse_states
+from rllib_llm_comm.sama.translation import CodeIndex, Told, to_json, translate_actions, write_translator
 
 _TRIED = 20
 _SHOWN = 3

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rllib_llm_comm.chat.client import ChatError
+from rllib_llm_comm.chat.chat_model import ChatError
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.play.limits import MOST_SEED, SPEEDS, Limits
 from rllib_llm_comm.play.seat_view import SeatViews

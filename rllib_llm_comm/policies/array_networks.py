@@ -19,8 +19,7 @@ from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSetti
 from rllib_llm_comm.policies.policy_manifest import GROUNDED, NUMERIC, OFFICER, VALUED
 from rllib_llm_comm.policies.recorded_settings import granted
 from rllib_llm_comm.policies.settings import require_whole, require_whole_numbers
-from rllib_llm_comm.sama.emma.network import EmmaNetwork
-from rllib_llm_comm.sama.emma.settings import EmmaSettings
+from rllib_llm_comm.sama.emma.network import EmmaNetwork, EmmaSettings
 
 _MOST_SIZE = 10**7
 

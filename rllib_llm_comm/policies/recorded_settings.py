@@ -24,7 +24,7 @@ from rllib_llm_comm.language.text_encoder import MINILM
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.policies.zoo import is_shipped
 from rllib_llm_comm.sama.planners import WITH_MODEL
-from rllib_llm_comm.sama.shipped_cassettes import recordings
+from rllib_llm_comm.sama.recordings import recordings
 
 _Value = TypeVar("_Value")
 

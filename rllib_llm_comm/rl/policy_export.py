@@ -28,9 +28,8 @@ from rllib_llm_comm.policies.policy_folder import (
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, names_a_folder
 from rllib_llm_comm.rl.env_registration import agents_of, playable_id
 from rllib_llm_comm.rl.trials_in_turn import TrialsInTurn
-from rllib_llm_comm.sama.planned_subgoals import AddPlannedSubgoals
-from rllib_llm_comm.sama.subgoal_observations import ALL
-from rllib_llm_comm.sama.tracking import PATIENCE
+from rllib_llm_comm.sama.following import ALL, PATIENCE
+from rllib_llm_comm.sama.planning_config import AddPlannedSubgoals
 from rllib_llm_comm.verco.message_exchange import MessageExchange
 from rllib_llm_comm.verco.teacher_messages import AddTeacherMessages
 

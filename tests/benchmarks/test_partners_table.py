@@ -17,9 +17,7 @@ from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.policies.policy_folder import GROUNDED, NUMERIC, PolicyManifest, network_file, write_policy
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord
-from rllib_llm_comm.sama.emma.inputs import emma_space
-from rllib_llm_comm.sama.emma.network import EmmaNetwork
-from rllib_llm_comm.sama.emma.settings import EmmaSettings
+from rllib_llm_comm.sama.emma.network import EmmaNetwork, EmmaSettings, emma_space
 from tests import forked
 
 KITCHEN = {"layout": "cramped_room", "horizon": 20, "observe": ["vector"], "vector": "planes"}

@@ -10,10 +10,10 @@ import socket
 import pytest
 from chat_server import ChatServer, completion
 
-from rllib_llm_comm.chat.batch import ask_batch
+from rllib_llm_comm.chat.answers import ask_batch
 from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError, open_chat
-from rllib_llm_comm.chat.chat_model import cut_at
-from rllib_llm_comm.chat.client import ChatClient, ChatError
+from rllib_llm_comm.chat.chat_model import ChatError, cut_at
+from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")

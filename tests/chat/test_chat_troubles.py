@@ -13,7 +13,8 @@ import pytest
 from chat_server import ChatServer, Half, completion
 
 from rllib_llm_comm.chat import circuit_breaker as breaker
-from rllib_llm_comm.chat.client import ChatClient, ChatDownError, ChatError
+from rllib_llm_comm.chat.chat_model import ChatDownError, ChatError
+from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")

@@ -12,7 +12,7 @@ from chat_server import ChatServer
 
 from rllib_llm_comm.chat import rate
 from rllib_llm_comm.chat.client import ChatClient
-from rllib_llm_comm.chat.rate import SharedRate
+from rllib_llm_comm.chat.shared import SharedRate
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

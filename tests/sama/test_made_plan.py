@@ -9,9 +9,9 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
 from rllib_llm_comm.evaluation.subgoal_executors import ScriptedExecutor
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from rllib_llm_comm.sama.planners.baselines import DisturbedPlanner
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import AssignedSubgoal, Plan, Planner
-from rllib_llm_comm.sama.random_planners import DisturbedPlanner
 from rllib_llm_comm.sama.reflection import ReflectivePlay
 
 GAMES = {
