@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.sama.planners.chat import ChatPlanSettings
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.sama.planners.chat import ChatPlanSettings
 
 _ENDINGS = (".jsonl", ".jsonl.gz")
 _PLACE = "docs/results/planning/recordings"
@@ -82,7 +83,7 @@ def asked_with(settings: ChatPlanSettings | Mapping[str, Any]) -> dict[str, Any]
     Args:
         settings: Settings of the planner.
     """
-    given = dict(settings) if isinstance(settings, Mapping) else asdict(settings)
+    given = dict(settings) if isinstance(settings, Mapping) else settings.to_dict()
     wording = {name: value for name, value in given.items() if name not in ("fallback", "nearest", "text_encoder")}
     return {name: bool(value) if name in _FILES else value for name, value in wording.items()}
 

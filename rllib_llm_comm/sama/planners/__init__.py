@@ -189,7 +189,7 @@ def fallback_of(settings: str | Mapping[str, Any]) -> str:
     """
     given = _undisturbed(settings)
     maker = PLANNERS.get(given.get("name"))
-    return str(given.get("fallback", maker.settings.fallback)) if isinstance(maker, _AskingModel) else ""
+    return str(given.get("fallback", maker.settings.defaults()["fallback"])) if isinstance(maker, _AskingModel) else ""
 
 
 def planner_model(settings: str | Mapping[str, Any] | Planner) -> ChatModel | None:
@@ -285,7 +285,7 @@ def _model(name: str, given: Mapping[str, Any]) -> ChatModel:
 def _settings_of(maker: Callable[..., Planner]) -> tuple[str, ...] | None:
     """Names of the settings that a maker takes; `None` if it takes any."""
     if isinstance(maker, _AskingModel):
-        return (*_SOURCES, *inspect.signature(maker.settings).parameters)
+        return (*_SOURCES, *maker.settings.names())
     arguments = inspect.signature(maker).parameters.values()
     if any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in arguments):
         return None

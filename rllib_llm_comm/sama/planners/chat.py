@@ -14,10 +14,10 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import replace
 from functools import lru_cache
 from itertools import permutations
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
 
@@ -25,7 +25,8 @@ from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for, rea
 from rllib_llm_comm.chat.chat_model import PLAN, ChatModel, asking_for, count_scope
 from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.chat.turns import QuestionLocks, others_go_on
-from rllib_llm_comm.core.errors import UserError, require_choice, require_whole
+from rllib_llm_comm.core.errors import LARGEST, UserError
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.language.prompt_files import fill, template
 from rllib_llm_comm.sama.manuals.manual import read_manual
 from rllib_llm_comm.sama.planners.matching import (
@@ -37,17 +38,14 @@ from rllib_llm_comm.sama.planners.matching import (
     can_be_shared_out,
     failed_assignments,
     made_possible,
-    refusal_for_all,
 )
 from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES
 from rllib_llm_comm.sama.plans import (
     BY_RULES,
     DONE,
     ERROR,
-    FALLBACKS,
     LOST,
     MENU,
-    NONE,
     RULES,
     STUCK,
     WAITED,
@@ -135,36 +133,6 @@ class Blame(BaseModel):
     why: str
 
 
-def ask_leniently(
-    model: ChatModel,
-    prompt: str,
-    form: type[Answer],
-    check: Callable[[Answer], None],
-    least: Callable[[Answer], object],
-) -> tuple[Answer, AnswerError | None]:
-    """The first of two answers that fits, or else the second one with its error, if it has at least the right form.
-
-    Args:
-        model: The chat model.
-        prompt: The question.
-        form: Of the answer.
-        check: See `rllib_llm_comm.chat.answers.ask_for`.
-        least: The check of an answer that has at least the right form.
-
-    Raises:
-        AnswerError: If the second one has not.
-        ChatError: If a request failed for good.
-        UserError: If the budget is spent or the key is missing.
-    """
-    try:
-        return ask_for(model, prompt, form, check=check), None
-    except AnswerError as error:
-        try:
-            return read_answer(error.answer, form, least), error
-        except UnusableError:
-            raise error from None
-
-
 @lru_cache(maxsize=64)
 def with_entries(form: type[Answer], name: str, count: int) -> type[Answer]:
     """A form whose list must have so many entries, so that the model reads the number in the schema.
@@ -178,20 +146,6 @@ def with_entries(form: type[Answer], name: str, count: int) -> type[Answer]:
     made: type[Answer] = create_model(form.__name__, __base__=form, **{name: entries})
     made.__doc__ = form.__doc__  # it stands in the schema
     return made
-
-
-def check_count(answer: Decomposition, count: int) -> None:
-    """Refuses a decomposition that is not one different subgoal per agent.
-
-    Args:
-        answer: The decomposition.
-        count: Number of agents.
-
-    Raises:
-        UnusableError: If it is not.
-    """
-    if len(answer.subgoals) != count or len({same_words(one.subgoal) for one in answer.subgoals}) != count:
-        raise UnusableError(f"there must be {count} different subgoals, one for each agent")
 
 
 def assigned_way(answer: Assignment, agents: Sequence[str], subgoals: Sequence[ProposedSubgoal]) -> dict[str, str]:
@@ -222,54 +176,66 @@ def same_words(text: str) -> str:
     return " ".join(text.lower().split()).rstrip(".")
 
 
-@dataclass(frozen=True)
-class ChatPlanSettings:
-    """Settings of a chat model's planning.
+_NO_REASON = "the game does not take it"
 
-    Attributes:
-        examples: Worked examples of the game in each question: 0, 1 or 3.
-        irrelevant_examples: Worked examples of something else that has nothing to do with the game (a library, a
-            harbour, a theatre), after those of the game: 0, 1 or 3. For experiments.
-        objects: Whether the things that matter are taken from the manual first, and goals are made of them.
-        menu: Subgoals on the list: "possible" (those that somebody can do now) or "library" (all there are).
-        nearest: Finder of the nearest subgoal to one that is refused twice: "embedding" or "model".
-        text_encoder: For "embedding": see `rllib_llm_comm.language.text_encoder.load_text_encoder`.
-        manual: Path of a manual, such as `rllib manual` makes, in place of the game's own; what holds for the scenario
-            only (`PlanningGame.scenario`) is added. Empty: the game's own.
-        fallback: Reaction to a second unusable answer (ours; the paper is silent). "rules": an impossible
-            subgoal becomes the nearest possible one, subgoals are given out with the least effort, and reflection
-            blames by rules; all of it is counted under their names. "none": there is no such plan, or no reflection and
-            the failed attempt stands. "error": the run ends. A goal has no substitute: with "rules", too, there is no
-            plan without one.
-    """
 
-    examples: int = 1
-    irrelevant_examples: int = 0
+class Proposal(BaseModel):
+    """A goal and subgoals for all agents, after thinking."""
+
+    thoughts: str = ""
+    goal: str = Field(min_length=1, max_length=300)
+    subgoals: list[ProposedSubgoal]
+
+
+class ChatPlanSettings(Settings):
+    """Settings of a chat model's planning."""
+
+    examples: Literal[0, 1, 3] = 1
+    """Worked examples of the game in each question."""
+    irrelevant_examples: Literal[0, 1, 3] = 0
+    """Worked examples of something else that has nothing to do with the game (a library, a harbour, a theatre), after
+    those of the game. For experiments."""
     objects: bool = True
-    menu: str = "possible"
-    nearest: str = "embedding"
+    """Whether the things that matter are taken from the manual first, and goals are made of them."""
+    menu: Literal["possible", "library"] = "possible"
+    """Subgoals on the list: those that somebody can do now, or all there are."""
+    nearest: Literal["embedding", "model"] = "embedding"
+    """Finder of the nearest subgoal to one that is refused twice."""
     text_encoder: str = "embedded"
+    """For `nearest: embedding`: see `rllib_llm_comm.language.text_encoder.load_text_encoder`."""
     manual: str = ""
-    fallback: str = BY_RULES
+    """Path of a manual, such as `rllib manual` makes, in place of the game's own; what holds for the scenario only
+    (`PlanningGame.scenario`) is added. Empty: the game's own."""
+    fallback: Literal["rules", "none", "error"] = "rules"
+    """Reaction to a second unusable answer (ours; the paper is silent). "rules": an impossible subgoal becomes the
+    nearest possible one, subgoals are given out with the least effort, and reflection blames by rules; all of it is
+    counted under their names. "none": there is no such plan, or no reflection and the failed attempt stands. "error":
+    the run ends. A goal has no substitute: with "rules", too, there is no plan without one."""
 
-    menus: ClassVar[tuple[str, ...]] = ("possible", "library")
 
-    def __post_init__(self) -> None:
-        """Refuses what is not allowed."""
-        if not isinstance(self.manual, str):
-            raise UserError(f"`manual` is {self.manual!r} but must be the path of a text file.")
-        require_choice("examples", self.examples, (0, 1, 3))
-        require_choice("irrelevant_examples", self.irrelevant_examples, (0, 1, 3))
-        require_choice("objects", self.objects, (False, True))
-        require_choice("menu", self.menu, self.menus)
-        require_choice("nearest", self.nearest, ("embedding", "model"))
-        require_choice("fallback", self.fallback, FALLBACKS)
-        if not isinstance(self.text_encoder, str):
-            raise UserError(f"`text_encoder` is {self.text_encoder!r} but must be the name of an encoder or a folder.")
+class SamaPlanSettings(ChatPlanSettings):
+    """Settings of SAMA's planner."""
+
+    menu: Literal["none", "possible", "library"] = "none"  # type: ignore[assignment]
+    """Subgoals that are listed in the question; "none" (SAMA): proposals are free and checked by the game."""
+    fallback: Literal["none", "error"] = "none"  # type: ignore[assignment]
+    """"none" (default): no plan, or no reflection and the failed attempt stands. "error": the run ends. Nothing ever
+    takes a model's place here."""
+    translation: str = ""
+    """Path of a translator, as a stage `run: translate` writes it (SAMA); empty: the game's own words."""
+    history: bool = True
+    """Whether outcomes of the rounds before are told (ours; the paper is silent)."""
+    memory: Literal["round", "episode"] = "episode"
+    """Failed plans that are told: those from this very situation, or those of the whole game, too (SAMA)."""
+    experience: int = Field(default=0, ge=0, le=LARGEST)
+    """Worked examples from rounds of earlier games that went well (SAMA tells some; the number is ours)."""
+    reasons: bool = True
+    """Whether the model is told why the game refuses a proposal when it is asked again (SAMA); else it is asked again
+    without them. For experiments."""
 
 
 class ChatPlanner(Planner):
-    """Asks three questions per plan; each answer is checked against the game.
+    """Asks for a goal, for its subgoals, and for who gets which; each answer is checked against the game.
 
     What is unknown or impossible is refused with the reasons and asked once more. What happens to what is still so then
     is told by `ChatPlanSettings.fallback`, and who answered in the end by the plan's `answered_by`.
@@ -281,6 +247,9 @@ class ChatPlanner(Planner):
 
     name = "chat"
     slow = True
+    free: ClassVar[bool] = False
+    """Whether subgoals are proposed in the model's own words, which the game resolves for each agent."""
+    context_prompt: ClassVar[str] = "plan_context"
 
     def __init__(self, model: ChatModel, settings: ChatPlanSettings = ChatPlanSettings()) -> None:  # noqa: B008
         self.model, self.how = model, settings
@@ -295,7 +264,7 @@ class ChatPlanner(Planner):
 
     def settings(self) -> dict[str, Any]:
         """Model and settings that identify this planner, JSON-able."""
-        return {"name": self.name, **asdict(self.how)}
+        return {"name": self.name, **self.how.to_dict()}
 
     def plan(self, request: PlanRequest) -> Plan:
         """Plan made by the chat model."""
@@ -307,22 +276,16 @@ class ChatPlanner(Planner):
             raise
 
     def _planned(self, request: PlanRequest) -> Plan:
-        refused: list[Refusal] = []
+        refused, by = list[Refusal](), dict[Phase, Answerer]()
         context = self.context(request)
         kept = request.failed[-1].plan if request.redo != "goal" else None
-        by: dict[Phase, Answerer] = {}
-        if kept is not None:
-            goal, reason, by["goal"] = kept.goal, kept.reason, kept.answered_by.goal
+        if kept is not None and request.redo == "assignment":
+            goal, reason = kept.goal, kept.reason
+            subgoals = [ProposedSubgoal(subgoal=one.words, reason=one.reason) for one in kept.subgoals]
+            by["goal"], by["decomposition"] = kept.answered_by.goal, kept.answered_by.decomposition
+            authors = {one.words: one.answered_by for one in kept.subgoals}
         else:
-            with self._asking("goal", by):
-                goal, reason = self.goal(request, context)
-        if request.redo == "assignment" and kept is not None:
-            subgoals = [ProposedSubgoal(subgoal=one.subgoal, reason=one.reason) for one in kept.subgoals]
-            by["decomposition"] = kept.answered_by.decomposition
-            authors = {one.subgoal: one.answered_by for one in kept.subgoals}
-        else:
-            with self._asking("decomposition", by):
-                subgoals = self._decompose(request, context, goal, refused)
+            goal, reason, subgoals = self._proposed(request, context, kept, by, refused)
             authors = {one.subgoal: by["decomposition"] for one in subgoals}
         with self._asking("assignment", by):
             way, reasons = self._assign(request, context, goal, subgoals, refused)
@@ -332,11 +295,23 @@ class ChatPlanner(Planner):
             way = assignments(request, [one.subgoal for one in subgoals])[0]
         whys = {one.subgoal: one.reason for one in subgoals}
         reasons = {agent: reasons.get(agent) or whys.get(way[agent], "") for agent in way}
-        made = made_possible(request, way, self.nearest, refused)
+        if self.free:
+            given = [
+                AssignedSubgoal(
+                    agent=agent,
+                    subgoal=self._meant(request, agent, said) or "",
+                    said=said,
+                    reason=reasons[agent],
+                    answered_by=authors[said],
+                )
+                for agent, said in way.items()
+            ]
+        else:
+            given = assigned(made_possible(request, way, self.nearest, refused), reasons, authors, refused)
         return Plan(
             goal=goal,
             reason=reason,
-            subgoals=assigned(made, reasons, authors, refused),
+            subgoals=given,
             refused=refused,
             planner=self.name,
             answered_by=PhaseAnswers(**by),
@@ -368,15 +343,23 @@ class ChatPlanner(Planner):
         objects = f"\nThings that matter: {', '.join(self.objects(manual))}.\n" if self.how.objects else ""
         return fill(
             __package__,
-            "plan_context",
+            self.context_prompt,
             count=len(game.agents),
             agents=", ".join(game.agents),
             manual=manual,
             objects=objects,
-            situation=game.situation(state),
+            situation=self.situation(request),
             status=" ".join(game.situation_of(state, agent) for agent in game.agents),
             history="\nWhat was done before:\n" + "\n".join(lines) + "\n" if lines else "",
         )
+
+    def situation(self, request: PlanRequest) -> str:
+        """The moment in words, as the context tells it.
+
+        Args:
+            request: The moment.
+        """
+        return request.game.situation(request.state)
 
     def objects(self, manual: str) -> list[str]:
         """The things of a game that matter; asked once per manual.
@@ -403,6 +386,14 @@ class ChatPlanner(Planner):
         shown += [example.strip() for example in others[: self.how.irrelevant_examples]]
         return "".join(f"\nAn example.\n{example}\n" for example in shown)
 
+    def failures(self, request: PlanRequest) -> str:
+        """The plans that failed, in words.
+
+        Args:
+            request: The moment.
+        """
+        return told_failures(request.failed)
+
     def described(self, plan: Plan, outcomes: Sequence[Outcome]) -> str:
         """The ends of a plan's subgoals, as reflection is told of them.
 
@@ -412,7 +403,24 @@ class ChatPlanner(Planner):
         """
         return "\n".join(outcome.sentence() for outcome in outcomes)
 
-    # ---- the three questions -----------------------------------------------------------------------------
+    # ---- the questions -----------------------------------------------------------------------------------
+
+    def _proposed(
+        self,
+        request: PlanRequest,
+        context: str,
+        kept: Plan | None,
+        by: dict[Phase, Answerer],
+        refused: list[Refusal],
+    ) -> tuple[str, str, list[ProposedSubgoal]]:
+        """A goal, the thoughts behind it, and its subgoals; the goal of `kept` stays."""
+        if kept is not None:
+            goal, reason, by["goal"] = kept.goal, kept.reason, kept.answered_by.goal
+        else:
+            with self._asking("goal", by):
+                goal, reason = self.goal(request, context)
+        with self._asking("decomposition", by):
+            return goal, reason, self._decompose(request, context, goal, refused)
 
     def goal(self, request: PlanRequest, context: str) -> tuple[str, str]:
         """The next goal, with the thoughts behind it.
@@ -421,35 +429,27 @@ class ChatPlanner(Planner):
             request: The moment.
             context: Result of `context`.
         """
-        failed = [attempt.plan.goal for attempt in request.failed if attempt.guilty == "goal"]
-
-        def check(answer: Goal) -> None:
-            if same_words(answer.goal) in map(same_words, failed):
-                raise UnusableError(f"the goal {answer.goal!r} has failed from here already")
-
         prompt = fill(
             __package__,
             "plan_goal",
             context=context,
             examples=self.examples(request, "goal"),
-            failed=told_failures(request.failed),
+            failed=self.failures(request),
             with_objects=", made of the things that matter" if self.how.objects else "",
         )
-        answer = ask_for(self.model, prompt, Goal, check=check)
+        answer = ask_for(self.model, prompt, Goal, check=lambda answer: _require_new_goal(request, answer.goal))
         return answer.goal, answer.thoughts
 
     def _decompose(
         self, request: PlanRequest, context: str, goal: str, refused: list[Refusal]
     ) -> list[ProposedSubgoal]:
-        game = request.game
-        failed = [sorted(way.values()) for way in failed_assignments(request)] if request.redo != "assignment" else []
+        game, count = request.game, len(request.game.agents)
+        failed = [sorted(way.values()) for way in failed_assignments(request)]
 
         def check(answer: Decomposition) -> None:
-            problems = {one.subgoal: why for one in answer.subgoals if (why := refusal_for_all(request, one.subgoal))}
-            _note(refused, "decomposition", problems)
-            if problems:
-                raise UnusableError(*problems.values())
-            check_count(answer, len(game.agents))
+            self._require_possible(request, answer.subgoals, refused)
+            if len(answer.subgoals) != count or len({same_words(one.subgoal) for one in answer.subgoals}) != count:
+                raise UnusableError(f"there must be {count} different subgoals, one for each agent")
             known = [str(game.parse(one.subgoal)) for one in answer.subgoals]
             if sorted(known) in failed:
                 raise UnusableError("these subgoals have failed from here already")
@@ -461,53 +461,43 @@ class ChatPlanner(Planner):
             "plan_decomposition",
             context=context,
             examples=self.examples(request, "decomposition"),
-            failed=told_failures(request.failed),
+            failed=self.failures(request),
             goal=goal,
-            count=len(game.agents),
+            count=count,
             menu=self._menu(request),
         )
-        form = with_entries(Decomposition, "subgoals", len(game.agents))
-        found, wrong = ask_leniently(self.model, prompt, form, check, lambda answer: None)
-        if wrong is not None and self.how.fallback != BY_RULES:
-            raise wrong
+        form = with_entries(Decomposition, "subgoals", count)
+        try:
+            found = ask_for(self.model, prompt, form, check=check)
+        except AnswerError as error:
+            if self.how.fallback != BY_RULES:
+                raise
+            try:  # one that has at least the right form
+                found = read_answer(error.answer, form)
+            except UnusableError:
+                raise error from None
+        taken = {game.parse(one.subgoal) for one in found.subgoals}
         known: list[ProposedSubgoal] = []
         for one in found.subgoals:
-            known.append(self._known(request, one, found, refused, [other.subgoal for other in known]))
+            subgoal, before = str(game.parse(one.subgoal)), [other.subgoal for other in known]
+            why = self._refusal_for_all(request, one.subgoal) or ("it is there twice" if subgoal in before else "")
+            if why:  # it becomes the nearest other one that somebody can do
+                possible = list(
+                    dict.fromkeys(text for agent in game.agents for text in game.possible(request.state, agent))
+                )
+                options = [option for option in possible if option not in {*before, *taken}]
+                subgoal = self.nearest(one.subgoal, options or possible)
+                refused.append(
+                    Refusal(
+                        phase="decomposition",
+                        subgoal=one.subgoal,
+                        reason=why,
+                        instead=subgoal,
+                        chosen_by=self.nearest.by,
+                    )
+                )
+            known.append(ProposedSubgoal(subgoal=subgoal, reason=one.reason))
         return known
-
-    def _known(
-        self,
-        request: PlanRequest,
-        one: ProposedSubgoal,
-        found: Decomposition,
-        refused: list[Refusal],
-        before: Sequence[str],
-    ) -> ProposedSubgoal:
-        """A subgoal in the game's words; one that nobody can do, or that was said before, becomes the nearest other."""
-        known = str(request.game.parse(one.subgoal))
-        why = refusal_for_all(request, one.subgoal) or ("it is there twice" if known in before else "")
-        if not why:
-            return ProposedSubgoal(subgoal=known, reason=one.reason)
-        taken = {*before, *(request.game.parse(other.subgoal) for other in found.subgoals)}
-        options = [option for option in _possible(request) if option not in taken]
-        nearest = self.nearest(one.subgoal, options or _possible(request))
-        by = self.nearest.by
-        refused.append(Refusal(phase="decomposition", subgoal=one.subgoal, reason=why, instead=nearest, chosen_by=by))
-        return ProposedSubgoal(subgoal=nearest, reason=one.reason)
-
-    def assignment_prompt(
-        self, request: PlanRequest, context: str, goal: str, subgoals: Sequence[str], failed: str
-    ) -> str:
-        """The question of who gets which of a goal's subgoals, behind the plans that have failed."""
-        return fill(
-            __package__,
-            "plan_assignment",
-            context=context,
-            examples=self.examples(request, "assignment"),
-            failed=failed,
-            goal=goal,
-            subgoals="\n".join(f"{number}. {text}" for number, text in enumerate(subgoals, 1)),
-        )
 
     def _assign(
         self,
@@ -517,57 +507,96 @@ class ChatPlanner(Planner):
         subgoals: Sequence[ProposedSubgoal],
         refused: list[Refusal],
     ) -> tuple[dict[str, str] | None, dict[str, str]]:
-        """A subgoal and a reason per agent; without a usable answer nothing, if rules may take over."""
-        game = request.game
+        """A subgoal, in the model's words, and a reason per agent; without a usable answer nothing, if rules take over.
+
+        Of free proposals equal ones need no question.
+        """
+        agents, texts = request.game.agents, [one.subgoal for one in subgoals]
+        if self.free and len({same_words(text) for text in texts}) == 1:
+            return dict(zip(agents, texts, strict=True)), {}
 
         def check(answer: Assignment) -> None:
-            way = assigned_way(answer, game.agents, subgoals)
-            problems = {way[agent]: why for agent in way if (why := game.refusal(request.state, agent, way[agent]))}
+            way = assigned_way(answer, agents, subgoals)
+            problems = {text: why for agent, text in way.items() if (why := self._refusal(request, agent, text))}
             _note(refused, "assignment", problems)
-            if problems:
-                raise UnusableError(*problems.values())
-            if way in failed_assignments(request):
+            if {agent: self._meant(request, agent, text) for agent, text in way.items()} in failed_assignments(request):
                 raise UnusableError("this assignment has failed from here already")
 
-        texts = [one.subgoal for one in subgoals]
-        prompt = self.assignment_prompt(request, context, goal, texts, told_failures(request.failed))
-        form = with_entries(Assignment, "assignment", len(game.agents))
+        prompt = fill(
+            __package__,
+            "plan_assignment",
+            context=context,
+            examples=self.examples(request, "assignment"),
+            failed=self.failures(request),
+            goal=goal,
+            subgoals="\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1)),
+        )
+        form = with_entries(Assignment, "assignment", len(agents))
         try:
-            answer, wrong = ask_leniently(
-                self.model, prompt, form, check, lambda answer: assigned_way(answer, game.agents, subgoals)
-            )
-            if wrong is not None:
-                raise wrong
+            answer = ask_for(self.model, prompt, form, check=self._told_why(check))
         except AnswerError:
             if self.how.fallback != BY_RULES:
                 raise
             return None, {}
-        return assigned_way(answer, game.agents, subgoals), {one.agent: one.reason for one in answer.assignment}
+        return assigned_way(answer, agents, subgoals), {one.agent: one.reason for one in answer.assignment}
+
+    def _told_why(self, check: Callable[[Any], None]) -> Callable[[Any], None]:
+        """The check of an answer, whose reasons the model is told."""
+        return check
 
     def _menu(self, request: PlanRequest) -> str:
         game = request.game
-        lists = {
-            agent: game.possible(request.state, agent) if self.how.menu == "possible" else game.library(agent)
-            for agent in game.agents
-        }
         who: dict[str, list[str]] = {}
-        for agent, subgoals in lists.items():
-            for subgoal in subgoals:
+        for agent in game.agents:
+            listed = game.possible(request.state, agent) if self.how.menu == "possible" else game.library(agent)
+            for subgoal in listed:
                 who.setdefault(subgoal, []).append(agent)
         return "\n".join(f"- {subgoal} ({' or '.join(agents)})" for subgoal, agents in who.items())
 
+    # ---- what the game says of proposals -----------------------------------------------------------------
 
-def _possible(request: PlanRequest) -> list[str]:
-    """Subgoals that any agent can set about now."""
-    found = (request.game.possible(request.state, agent) for agent in request.game.agents)
-    return list(dict.fromkeys(subgoal for subgoals in found for subgoal in subgoals))
+    def _meant(self, request: PlanRequest, agent: str, text: str) -> str | None:
+        """The game's subgoal that a proposal means for an agent."""
+        game = request.game
+        return game.resolve(request.state, agent, text) if self.free else game.parse(text)
+
+    def _refusal(self, request: PlanRequest, agent: str, text: str) -> str:
+        """Reason why an agent cannot set about a proposal now; empty if it can."""
+        known = self._meant(request, agent, text)
+        if not known:
+            return f"{text!r} is none of the subgoals of this game, or more than one"
+        return request.game.refusal(request.state, agent, known)
+
+    def _refusal_for_all(self, request: PlanRequest, text: str) -> str:
+        """Reasons why no agent can set about a proposal now; empty if one can."""
+        reasons = list(dict.fromkeys(self._refusal(request, agent, text) for agent in request.game.agents))
+        return "; ".join(reasons) if all(reasons) else ""
+
+    def _require_possible(
+        self, request: PlanRequest, proposed: Sequence[ProposedSubgoal], refused: list[Refusal]
+    ) -> None:
+        problems = {one.subgoal: self._refusal_for_all(request, one.subgoal) for one in proposed}
+        _note(refused, "decomposition", {text: why for text, why in problems.items() if why})
 
 
 def _note(refused: list[Refusal], phase: Phase, problems: dict[str, str]) -> None:
+    """Notes refused subgoals with their reasons.
+
+    Raises:
+        UnusableError: If there are any.
+    """
     for subgoal, reason in problems.items():
-        noted = Refusal(phase=phase, subgoal=subgoal, reason=reason, instead="")
+        noted = Refusal(phase=phase, subgoal=subgoal, reason=reason)
         if noted not in refused:
             refused.append(noted)
+    if problems:
+        raise UnusableError(*problems.values())
+
+
+def _require_new_goal(request: PlanRequest, goal: str) -> None:
+    failed = [same_words(attempt.plan.goal) for attempt in request.failed if attempt.guilty == "goal"]
+    if same_words(goal) in failed:
+        raise UnusableError(f"the goal {goal!r} has failed from here already")
 
 
 MOST_REPLANS = 12
@@ -659,75 +688,11 @@ class DepsPlanner(ChatPlanner):
         self.goals, self._thoughts = list(answer.goals), answer.thoughts
 
 
-ROUND, EPISODE = "round", "episode"
-NO_MENU = "none"
-_NO_REASON = "the game does not take it"
-
-
-class Proposal(BaseModel):
-    """A goal and subgoals for all agents, after thinking."""
-
-    thoughts: str = ""
-    goal: str = Field(min_length=1, max_length=300)
-    subgoals: list[ProposedSubgoal]
-
-
-@dataclass(frozen=True)
-class SamaPlanSettings(ChatPlanSettings):
-    """Settings of SAMA's planner.
-
-    Attributes:
-        menu: Subgoals that are listed in the question: "none" (SAMA; proposals are free and checked by the game),
-            "possible" or "library".
-        fallback: "none" (default): no plan, or no reflection and the failed attempt stands. "error": the run ends.
-            Nothing ever takes a model's place here.
-        translation: Path of a translator, as a stage `run: translate` writes it (SAMA); empty: the game's own words.
-        history: Whether outcomes of the rounds before are told (ours; the paper is silent).
-        memory: Failed plans that are told: "round" (those from this very situation) or "episode" (SAMA: those of the
-            whole game, too).
-        experience: Worked examples from rounds of earlier games that went well, 0 or more (SAMA tells some; the number
-            is ours).
-        reasons: Whether the model is told why the game refuses a proposal when it is asked again (SAMA); else it is
-            asked again without them. For experiments.
-    """
-
-    menu: str = NO_MENU
-    fallback: str = NONE
-    translation: str = ""
-    history: bool = True
-    memory: str = EPISODE
-    experience: int = 0
-    reasons: bool = True
-
-    menus: ClassVar[tuple[str, ...]] = (NO_MENU, *ChatPlanSettings.menus)
-
-    def __post_init__(self) -> None:
-        """Refuses what is not allowed."""
-        super().__post_init__()
-        require_choice("fallback", self.fallback, (NONE, ERROR))
-        require_choice("history", self.history, (False, True))
-        require_choice("reasons", self.reasons, (False, True))
-        require_choice("memory", self.memory, (ROUND, EPISODE))
-        require_whole("experience", self.experience, 0)
-        if not isinstance(self.translation, str):
-            raise UserError(f"`translation` is {self.translation!r} but must be the path of a translator's file.")
-
-
-@dataclass
-class _Parts:
-    """The parts of a plan while it is made."""
-
-    goal: str
-    reason: str
-    subgoals: list[ProposedSubgoal]
-    refused: list[Refusal] = field(default_factory=list)
-
-
 class SamaPlanner(ChatPlanner):
-    """Two questions per plan: for a goal with its subgoals, and for the assignment; each answer is checked by the game.
+    """Asks for a goal with its subgoals, and for the assignment.
 
-    What is unknown or impossible is refused with the reasons and asked once more. A second unusable answer makes no
-    plan.
+    The moment stands in the words of a translator; no list of possible subgoals is shown; plans that failed earlier in
+    the episode and rounds of earlier games that went well can be told. A second unusable answer makes no plan.
 
     Args:
         model: The chat model.
@@ -735,28 +700,20 @@ class SamaPlanner(ChatPlanner):
     """
 
     name = "sama"
+    free = True
+    context_prompt = "sama_context"
+    how: SamaPlanSettings
 
     def __init__(self, model: ChatModel, settings: SamaPlanSettings = SamaPlanSettings()) -> None:  # noqa: B008
         super().__init__(model, settings)
-        self.sama = settings
         self.translator = read_translator(settings.translation) if settings.translation else None
-        self.answerers = answerers_of(model)
-        self._lived: deque[str] = deque(maxlen=max(1, settings.experience))  # of earlier games
-        self._living: list[str] = []  # of this game
+        self._past_examples: deque[str] = deque(maxlen=max(1, settings.experience))  # of earlier games
+        self._new_examples: list[str] = []  # of this game
 
     def begin(self) -> None:
         """Begins an episode: what went well in the last one may be told from now on."""
-        self._lived.extend(self._living)
-        self._living = []
-
-    def plan(self, request: PlanRequest) -> Plan:
-        """Plan made by the chat model."""
-        try:
-            return self._made(request)
-        except AnswerError as error:
-            if self.how.fallback == ERROR:
-                raise gave_up(error) from error
-            raise
+        self._past_examples.extend(self._new_examples)
+        self._new_examples = []
 
     def went_well(self, request: PlanRequest, plan: Plan) -> None:
         """Keeps a round all of whose subgoals were done, as a worked example for later games.
@@ -765,55 +722,17 @@ class SamaPlanner(ChatPlanner):
             request: The moment at its start.
             plan: Its plan.
         """
-        if self.sama.experience:
+        if self.how.experience:
             told = "; ".join(f"{one.agent}: {one.words}" for one in plan.subgoals)
             situation = self.situation(request)
-            self._living.append(f"In an earlier game. {situation}\nGoal: {plan.goal}\nSubgoals: {told}")
+            self._new_examples.append(f"In an earlier game. {situation}\nGoal: {plan.goal}\nSubgoals: {told}")
 
-    # ---- the questions -----------------------------------------------------------------------------------
-
-    def _made(self, request: PlanRequest) -> Plan:
-        context, by = self.context(request), dict[Phase, Answerer]()
-        kept = request.failed[-1].plan if request.redo != "goal" else None
-        if kept is not None and request.redo == "assignment":
-            said = [ProposedSubgoal(subgoal=one.words, reason=one.reason) for one in kept.subgoals]
-            parts = _Parts(kept.goal, kept.reason, said)
-            by["goal"] = by["decomposition"] = kept.answered_by.decomposition
-        else:
-            with self._asking("decomposition", by):
-                parts = self._proposed(request, context, kept.goal if kept is not None else "")
-            by["goal"] = by["decomposition"]
-        with self._asking("assignment", by):
-            way, reasons = self._given_out(request, context, parts)
-        whys = {one.subgoal: one.reason for one in parts.subgoals}
-        author = by["decomposition"]
-        subgoals = [
-            AssignedSubgoal(
-                agent=agent,
-                subgoal=self._resolved(request, agent, text),
-                said=text,
-                reason=reasons.get(agent) or whys[text],
-                answered_by=author,
-            )
-            for agent, text in way.items()
-        ]
-        return Plan(
-            goal=parts.goal,
-            reason=parts.reason,
-            subgoals=subgoals,
-            refused=parts.refused,
-            planner=self.name,
-            answered_by=PhaseAnswers(**by),
-            fallback=self.how.fallback,
-            source=source_of(self.model),
-        )
+    def context(self, request: PlanRequest) -> str:
+        """The game, its objects and the moment in words, and what the settings add."""
+        return super().context(request if self.how.history else replace(request, outcomes=()))
 
     def situation(self, request: PlanRequest) -> str:
-        """The moment in words: the translator's, or the game's own.
-
-        Args:
-            request: The moment.
-        """
+        """The moment in words: the translator's, or the game's own."""
         game, state = request.game, request.state
         if self.translator is None:
             agents = " ".join(game.situation_of(state, agent) for agent in game.agents)
@@ -822,32 +741,19 @@ class SamaPlanner(ChatPlanner):
             return self.translator.words(game, state)
         except RefusedCodeError as error:
             raise UserError(
-                f"The translator {self.sama.translation!r} does not work for a state ({error.reason}); have it written "
-                "anew, or leave `translation` away."
+                f"The translator {self.how.translation!r} does not work for a state ({error.reason}); have it written "
+                "anew, or omit `translation`."
             ) from error
-
-    def context(self, request: PlanRequest) -> str:
-        """The game, its objects and the moment in words, and what the settings add."""
-        game = request.game
-        manual = f"{self._manual}\n{game.scenario()}".strip() if self._manual else game.manual()
-        lines = [outcome.sentence() for outcome in request.outcomes] if self.sama.history else []
-        lines += [f"{agent} is still to {subgoal}." for agent, subgoal in request.current.items() if subgoal]
-        objects = f"\nThings that matter: {', '.join(self.objects(manual))}.\n" if self.how.objects else ""
-        return fill(
-            __package__,
-            "sama_context",
-            count=len(game.agents),
-            agents=", ".join(game.agents),
-            manual=manual,
-            objects=objects,
-            situation=self.situation(request),
-            history="\nWhat was done before:\n" + "\n".join(lines) + "\n" if lines else "",
-        )
 
     def examples(self, request: PlanRequest, phase: Phase) -> str:
         """Worked examples of the game, and of earlier games."""
-        lived = "".join(f"\nAn example.\n{example}\n" for example in self._lived) if self.sama.experience else ""
-        return super().examples(request, phase) + lived
+        past = self._past_examples if self.how.experience else ()
+        return super().examples(request, phase) + "".join(f"\nAn example.\n{example}\n" for example in past)
+
+    def failures(self, request: PlanRequest) -> str:
+        """The plans that failed from here and, with `memory: episode`, earlier in this game."""
+        earlier = request.earlier if self.how.memory == "episode" else ()
+        return super().failures(request) + told_failures(earlier, "earlier in this game")
 
     def described(self, plan: Plan, outcomes: Sequence[Outcome]) -> str:
         """The ends of a plan's subgoals, in the planner's own words."""
@@ -857,67 +763,54 @@ class SamaPlanner(ChatPlanner):
             for one in plan.subgoals
         )
 
-    def _proposed(self, request: PlanRequest, context: str, goal: str) -> _Parts:
-        """A goal and its subgoals; with a given goal that one."""
-        count, refused = len(request.game.agents), list[Refusal]()
-        failed = [same_words(one.plan.goal) for one in request.failed if one.guilty == "goal"]
+    def _proposed(
+        self,
+        request: PlanRequest,
+        context: str,
+        kept: Plan | None,
+        by: dict[Phase, Answerer],
+        refused: list[Refusal],
+    ) -> tuple[str, str, list[ProposedSubgoal]]:
+        game, goal = request.game, kept.goal if kept is not None else ""
+        failed = failed_assignments(request)
 
         def check(answer: Proposal) -> None:
-            if not goal and same_words(answer.goal) in failed:
-                raise UnusableError(f"the goal {answer.goal!r} has failed from here already")
-            problems = {one.subgoal: why for one in answer.subgoals if (why := self._refusal(request, one.subgoal))}
-            for subgoal, reason in problems.items():
-                refused.append(Refusal(phase="decomposition", subgoal=subgoal, reason=reason))
-            if problems:
-                raise UnusableError(*problems.values())
-            if not self._ways(request, [one.subgoal for one in answer.subgoals]):
-                raise UnusableError(
-                    "there is no way to give each agent one of these that it can do now and that has not failed from "
-                    "here already"
-                )
+            if not goal:
+                _require_new_goal(request, answer.goal)
+            self._require_possible(request, answer.subgoals, refused)
+            for order in permutations([one.subgoal for one in answer.subgoals]):
+                way = dict(zip(game.agents, order, strict=True))
+                if any(self._refusal(request, agent, text) for agent, text in way.items()):
+                    continue
+                if {agent: self._meant(request, agent, text) for agent, text in way.items()} not in failed:
+                    return
+            raise UnusableError(
+                "there is no way to give each agent one of these that it can do now and that has not failed from here "
+                "already"
+            )
 
+        listed = f"\nTake subgoals from this list, word for word:\n{self._menu(request)}"
         prompt = fill(
             __package__,
             "sama_plan",
             context=context,
             examples=self.examples(request, "goal"),
-            failed=self._failures(request),
+            failed=self.failures(request),
             kept=f"\nThe goal stays as it is: {goal}\n" if goal else "",
-            count=count,
+            count=len(game.agents),
             with_objects=", made of the things that matter" if self.how.objects else "",
-            forms=request.game.forms(),
-            menu=f"\nTake subgoals from this list, word for word:\n{self._menu(request)}"
-            if self.how.menu != NO_MENU
-            else "",
+            forms=game.forms(),
+            menu=listed if self.how.menu != "none" else "",
         )
-        form = with_entries(Proposal, "subgoals", count)
-        answer = ask_for(self.model, prompt, form, check=self._refusing(check))
-        return _Parts(goal or answer.goal, answer.thoughts, answer.subgoals, refused)
+        form = with_entries(Proposal, "subgoals", len(game.agents))
+        with self._asking("decomposition", by):
+            answer = ask_for(self.model, prompt, form, check=self._told_why(check))
+        by["goal"] = by["decomposition"]
+        return goal or answer.goal, answer.thoughts, answer.subgoals
 
-    def _given_out(self, request: PlanRequest, context: str, parts: _Parts) -> tuple[dict[str, str], dict[str, str]]:
-        """The subgoal in the model's words, and a reason, per agent; equal subgoals need no question."""
-        game, texts = request.game, [one.subgoal for one in parts.subgoals]
-        if len({same_words(text) for text in texts}) == 1:
-            return dict(zip(game.agents, texts, strict=True)), {}
-
-        def check(answer: Assignment) -> None:
-            way = assigned_way(answer, game.agents, parts.subgoals)
-            problems = {text: why for agent, text in way.items() if (why := self._against(request, agent, text))}
-            for subgoal, reason in problems.items():
-                parts.refused.append(Refusal(phase="assignment", subgoal=subgoal, reason=reason))
-            if problems:
-                raise UnusableError(*problems.values())
-            if list(way.values()) not in self._ways(request, texts):
-                raise UnusableError("this assignment has failed from here already")
-
-        prompt = self.assignment_prompt(request, context, parts.goal, texts, self._failures(request))
-        form = with_entries(Assignment, "assignment", len(game.agents))
-        answer = ask_for(self.model, prompt, form, check=self._refusing(check))
-        return assigned_way(answer, game.agents, parts.subgoals), {one.agent: one.reason for one in answer.assignment}
-
-    def _refusing(self, check: Callable[[Any], None]) -> Callable[[Any], None]:
-        """A check of answers whose reasons the model is told, or not."""
-        if self.sama.reasons:
+    def _told_why(self, check: Callable[[Any], None]) -> Callable[[Any], None]:
+        """The check of an answer, whose reasons the model is told, or not."""
+        if self.how.reasons:
             return check
 
         def silent(answer: Any) -> None:
@@ -928,39 +821,6 @@ class SamaPlanner(ChatPlanner):
 
         return silent
 
-    def _failures(self, request: PlanRequest) -> str:
-        earlier = request.earlier if self.sama.memory == EPISODE else ()
-        return told_failures(request.failed) + told_failures(earlier, "earlier in this game")
-
-    # ---- what the game says of free proposals ------------------------------------------------------------
-
-    def _resolved(self, request: PlanRequest, agent: str, text: str) -> str:
-        return request.game.resolve(request.state, agent, text) or ""
-
-    def _against(self, request: PlanRequest, agent: str, text: str) -> str:
-        """Reason why an agent cannot set about a proposal now; empty if it can."""
-        known = self._resolved(request, agent, text)
-        if not known:
-            return f"{text!r} is none of the subgoals of this game, or more than one"
-        return request.game.refusal(request.state, agent, known)
-
-    def _refusal(self, request: PlanRequest, text: str) -> str:
-        """Reasons why no agent can set about a proposal now; empty if one can."""
-        reasons = list(dict.fromkeys(self._against(request, agent, text) for agent in request.game.agents))
-        return "; ".join(reasons) if all(reasons) else ""
-
-    def _ways(self, request: PlanRequest, texts: Sequence[str]) -> list[list[str]]:
-        """The orders in which agents can get proposals that all are possible for them, failed ones left out."""
-        agents, failed = request.game.agents, [attempt.plan.by_agent() for attempt in request.failed]
-        found = []
-        for order in permutations(texts):
-            if any(self._against(request, agent, text) for agent, text in zip(agents, order, strict=True)):
-                continue
-            way = {a: self._resolved(request, a, text) for a, text in zip(agents, order, strict=True)}
-            if way not in failed:
-                found.append(list(order))
-        return found
-
 
 def remembers_games(planner: Planner) -> bool:
     """True if a planner tells of earlier games, so that these have to be played one after the other.
@@ -968,4 +828,4 @@ def remembers_games(planner: Planner) -> bool:
     Args:
         planner: The planner.
     """
-    return isinstance(planner, SamaPlanner) and planner.sama.experience > 0
+    return isinstance(planner, SamaPlanner) and planner.how.experience > 0

@@ -116,20 +116,6 @@ class NearestByModel:
             return self.otherwise(text, options)
 
 
-def refusal_for_all(request: PlanRequest, text: str) -> str:
-    """Reasons for which no agent can set about a subgoal; empty if one can.
-
-    Args:
-        request: The moment.
-        text: The subgoal in any words.
-    """
-    known = request.game.parse(text)
-    if known is None:
-        return f"{text!r} is none of the subgoals of this game, or more than one"
-    reasons = [request.game.refusal(request.state, agent, known) for agent in request.game.agents]
-    return "; ".join(reasons) if all(reasons) else ""
-
-
 def failed_assignments(request: PlanRequest) -> list[dict[str, str]]:
     """Assignments of attempts from this moment that failed."""
     return [attempt.plan.by_agent() for attempt in request.failed]
