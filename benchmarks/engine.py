@@ -22,8 +22,8 @@ from rllib_llm_comm.language import llama, scoring
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model, wrap_base_model
 from rllib_llm_comm.language.packing import PAD, distinct_rows, rows_of_prompts
 from rllib_llm_comm.language.scoring import score_candidates
-from rllib_llm_comm.policies.settings import LanguageModelSettings
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 GOALS = {"scores": 1.3, "update": 1.3}
 

@@ -40,7 +40,6 @@ from rllib_llm_comm.language.generation import generate_messages
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.language.scoring import score_candidates
-from rllib_llm_comm.policies.settings import LanguageModelSettings
 from rllib_llm_comm.rl.optimizers import adamw
 from rllib_llm_comm.verco.encoding import (
     CANDIDATE_IDS,
@@ -52,6 +51,7 @@ from rllib_llm_comm.verco.encoding import (
 )
 from rllib_llm_comm.verco.label_loss import MESSAGE_IDS, MESSAGE_LABELS, encode_examples, message_log_probs
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 MOST_GB_7B = 24.0
 LAST_START = 240  # seconds after which no part begins, so that the command ends in five minutes

@@ -11,10 +11,10 @@ import torch
 
 from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_text import parallel_env
-from rllib_llm_comm.policies.settings import CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, read_observation
 from rllib_llm_comm.verco.language_agent import LLMCommCore
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by
+from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from local_server import LocalServer
 from toys import language_model
 
 from rllib_llm_comm.policies.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
-from rllib_llm_comm.policies.settings import CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 COOKS = "rllib_llm_comm/overcooked_text-v0"
 SOUPS = "rllib_llm_comm/overcooked_ai-v0"

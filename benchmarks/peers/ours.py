@@ -14,7 +14,6 @@ import torch  # noqa: E402
 
 from rllib_llm_comm.envs.interface import ACTION_MASK  # noqa: E402
 from rllib_llm_comm.language.packing import PAD  # noqa: E402
-from rllib_llm_comm.policies.settings import LanguageModelSettings  # noqa: E402
 from rllib_llm_comm.rl.losses import policy_loss, value_loss  # noqa: E402
 from rllib_llm_comm.rl.optimizers import adamw  # noqa: E402
 from rllib_llm_comm.verco.encoding import (  # noqa: E402
@@ -24,6 +23,7 @@ from rllib_llm_comm.verco.encoding import (  # noqa: E402
     PROMPT_IDS,
 )
 from rllib_llm_comm.verco.language_agent import LLMCommCore  # noqa: E402
+from rllib_llm_comm.verco.settings import LanguageModelSettings  # noqa: E402
 
 CLIP, ENTROPY_WEIGHT, VALUE_WEIGHT = 0.2, 0.01, 0.5
 

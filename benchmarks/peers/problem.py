@@ -17,8 +17,8 @@ import torch
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model, wrap_base_model
 from rllib_llm_comm.language.prompts import action_prompt, critic_prompt, message_prompt
 from rllib_llm_comm.language.scoring import encode_candidates
-from rllib_llm_comm.policies.settings import LanguageModelSettings
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.settings import LanguageModelSettings
 from stream import Ask, record_stream
 from trunk import SMOLLM2, TINY
 

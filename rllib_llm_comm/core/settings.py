@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, cast
 
 import annotated_types
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
@@ -19,6 +19,11 @@ from pydantic_core import ErrorDetails
 from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass as _ModelMetaclass
+else:
+    _ModelMetaclass = type(BaseModel)
 
 _T = TypeVar("_T")
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", bytes: "bytes"}
@@ -29,14 +34,14 @@ Several = Annotated[tuple[_T, ...], BeforeValidator(lambda value: tuple(value) i
 """A setting with several values: a list in files, a tuple in Python."""
 
 
-class _ToldInOneSentence(type(BaseModel)):  # type: ignore[misc]
+class _ToldInOneSentence(_ModelMetaclass):
     """Constructors raise a `UserError`; of settings within settings pydantic keeps the whole path."""
 
-    def __call__(cls, *args: Any, **values: Any) -> Any:
+    def __call__(self, *args: Any, **values: Any) -> Any:
         try:
             return super().__call__(*args, **values)
         except ValidationError as error:
-            raise UserError(one_sentence("", error, cls)) from None
+            raise UserError(one_sentence("", error, cast("type[BaseModel]", self))) from None
 
 
 class Settings(BaseModel, metaclass=_ToldInOneSentence):
@@ -51,6 +56,7 @@ class Settings(BaseModel, metaclass=_ToldInOneSentence):
         strict=True,
         frozen=True,
         allow_inf_nan=False,
+        validate_default=True,
         arbitrary_types_allowed=True,
         use_attribute_docstrings=True,
         protected_namespaces=(),
@@ -139,10 +145,13 @@ def one_sentence(name: str, error: ValidationError, model: type[BaseModel]) -> s
     value = first["input"]
     hint = did_you_mean(value, _choices(annotation)) if isinstance(value, str) else ""
     if isinstance(value, str) and _is_number(value) and not _takes(annotation, str):
-        hint = " (in YAML write 2.0e-3 or 0.002, not 2e-3, and no quotes)" if "e" in value.lower() else ""
+        hint = " (in YAML write 2.0e-3 or 0.002, not 2e-3)" if "e" in value.lower() else " (write it without quotes)"
+    if isinstance(value, bool) and _takes(annotation, str) and not _takes(annotation, bool):
+        hint = " (put it in quotes: YAML reads yes and no as true and false)"
     shown = " ".join(repr(value).split())
     shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]} ..."
-    return f"`{setting or 'value'}` is {shown} but must be {_demand(first, annotation, metadata)}.{hint}"
+    told = f"`{setting or 'value'}` is {shown} but must be {_demand(first, annotation, metadata)}"
+    return f"{told}{hint}." if hint.startswith(" (") else f"{told}.{hint}"
 
 
 def _follow(model: type[BaseModel], location: Sequence[str | int]) -> tuple[list[str], type[BaseModel], Any, list[Any]]:
@@ -167,19 +176,11 @@ def _follow(model: type[BaseModel], location: Sequence[str | int]) -> tuple[list
             if isinstance(option, type) and issubclass(option, BaseModel):
                 holder = option
                 if field := option.model_fields.get(str(part)):
-                    annotation, metadata = field.annotation, _constraints(field)
+                    annotation, metadata = field.annotation, _parts(field.metadata)
             elif arguments := [one for one in typing.get_args(option) if one is not Ellipsis]:
                 annotation = arguments[-1]  # of a mapping its values, of a list its elements
                 metadata = _parts(getattr(annotation, "__metadata__", ()))
     return path, holder, annotation, metadata
-
-
-def _constraints(field: FieldInfo) -> list[Any]:
-    """The constraints of a field, those of the types in a union included."""
-    found = list(field.metadata)
-    for option in typing.get_args(field.annotation):
-        found += getattr(option, "__metadata__", ())
-    return _parts(found)
 
 
 def _parts(metadata: Iterable[Any]) -> list[Any]:
@@ -187,14 +188,18 @@ def _parts(metadata: Iterable[Any]) -> list[Any]:
     return [part for one in metadata for part in (one.metadata if isinstance(one, FieldInfo) else [one])]
 
 
-def _options(annotation: Any) -> list[Any]:
-    """The types that an annotation allows beside `None`."""
+def _alternatives(annotation: Any, metadata: Sequence[Any] = ()) -> list[tuple[Any, list[Any]]]:
+    """The types that an annotation allows beside `None`, each with its own constraints."""
     if typing.get_origin(annotation) is Annotated:
-        annotation = typing.get_args(annotation)[0]
+        bare, *own = typing.get_args(annotation)
+        return _alternatives(bare, [*metadata, *_parts(own)])
     if typing.get_origin(annotation) in (Union, types.UnionType):
-        parts = typing.get_args(annotation)
-        return [option for part in parts for option in _options(part) if option is not type(None)]
-    return [annotation]
+        return [one for part in typing.get_args(annotation) for one in _alternatives(part, metadata)]
+    return [] if annotation is type(None) else [(annotation, list(metadata))]
+
+
+def _options(annotation: Any) -> list[Any]:
+    return [option for option, _ in _alternatives(annotation)]
 
 
 def _takes(annotation: Any, kind: type) -> bool:
@@ -220,10 +225,9 @@ def _demand(problem: ErrorDetails, annotation: Any, metadata: Sequence[Any]) -> 
     if problem["type"] == "model_type":
         model = next(one for one in _options(annotation) if isinstance(one, type) and issubclass(one, BaseModel))
         return f"a mapping with keys such as {', '.join(f'`{key}`' for key in list(model.model_fields)[:3])}"
-    told = f"{describe(annotation)}{''.join(_ranges(metadata))}"
-    if problem["type"] in ("value_error", "finite_number"):
-        return f"a finite number{''.join(_ranges(metadata))}" if problem["type"] == "finite_number" else problem["msg"]
-    return told
+    if problem["type"] == "finite_number":
+        return f"a finite number{''.join(_ranges(metadata))}"
+    return problem["msg"] if problem["type"] == "value_error" else describe(annotation, metadata)
 
 
 def _ranges(metadata: Sequence[Any]) -> Iterator[str]:
@@ -251,35 +255,39 @@ def _ranges(metadata: Sequence[Any]) -> Iterator[str]:
             yield f" with at most {one.max_length} entries"
 
 
-def describe(annotation: Any) -> str:
+def describe(annotation: Any, metadata: Sequence[Any] = ()) -> str:
     """What an annotation allows, in words.
 
     Args:
         annotation: Of a field or parameter.
+        metadata: Constraints beside it.
     """
-    words: list[str] = []
-    for option in _options(annotation):
-        origin = typing.get_origin(option)
-        if origin is Literal:
-            word = f"one of {', '.join(repr(a) for a in typing.get_args(option))}"
-        elif option in _WORDS:
-            word = _WORDS[option]
-        elif option is dict or (
-            isinstance(origin or option, type) and issubclass(origin or option, Mapping | BaseModel)
-        ):
-            word = "a mapping"
-        elif option is type:
-            word = "a class"
-        elif Callable in (origin, option):
-            word = "a function (in a Python file)"
-        elif isinstance(origin or option, type) and issubclass(origin or option, Sequence):
-            of = [_PLURALS[part] for part in map(_bare, typing.get_args(option)[:1]) if part in _PLURALS]
-            word = " of ".join(["a list", *of])
-        else:
-            word = getattr(option, "__name__", str(option))
-        if word not in words:
-            words.append(word)
+    words: dict[str, None] = {}
+    parts = _alternatives(annotation)
+    for option, own in parts:
+        bounds = "".join(_ranges(own or (metadata if len(parts) == 1 else ())))
+        words[_word(option) + bounds] = None
     return " or ".join(words)
+
+
+def _word(option: Any) -> str:
+    origin = typing.get_origin(option)
+    kind = origin or option
+    if origin is Literal:
+        values = [repr(value) for value in typing.get_args(option)]
+        return values[0] if len(values) == 1 else f"one of {', '.join(values)}"
+    if option in _WORDS:
+        return _WORDS[option]
+    if option is type:
+        return "a class"
+    if Callable in (origin, option):
+        return "a function (in a Python file)"
+    if isinstance(kind, type) and issubclass(kind, dict | Mapping | BaseModel):
+        return "a mapping"
+    if isinstance(kind, type) and issubclass(kind, Sequence):
+        of = [_PLURALS[part] for part in map(_bare, typing.get_args(option)[:1]) if part in _PLURALS]
+        return " of ".join(["a list", *of])
+    return getattr(option, "__name__", str(option))
 
 
 def _bare(annotation: Any) -> Any:

@@ -11,9 +11,9 @@ import torch
 
 from rllib_llm_comm.language.adapters import REFERENCE
 from rllib_llm_comm.language.generation import Written
-from rllib_llm_comm.policies.settings import DRAWN, CommunicationSettings
 from rllib_llm_comm.verco.encoding import TextObservation, read_observation
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.settings import DRAWN, CommunicationSettings
 from rllib_llm_comm.verco.utterance_policy import UtteranceEncoder
 
 PROMPTS = 400

@@ -29,7 +29,6 @@ from rllib_llm_comm.evaluation.rollout import (
 from rllib_llm_comm.evaluation.subgoal_executors import SCRIPTED, Executor
 from rllib_llm_comm.policies.decision import Decision
 from rllib_llm_comm.policies.policy_env import planning_of
-from rllib_llm_comm.policies.settings import DRAWN
 from rllib_llm_comm.sama.following import ALL, PATIENCE
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import make_planner, planner_model
@@ -38,6 +37,7 @@ from rllib_llm_comm.sama.planners.chat import remembers_games
 from rllib_llm_comm.sama.planning_game import Player
 from rllib_llm_comm.sama.plans import Planner, no_plan
 from rllib_llm_comm.sama.reflection import SNAPSHOT, ReflectedEpisode, ReflectivePlay, check_recovery
+from rllib_llm_comm.verco.settings import DRAWN
 
 
 def play_planned(

@@ -35,7 +35,7 @@ from rllib_llm_comm.evaluation.study_results import (
     to_plain,
 )
 from rllib_llm_comm.evaluation.talk_report import add_corrected, columns_of, measures_talk, talk_of
-from rllib_llm_comm.policies.settings import DRAWN
+from rllib_llm_comm.verco.settings import DRAWN
 
 SAMPLED = "sampled"
 # Controls that draw messages, and the name that both had in earlier studies.

@@ -84,7 +84,7 @@ def read_settings(
     Raises:
         UserError: If neither names a game, the stage is unclear, or prompts cannot be used.
     """
-    from rllib_llm_comm.policies.settings import LanguageModelSettings
+    from rllib_llm_comm.verco.settings import LanguageModelSettings
 
     values: dict[str, Any] = {}
     tuned: dict[str, Any] = {}

@@ -14,7 +14,7 @@ from rllib_llm_comm.experiments.algorithm_settings import algorithm_names, find_
 from rllib_llm_comm.experiments.env_settings import check_guesses
 from rllib_llm_comm.experiments.search_space import first_point
 from rllib_llm_comm.experiments.stages import Stage
-from rllib_llm_comm.policies.settings import CommunicationSettings
+from rllib_llm_comm.verco.settings import CommunicationSettings
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 _PLAYING = ("evaluate", "replay")
@@ -83,9 +83,9 @@ def _check_talk(config: Mapping[str, Any], trained: _Trained) -> None:
 
 
 def _check_game(config: Mapping[str, Any], trained: _Trained) -> None:
-    from rllib_llm_comm.policies.settings import OTHER_FACT, SWAPPED
     from rllib_llm_comm.sama.planners import guesses
     from rllib_llm_comm.verco.message_protocol import require_possible
+    from rllib_llm_comm.verco.settings import OTHER_FACT, SWAPPED
 
     guessing, telling = guesses(config.get("planner")), config.get("messages") in (OTHER_FACT, SWAPPED)
     if trained.env is None or not (guessing or telling or config.get("env_config")):

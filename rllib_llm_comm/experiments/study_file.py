@@ -21,7 +21,7 @@ from rllib_llm_comm.experiments.experiment_file import (
 )
 from rllib_llm_comm.experiments.search_space import BY_SEED, GRID, search_kind
 from rllib_llm_comm.experiments.validation import StrictSettings
-from rllib_llm_comm.policies.settings import require_message_mode
+from rllib_llm_comm.verco.settings import require_message_mode
 
 _ENV, _SCENARIO, _SEEDS = "${env}", "${scenario}", "${seeds}"
 # Settings that the study gives to every system -> how it is told them.

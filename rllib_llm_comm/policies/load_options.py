@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.policies.settings import MESSAGE_MODES
 from rllib_llm_comm.policies.signatures import is_own_checkpoint
+from rllib_llm_comm.verco.settings import MESSAGE_MODES
 
 if TYPE_CHECKING:
     from rllib_llm_comm.policies.array_policy import ArrayPolicy

@@ -31,10 +31,10 @@ from rllib_llm_comm.policies.policy_folder import (
 from rllib_llm_comm.policies.policy_manifest import KINDS
 from rllib_llm_comm.policies.publish import Publishable
 from rllib_llm_comm.policies.recorded_settings import Withheld, granted, withhold
-from rllib_llm_comm.policies.settings import WRITTEN, CommunicationSettings
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, read_observation
 from rllib_llm_comm.verco.language_agent import LLMCommCore
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, require_possible, write_apart
+from rllib_llm_comm.verco.settings import WRITTEN, CommunicationSettings
 
 
 @dataclass

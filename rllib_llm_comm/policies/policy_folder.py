@@ -43,9 +43,9 @@ from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.numeric_network import NumericNetwork
 from rllib_llm_comm.policies.policy_manifest import GROUNDED, LANGUAGE, MANIFEST, NUMERIC, PolicyManifest, read_manifest
 from rllib_llm_comm.policies.recorded_settings import granted
-from rllib_llm_comm.policies.settings import LanguageModelSettings
 from rllib_llm_comm.sama.emma.network import EmmaNetwork
 from rllib_llm_comm.verco.language_agent import LLMCommCore, build_critic
+from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 __all__ = [
     "GROUNDED", "LANGUAGE", "NUMERIC", "POLICY_FOLDER", "PolicyExport", "PolicyManifest", "base_model_digest",

@@ -20,7 +20,6 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMERS
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.policies.settings import LanguageModelSettings
 from rllib_llm_comm.rl.phase_seconds import add_cost
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.rl.policy_export import on_first_learner
@@ -29,6 +28,7 @@ from rllib_llm_comm.verco.encoding import encoded_space
 from rllib_llm_comm.verco.language_config import LanguageModelConfigMixin
 from rllib_llm_comm.verco.learned_rows import Encode, LearnedRows
 from rllib_llm_comm.verco.module import LLMCommModule
+from rllib_llm_comm.verco.settings import LanguageModelSettings
 from rllib_llm_comm.verco.sft_learner import SFTLearner
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +9,11 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.core.errors import UserError, require_choice
-from rllib_llm_comm.policies.settings import LanguageModelSettings
 from rllib_llm_comm.rl.equal_starts import StartAlike
 from rllib_llm_comm.verco.group_baseline_learner import ADVANTAGES, EPISODE, GAE, GROUPINGS, PROMPT
 from rllib_llm_comm.verco.language_config import LanguageModelConfigMixin
 from rllib_llm_comm.verco.message_credit import SPEAKER
+from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -80,7 +79,7 @@ class GroupBaselinesMixin(LanguageModelConfigMixin):
         """As `LanguageModelConfigMixin`; without a critic where groups take its place."""
         if self.has_critic:
             return super().language_model_settings(roles, train_critic)
-        return dataclasses.replace(super().language_model_settings(roles, False), critic_hiddens=None)
+        return super().language_model_settings(roles, False).replace(critic_hiddens=None)
 
     def _validate_groups(self) -> None:
         require_choice("advantages", self.advantages, ADVANTAGES)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ray.rllib.algorithms.algorithm_config import NotProvided
 
 from rllib_llm_comm.language.prompt_sets import DEFAULT, PromptSet, read_prompts
-from rllib_llm_comm.policies.settings import CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin
+from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 if TYPE_CHECKING:
     from typing_extensions import Self

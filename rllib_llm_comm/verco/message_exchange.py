@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +19,6 @@ from rllib_llm_comm.core.phases import TEXT as PROMPTS
 from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.language.generation import Written
-from rllib_llm_comm.policies.settings import DRAWN, CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.rl.newest_observation import newest_observation
 from rllib_llm_comm.verco.encoding import (
     CANDIDATES,
@@ -33,6 +31,7 @@ from rllib_llm_comm.verco.encoding import (
 )
 from rllib_llm_comm.verco.language_agent import base_of
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, write_apart
+from rllib_llm_comm.verco.settings import DRAWN, CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.verco.teachers.message_meaning import is_understood
 from rllib_llm_comm.verco.utterance_policy import UTTERANCE_LOGP, UtteranceEncoder
 
@@ -243,7 +242,7 @@ class MessageExchange(ConnectorV2):
     def _encoder(self, rl_module: RLModule, module_id: str) -> ObservationEncoder:
         if module_id not in self._encoders:
             core = _unwrapped(rl_module, module_id).core
-            settings = dataclasses.replace(self._settings, prompts=core.settings.prompts)
+            settings = self._settings.replace(prompts=core.settings.prompts)
             self._encoders[module_id] = ObservationEncoder(core.lm.base, settings)
         return self._encoders[module_id]
 

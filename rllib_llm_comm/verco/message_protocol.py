@@ -16,9 +16,9 @@ from rllib_llm_comm.envs.interface import HIDDEN, PRIVATE, telling_words
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.message_words import limit_words
 from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, PromptTemplates
-from rllib_llm_comm.policies.settings import DRAWN, OTHER_FACT, OTHER_MOMENTS, SWAPPED, WRITTEN, CommunicationSettings
 from rllib_llm_comm.verco.encoding import TextObservation
 from rllib_llm_comm.verco.served_adapter import ServedAdapter
+from rllib_llm_comm.verco.settings import DRAWN, OTHER_FACT, OTHER_MOMENTS, SWAPPED, WRITTEN, CommunicationSettings
 
 WriteMessages = Callable[..., list[str]]
 _POOL = 2048

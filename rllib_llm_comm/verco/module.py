@@ -26,11 +26,11 @@ from rllib_llm_comm.policies.policy_folder import (
     load_adapter_of,
     policy_files,
 )
-from rllib_llm_comm.policies.settings import LanguageModelSettings
 from rllib_llm_comm.rl.told_errors import ToldErrors
 from rllib_llm_comm.verco.encoding import CANDIDATE_IDS, CRITIC_IDS, PROMPT_IDS
 from rllib_llm_comm.verco.label_loss import MESSAGE_IDS, MESSAGE_LABELS, message_log_probs
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.settings import LanguageModelSettings
 from rllib_llm_comm.verco.utterance_policy import UTTERANCE_LOGP
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,6 @@ from ray.rllib.utils.annotations import override
 from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
-from rllib_llm_comm.policies.settings import DRAWN, OTHER_FACT, SWAPPED
 from rllib_llm_comm.rl.agent_policies import AgentPoliciesMixin
 from rllib_llm_comm.rl.env_registration import playable_id
 from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig
@@ -28,6 +27,7 @@ from rllib_llm_comm.verco.message_exchange import MessageExchange
 from rllib_llm_comm.verco.message_kl_coeff import first_kl_coeff
 from rllib_llm_comm.verco.message_protocol import require_possible
 from rllib_llm_comm.verco.module import LLMCommModule
+from rllib_llm_comm.verco.settings import DRAWN, OTHER_FACT, SWAPPED
 from rllib_llm_comm.verco.teacher_messages import AddTeacherMessages
 from rllib_llm_comm.verco.teachers.base import portable_teacher
 

@@ -10,9 +10,9 @@ from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.generation import generate_messages
 from rllib_llm_comm.language.prompts import message_prompt
-from rllib_llm_comm.policies.settings import CommunicationSettings
 from rllib_llm_comm.verco.encoding import TextObservation
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker
+from rllib_llm_comm.verco.settings import CommunicationSettings
 
 
 def words(prompts):

@@ -23,8 +23,8 @@ from rllib_llm_comm.evaluation.rollout import Episode, record
 from rllib_llm_comm.policies.decision import Decision
 from rllib_llm_comm.policies.load_policy import Policy
 from rllib_llm_comm.policies.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
-from rllib_llm_comm.policies.settings import CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 HEARD, SILENT = np.array([0.7, 0.2, 0.1]), np.array([0.1, 0.6, 0.3])
 KEYS = ("silent", "influence", "changed")

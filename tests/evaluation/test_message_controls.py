@@ -12,9 +12,9 @@ from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.envs.interface import asked, secret_of
 from rllib_llm_comm.evaluation.play_settings import PlaySettings
 from rllib_llm_comm.evaluation.rollout import evaluate, play, record
-from rllib_llm_comm.policies.settings import MESSAGE_MODES, CommunicationSettings
 from rllib_llm_comm.verco.encoding import read_observation
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, require_possible
+from rllib_llm_comm.verco.settings import MESSAGE_MODES, CommunicationSettings
 from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
 
 SALADS = {"recipe": ["tomato salad", "lettuce salad", "onion salad"], "max_game_steps": 12}

@@ -30,8 +30,8 @@ from rllib_llm_comm.policies.policy_folder import (
     policy_files,
     write_policy,
 )
-from rllib_llm_comm.policies.settings import CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.verco.utterance_policy import encode_menu
 
 TALK = CommunicationSettings(max_message_words=3, message_temperature=1.0, train_messages=True)

@@ -32,10 +32,10 @@ from rllib_llm_comm.policies.policy_folder import (
     read_manifest,
     write_policy,
 )
-from rllib_llm_comm.policies.settings import LanguageModelSettings
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation
 from rllib_llm_comm.verco.label_loss import MESSAGE_IDS, MESSAGE_LABELS, encode_examples
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 PLAIN = tokenizer_alone()
 CHAT = PLAIN.in_format("chat")

@@ -20,8 +20,8 @@ from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model, wrap_base_model
 from rllib_llm_comm.language.engines import ENGINES, require_fast
 from rllib_llm_comm.language.generation import _unfinished, is_open
-from rllib_llm_comm.policies.settings import LanguageModelSettings
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 SMALL = {"vocab_size": 4096, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
          "num_attention_heads": 4}  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.prompt_sets import SHIPPED, SLOTS, TEACHER_TEMPLATES, read_prompts
 from rllib_llm_comm.language.prompts import PromptTemplates, action_prompt, critic_prompt, message_prompt
-from rllib_llm_comm.policies.settings import LanguageModelSettings
+from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 
 def test_messages_are_heard_in_order_and_empty_ones_left_out():

@@ -25,9 +25,9 @@ from rllib_llm_comm.language.engines import ENGINES
 from rllib_llm_comm.language.generation import as_written, is_open
 from rllib_llm_comm.policies.export_models import export_models
 from rllib_llm_comm.policies.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
-from rllib_llm_comm.policies.settings import LanguageModelSettings
 from rllib_llm_comm.verco.label_loss import encode_examples, message_log_probs
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 ROWS = 591  # of the embedded model's tokenizer
 SIZES = {"vocab_size": ROWS, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,

@@ -23,8 +23,8 @@ from rllib_llm_comm.policies.policy_folder import (
     load_adapter_of,
     write_policy,
 )
-from rllib_llm_comm.policies.settings import LanguageModelSettings
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 PROMPT = "i am alice. the plum door is right. i say:"
 CHAT = [{"role": "user", "content": PROMPT}]

@@ -19,8 +19,8 @@ from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.partners import Partner, make_partner, require_wait
 from rllib_llm_comm.policies.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
-from rllib_llm_comm.policies.settings import CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 AI, DOOR, TEXT = (f"rllib_llm_comm/{name}-v0" for name in ("overcooked_ai", "door", "overcooked_text"))
 KITCHEN = {"layout": "cramped_room", "horizon": 150, "observe": ["vector"]}

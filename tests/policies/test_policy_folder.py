@@ -24,9 +24,9 @@ from rllib_llm_comm.policies.policy_folder import (
     read_manifest,
     write_policy,
 )
-from rllib_llm_comm.policies.settings import CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import action_prompt, critic_prompt
-from rllib_llm_comm.policies.settings import LanguageModelSettings
 from rllib_llm_comm.verco.encoding import ObservationEncoder, encoded_space, read_observation
+from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.base_model import resolve_device
 from rllib_llm_comm.language.plain_scoring import plain_scores
 from rllib_llm_comm.language.prompts import message_prompt
-from rllib_llm_comm.policies.settings import LanguageModelSettings
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 
 @pytest.fixture

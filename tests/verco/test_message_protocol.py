@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.policies.settings import CommunicationSettings
 from rllib_llm_comm.verco.encoding import TextObservation
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by
+from rllib_llm_comm.verco.settings import CommunicationSettings
 
 
 def speaker(agent, text, mailbox, teacher=None):

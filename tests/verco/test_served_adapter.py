@@ -11,9 +11,9 @@ from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import generate_messages
 from rllib_llm_comm.language.prompts import message_prompt
-from rllib_llm_comm.policies.settings import CommunicationSettings
 from rllib_llm_comm.verco.encoding import TextObservation
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker
+from rllib_llm_comm.verco.settings import CommunicationSettings
 
 TEXTS = ("get the kale", "wait", "the first board")
 

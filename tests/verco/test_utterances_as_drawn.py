@@ -11,9 +11,9 @@ from rllib_llm_comm.language.adapters import MESSAGE, REFERENCE
 from rllib_llm_comm.language.base_model import wrap_base_model
 from rllib_llm_comm.language.engines import ENGINES
 from rllib_llm_comm.language.prompts import message_prompt
-from rllib_llm_comm.policies.settings import LanguageModelSettings
 from rllib_llm_comm.verco.encoding import TextObservation
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.settings import LanguageModelSettings
 from rllib_llm_comm.verco.utterance_policy import UTTERANCE_IDS, UTTERANCE_TARGETS, UtteranceEncoder
 
 HUES = ("red", "blue", "green")
