@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -343,10 +343,10 @@ class ChatClient:
         tokens = tokens_for(self.max_tokens, asking().purpose)
         while True:
             sent = self._dialect.parameters(tokens, self.temperature, asking(), self.extra_body)
-            meter = _Meter(self, _bytes(messages, sent), tokens)
+            begin, end = self._booking(_bytes(messages, sent), tokens)
             failure: ChatError
             try:
-                completion = wire.send({"model": self.model, "messages": messages, **sent}, meter)
+                completion = wire.send({"model": self.model, "messages": messages, **sent}, begin, end)
             except LostError as lost:
                 failure = self._lost(lost)
             except RefusedError as refused:
@@ -441,6 +441,33 @@ class ChatClient:
                 self._wire = Wire(self._secret, self.base_url, self.timeout, self.max_retries)
             return self._wire
 
+    def _booking(self, size: int, tokens: int) -> tuple[Callable[[], None], Callable[[Completion | None, bool], None]]:
+        """What is done before and after each request of a question: its turn, its count and its cost."""
+        # A token is at least a byte, so this is the most that a request can cost.
+        most = size * self.prices[0] + tokens * self.prices[1]
+        repeated = False
+
+        def begin() -> None:
+            nonlocal repeated
+            self._rate.wait()
+            self._reserve(most)
+            self._count(requests=1, retries=int(repeated))
+            repeated = True
+
+        def end(completion: Completion | None, free: bool) -> None:
+            cost = 0.0 if free else most
+            if completion is not None:
+                # Servers that do not count are booked at the upper bound.
+                sent = size if completion.sent is None else completion.sent
+                received = tokens if completion.received is None else completion.received
+                self._count(input_tokens=sent, output_tokens=received)
+                cost = sent * self.prices[0] + received * self.prices[1]
+            self._count(cost=cost)
+            with self._lock:
+                self._ledger.add(cost - most)
+
+        return begin, end
+
     def _reserve(self, most: float) -> None:
         """Books a request's highest cost before it is sent, so that a killed process cannot overspend."""
         with self._lock, self._ledger.claim():
@@ -451,40 +478,6 @@ class ChatClient:
                     "raise `budget` to go on (answers in `cache_dir` stay free)."
                 )
             self._ledger.add(most)
-
-
-class _Meter:
-    """Books the requests of one question; see `rllib_llm_comm.chat.wire.Meter`."""
-
-    def __init__(self, client: ChatClient, size: int, tokens: int) -> None:
-        self._client, self._size, self._tokens = client, size, tokens
-        # A token is at least a byte, so this is the most that a request can cost.
-        self._most = self._price(size, tokens)
-        self._requests = 0
-
-    def _price(self, sent: int, received: int) -> float:
-        return sent * self._client.prices[0] + received * self._client.prices[1]
-
-    def begin(self) -> None:
-        """Waits for its turn and reserves the highest cost."""
-        client = self._client
-        client._rate.wait()
-        client._reserve(self._most)
-        client._count(requests=1, retries=int(self._requests > 0))
-        self._requests += 1
-
-    def end(self, completion: Completion | None, free: bool) -> None:
-        """Sets the reservation right as far as the cost is known."""
-        client, cost = self._client, 0.0 if free else self._most
-        if completion is not None:
-            # Servers that do not count are booked at the upper bound.
-            sent = self._size if completion.sent is None else completion.sent
-            received = self._tokens if completion.received is None else completion.received
-            client._count(input_tokens=sent, output_tokens=received)
-            cost = self._price(sent, received)
-        client._count(cost=cost)
-        with client._lock:
-            client._ledger.add(cost - self._most)
 
 
 def _bytes(messages: list[dict[str, str]], sent: Mapping[str, Any]) -> int:

@@ -1,8 +1,8 @@
-"""The wire to a chat server: OpenAI's package with its own repetitions; each request is booked on a meter.
+"""The wire to a server: OpenAI's package with its own time-outs and repetitions, and one hook around each request.
 
-Everything that may pass is repeated by the package. It knows statuses and broken connections; what it cannot know (a
-page in HTML or half a document under status 200, a body that trickles in) is handed to it as the status of a gateway
-with the same trouble.
+The package repeats what may pass: statuses and broken connections. `Exchange` is the hook: it books each request,
+limits the size and time of its answer, and gives an answer that is none (a page in HTML or half a document under status 200)
+to the package as the status of a gateway with the same trouble.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import contextlib
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import openai
 
@@ -32,7 +31,7 @@ _BUSY = 503
 _PROXY_WANTS_A_USER = 407
 # Errors of the HTTP library before anything was sent.
 _NEVER_SENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol"})
-_BODY_HEADERS = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+_BODY_HEADERS = frozenset({"content-encoding", "content-length", "content-type", "transfer-encoding"})
 QUOTA = "insufficient_quota"
 _TEXTS: Mapping[str, str] = {"text": "text", "output_text": "text", "refusal": "refusal"}
 
@@ -54,25 +53,6 @@ class Completion:
     sent: int | None
     received: int | None
     unread: tuple[str, ...] = ()
-
-
-class Meter(Protocol):
-    """Books requests one by one."""
-
-    def begin(self) -> None:
-        """A request is about to be sent.
-
-        Raises:
-            UserError: If it must not be.
-        """
-
-    def end(self, completion: Completion | None, free: bool) -> None:
-        """A request is over.
-
-        Args:
-            completion: The answer, if there is a usable one.
-            free: Whether it surely costs nothing: it never left, or the server refused it.
-        """
 
 
 class LostError(Exception):
@@ -102,11 +82,150 @@ class RefusedError(Exception):
 
 
 class _Stop(BaseException):  # noqa: N818  (no error for users)
-    """Carries a meter's error through the package, which would repeat any `Exception`."""
+    """Carries an error through the package, which would repeat any `Exception`.
+
+    Attributes:
+        error: The error.
+    """
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
         self.error = error
+
+
+class BoundedHttp(openai.DefaultHttpxClient):
+    """The package's own HTTP client, whose requests go through the exchange of their thread.
+
+    Args:
+        timeout: Seconds until a request counts as lost, whatever trickles in.
+
+    Attributes:
+        own: Holds the `exchange`.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        # A connection of its own for each request: only of a new one the socket is told, which the deadline shuts.
+        limits = type(openai.DEFAULT_CONNECTION_LIMITS)(max_keepalive_connections=0)
+        super().__init__(timeout=timeout, limits=limits)
+        self._longest, self.own = timeout, threading.local()
+
+    def send(self, request: Any, **options: Any) -> Any:  # type: ignore[override]
+        """Sends a request, to nowhere else than it says."""
+        options |= {"stream": True, "follow_redirects": False}
+        exchange: Exchange = self.own.exchange
+        return exchange.run(request, lambda: super(BoundedHttp, self).send(request, **options), self._longest)
+
+
+class Exchange:
+    """A question, with as many requests as the package sends for it.
+
+    Args:
+        read: Makes of a body what was asked for; `None` if it is none.
+        what: Name of that.
+        begin: Called before each request; what it raises ends the exchange.
+        end: Called after each request with the answer, if there is a usable one, and whether the request surely costs
+            nothing: it never left, or the server refused it.
+        secret: The key, which no trouble shows.
+
+    Attributes:
+        answer: What was asked for.
+        trouble: Failure of the latest request.
+        blame: What the environment has to do with it.
+        requests: Requests sent.
+        status: The server's own status of the latest answer.
+        refused: The refusal, if the server does not want this question.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[bytes], Any],
+        what: str,
+        begin: Callable[[], None] = lambda: None,
+        end: Callable[[Any, bool], None] = lambda answer, free: None,
+        secret: str = "",
+    ) -> None:
+        self._read, self._what, self._begin, self._end, self._secret = read, what, begin, end, secret
+        self.answer: Any = None
+        self.trouble = self.blame = ""
+        self.requests = self.status = 0
+        self.refused: RefusedError | None = None
+
+    def run(self, request: Any, send: Callable[[], Any], longest: float) -> Any:
+        """One request; gives the package a response that it repeats, reports or takes.
+
+        Raises:
+            _Stop: If the package must not repeat it.
+        """
+        try:
+            self._begin()
+        except Exception as error:
+            raise _Stop(error) from None
+        self.requests += 1
+        self.answer, self.refused, self.trouble = None, None, ""
+        free = False
+        guard = _Deadline(longest)
+        request.extensions = {**request.extensions, "trace": guard.trace}
+        try:
+            response = send()
+            try:
+                self.blame = blame(request.url, guard.met)
+                body = bytearray()
+                for chunk in response.iter_bytes():
+                    body += chunk
+                    if len(body) > _MAX_BODY_BYTES:
+                        break
+                free = self._judge(response, bytes(body))
+            finally:
+                response.close()
+        except Exception as error:
+            name = type(error).__name__
+            free = name in _NEVER_SENT
+            self.blame = blame(request.url, guard.met, error)
+            late = "Timeout" in name or guard.passed
+            self.trouble = _LATE if late else "no connection" if free else f"broken answer, {name}"
+            raise
+        finally:
+            guard.cancel()
+            self._end(self.answer, free)
+        status = self.status
+        if status < 300 and self.trouble:  # told to the package as the gateway's status with the same trouble
+            status, body = 502, bytearray()
+        headers = [(name, value) for name, value in response.headers.items() if name.lower() not in _BODY_HEADERS]
+        headers.append(("content-type", "application/json"))
+        if self.refused is not None or self.trouble in (_LARGE, _STREAM):
+            headers.append(("x-should-retry", "false"))
+        return type(response)(status, headers=headers, content=bytes(body), request=request)
+
+    def failure(self) -> Exception:
+        """The error for the latest request."""
+        return self.refused or LostError(f"{self.trouble or 'no answer'}{self.blame}", self.requests)
+
+    def _judge(self, response: Any, body: bytes) -> bool:
+        """Notes the answer, or what is wrong with it; returns whether the request is free."""
+        self.status = status = int(response.status_code)
+        if 300 <= status < 400:
+            # A request that is sent on is paid for once more, and unseen; the question goes to anybody.
+            where = response.headers.get("location", "nowhere")
+            text = f"it sends requests on to {where[:_MAX_SHOWN]}; if you trust that address, give it as `base_url`"
+            self.trouble, self.refused = f"HTTP {status}: {text}", RefusedError(status, "", text)
+            return True
+        if status >= 400:
+            code, text = _told(body[:_MAX_BODY_BYTES])
+            if status == _PROXY_WANTS_A_USER:
+                text = f"nobody was let{self.blame or ' through a proxy'}; write its user and password into the address"
+            self.trouble = f"HTTP {status}: {shown(text, self._secret)}"
+            if code == QUOTA or not (status in _RETRIED or status >= 500):
+                self.refused = RefusedError(status, code, text)
+            return (status < 500 and status != 408) or status == _BUSY
+        if len(body) > _MAX_BODY_BYTES:
+            self.trouble = _LARGE
+            return False
+        self.answer = self._read(body)
+        if self.answer is None:
+            told = shown(body[:_MAX_SHOWN].decode("utf-8", "replace"), self._secret)
+            streams = body.lstrip().startswith((b"data:", b"event:"))
+            self.trouble = _STREAM if streams else f"something that is no {self._what}: {told}"
+        return False
 
 
 class Wire:
@@ -120,34 +239,36 @@ class Wire:
     """
 
     def __init__(self, secret: str, base_url: str | None, timeout: float, max_retries: int) -> None:
-        self._secret, self._timeout = secret, timeout
-        # A connection of its own for each request: only of a new one the socket is told, which the deadline shuts.
-        limits = type(openai.DEFAULT_CONNECTION_LIMITS)(max_keepalive_connections=0)
-        self._http = build_client(lambda: _Http(timeout=timeout, limits=limits))
+        self._secret = secret
+        self._http = build_client(lambda: BoundedHttp(timeout))
         self._sdk = openai.OpenAI(
             api_key=secret, base_url=base_url, timeout=timeout, max_retries=max_retries, http_client=self._http
         )
 
-    def send(self, body: dict[str, Any], meter: Meter) -> Completion:
+    def send(
+        self, body: dict[str, Any], begin: Callable[[], None], end: Callable[[Completion | None, bool], None]
+    ) -> Completion:
         """The answer to a question.
 
         The errors of the package hold headers and so the key; none is chained.
 
         Args:
             body: The request: `model`, `messages` and anything else that the server takes.
-            meter: Is told of each request.
+            begin: As of `Exchange`.
+            end: As of `Exchange`.
 
         Raises:
             RefusedError: If the server does not want it.
             LostError: If no usable answer came.
-            UserError: From the meter.
+            UserError: From `begin`.
         """
-        exchange = self._http.own.exchange = _Exchange(meter, self._timeout, self._secret)
+        exchange = self._http.own.exchange = Exchange(read_completion, "chat completion", begin, end, self._secret)
         rest = {name: value for name, value in body.items() if name not in ("model", "messages")}
         failure: Exception | None = None
         try:
-            create = self._sdk.chat.completions.with_streaming_response.create
-            with create(model=body["model"], messages=body["messages"], extra_body=rest):
+            with self._sdk.chat.completions.with_streaming_response.create(
+                model=body["model"], messages=body["messages"], extra_body=rest
+            ):
                 pass
         except _Stop as stop:
             failure = stop.error
@@ -155,153 +276,8 @@ class Wire:
             failure = exchange.failure()
         if failure is not None:
             raise failure
-        assert exchange.completion is not None
-        return exchange.completion
-
-
-class _Http(openai.DefaultHttpxClient):
-    """The package's own HTTP client, whose requests belong to the exchange of their thread."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.own = threading.local()
-
-    def send(self, request: Any, **options: Any) -> Any:  # type: ignore[override]
-        return self.own.exchange.run(
-            request, lambda: super(_Http, self).send(request, **{**options, "stream": True, "follow_redirects": False})
-        )
-
-
-class BoundedHttp(openai.DefaultHttpxClient):
-    """The package's own HTTP client with a bound on each answer's size and time; what cannot be used is asked again.
-
-    Args:
-        timeout: Seconds until a request counts as lost, whatever trickles in.
-        usable: Whether a body is what was asked for.
-
-    Attributes:
-        blame: What the environment has to do with the failure of the latest request.
-    """
-
-    def __init__(self, timeout: float, usable: Callable[[bytes], bool]) -> None:
-        limits = type(openai.DEFAULT_CONNECTION_LIMITS)(max_keepalive_connections=0)
-        super().__init__(timeout=timeout, limits=limits)
-        self._longest, self._usable = timeout, usable
-        self.blame = ""
-
-    def send(self, request: Any, **options: Any) -> Any:  # type: ignore[override]
-        """Sends a request, to nowhere else than it says."""
-        guard = _Deadline(self._longest)
-        request.extensions = {**request.extensions, "trace": guard.trace}
-        self.blame = ""
-        try:
-            deadline = time.monotonic() + self._longest
-            response = super().send(request, **{**options, "stream": True, "follow_redirects": False})
-            try:
-                body, trouble = _read(response, deadline)
-            finally:
-                response.close()
-        except Exception as error:
-            self.blame = blame(request.url, guard.met, error)
-            raise
-        finally:
-            guard.cancel()
-        status = int(response.status_code)
-        if status < 300 and (trouble or not self._usable(body)):
-            status, body = (408 if trouble == _LATE else 502), b""
-        dropped = _BODY_HEADERS | {"content-type"}
-        headers = [(name, value) for name, value in response.headers.items() if name.lower() not in dropped]
-        headers.append(("content-type", "application/json"))
-        return type(response)(status, headers=headers, content=body, request=request)
-
-
-class _Exchange:
-    """A question, with as many requests as the package sends for it.
-
-    Attributes:
-        completion: The answer.
-        trouble: Failure of the latest request.
-        requests: Requests sent.
-    """
-
-    def __init__(self, meter: Meter, timeout: float, secret: str) -> None:
-        self._meter, self._timeout, self._secret = meter, timeout, secret
-        self.completion: Completion | None = None
-        self.trouble = self._blame = ""
-        self.requests = 0
-        self._refused: RefusedError | None = None
-
-    def failure(self) -> Exception:
-        """The error for the latest request's status."""
-        if self._refused is not None:
-            return self._refused
-        return LostError(f"{self.trouble or 'no answer'}{self._blame}", self.requests)
-
-    def run(self, request: Any, send: Callable[[], Any]) -> Any:
-        """One request; gives the package a response that it repeats, reports or takes."""
-        try:
-            self._meter.begin()
-        except Exception as error:
-            raise _Stop(error) from None
-        self.requests += 1
-        self.completion, self._refused, self.trouble = None, None, ""
-        free = False
-        guard = _Deadline(self._timeout)
-        request.extensions = {**request.extensions, "trace": guard.trace}
-        try:
-            deadline = time.monotonic() + self._timeout
-            response = send()
-            try:
-                self._blame = blame(request.url, guard.met)
-                status, body, free = self._judge(response, deadline)
-            finally:
-                response.close()
-        except Exception as error:
-            name = type(error).__name__
-            free = name in _NEVER_SENT
-            self._blame = blame(request.url, guard.met, error)
-            self.trouble = (
-                _LATE if "Timeout" in name or guard.passed else "no connection" if free else f"broken answer, {name}"
-            )
-            raise
-        finally:
-            guard.cancel()
-            self._meter.end(self.completion, free)
-        headers = [(name, value) for name, value in response.headers.items() if name.lower() not in _BODY_HEADERS]
-        if self._refused is not None or self.trouble in (_LARGE, _STREAM):
-            headers.append(("x-should-retry", "false"))
-        return type(response)(status, headers=headers, content=body, request=request)
-
-    def _judge(self, response: Any, deadline: float) -> tuple[int, bytes, bool]:
-        """Status and body for the package, and whether the request is free."""
-        status = int(response.status_code)
-        body, trouble = _read(response, deadline)
-        if 300 <= status < 400:
-            # A request that is sent on is paid for once more, and unseen by the meter; the question goes to anybody.
-            where = response.headers.get("location", "nowhere")
-            text = f"it sends requests on to {where[:_MAX_SHOWN]}; if you trust that address, give it as `base_url`"
-            self.trouble, self._refused = f"HTTP {status}: {text}", RefusedError(status, "", text)
-            return status, body, True
-        if status >= 400:
-            code, text = _told(body)
-            if status == _PROXY_WANTS_A_USER:
-                text = (
-                    f"nobody was let{self._blame or ' through a proxy'}; write its user and password into the address"
-                )
-            self.trouble = f"HTTP {status}: {shown(text, self._secret)}"
-            if code == QUOTA or not (status in _RETRIED or status >= 500):
-                self._refused = RefusedError(status, code, text)
-            return status, body, (status < 500 and status != 408) or status == _BUSY
-        if not trouble:
-            self.completion = read_completion(body)
-            if self.completion is not None:
-                return status, body, False
-            told = shown(body[:_MAX_SHOWN].decode("utf-8", "replace"), self._secret)
-            trouble = f"something that is no chat completion: {told}"
-            if body.lstrip().startswith((b"data:", b"event:")):
-                trouble = _STREAM
-        self.trouble = trouble
-        return (408 if trouble == _LATE else 502), b"", False
+        completion: Completion = exchange.answer
+        return completion
 
 
 class _Deadline:
@@ -342,18 +318,6 @@ class _Deadline:
         if self._socket is not None:
             with contextlib.suppress(OSError):  # closed by then
                 self._socket.shutdown(socket.SHUT_RDWR)
-
-
-def _read(response: Any, deadline: float) -> tuple[bytes, str]:
-    """The body as far as it is wanted, and what is wrong with it."""
-    body = bytearray()
-    for chunk in response.iter_bytes():
-        body += chunk
-        if len(body) > _MAX_BODY_BYTES:
-            return bytes(body[:_MAX_BODY_BYTES]), _LARGE
-        if time.monotonic() > deadline:
-            return bytes(body), _LATE
-    return bytes(body), ""
 
 
 def read_completion(body: bytes) -> Completion | None:
