@@ -299,14 +299,14 @@ def cut_too_early(answer: str, max_tokens: int | Mapping[str, int] | None) -> bo
     return 0 < cut_at(answer) < tokens_for(max_tokens, asking().purpose)
 
 
-def check_tokens(max_tokens: Any) -> None:
+def check_tokens(max_tokens: Any) -> Any:
     """Refuses what is no bound on the length of answers.
 
     Raises:
         UserError: Says what is wrong.
     """
     if max_tokens is None:
-        return
+        return None
     given = max_tokens if isinstance(max_tokens, Mapping) else {"": max_tokens}
     for purpose, value in given.items():
         name = f"max_tokens.{purpose}" if purpose else "max_tokens"
@@ -317,6 +317,7 @@ def check_tokens(max_tokens: Any) -> None:
             )
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise UserError(f"`{name}` is {value!r} but must be a whole number above 0.")
+    return max_tokens
 
 
 def concurrent_questions(model: Any) -> int:

@@ -199,7 +199,7 @@ class ChatClient:
         Raises:
             UserError: If a setting is not allowed.
         """
-        given = model if isinstance(model, ChatSettings) else ChatSettings(model, base_url, **settings)
+        given = model if isinstance(model, ChatSettings) else ChatSettings(model=model, base_url=base_url, **settings)
         self.model, self.base_url, self.api_key_env = given.model, given.base_url, given.api_key_env
         self.timeout, self.max_retries = given.timeout, given.max_retries
         self.requests_per_minute, self.budget = given.requests_per_minute, given.budget
@@ -240,7 +240,7 @@ class ChatClient:
             folder: The folder.
         """
         if self.cache_dir is None:
-            self.cache_dir = folder
+            self.cache_dir = os.fspath(folder)
             self._cache, self._ledger = AnswerCache(folder), SpendingLedger(folder)
 
     def complete(self, prompt: str, system: str = "") -> str:

@@ -109,8 +109,8 @@ def _folded(text: str) -> str:
     return re.sub("[^0-9a-z]", "", unicodedata.normalize("NFKD", text).lower())
 
 
-def check_address(base_url: Any) -> None:
-    """Refuses what is no address, and addresses with a password in them.
+def check_address(base_url: Any) -> str:
+    """The address; refuses what is no address, and addresses with a password in them.
 
     Raises:
         UserError: Says what is wrong.
@@ -130,6 +130,7 @@ def check_address(base_url: Any) -> None:
         or any(mark.isspace() or not mark.isprintable() for mark in base_url)
     ):
         raise UserError(f"`base_url` is {quoted(base_url)} but must be an address such as http://127.0.0.1:8000/v1.")
+    return base_url
 
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")

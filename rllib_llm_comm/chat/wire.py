@@ -1,8 +1,8 @@
 """The wire to a server: OpenAI's package with its own time-outs and repetitions, and one hook around each request.
 
 The package repeats what may pass: statuses and broken connections. `Exchange` is the hook: it books each request,
-limits the size and time of its answer, and gives an answer that is none (a page in HTML or half a document under status 200)
-to the package as the status of a gateway with the same trouble.
+limits the size and time of its answer, and tells the package of an answer that is none (a page in HTML or half a
+document under status 200) as of a gateway with the same trouble.
 """
 
 from __future__ import annotations

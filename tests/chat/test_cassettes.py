@@ -179,7 +179,7 @@ def test_settings_are_checked(tmp_path):
     for extra in ({"model": "tiny"}, {"cassette": str(tmp_path / "none.jsonl")}, {}):
         with pytest.raises(UserError, match="`modle` is no setting of the chat model; known are .*'model'"):
             open_chat({**extra, "modle": 3})
-    with pytest.raises(UserError, match="not right: .*dtype"):
+    with pytest.raises(UserError, match="`dtype` is no known key"):
         open_chat({"model": "tiny", "dtype": "float32"})
     for wrong in ("gpt-4o", ["gpt-4o"], None):
         with pytest.raises(UserError, match="`chat` is .* but must be a mapping"):

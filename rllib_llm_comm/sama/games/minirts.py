@@ -36,7 +36,6 @@ from rllib_llm_comm.envs.minirts.env_snapshot import EnvSnapshot
 from rllib_llm_comm.envs.minirts.view import text
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
 from rllib_llm_comm.envs.minirts.view.text import commander_sentences, manual, situation_sentences
-from rllib_llm_comm.sama.games import minirts
 from rllib_llm_comm.sama.planned_env import disturbed_game, disturbed_steps
 from rllib_llm_comm.sama.planning_game import PlanningGame, State, SubgoalStarts
 from rllib_llm_comm.sama.preparation import GamePreparation, Transition
@@ -363,7 +362,7 @@ class StrategyPreparation(GamePreparation):
 
     def code(self) -> CodeIndex:
         """The commands, their words, and the moment as planners see it."""
-        return CodeIndex.of_files(Path(str(module.__file__)) for module in (tasks, text, minirts))
+        return CodeIndex.of_files(Path(str(file)) for file in (tasks.__file__, text.__file__, __file__))
 
     def draw(self, rng: np.random.Generator) -> Moment:
         """A state one to eight decisions after the last one, in a game that goes on from draw to draw."""

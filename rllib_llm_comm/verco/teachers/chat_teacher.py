@@ -87,7 +87,7 @@ class ChatTeacher(Teacher):
             UserError: If a setting is not allowed.
         """
         require_choice("on_error", on_error, ON_ERROR)
-        settings = ChatSettings(model, base_url, **chat)
+        settings = ChatSettings(model=model, base_url=base_url, **chat)
         self.client = ChatClient(settings)
         self.on_error = on_error
         self.settings = {
