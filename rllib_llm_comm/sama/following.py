@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from rllib_llm_comm.core.errors import UserError, require_choice
-from rllib_llm_comm.envs.interface import MAX_SUBGOAL, SUBGOAL
+from rllib_llm_comm.envs.interface import SUBGOAL
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
 from rllib_llm_comm.sama.plans import DONE, LOST, REMEMBERED, STUCK, WAITED, Outcome, Plan
 
@@ -172,7 +172,7 @@ class SubgoalTeller:
             agent: Its name.
             planned: Its subgoal; empty for none.
         """
-        return planned[:MAX_SUBGOAL] if self.tells(agent) else ""
+        return planned if self.tells(agent) else ""
 
     def told(self, agent: Any, seen: Mapping[str, Any], planned: str) -> dict[str, Any]:
         """Observation of an agent with its subgoal, if it is told it.

@@ -19,6 +19,7 @@ from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, ChatModel
 from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.envs.interface import MAX_SUBGOAL
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
 
 Answerer = Literal["model", "cassette", "rules", "menu", "random", "own"]
@@ -380,17 +381,18 @@ def made_plan(planner: Planner, request: PlanRequest) -> Plan:
                 f"{who} gave a subgoal to {agent!r} but the agents of this game are {', '.join(game.agents)}; correct "
                 f"its `plan`.{did_you_mean(agent, game.agents)}"
             )
-        if not _is_known(game, subgoal):
+        if len(subgoal) > MAX_SUBGOAL:
+            raise UserError(
+                f"{who} gave {agent} a subgoal of {len(subgoal)} characters but observations hold at most {MAX_SUBGOAL} "
+                "and subgoals are not cut; name it in fewer words."
+            )
+        if not (game.parse(subgoal) == subgoal or any(subgoal in game.library(one) for one in game.agents)):
             raise UserError(
                 f"{who} gave {agent} the subgoal {subgoal!r} but must give one of this game's, in its words: "
                 f"{_listed(request, agent)}; choose among `request.game.possible(request.state, agent)` in its "
                 f"`plan`.{did_you_mean(subgoal, game.library(agent))}"
             )
     return plan
-
-
-def _is_known(game: PlanningGame, subgoal: str) -> bool:
-    return game.parse(subgoal) == subgoal or any(subgoal in game.library(agent) for agent in game.agents)
 
 
 def _listed(request: PlanRequest, agent: str) -> str:

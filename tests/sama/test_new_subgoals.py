@@ -145,5 +145,5 @@ def test_a_failed_request_adds_nothing_and_a_missing_answer_ends_the_run(data_se
 )
 def test_wrong_settings_get_one_sentence(given, said):
     with pytest.raises(UserError) as caught:
-        NewSubgoalSettings.from_mapping(given)
+        NewSubgoalSettings.checked("new_subgoals", given)
     assert said in str(caught.value) and "\n" not in str(caught.value)

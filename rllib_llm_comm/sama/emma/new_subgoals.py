@@ -113,7 +113,7 @@ class NewSubgoalsConfigMixin(StrictConfigMixin):
     def _validate_new_subgoals(self) -> None:
         if self.new_subgoals is None or self._evaluates_whole_games():
             return
-        settings = NewSubgoalSettings.from_mapping(self.new_subgoals)
+        settings = NewSubgoalSettings.checked(NEW_SUBGOALS, self.new_subgoals)
         config: Any = self
         if config.env == SUBGOAL_ENV_ID:
             _check_kitchen(config)
@@ -170,7 +170,7 @@ class NewSubgoalsMixin(Algorithm):
         super().setup(config)
         own = self.config
         if own.new_subgoals is not None:
-            settings, game = NewSubgoalSettings.from_mapping(own.new_subgoals), dict(own.env_config or {})
+            settings, game = NewSubgoalSettings.checked(NEW_SUBGOALS, own.new_subgoals), dict(own.env_config or {})
             coded = isinstance(own.subgoal_rewards, Mapping) and own.subgoal_rewards.get("name") == "code"
             common: dict[str, Any] = {"with_code": coded, "seed": own.seed or 0}
             if own.env == SUBGOAL_ENV_ID:

@@ -27,6 +27,7 @@ from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.chat.turns import QuestionLocks, others_go_on
 from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.envs.interface import MAX_SUBGOAL
 from rllib_llm_comm.language.prompt_files import fill, template
 from rllib_llm_comm.sama.manuals.manual import read_manual
 from rllib_llm_comm.sama.planners.matching import (
@@ -87,7 +88,7 @@ class Goal(BaseModel):
 class ProposedSubgoal(BaseModel):
     """A subgoal with its reason."""
 
-    subgoal: str = Field(min_length=1, max_length=300)
+    subgoal: str = Field(min_length=1, max_length=MAX_SUBGOAL)
     reason: str = ""
 
     @field_validator("subgoal")

@@ -5,17 +5,19 @@ SAMA adds states that its agents encounter, and what its language model wants in
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+from typing_extensions import Self
 
 from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, begun_at_once, cost_of
 from rllib_llm_comm.chat.turns import side_by_side
-from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice, require_number, require_whole
+from rllib_llm_comm.core.errors import LARGEST, UserError
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.language.text_encoder import check_text_encoder
 from rllib_llm_comm.sama.manuals.manual import read_manual
 from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner, planner_model
@@ -35,76 +37,45 @@ from rllib_llm_comm.sama.subgoals.dataset import (
 
 logger = logging.getLogger(__name__)
 
-NEW_STATES_BY = ENCOUNTERED, BY_MODEL = ("encountered", "model")
+ENCOUNTERED, BY_MODEL = ("encountered", "model")
 
 
-@dataclass(frozen=True)
-class NewSubgoalSettings:
-    """Settings by which a data set of subgoals grows while agents train on it.
+class NewSubgoalSettings(Settings):
+    """Settings by which a data set of subgoals grows while agents train on it."""
 
-    Attributes:
-        every: Training iterations between two times, >= 1. SAMA: "periodically", without a number.
-        planner: Settings of `make_planner` that asks a chat model, with `chat`.
-        states: Most states in which the planner is asked each time, >= 1. Default 10 (ours).
-        states_by: "encountered" (default, SAMA): states in which the training games are; "model" (ours): the chat model
-            proposes them.
-        apart: Least distance of a new state's words to those of all that were asked before, 1 minus the cosine of
-            their mean token vectors, in [0, 2]; 0 (default) takes all that differ (ours; SAMA asks its model).
-        text_encoder: The frozen text encoder that compares them. Default "embedded".
-        manual: File of the manual for proposed states and reward code; empty (default): the game's own.
-        steps: Steps in which reward code is compared with the game's own test, >= 1. Default 300 (ours).
-        least_agreement: Least share of judgements that agree, in [0, 1]; code below it is left out, and its subgoal
-            with it. Default 0.8 (ours; SAMA checks nothing).
-
-    Raises:
-        UserError: If a value is not allowed.
-    """
-
-    every: int
+    every: int = Field(ge=1, le=LARGEST)
+    """Training iterations between two times. SAMA: "periodically", without a number."""
     planner: Mapping[str, Any]
-    states: int = 10
-    states_by: str = ENCOUNTERED
-    apart: float = 0.0
+    """Settings of `make_planner` that asks a chat model, with `chat`."""
+    states: int = Field(default=10, ge=1, le=LARGEST)
+    """Most states in which the planner is asked each time (ours)."""
+    states_by: Literal["encountered", "model"] = "encountered"
+    """"encountered" (SAMA): states in which the training games are; "model" (ours): the chat model proposes them."""
+    apart: float = Field(default=0.0, ge=0, le=2)
+    """Least distance of a new state's words to those of all that were asked before, 1 minus the cosine of their mean
+    token vectors; 0 takes all that differ (ours; SAMA asks its model)."""
     text_encoder: str = "embedded"
+    """The frozen text encoder that compares them."""
     manual: str = ""
-    steps: int = 300
-    least_agreement: float = 0.8
+    """File of the manual for proposed states and reward code; empty: the game's own."""
+    steps: int = Field(default=300, ge=1, le=LARGEST)
+    """Steps in which reward code is compared with the game's own test (ours)."""
+    least_agreement: float = Field(default=0.8, ge=0, le=1)
+    """Least share of judgements that agree; code below it is left out, and its subgoal with it (ours; SAMA checks
+    nothing)."""
 
-    def __post_init__(self) -> None:
-        require_whole("new_subgoals.every", self.every, 1)
-        require_whole("new_subgoals.states", self.states, 1)
-        require_whole("new_subgoals.steps", self.steps, 1)
-        require_choice("new_subgoals.states_by", self.states_by, NEW_STATES_BY)
-        require_number("new_subgoals.apart", self.apart, 0, 2)
-        require_number("new_subgoals.least_agreement", self.least_agreement, 0, 1)
+    @model_validator(mode="after")
+    def _can_be_used(self) -> Self:
         check_text_encoder(self.text_encoder)
         if self.manual:
             read_manual(self.manual)
-        if not isinstance(self.planner, Mapping) or self.planner.get("name") not in WITH_MODEL:
+        if self.planner.get("name") not in WITH_MODEL:
             raise UserError(
-                f"`new_subgoals.planner` is {self.planner!r} but must ask a chat model: a mapping with `name` "
+                f"`planner` is {self.planner!r} but must ask a chat model: a mapping with `name` "
                 f"({', '.join(WITH_MODEL)}) and `chat`."
             )
         make_planner(self.planner)
-
-    @classmethod
-    def from_mapping(cls, given: Any) -> NewSubgoalSettings:
-        """The settings as they stand in YAML files.
-
-        Raises:
-            UserError: If a setting is unknown, missing or not allowed.
-        """
-        names = [field.name for field in dataclasses.fields(cls)]
-        if not isinstance(given, Mapping):
-            raise UserError(f"`new_subgoals` is {given!r} but must be a mapping with `every` and `planner`, or null.")
-        for key in given:
-            if key not in names:
-                hint = did_you_mean(str(key), names)
-                raise UserError(f"`new_subgoals.{key}` is no setting; known are {', '.join(names)}.{hint}")
-        for key in ("every", "planner"):
-            if key not in given:
-                raise UserError(f"`new_subgoals.{key}` is missing; give it, or leave `new_subgoals` away.")
-        return cls(**given)
+        return self
 
 
 class NewSubgoals:
