@@ -383,7 +383,7 @@ def made_plan(planner: Planner, request: PlanRequest) -> Plan:
             )
         if len(subgoal) > MAX_SUBGOAL:
             raise UserError(
-                f"{who} gave {agent} a subgoal of {len(subgoal)} characters but observations hold at most {MAX_SUBGOAL} "
+                f"{who} gave {agent} a subgoal of {len(subgoal)} characters but an observation holds {MAX_SUBGOAL} "
                 "and subgoals are not cut; name it in fewer words."
             )
         if not (game.parse(subgoal) == subgoal or any(subgoal in game.library(one) for one in game.agents)):

@@ -77,7 +77,7 @@ def test_a_subgoal_is_not_cut(monkeypatch):
             observations, _ = planned.reset(seed=0)
             assert {seen["subgoal"] for seen in observations.values()} == {long}
         else:
-            with pytest.raises(UserError, match=f"of {length} characters but .* at most {MAX_SUBGOAL}"):
+            with pytest.raises(UserError, match=f"of {length} characters but .* holds {MAX_SUBGOAL}"):
                 planned.reset(seed=0)
 
 
