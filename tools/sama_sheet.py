@@ -268,7 +268,7 @@ def record(target: Path, scratch: Path) -> int:
         _ask(planner, planning_game(env))
     lines = tape.read_text(encoding="utf-8").splitlines()
     assert isinstance(planner, SamaPlanner)
-    head = {**json.loads(lines[0]), "with": INCLUDED, ANSWERS_TO: asked_with(planner.how)}
+    head = {**json.loads(lines[0]), "with": INCLUDED, ANSWERS_TO: asked_with(planner.sama)}
     text = "\n".join([json.dumps(head), *lines[1:]]) + "\n"
     target.write_bytes(gzip.compress(text.encode(), mtime=0))
     return len(lines) - 1
@@ -276,7 +276,7 @@ def record(target: Path, scratch: Path) -> int:
 
 def _prepare(model: Cassette, manual: Path, translation: Path) -> None:
     """The questions of the stages before the planner's: translator, states."""
-    from rllib_llm_comm.experiments.translation_run import run_translation
+    from rllib_llm_comm.experiments.language_stages import run_translation
     from rllib_llm_comm.sama.subgoals.dataset import propose_states
 
     run_translation(

@@ -12,6 +12,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.envs.games import GAMES, game_of
+from rllib_llm_comm.policies.decision import Policy, Request
 from rllib_llm_comm.sama.skill_graph import SkillProblem
 
 SameMoment = Callable[[Any, Any], bool]
@@ -77,11 +78,11 @@ class PolicyPlayer:
     """A trained policy as a player.
 
     Attributes:
-        policy: Result of `load_policy`, with `begin` and `act_together`.
+        policy: A policy, such as `load_policy` gives.
         explore: Whether actions are sampled.
     """
 
-    policy: Any
+    policy: Policy
     explore: bool = True
 
     def begin(self, seed: int) -> Any:
@@ -90,7 +91,7 @@ class PolicyPlayer:
 
     def act(self, memory: Any, observations: dict[Any, Any]) -> dict[Any, int]:
         """Actions of the wrapped player."""
-        decisions = self.policy.act_together([(memory, observations)], explore=self.explore)[0]
+        decisions = self.policy.act_together([Request(memory, observations)], explore=self.explore)[0]
         return {agent: decision.action for agent, decision in decisions.items()}
 
 

@@ -27,6 +27,11 @@ class AddTeacherMessages(RLlibCallback):
         """The callback class for a given teacher."""
         return type("AddTeacherMessages", (cls,), {"teacher": teacher})
 
+    @classmethod
+    def policy_record(cls) -> dict[str, Any]:
+        """What a policy folder tells of the teacher."""
+        return {"teacher": cls.teacher}
+
     def on_environment_created(self, *, env_runner: Any, env: Any, **kwargs: Any) -> None:
         """Puts the wrapper between adapter and game, in each sub-environment.
 

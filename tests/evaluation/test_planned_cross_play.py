@@ -18,7 +18,8 @@ from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
-from rllib_llm_comm.policies.policy_folder import GROUNDED, NUMERIC, PolicyManifest, network_file, write_policy
+from rllib_llm_comm.policies.policy_folder import network_file, write_policy
+from rllib_llm_comm.policies.policy_manifest import GROUNDED, NUMERIC, PolicyManifest
 from rllib_llm_comm.sama.emma.network import EmmaNetwork, EmmaSettings, emma_space
 
 AI, SUBGOALS = "rllib_llm_comm/overcooked_ai-v0", "rllib_llm_comm/overcooked_ai_subgoals-v0"

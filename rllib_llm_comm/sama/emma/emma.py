@@ -25,7 +25,8 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.game import SUBGOAL_ENV_ID
 from rllib_llm_comm.language.text_encoder import check_text_encoder, load_text_encoder
 from rllib_llm_comm.policies.numeric_network import AUTO, BY_OWN, BY_STATE, CRITIC_STATE
-from rllib_llm_comm.policies.policy_folder import GROUNDED, PolicyExport, network_file
+from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
+from rllib_llm_comm.policies.policy_manifest import GROUNDED
 from rllib_llm_comm.rl.actor_critic import ActorCriticModule
 from rllib_llm_comm.rl.newest_observation import newest_observation
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
