@@ -268,7 +268,7 @@ def record(target: Path, scratch: Path) -> int:
         _ask(planner, planning_game(env))
     lines = tape.read_text(encoding="utf-8").splitlines()
     assert isinstance(planner, SamaPlanner)
-    head = {**json.loads(lines[0]), "with": INCLUDED, ANSWERS_TO: asked_with(planner.sama)}
+    head = {**json.loads(lines[0]), "with": INCLUDED, ANSWERS_TO: asked_with(planner.how)}
     text = "\n".join([json.dumps(head), *lines[1:]]) + "\n"
     target.write_bytes(gzip.compress(text.encode(), mtime=0))
     return len(lines) - 1
