@@ -22,8 +22,7 @@ from harness import Row, compare, main
 from rllib_llm_comm import EMMAConfig, load_policy
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.language.text_encoder import load_text_encoder
-from rllib_llm_comm.sama.emma.inputs import EmmaEncoder
-from rllib_llm_comm.sama.emma.network import EmmaNetwork
+from rllib_llm_comm.sama.emma.network import EmmaEncoder, EmmaNetwork
 
 COOK, LAYOUT = "zoo:emma_cramped_room", "cramped_room"
 SUBGOALS = ("go to floor 1:1", "fetch an onion from the left onion crate")

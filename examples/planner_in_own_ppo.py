@@ -33,7 +33,7 @@ from ray.rllib.connectors.connector_v2 import ConnectorV2
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoals import all_subgoals, parse_subgoal, subgoal_number
 from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
-from rllib_llm_comm.sama.planned_subgoals import AddPlannedSubgoals
+from rllib_llm_comm.sama.planning_config import AddPlannedSubgoals
 
 LAYOUT = get_layout("cramped_room")
 FEATURES = 96

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from rllib_llm_comm.rl.policy_export import export_policy as export_policy
     from rllib_llm_comm.sama.emma.emma import EMMA as EMMA
     from rllib_llm_comm.sama.emma.emma import EMMAConfig as EMMAConfig
-    from rllib_llm_comm.sama.emma.symbolic_ppo import SymbolicPPO as SymbolicPPO
-    from rllib_llm_comm.sama.emma.symbolic_ppo import SymbolicPPOConfig as SymbolicPPOConfig
+    from rllib_llm_comm.sama.emma.emma import SymbolicPPO as SymbolicPPO
+    from rllib_llm_comm.sama.emma.emma import SymbolicPPOConfig as SymbolicPPOConfig
     from rllib_llm_comm.verco.action_sft import ActionSFT as ActionSFT
     from rllib_llm_comm.verco.action_sft import ActionSFTConfig as ActionSFTConfig
     from rllib_llm_comm.verco.message_sft import MessageSFT as MessageSFT
@@ -66,7 +66,7 @@ _HOMES = {
     "baselines.population.best_response_ppo": ("BestResponsePPO", "BestResponsePPOConfig"),
     "baselines.population.cole": ("COLE", "COLEConfig"),
     "baselines.numeric.commnet": ("CommNet", "CommNetConfig"),
-    "sama.emma.emma": ("EMMA", "EMMAConfig"),
+    "sama.emma.emma": ("EMMA", "EMMAConfig", "SymbolicPPO", "SymbolicPPOConfig"),
     "baselines.population.fcp": ("FCP", "FCPConfig"),
     "baselines.value.ldsa": ("LDSA", "LDSAConfig"),
     "baselines.numeric.mappo": ("MAPPO", "MAPPOConfig"),
@@ -79,7 +79,6 @@ _HOMES = {
     "baselines.value.qmix": ("QMIX", "QMIXConfig"),
     "baselines.value.roma": ("ROMA", "ROMAConfig"),
     "baselines.population.self_play_ppo": ("SelfPlayPPO", "SelfPlayPPOConfig"),
-    "sama.emma.symbolic_ppo": ("SymbolicPPO", "SymbolicPPOConfig"),
     "verco.twosome": ("TWOSOME", "TWOSOMEConfig"),
     "baselines.value.vdn": ("VDN", "VDNConfig"),
     "verco.verco": ("Verco", "VercoConfig"),

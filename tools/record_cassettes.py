@@ -22,30 +22,27 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.chat.answers import AnswerError
-from rllib_llm_comm.chat.cache import write_json
 from rllib_llm_comm.chat.cassettes import Cassette, open_chat
 from rllib_llm_comm.chat.chat_model import ChatModel
+from rllib_llm_comm.chat.shared import write_json
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
-from rllib_llm_comm.sama.action_translation import ActionWords, translate_actions
-from rllib_llm_comm.sama.answer_authors import RULES
-from rllib_llm_comm.sama.kitchen.action_translation import (
+from rllib_llm_comm.sama.games.overcooked_ai_preparation import (
+    kitchen_code,
     primitive_actions,
     surroundings,
 )
-from rllib_llm_comm.sama.kitchen.recorded_code import kitchen_code
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import make_planner
 from rllib_llm_comm.sama.planning_game import planning_game
-from rllib_llm_comm.sama.plans import Plan
+from rllib_llm_comm.sama.plans import RULES, Plan
 from rllib_llm_comm.sama.preparation import open_game, preparation_of
-from rllib_llm_comm.sama.rewards.reward_agreement import Agreement, measure_agreement
-from rllib_llm_comm.sama.rewards.reward_code import write_reward
-from rllib_llm_comm.sama.shipped_cassettes import recording
-from rllib_llm_comm.sama.state_translation import Translation, translate
+from rllib_llm_comm.sama.recordings import recording
+from rllib_llm_comm.sama.rewards.reward_code import Agreement, measure_agreement, write_reward
+from rllib_llm_comm.sama.translation import ActionWords, Translation, translate, translate_actions
 from tools import rules_chat  # noqa: F401  (makes the chat model "rules" known)
 
 logger = logging.getLogger(__name__)
@@ -68,8 +65,8 @@ class PlanRecording:
 
     Attributes:
         layout: The kitchen.
-        examples: See `rllib_llm_comm.sama.chat_planner.ChatPlanSettings`.
-        objects: See `rllib_llm_comm.sama.chat_planner.ChatPlanSettings`.
+        examples: See `rllib_llm_comm.sama.planners.chat.ChatPlanSettings`.
+        objects: See `rllib_llm_comm.sama.planners.chat.ChatPlanSettings`.
     """
 
     layout: str

@@ -14,10 +14,9 @@ from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from rllib_llm_comm.chat.client import ChatError
+from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, count_in_scopes
 from rllib_llm_comm.chat.local_chat import register_local_chat
-from rllib_llm_comm.chat.usage import ChatCounters, count_in_scopes
-from rllib_llm_comm.sama.answer_authors import RULES, RULES_MODEL
+from rllib_llm_comm.sama.plans import RULES, RULES_MODEL
 
 _THINGS = ("onion", "pot", "dish", "soup", "serving counter", "counter")
 _GOALS = ("put onions into a pot until it has three", "have a dish ready for the soup", "take the soup and deliver it")

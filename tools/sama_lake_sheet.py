@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.chat.cassettes import Cassette
-from rllib_llm_comm.chat.usage import ChatCounters
+from rllib_llm_comm.chat.chat_model import ChatCounters
 from rllib_llm_comm.envs.frozen_lake import ENV_ID
 from rllib_llm_comm.envs.frozen_lake.layouts import Cell, get_layout
 from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, STEPS, WALKS
@@ -27,13 +27,12 @@ from rllib_llm_comm.experiments.language_stages import run_rewards, run_subgoals
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
 from rllib_llm_comm.sama.manuals.manual import make_manual
 from rllib_llm_comm.sama.planners import make_planner
+from rllib_llm_comm.sama.planners.chat import SamaPlanner
 from rllib_llm_comm.sama.planning_game import PlanningGame
 from rllib_llm_comm.sama.plans import DONE, STUCK, FailedAttempt, Outcome, Plan, Planner, PlanRequest
 from rllib_llm_comm.sama.preparation import open_game, preparation_of
-from rllib_llm_comm.sama.recorded_questions import ANSWERS_TO, asked_with
-from rllib_llm_comm.sama.reflectors import ChatReflector
-from rllib_llm_comm.sama.sama_planner import SamaPlanner
-from rllib_llm_comm.sama.shipped_cassettes import recording
+from rllib_llm_comm.sama.recordings import ANSWERS_TO, asked_with, recording
+from rllib_llm_comm.sama.reflection import ChatReflector
 from tools.sama_sheet import AUTHOR, HOW
 
 NOTE = (
@@ -242,7 +241,7 @@ def record(target: Path, scratch: Path) -> int:
         _ask(planner, lake)
     lines = tape.read_text(encoding="utf-8").splitlines()
     assert isinstance(planner, SamaPlanner)
-    head = {**json.loads(lines[0]), "with": INCLUDED, ANSWERS_TO: asked_with(planner.sama)}
+    head = {**json.loads(lines[0]), "with": INCLUDED, ANSWERS_TO: asked_with(planner.how)}
     text = "\n".join([json.dumps(head), *lines[1:]]) + "\n"
     target.write_bytes(gzip.compress(text.encode(), mtime=0))
     return len(lines) - 1

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.chat.cassettes import Cassette
-from rllib_llm_comm.chat.usage import ChatCounters
+from rllib_llm_comm.chat.chat_model import ChatCounters
 from rllib_llm_comm.envs.minirts import ENV_ID
 from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, MINE, MOST, TRAIN, parse_command
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
@@ -23,9 +23,8 @@ from rllib_llm_comm.experiments.language_stages import run_rewards, run_subgoals
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
 from rllib_llm_comm.sama.manuals.manual import make_manual
 from rllib_llm_comm.sama.planners import make_planner
-from rllib_llm_comm.sama.recorded_questions import ANSWERS_TO, asked_with
-from rllib_llm_comm.sama.sama_planner import SamaPlanner
-from rllib_llm_comm.sama.shipped_cassettes import recording
+from rllib_llm_comm.sama.planners.chat import SamaPlanner
+from rllib_llm_comm.sama.recordings import ANSWERS_TO, asked_with, recording
 from tools.sama_sheet import AUTHOR, HOW
 
 NOTE = (
@@ -211,7 +210,7 @@ def record(target: Path, scratch: Path) -> int:
     lines = tape.read_text(encoding="utf-8").splitlines()
     planner = make_planner(how, model)
     assert isinstance(planner, SamaPlanner)
-    head = {**json.loads(lines[0]), "with": INCLUDED, ANSWERS_TO: asked_with(planner.sama)}
+    head = {**json.loads(lines[0]), "with": INCLUDED, ANSWERS_TO: asked_with(planner.how)}
     text = "\n".join([json.dumps(head), *lines[1:]]) + "\n"
     target.write_bytes(gzip.compress(text.encode(), mtime=0))
     return len(lines) - 1

@@ -19,19 +19,18 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.chat.cassettes import Cassette
-from rllib_llm_comm.chat.usage import ChatCounters
+from rllib_llm_comm.chat.chat_model import ChatCounters
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
 from rllib_llm_comm.sama.manuals.manual import make_manual
 from rllib_llm_comm.sama.planners import make_planner
+from rllib_llm_comm.sama.planners.chat import SamaPlanner
 from rllib_llm_comm.sama.planning_game import PlanningGame, planning_game
 from rllib_llm_comm.sama.plans import DONE, STUCK, FailedAttempt, Outcome, Plan, Planner, PlanRequest
-from rllib_llm_comm.sama.recorded_questions import ANSWERS_TO, asked_with
-from rllib_llm_comm.sama.reflectors import ChatReflector
-from rllib_llm_comm.sama.sama_planner import SamaPlanner
-from rllib_llm_comm.sama.shipped_cassettes import recording
+from rllib_llm_comm.sama.recordings import ANSWERS_TO, asked_with, recording
+from rllib_llm_comm.sama.reflection import ChatReflector
 
 AUTHOR = "written by hand"
 NOTE = (
@@ -269,7 +268,7 @@ def record(target: Path, scratch: Path) -> int:
         _ask(planner, planning_game(env))
     lines = tape.read_text(encoding="utf-8").splitlines()
     assert isinstance(planner, SamaPlanner)
-    head = {**json.loads(lines[0]), "with": INCLUDED, ANSWERS_TO: asked_with(planner.sama)}
+    head = {**json.loads(lines[0]), "with": INCLUDED, ANSWERS_TO: asked_with(planner.how)}
     text = "\n".join([json.dumps(head), *lines[1:]]) + "\n"
     target.write_bytes(gzip.compress(text.encode(), mtime=0))
     return len(lines) - 1
@@ -278,7 +277,7 @@ def record(target: Path, scratch: Path) -> int:
 def _prepare(model: Cassette, manual: Path, translation: Path) -> None:
     """The questions of the stages before the planner's: translator, states."""
     from rllib_llm_comm.experiments.language_stages import run_translation
-    from rllib_llm_comm.sama.proposed_states import propose_states
+    from rllib_llm_comm.sama.subgoals.dataset import propose_states
 
     run_translation(
         model, translation, env=overcooked_ai.ENV_ID, settings={"layout": LAYOUT}, manual=str(manual), actions=0

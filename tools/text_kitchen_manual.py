@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from rllib_llm_comm.chat.cassettes import Cassette
-from rllib_llm_comm.chat.usage import ChatCounters
+from rllib_llm_comm.chat.chat_model import ChatCounters
 from rllib_llm_comm.experiments.language_stages import run_manual
 from rllib_llm_comm.sama.manuals.manual import find_manual, questions
 from tools.record_cassettes import RECORDINGS

@@ -14,5 +14,5 @@ GAME = GameRecord(
     picture=f"{__package__}.person:picture",
     event_words=f"{__package__}.env:event_words",
     planning="rllib_llm_comm.sama.games.frozen_lake:LakePlanning",
-    preparation="rllib_llm_comm.sama.games.frozen_lake_preparation:LakePreparation",
+    preparation="rllib_llm_comm.sama.games.frozen_lake:LakePreparation",
 )

@@ -15,5 +15,5 @@ GAME = GameRecord(
     sayings=f"{__package__}.commanders.sayings:understand",
     golden=(GoldenFormat(frozenset({"id", "kind"}), f"{__package__}.golden:replay"),),
     planning="rllib_llm_comm.sama.games.minirts:StrategyPlanning",
-    preparation="rllib_llm_comm.sama.games.minirts_preparation:StrategyPreparation",
+    preparation="rllib_llm_comm.sama.games.minirts:StrategyPreparation",
 )

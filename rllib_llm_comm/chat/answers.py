@@ -1,20 +1,29 @@
-"""Answers with a form: JSON from a chat model, checked, and asked again once when it does not fit."""
+"""Answers with a form: JSON from a chat model, checked, and asked again once when it does not fit.
+
+`fill_form` lets a small model, which seldom closes all its braces, write the texts and numbers alone. `ask_batch` asks
+several questions in one request, so that what they share is sent once (Cheng et al. 2023, arXiv 2301.08721, as in
+SAMA).
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from rllib_llm_comm.chat.chat_model import ChatModel, cut_at
-from rllib_llm_comm.chat.client import ChatError
-from rllib_llm_comm.chat.purposes import PLAN, asking_for
+from rllib_llm_comm.chat.chat_model import MANUAL, PLAN, ChatError, ChatModel, asking_for, concurrent_questions, cut_at
 from rllib_llm_comm.chat.thoughts import objects_in, without_thoughts
+from rllib_llm_comm.chat.turns import side_by_side
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.prompt_files import fill
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.language.decoding import Decoding
 
 _MOST_SHOWN = 4000
 _MOST_REASONS = 10
@@ -66,7 +75,7 @@ def ask_for(
         system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
         check: Raises a `ValueError` (a `UserError` is one) if an answer of the right form is wrong for the game; its
             words go to the language model.
-        purpose: Purpose, which bounds the answer's length: see `rllib_llm_comm.chat.purposes.TOKENS`.
+        purpose: Purpose, which bounds the answer's length: see `rllib_llm_comm.chat.chat_model.TOKENS`.
 
     Returns:
         The object.
@@ -173,3 +182,292 @@ def _reasons(error: ValueError, answer: str = "", said: str = "") -> list[str]:
 def _sentence(problem: ErrorDetails) -> str:
     where = ".".join(str(part) for part in problem["loc"])
     return f"{where}: {problem['msg']}" if where else problem["msg"]
+
+
+_MOST_ENTRIES = 12
+_MOST_DIGITS = 4
+_DIGITS = tuple("0123456789")
+_STRICT = ("type", "enum", "const", "description", "minItems", "maxItems")
+
+
+class UnknownFormError(ValueError):
+    """A schema has something that cannot be filled in here."""
+
+
+def form_in(prompt: str) -> tuple[dict[str, Any] | None, str]:
+    """The last JSON schema of an object that stands on a line of its own in a prompt, as `ask_for` shows it.
+
+    Args:
+        prompt: The prompt.
+
+    Returns:
+        The schema, and the prompt with the names of the fields in its place: small models copy what stands in a
+        schema. `None` and the prompt as it is if there is none, or one of a kind that cannot be filled in.
+    """
+    for line in reversed(prompt.splitlines()):
+        if line.startswith("{") and '"properties"' in line:
+            try:
+                schema = json.loads(line)
+                _check(schema, schema, ())
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                continue
+            return schema, prompt.replace(line, ", ".join(schema["properties"]))
+    return None, prompt
+
+
+def strict_form(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema in the subset that servers write by (`response_format`): all fields are required, no others allowed.
+
+    What the subset lacks (lengths of texts, defaults) is left to the check of the answer.
+
+    Args:
+        schema: A JSON schema, as pydantic makes it.
+
+    Raises:
+        UnknownFormError: If it has an object without named fields.
+    """
+    if "$ref" in schema:
+        return {"$ref": schema["$ref"]}
+    if schema.get("type") == "object" and not schema.get("properties"):
+        raise UnknownFormError("an object without named fields cannot be written by a server")
+    kept: dict[str, Any] = {name: schema[name] for name in _STRICT if name in schema}
+    for name in ("properties", "$defs"):
+        if name in schema:
+            kept[name] = {key: strict_form(inner) for key, inner in schema[name].items()}
+    if "items" in schema:
+        kept["items"] = strict_form(schema["items"])
+    if "anyOf" in schema:
+        kept["anyOf"] = [strict_form(inner) for inner in schema["anyOf"]]
+    if "properties" in kept:
+        kept |= {"required": list(kept["properties"]), "additionalProperties": False}
+    return kept
+
+
+def fill_form(decoding: Decoding, schema: Mapping[str, Any], line_tokens: int = 80) -> str:
+    """Lets a model fill in a form.
+
+    Args:
+        decoding: The answer in the making; nothing is written yet.
+        schema: The JSON schema; see `rllib_llm_comm.chat.answers.form_in`.
+        line_tokens: Most tokens of one text.
+
+    Returns:
+        A JSON object.
+    """
+    return _value(decoding, schema, schema, line_tokens)
+
+
+def any_answer(schema: Mapping[str, Any]) -> str:
+    """An answer that has the right form and says nothing: first options, lists of one entry, ones and single letters.
+
+    Args:
+        schema: The JSON schema; see `rllib_llm_comm.chat.answers.form_in`.
+    """
+    return json.dumps(_any(schema, schema))
+
+
+def _any(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
+    schema = _resolved(schema, root)
+    if "enum" in schema:
+        return schema["enum"][0]
+    if schema["type"] == "object":
+        return {name: _any(inner, root) for name, inner in schema["properties"].items()}
+    if schema["type"] == "array":
+        return [_any(schema["items"], root)] * max(1, schema.get("minItems", 0))
+    return {"boolean": True, "integer": 1}.get(schema["type"], "x" * max(1, schema.get("minLength", 0)))
+
+
+def _value(decoding: Decoding, schema: Mapping[str, Any], root: Mapping[str, Any], line_tokens: int) -> str:
+    """Writes a value and returns it as JSON."""
+    schema = _resolved(schema, root)
+    if "enum" in schema:
+        return decoding.choose([json.dumps(option) for option in schema["enum"]])
+    kind = schema["type"]
+    if kind == "object":
+        parts = []
+        for number, (name, inner) in enumerate(schema["properties"].items()):
+            lead = f"{', ' if number else '{'}{json.dumps(name)}: "
+            decoding.force(lead)
+            parts.append(lead + _value(decoding, inner, root, line_tokens))
+        decoding.force("}")
+        return "".join(parts) + "}"
+    if kind == "array":
+        return _list(decoding, schema, root, line_tokens)
+    if kind == "boolean":
+        return decoding.choose(["true", "false"])
+    if kind == "integer":
+        return _number(decoding)
+    decoding.force('"')
+    text = decoding.line(line_tokens, min(1, schema.get("minLength", 0)))[: schema.get("maxLength")]
+    decoding.force('"')
+    return json.dumps(text)
+
+
+def _list(decoding: Decoding, schema: Mapping[str, Any], root: Mapping[str, Any], line_tokens: int) -> str:
+    """Writes entries until the model ends the list, may write no more, or says an entry twice."""
+    least, most = max(1, schema.get("minItems", 0)), min(_MOST_ENTRIES, schema.get("maxItems", _MOST_ENTRIES))
+    decoding.force("[")
+    entries = [_value(decoding, schema["items"], root, line_tokens)]
+    while len(entries) < max(least, most if decoding.open else 0):
+        if len(entries) < least:
+            decoding.force(", ")
+        elif decoding.choose([", ", "]"]) == "]":
+            return f"[{', '.join(entries)}]"
+        entry = _value(decoding, schema["items"], root, line_tokens)
+        if entry in entries and len(entries) >= least:
+            break
+        entries.append(entry)
+    decoding.force("]")
+    return f"[{', '.join(entries)}]"
+
+
+def _number(decoding: Decoding) -> str:
+    digits = decoding.choose(_DIGITS)
+    while len(digits) < _MOST_DIGITS and digits != "0" and decoding.likes(_DIGITS):
+        digits += decoding.choose(_DIGITS)
+    return digits
+
+
+def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "$ref" not in schema:
+        return schema
+    found: Any = root
+    for part in str(schema["$ref"]).removeprefix("#/").split("/"):
+        found = found[part]
+    resolved: Mapping[str, Any] = found
+    return resolved
+
+
+def _check(schema: Mapping[str, Any], root: Mapping[str, Any], above: tuple[str, ...]) -> None:
+    """Raises if a schema has anything that `_value` does not know."""
+    name = str(schema.get("$ref", ""))
+    if name in above and name:
+        raise UnknownFormError(f"{name} holds itself")
+    above = (*above, name) if name else above
+    schema = _resolved(schema, root)
+    if "enum" in schema:
+        return
+    kind = schema.get("type")
+    if kind == "object" and schema.get("properties"):
+        for inner in schema["properties"].values():
+            _check(inner, root, above)
+    elif kind == "array" and "items" in schema:
+        _check(schema["items"], root, above)
+    elif kind not in ("string", "integer", "boolean"):
+        raise UnknownFormError(f"{kind!r} cannot be filled in")
+
+
+logger = logging.getLogger(__name__)
+
+_MARK = re.compile(r"^[ \t]*(?:[*_#>-][ \t]*)*\[(\d{1,4})\][ \t*_:.]*", re.MULTILINE)
+
+
+def ask_batch(
+    model: ChatModel,
+    questions: Sequence[str],
+    *,
+    context: str = "",
+    system: str = "",
+    size: int = 8,
+    purpose: str = MANUAL,
+) -> list[str]:
+    """Answers to many questions, asked together.
+
+    Each answer is kept as that of its question alone, so that it is never paid for again, in whatever company the
+    question comes back. Questions that are the same are asked once.
+
+    Args:
+        model: The chat model; its `max_tokens` has to do for all answers of a request.
+        questions: The questions.
+        context: The context of all questions, such as a manual; sent once per request.
+        system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
+        size: Most questions in one request, >= 1.
+        purpose: Purpose, which bounds the length of a request's answers: see `rllib_llm_comm.chat.chat_model.TOKENS`.
+
+    Returns:
+        An answer per question, in their order.
+
+    Raises:
+        UserError: If `size` is not allowed, the budget is spent or the key is missing.
+        ChatError: If a request failed for good; the answers so far are kept where the model keeps any.
+    """
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise UserError(f"`size` is {size!r} but must be a whole number from 1 up.")
+    answers: dict[str, str] = {}
+    with asking_for(purpose):
+        for question in questions:
+            known = None if question in answers else model.recall(single_prompt(question, context), system)
+            if known is not None:
+                answers[question] = without_thoughts(known)
+        open_ = [question for question in dict.fromkeys(questions) if question not in answers]
+        parts = [open_[start : start + size] for start in range(0, len(open_), size)]
+        together = concurrent_questions(model)
+        for found in side_by_side(lambda part: _ask_together(model, part, context, system), parts, together):
+            answers.update(found)
+    return [answers[question] for question in questions]
+
+
+def _ask_together(model: ChatModel, questions: Sequence[str], context: str, system: str) -> dict[str, str]:
+    answers: dict[str, str] = {}
+    if len(questions) > 1:
+        reply = model.complete(batch_prompt(questions, context), system)
+        for question, answer in zip(questions, parse_batch(reply, len(questions)), strict=False):
+            answers[question] = answer
+            model.remember(single_prompt(question, context), answer, system)
+        if len(answers) < len(questions):
+            logger.info("A batch of %d questions got %d usable answers.", len(questions), len(answers))
+    for question in questions:
+        if question not in answers:
+            answers[question] = without_thoughts(model.complete(single_prompt(question, context), system))
+    return answers
+
+
+def single_prompt(question: str, context: str = "") -> str:
+    """A question on its own.
+
+    Args:
+        question: The question.
+        context: Its context.
+    """
+    return _above(context) + question
+
+
+def batch_prompt(questions: Sequence[str], context: str = "") -> str:
+    """Numbered questions in one prompt.
+
+    Args:
+        questions: The questions.
+        context: The context of all of them.
+    """
+    numbered = "\n\n".join(f"Question {number}: {question}" for number, question in enumerate(questions, 1))
+    return fill(__package__, "batch", context=_above(context), count=len(questions), questions=numbered)
+
+
+def parse_batch(reply: str, count: int) -> list[str]:
+    """The answers of a reply that can be believed, from the first question on.
+
+    All are, if the reply's marks are [1] to [count] in this order and no answer is empty. If it only stops early, all
+    are but the last, which may be cut off. In any other case (a number twice, out of order, too large, left out, an
+    answer without words) none is: nobody knows then which answer belongs to which question.
+
+    Args:
+        reply: The model's reply.
+        count: Number of questions.
+
+    Returns:
+        At most `count` answers.
+    """
+    text = without_thoughts(reply)
+    marks = list(_MARK.finditer(text))
+    in_order = [int(mark.group(1)) for mark in marks] == list(range(1, len(marks) + 1))
+    if not marks or not in_order or len(marks) > count:
+        return []
+    ends = [mark.start() for mark in marks[1:]] + [len(text)]
+    answers = [text[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)]
+    if len(marks) < count:
+        answers = answers[:-1]
+    return answers if all(answers) else []
+
+
+def _above(context: str) -> str:
+    return f"{context}\n\n" if context else ""

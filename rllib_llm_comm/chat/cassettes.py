@@ -10,7 +10,6 @@ ends in `.gz` is packed; it can only be played back.
 from __future__ import annotations
 
 import gzip
-import inspect
 import json
 import logging
 import os
@@ -21,14 +20,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.chat.cache import append_line, is_document
-from rllib_llm_comm.chat.chat_model import ChatAnswer, ChatModel, cut_at
+from rllib_llm_comm.chat.chat_model import ChatAnswer, ChatCounters, ChatModel, count_in_scopes, cut_at, cut_too_early
 from rllib_llm_comm.chat.client import ChatClient
-from rllib_llm_comm.chat.local_chat import LocalChat, make_local_chat
-from rllib_llm_comm.chat.purposes import cut_too_early
-from rllib_llm_comm.chat.settings import ChatSettings
+from rllib_llm_comm.chat.local_chat import make_local_chat
+from rllib_llm_comm.chat.settings import ChatSettings, LocalChatSettings
+from rllib_llm_comm.chat.shared import append_line, is_document
 from rllib_llm_comm.chat.turns import QuestionLocks, others_go_on
-from rllib_llm_comm.chat.usage import ChatCounters, count_in_scopes
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.places import local_path
 
@@ -261,14 +258,6 @@ def check_chat(settings: object) -> dict[str, Any]:
     return dict(settings)
 
 
-def _refuse_unknown(settings: Mapping[str, Any]) -> None:
-    known = list(dict.fromkeys([*ChatSettings.names(), *inspect.signature(LocalChat).parameters, "cassette", "note"]))
-    for key in settings:
-        if key not in known:
-            hint = did_you_mean(str(key), known)
-            raise UserError(f"`{key}` is no setting of the chat model; known are {', '.join(known)}.{hint}")
-
-
 def open_chat(settings: Mapping[str, Any]) -> ChatModel:
     """A client, a cassette, or both, from settings as they stand in YAML files.
 
@@ -285,7 +274,11 @@ def open_chat(settings: Mapping[str, Any]) -> ChatModel:
     if local and given.get("model"):
         raise UserError(f"`local` is {local!r} and `model` {given['model']!r}, but only one can be asked; give one.")
     if not local:
-        _refuse_unknown(given)
+        known = list(dict.fromkeys([*ChatSettings.names(), *LocalChatSettings.names(), "cassette", "note"]))
+        for key in given:
+            if key not in known:
+                hint = did_you_mean(str(key), known)
+                raise UserError(f"`{key}` is no setting of the chat model; known are {', '.join(known)}.{hint}")
     if cassette is None and not local and not given.get("model"):
         raise UserError("Nobody can be asked: give a chat `model`, or a `cassette` to play back, or a `local` model.")
     client: ChatModel | None = None

@@ -1,12 +1,157 @@
-"""Interface of chat models: a client, a recording, or a class of one's own."""
+"""Chat models: their interface, what a question is for, and what it costs."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Protocol
 
 from typing_extensions import Self
 
-from rllib_llm_comm.chat.usage import ChatCounters
+from rllib_llm_comm.core.errors import UserError, did_you_mean
+
+_counting = threading.Lock()  # one for all: counters are copied and pickled
+
+
+@dataclass
+class ChatCounters:
+    """Counters of questions and their cost.
+
+    Attributes:
+        requests: Requests sent, repeated ones included.
+        cached: Answers from the disk or a recording.
+        retries: Requests repeated after a passing trouble.
+        failures: Questions without an answer.
+        truncated: Answers from a model that were cut off, since they became too long.
+        input_tokens: Tokens sent, as the server counts them.
+        output_tokens: Tokens received.
+        cost: Money, by the prices given; requests whose price nobody knows at their highest (see
+            `rllib_llm_comm.chat.client.ChatClient`).
+        seconds: Seconds that questions waited for answers that were not kept, turns and repetitions included;
+            questions that are under way at once count each.
+    """
+
+    requests: int = 0
+    cached: int = 0
+    retries: int = 0
+    failures: int = 0
+    truncated: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, **amounts: float) -> None:
+        """Counts on.
+
+        Args:
+            **amounts: Amounts to add to the counters of these names.
+        """
+        with _counting:
+            for name, amount in amounts.items():
+                setattr(self, name, getattr(self, name) + amount)
+
+    def to_json(self) -> dict[str, float]:
+        """The counters as plain values."""
+        return asdict(self)
+
+
+def cost_of(counters: ChatCounters) -> dict[str, float]:
+    """The cost of questions under the names of reports; `kept_answers` are those that cost nothing.
+
+    `answer_seconds` is `ChatCounters.seconds`.
+
+    Args:
+        counters: The counters.
+    """
+    return {
+        "requests": counters.requests,
+        "kept_answers": counters.cached,
+        "input_tokens": counters.input_tokens,
+        "output_tokens": counters.output_tokens,
+        "cost": counters.cost,
+        "answer_seconds": counters.seconds,
+    }
+
+
+_open_scopes: ContextVar[tuple[ChatCounters, ...]] = ContextVar("open_scopes", default=())
+
+
+@contextmanager
+def count_scope(counters: ChatCounters | None = None) -> Iterator[ChatCounters]:
+    """Counts what is asked inside a `with`, of any client; scopes may lie in each other.
+
+    A scope belongs to its thread or task: what others ask at the same time is not counted.
+
+    Args:
+        counters: Counts on these; by default new ones.
+
+    Yields:
+        The counters.
+    """
+    counted = counters if counters is not None else ChatCounters()
+    token = _open_scopes.set((*_open_scopes.get(), counted))
+    try:
+        yield counted
+    finally:
+        _open_scopes.reset(token)
+
+
+def count_in_scopes(**amounts: float) -> None:
+    """Adds to all open scopes; clients call it.
+
+    Args:
+        **amounts: See `rllib_llm_comm.chat.chat_model.ChatCounters.add`.
+    """
+    for counters in _open_scopes.get():
+        counters.add(**amounts)
+
+
+class ChatAccounts:
+    """The books of a run: what each of its episodes cost, and all of it together.
+
+    Attributes:
+        run: Everything that was asked inside `episode` or `other`.
+        episodes: The same per episode.
+    """
+
+    def __init__(self) -> None:
+        """Begins empty books."""
+        self.run = ChatCounters()
+        self.episodes: dict[str, ChatCounters] = {}
+
+    @contextmanager
+    def episode(self, name: str) -> Iterator[ChatCounters]:
+        """Books what is asked inside a `with` on an episode; it may be entered again.
+
+        Args:
+            name: The episode's.
+        """
+        with count_scope(self.run), count_scope(self.episodes.setdefault(name, ChatCounters())) as counted:
+            yield counted
+
+    @contextmanager
+    def other(self) -> Iterator[ChatCounters]:
+        """Books what belongs to no episode, such as the making of a manual, on the run only."""
+        with count_scope(self.run) as counted:
+            yield counted
+
+    def mean(self) -> dict[str, float]:
+        """Each counter's mean over the episodes; zeros without any."""
+        names = [field.name for field in fields(ChatCounters)]
+        count = max(1, len(self.episodes))
+        return {name: sum(getattr(one, name) for one in self.episodes.values()) / count for name in names}
+
+    def to_json(self) -> dict[str, dict[str, float] | dict[str, dict[str, float]]]:
+        """`run`, `per_episode` (means) and `episodes`, as plain values."""
+        return {
+            "run": self.run.to_json(),
+            "per_episode": self.mean(),
+            "episodes": {name: counted.to_json() for name, counted in self.episodes.items()},
+        }
 
 
 class ChatAnswer(str):
@@ -39,6 +184,14 @@ def cut_at(answer: str) -> int:
     return answer.cut_at if isinstance(answer, ChatAnswer) else 0
 
 
+class ChatError(RuntimeError):
+    """A request failed for good. Its text never holds the key; the server's words are short and on one line."""
+
+
+class ChatDownError(ChatError, UserError):
+    """The server does not answer at all, or refuses whatever it is asked; who needs answers gives up."""
+
+
 class ChatModel(Protocol):
     """Answers prompts. `ChatClient` and `Cassette` are such; all that plans takes either.
 
@@ -65,3 +218,126 @@ class ChatModel(Protocol):
 
     def remember(self, prompt: str, answer: str, system: str = "") -> None:
         """Keeps an answer that came in another way."""
+
+
+LABEL, PLAY, JUDGE, PLAN, REFLECTION, TRANSLATION, REWARD_CODE, MANUAL, OTHER = (
+    "label", "play", "judge", "plan", "reflection", "translation", "reward_code", "manual", "other",
+)  # fmt: skip
+
+# Most tokens of an answer, thoughts before it included (ours; the papers give none).
+TOKENS: Mapping[str, int] = {
+    LABEL: 400,
+    PLAY: 400,
+    JUDGE: 400,
+    PLAN: 1500,
+    REFLECTION: 1500,
+    TRANSLATION: 1500,
+    REWARD_CODE: 1500,
+    MANUAL: 2000,
+    OTHER: 1000,
+}
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Purpose of the present questions.
+
+    Attributes:
+        purpose: One of `TOKENS`.
+        schema: JSON schema of the answer; `None` for free text.
+        form: Name of the schema.
+    """
+
+    purpose: str = OTHER
+    schema: Mapping[str, Any] | None = None
+    form: str = "answer"
+
+
+_asking: ContextVar[Asking | None] = ContextVar("asking", default=None)
+
+
+def asking() -> Asking:
+    """Purpose of this thread's or task's present questions."""
+    return _asking.get() or Asking()
+
+
+@contextmanager
+def asking_for(purpose: str, schema: Mapping[str, Any] | None = None, form: str = "answer") -> Iterator[None]:
+    """Context in which questions have a purpose; models that do not care need no such argument.
+
+    Args:
+        purpose: One of `TOKENS`.
+        schema: JSON schema of the answer.
+        form: Name of the schema.
+    """
+    token = _asking.set(Asking(purpose, schema, form))
+    try:
+        yield
+    finally:
+        _asking.reset(token)
+
+
+def tokens_for(max_tokens: int | Mapping[str, int] | None, purpose: str) -> int:
+    """The bound on the tokens of an answer.
+
+    Args:
+        max_tokens: As given by the user: one number, numbers by purpose, or `None`.
+        purpose: One of `TOKENS`.
+    """
+    if isinstance(max_tokens, Mapping):
+        return max_tokens.get(purpose, TOKENS[purpose])
+    return TOKENS[purpose] if max_tokens is None else max_tokens
+
+
+def cut_too_early(answer: str, max_tokens: int | Mapping[str, int] | None) -> bool:
+    """True if a kept answer was cut off where one may be longer now, so that it is worth asking again.
+
+    Args:
+        answer: The answer.
+        max_tokens: See `rllib_llm_comm.chat.chat_model.tokens_for`; the purpose is that of the moment.
+    """
+    return 0 < cut_at(answer) < tokens_for(max_tokens, asking().purpose)
+
+
+def check_tokens(max_tokens: Any) -> Any:
+    """Refuses what is no bound on the length of answers.
+
+    Raises:
+        UserError: Says what is wrong.
+    """
+    if max_tokens is None:
+        return None
+    given = max_tokens if isinstance(max_tokens, Mapping) else {"": max_tokens}
+    for purpose, value in given.items():
+        name = f"max_tokens.{purpose}" if purpose else "max_tokens"
+        if purpose and purpose not in TOKENS:
+            raise UserError(
+                f"`max_tokens` has the key {purpose!r}; known are {', '.join(TOKENS)}."
+                f"{did_you_mean(str(purpose), TOKENS)}"
+            )
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise UserError(f"`{name}` is {value!r} but must be a whole number above 0.")
+    return max_tokens
+
+
+def concurrent_questions(model: Any) -> int:
+    """The number of questions that a chat model answers at once: that of a client, also behind a recording.
+
+    Args:
+        model: The chat model, or `None`.
+    """
+    client = getattr(model, "client", None) or model
+    return int(getattr(client, "max_concurrent", 1))
+
+
+def begun_at_once(model: Any) -> int:
+    """The number of games or other pieces of work that are begun side by side, so that a chat model is never idle.
+
+    It is that of the questions under way, and `ask_ahead` more whose questions wait in line. 1 for recordings and for
+    models in this process: nobody waits for them.
+
+    Args:
+        model: The chat model, or `None`.
+    """
+    client = getattr(model, "client", None) or model
+    return concurrent_questions(model) + int(getattr(client, "ask_ahead", 0))

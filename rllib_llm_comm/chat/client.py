@@ -6,25 +6,160 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.chat.cache import AnswerCache, SpendingLedger, request_key
-from rllib_llm_comm.chat.chat_model import ChatAnswer
-from rllib_llm_comm.chat.circuit_breaker import MOST_LOST, PAUSE, Breaker
-from rllib_llm_comm.chat.dialect import Dialect
+from rllib_llm_comm.chat.answers import UnknownFormError, strict_form
+from rllib_llm_comm.chat.chat_model import (
+    Asking,
+    ChatAnswer,
+    ChatCounters,
+    ChatDownError,
+    ChatError,
+    asking,
+    count_in_scopes,
+    cut_too_early,
+    tokens_for,
+)
 from rllib_llm_comm.chat.endpoint import holds_key, read_key, shown
-from rllib_llm_comm.chat.purposes import asking, cut_too_early, tokens_for
-from rllib_llm_comm.chat.rate import SharedRate
 from rllib_llm_comm.chat.settings import ChatSettings
+from rllib_llm_comm.chat.shared import AnswerCache, SharedRate, SpendingLedger, request_key
 from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.chat.turns import QuestionLocks, others_go_on
-from rllib_llm_comm.chat.usage import ChatCounters, count_in_scopes
 from rllib_llm_comm.core.errors import UserError
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.chat.request_retries import Completion, LostError, RefusedError, Wire
+    from rllib_llm_comm.chat.wire import Completion, LostError, RefusedError, Wire
+
+MOST_LOST = 3
+PAUSE = 60.0
+
+
+class Breaker:
+    """Counts questions without an answer; after some in a row it is open, and closed by the first answer.
+
+    After a pause one question is let through; if it is lost, too, the pause begins again.
+
+    Attributes:
+        why: Failure of the latest lost question.
+        hopeless: Whether that is nothing which passes.
+    """
+
+    def __init__(self) -> None:
+        self.why, self.hopeless = "", False
+        self._lost = 0
+        self._until = 0.0
+
+    @property
+    def open(self) -> bool:
+        """True if no requests are sent now."""
+        return self._lost >= MOST_LOST and time.monotonic() < self._until
+
+    @property
+    def tripped(self) -> bool:
+        """True if so many questions in a row were lost that the caller should give up."""
+        return self._lost >= MOST_LOST
+
+    def lose(self, why: str, at_once: bool = False) -> None:
+        """Notes a lost question.
+
+        Args:
+            why: The failure.
+            at_once: Whether the next question would surely be lost, too, as with a revoked key.
+        """
+        self.why, self.hopeless = why, at_once
+        self._lost = MOST_LOST if at_once else self._lost + 1
+        self._until = time.monotonic() + PAUSE
+
+    def answered(self) -> None:
+        """Notes an answer."""
+        self._lost, self.why, self.hopeless = 0, "", False
+
+
+_OLD, _NEW = "max_tokens", "max_completion_tokens"
+_FORM = "response_format"
+# Statuses of a server that does not know a parameter.
+_UNKNOWN = frozenset({400, 422})
+
+
+class Dialect:
+    """Writes requests so that a server takes them.
+
+    Args:
+        forms: Whether the server is asked to write by a JSON schema (`response_format`) where there is one.
+    """
+
+    def __init__(self, forms: bool) -> None:
+        self._tokens, self._temperature = _OLD, True
+        self._forms, self._proven = forms, False
+        self._doubt = ""
+
+    def parameters(self, tokens: int, temperature: float, asked: Asking, extra: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters of a request beside model and messages.
+
+        Args:
+            tokens: Most tokens of the answer.
+            temperature: Of sampling.
+            asked: The purpose.
+            extra: The user's own; they go before ours.
+        """
+        body: dict[str, Any] = {self._tokens: tokens}
+        if self._temperature:
+            body["temperature"] = temperature
+        if self._forms and asked.schema is not None:
+            try:
+                form = {"name": asked.form, "schema": strict_form(asked.schema), "strict": True}
+                body[_FORM] = {"type": "json_schema", "json_schema": form}
+            except UnknownFormError:
+                pass
+        return body | dict(extra)
+
+    def learn(self, status: int, text: str, sent: Mapping[str, Any]) -> str:
+        """Drops the parameter that a server refused; returns its name.
+
+        Args:
+            status: The HTTP status.
+            text: The server's words.
+            sent: The parameters that it refused.
+
+        Returns:
+            One sentence; empty if nothing can be changed, and the refusal stands.
+        """
+        words = text.lower()
+        if status not in _UNKNOWN:
+            return self._undo()
+        if _OLD in sent and _NEW in words:
+            self._tokens = _NEW
+            return f"It wants `{_NEW}` in place of `{_OLD}`."
+        if "temperature" in sent and self._temperature and "temperature" in words and "support" in words:
+            self._temperature = False
+            return "It takes no such `temperature`; its own default is used."
+        if _FORM in sent and self._forms and (not self._proven or _FORM in words or "schema" in words):
+            self._forms = False
+            self._doubt = f"It refuses `{_FORM}` with a JSON schema; the form is told in the prompt only."
+            return self._doubt
+        return self._undo()
+
+    def accepted(self, sent: Mapping[str, Any]) -> str:
+        """Notes that a request was taken.
+
+        Args:
+            sent: Its parameters.
+
+        Returns:
+            A sentence on what was found out by that; empty if nothing was.
+        """
+        self._proven |= _FORM in sent
+        found, self._doubt = self._doubt, ""
+        return found
+
+    def _undo(self) -> str:
+        """The form was not the reason."""
+        if self._doubt:
+            self._forms, self._doubt = True, ""
+        return ""
+
 
 logger = logging.getLogger(__name__)
 
@@ -34,14 +169,6 @@ _HINTS = {401: "is the key right?", 403: "is the key allowed this?", 404: "is th
 # Errors that no other question would change: an address that is left, a wrong key, an empty account, an unknown model.
 _HOPELESS = frozenset({301, 302, 307, 308, 401, 402, 404})
 _OWN_STATE = ("_cache", "_ledger", "_wire", "_secret", "_told", "_lock", "_slots", "_questions", "_rate", "_breaker")
-
-
-class ChatError(RuntimeError):
-    """A request failed for good. Its text never holds the key; the server's words are short and on one line."""
-
-
-class ChatDownError(ChatError, UserError):
-    """The server does not answer at all, or refuses whatever it is asked; who needs answers gives up."""
 
 
 class ChatClient:
@@ -72,7 +199,7 @@ class ChatClient:
         Raises:
             UserError: If a setting is not allowed.
         """
-        given = model if isinstance(model, ChatSettings) else ChatSettings(model, base_url, **settings)
+        given = model if isinstance(model, ChatSettings) else ChatSettings(model=model, base_url=base_url, **settings)
         self.model, self.base_url, self.api_key_env = given.model, given.base_url, given.api_key_env
         self.timeout, self.max_retries = given.timeout, given.max_retries
         self.requests_per_minute, self.budget = given.requests_per_minute, given.budget
@@ -113,7 +240,7 @@ class ChatClient:
             folder: The folder.
         """
         if self.cache_dir is None:
-            self.cache_dir = folder
+            self.cache_dir = os.fspath(folder)
             self._cache, self._ledger = AnswerCache(folder), SpendingLedger(folder)
 
     def complete(self, prompt: str, system: str = "") -> str:
@@ -210,16 +337,16 @@ class ChatClient:
         return answer
 
     def _ask(self, messages: list[dict[str, str]]) -> ChatAnswer:
-        from rllib_llm_comm.chat.request_retries import LostError, RefusedError
+        from rllib_llm_comm.chat.wire import LostError, RefusedError
 
         wire = self._connect()
         tokens = tokens_for(self.max_tokens, asking().purpose)
         while True:
             sent = self._dialect.parameters(tokens, self.temperature, asking(), self.extra_body)
-            meter = _Meter(self, _bytes(messages, sent), tokens)
+            begin, end = self._booking(_bytes(messages, sent), tokens)
             failure: ChatError
             try:
-                completion = wire.send({"model": self.model, "messages": messages, **sent}, meter)
+                completion = wire.send({"model": self.model, "messages": messages, **sent}, begin, end)
             except LostError as lost:
                 failure = self._lost(lost)
             except RefusedError as refused:
@@ -283,7 +410,7 @@ class ChatClient:
         return ChatError(f"The chat model {self.model!r} gave no answer after {asked} ({why}).")
 
     def _refused(self, refused: RefusedError) -> ChatError:
-        from rllib_llm_comm.chat.request_retries import QUOTA
+        from rllib_llm_comm.chat.wire import QUOTA
 
         hint = f"; {_HINTS[refused.status]}" if refused.status in _HINTS else ""
         why = f"HTTP {refused.status}: {shown(refused.text, self._secret)}{hint}"
@@ -309,10 +436,37 @@ class ChatClient:
         with self._lock:
             self._secret = read_key(self.api_key_env, self.base_url)
             if self._wire is None:
-                from rllib_llm_comm.chat.request_retries import Wire
+                from rllib_llm_comm.chat.wire import Wire
 
                 self._wire = Wire(self._secret, self.base_url, self.timeout, self.max_retries)
             return self._wire
+
+    def _booking(self, size: int, tokens: int) -> tuple[Callable[[], None], Callable[[Completion | None, bool], None]]:
+        """What is done before and after each request of a question: its turn, its count and its cost."""
+        # A token is at least a byte, so this is the most that a request can cost.
+        most = size * self.prices[0] + tokens * self.prices[1]
+        repeated = False
+
+        def begin() -> None:
+            nonlocal repeated
+            self._rate.wait()
+            self._reserve(most)
+            self._count(requests=1, retries=int(repeated))
+            repeated = True
+
+        def end(completion: Completion | None, free: bool) -> None:
+            cost = 0.0 if free else most
+            if completion is not None:
+                # Servers that do not count are booked at the upper bound.
+                sent = size if completion.sent is None else completion.sent
+                received = tokens if completion.received is None else completion.received
+                self._count(input_tokens=sent, output_tokens=received)
+                cost = sent * self.prices[0] + received * self.prices[1]
+            self._count(cost=cost)
+            with self._lock:
+                self._ledger.add(cost - most)
+
+        return begin, end
 
     def _reserve(self, most: float) -> None:
         """Books a request's highest cost before it is sent, so that a killed process cannot overspend."""
@@ -326,64 +480,7 @@ class ChatClient:
             self._ledger.add(most)
 
 
-class _Meter:
-    """Books the requests of one question; see `rllib_llm_comm.chat.request_retries.Meter`."""
-
-    def __init__(self, client: ChatClient, size: int, tokens: int) -> None:
-        self._client, self._size, self._tokens = client, size, tokens
-        # A token is at least a byte, so this is the most that a request can cost.
-        self._most = self._price(size, tokens)
-        self._requests = 0
-
-    def _price(self, sent: int, received: int) -> float:
-        return sent * self._client.prices[0] + received * self._client.prices[1]
-
-    def begin(self) -> None:
-        """Waits for its turn and reserves the highest cost."""
-        client = self._client
-        client._rate.wait()
-        client._reserve(self._most)
-        client._count(requests=1, retries=int(self._requests > 0))
-        self._requests += 1
-
-    def end(self, completion: Completion | None, free: bool) -> None:
-        """Sets the reservation right as far as the cost is known."""
-        client, cost = self._client, 0.0 if free else self._most
-        if completion is not None:
-            # Servers that do not count are booked at the upper bound.
-            sent = self._size if completion.sent is None else completion.sent
-            received = self._tokens if completion.received is None else completion.received
-            client._count(input_tokens=sent, output_tokens=received)
-            cost = self._price(sent, received)
-        client._count(cost=cost)
-        with client._lock:
-            client._ledger.add(cost - self._most)
-
-
 def _bytes(messages: list[dict[str, str]], sent: Mapping[str, Any]) -> int:
     """Bytes that a model may be shown: the messages, their frames and a form."""
     form = len(str(sent["response_format"]).encode()) if "response_format" in sent else 0
     return form + sum(len(message["content"].encode("utf-8", "replace")) + 16 for message in messages)
-
-
-def concurrent_questions(model: Any) -> int:
-    """The number of questions that a chat model answers at once: that of a client, also behind a recording.
-
-    Args:
-        model: The chat model, or `None`.
-    """
-    client = getattr(model, "client", None) or model
-    return int(getattr(client, "max_concurrent", 1))
-
-
-def begun_at_once(model: Any) -> int:
-    """The number of games or other pieces of work that are begun side by side, so that a chat model is never idle.
-
-    It is that of the questions under way, and `ask_ahead` more whose questions wait in line. 1 for recordings and for
-    models in this process: nobody waits for them.
-
-    Args:
-        model: The chat model, or `None`.
-    """
-    client = getattr(model, "client", None) or model
-    return concurrent_questions(model) + int(getattr(client, "ask_ahead", 0))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from rllib_llm_comm.chat.cache import AnswerCache, request_key
-from rllib_llm_comm.chat.chat_model import ChatAnswer, ChatModel
-from rllib_llm_comm.chat.client import ChatError
-from rllib_llm_comm.chat.usage import ChatCounters, count_in_scopes
+from rllib_llm_comm.chat.chat_model import ChatAnswer, ChatCounters, ChatError, ChatModel, count_in_scopes
+from rllib_llm_comm.chat.settings import LocalChatSettings
+from rllib_llm_comm.chat.shared import AnswerCache, request_key
 from rllib_llm_comm.core.errors import UserError
 
-AUTO = "auto"
 _LINE_TOKENS = 48
 
 _REGISTERED: dict[str, Callable[..., ChatModel]] = {}
@@ -31,40 +28,26 @@ class LocalChat:
         counters: Counts so far.
     """
 
-    def __init__(
-        self,
-        local: str,
-        *,
-        max_tokens: int = 200,
-        temperature: float = 0.0,
-        seed: int = 0,
-        dtype: str = "float32",
-        device: str = AUTO,
-        forms: bool = True,
-        cache_dir: str | os.PathLike[str] | None = None,
-    ) -> None:
+    def __init__(self, local: str, **settings: Any) -> None:
         """Keeps the settings; nothing is loaded yet.
 
         Args:
-            local: `"smollm2"` (see `rllib_llm_comm.language.smollm2.smollm2_folder`), a folder with a Hugging Face
-                model, or a hub id.
-            max_tokens: Most tokens that the model writes per answer, >= 1.
-            temperature: 0 (the likeliest words) to 2.
-            seed: Of sampling; each question draws on its own.
-            dtype: See `rllib_llm_comm.language.base_model.load_base_model`.
-            device: A torch device, or "auto": "cuda" where there is one, else "cpu".
-            forms: Whether an answer for which the prompt shows a JSON schema is written into that form
-                (`forms.fill_form`); otherwise the model has to write the braces itself.
-            cache_dir: Answers are kept here; `None` keeps nothing.
+            local: As of `LocalChatSettings`.
+            **settings: The other fields of `LocalChatSettings`.
 
         Raises:
             UserError: If a setting is not allowed.
         """
-        _check(local, max_tokens, temperature, seed, forms)
-        self.model, self.max_tokens, self.temperature, self.seed = local, max_tokens, float(temperature), seed
-        self.dtype, self.device, self.forms = dtype, device, forms
+        given = LocalChatSettings(local=local, **settings)
+        self.model, self.max_tokens, self.temperature, self.seed = (
+            local,
+            given.max_tokens,
+            given.temperature,
+            given.seed,
+        )
+        self.dtype, self.device, self.forms = given.dtype, given.device, given.forms
         self.counters = ChatCounters()
-        self._cache = AnswerCache(cache_dir)
+        self._cache = AnswerCache(given.cache_dir)
         self._begin()
 
     def _begin(self) -> None:
@@ -124,7 +107,7 @@ class LocalChat:
         count_in_scopes(**amounts)
 
     def _write(self, prompt: str, system: str) -> str:
-        from rllib_llm_comm.chat.answer_schemas import fill_form, form_in
+        from rllib_llm_comm.chat.answers import fill_form, form_in
         from rllib_llm_comm.language.decoding import Decoding
         from rllib_llm_comm.language.generation import row_generator
 
@@ -154,7 +137,7 @@ class LocalChat:
             from rllib_llm_comm.language.base_model import PACKAGED, load_base_model
             from rllib_llm_comm.language.decoding import KeptPrefix
 
-            device = ("cuda" if torch.cuda.is_available() else "cpu") if self.device == AUTO else self.device
+            device = ("cuda" if torch.cuda.is_available() else "cpu") if self.device == "auto" else self.device
             base = load_base_model(self.model, self.dtype, device)
             # The embedded models' template only joins what is said: they continue texts and answer no questions.
             if self.model in PACKAGED or not base.tokenizer.chat_template:
@@ -170,18 +153,6 @@ def _why_not(model: str) -> str:
     from rllib_llm_comm.language.base_model import PACKAGED
 
     return "it answers no questions" if model in PACKAGED else "its tokenizer has no chat template"
-
-
-def _check(local: Any, max_tokens: Any, temperature: Any, seed: Any, forms: Any) -> None:
-    if not isinstance(local, str) or not local.strip():
-        raise UserError(f"`local` is {local!r} but must be 'smollm2', a folder or a hub id.")
-    for name, value, least in (("max_tokens", max_tokens, 1), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise UserError(f"`{name}` is {value!r} but must be a whole number from {least} up.")
-    if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 <= temperature <= 2:
-        raise UserError(f"`temperature` is {temperature!r} but must be a number from 0 to 2.")
-    if not isinstance(forms, bool):
-        raise UserError(f"`forms` is {forms!r} but must be true or false.")
 
 
 def register_local_chat(name: str, maker: Callable[..., ChatModel]) -> None:

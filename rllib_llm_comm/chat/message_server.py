@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.chat.endpoint import check_address, read_key, shown
-from rllib_llm_comm.chat.network import build_client
+from rllib_llm_comm.chat.endpoint import build_client, check_address, read_key, shown
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.language.message_words import TOKENS_PER_WORD, limit_words
@@ -16,7 +15,7 @@ from rllib_llm_comm.language.message_words import TOKENS_PER_WORD, limit_words
 if TYPE_CHECKING:
     import openai
 
-    from rllib_llm_comm.chat.request_retries import BoundedHttp
+    from rllib_llm_comm.chat.wire import Exchange
 
 _SETTINGS = ("base_url", "model", "api_key_env", "timeout", "max_retries", "prompts_per_request", "adapter_folder")
 _MISSING = 404
@@ -140,9 +139,9 @@ class MessageServer:
         import openai
 
         secret = read_key(self.api_key_env, self.base_url)
-        http = self._http(_is_anything)
+        client, exchange = self._open(secret, lambda body: True)  # nobody reads what vLLM says of a loaded adapter
         try:
-            with self._client(secret, http) as client:
+            with client:
                 client.post(path, body=body, cast_to=str)
         except openai.APIStatusError as error:
             words = shown(str(error.body or ""), secret)
@@ -154,19 +153,19 @@ class MessageServer:
                 "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True where it reads the same folder, or leave `adapter_folder` out."
             ) from None
         except openai.OpenAIError as error:
-            raise self._failed(f"did not answer ({type(error).__name__}{http.blame})") from None
+            raise self._failed(f"did not answer ({exchange.trouble or type(error).__name__}{exchange.blame})") from None
 
-    def _http(self, fits: Callable[[bytes], bool]) -> BoundedHttp:
-        from rllib_llm_comm.chat.request_retries import BoundedHttp
-
-        return build_client(lambda: BoundedHttp(self.timeout, fits))
-
-    def _client(self, secret: str, http: BoundedHttp) -> openai.OpenAI:
+    def _open(self, secret: str, fits: Callable[[bytes], bool]) -> tuple[openai.OpenAI, Exchange]:
         import openai
 
-        return openai.OpenAI(
+        from rllib_llm_comm.chat.wire import BoundedHttp, Exchange
+
+        http = build_client(lambda: BoundedHttp(self.timeout))
+        exchange = http.own.exchange = Exchange(lambda body: body if fits(body) else None, "completion", secret=secret)
+        client = openai.OpenAI(
             api_key=secret, base_url=self.base_url, timeout=self.timeout, max_retries=self.max_retries, http_client=http
         )
+        return client, exchange
 
     def _ask(
         self, prompts: list[str], max_words: int, temperature: float, seed: int | None, again: bool = True
@@ -174,9 +173,9 @@ class MessageServer:
         import openai
 
         secret = read_key(self.api_key_env, self.base_url)
-        http = self._http(_holds_texts)
+        client, exchange = self._open(secret, _holds_texts)
         try:
-            with self._client(secret, http) as client:
+            with client:
                 answer = client.completions.create(
                     model=self._name, prompt=prompts, max_tokens=max_words * TOKENS_PER_WORD, temperature=temperature,
                     stop=["\n"], seed=seed,
@@ -185,10 +184,12 @@ class MessageServer:
             if error.status_code == _MISSING and self._adapter is not None and again:
                 self._load()
                 return self._ask(prompts, max_words, temperature, seed, again=False)
+            if error.status_code != exchange.status:
+                raise self._failed(f"answered with {exchange.trouble}") from None
             words = shown(str(error.body or ""), secret)
             raise self._failed(f"answered with status {error.status_code}{f' ({words})' if words else ''}") from None
         except openai.OpenAIError as error:
-            raise self._failed(f"did not answer ({type(error).__name__}{http.blame})") from None
+            raise self._failed(f"did not answer ({exchange.trouble or type(error).__name__}{exchange.blame})") from None
         texts = {choice.index: choice.text for choice in answer.choices or []}
         if sorted(texts) != list(range(len(prompts))) or not all(isinstance(text, str) for text in texts.values()):
             raise self._failed(f"gave {len(texts)} texts for {len(prompts)} prompts")
@@ -200,11 +201,6 @@ class MessageServer:
             f"`message_server` at {self.base_url} {what}; start it with the base model and the message adapter under "
             f"the name {self._name!r}, or leave `message_server` out."
         )
-
-
-def _is_anything(body: bytes) -> bool:
-    """True: what vLLM says of a loaded adapter is a line of text that nobody reads."""
-    return True
 
 
 def _holds_texts(body: bytes) -> bool:

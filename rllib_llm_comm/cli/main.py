@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import rllib_llm_comm
-from rllib_llm_comm.chat.client import ChatError
+from rllib_llm_comm.chat.chat_model import ChatError
 from rllib_llm_comm.cli import check, clone, evaluate, planning, train
 from rllib_llm_comm.cli.options import take_paths
 from rllib_llm_comm.core.errors import UserError, shown

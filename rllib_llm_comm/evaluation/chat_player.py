@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.chat.cassettes import open_chat
-from rllib_llm_comm.chat.chat_model import cut_at
-from rllib_llm_comm.chat.client import ChatDownError, ChatError
-from rllib_llm_comm.chat.purposes import PLAY, asking_for
+from rllib_llm_comm.chat.chat_model import PLAY, ChatDownError, ChatError, asking_for, cut_at
 from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.policies.decision import Decision, OneGamePolicy

@@ -15,7 +15,7 @@ from rllib_llm_comm.evaluation.play_settings import PlaySettings
 from rllib_llm_comm.evaluation.rollout import Episode, EvaluationResult, Progress, figures_of
 from rllib_llm_comm.policies.decision import Policy
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.sama.answer_counts import authors_in
+from rllib_llm_comm.sama.plans import authors_in
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ from rllib_llm_comm.policies.decision import Policy
 from rllib_llm_comm.policies.own_actions import own_actions
 from rllib_llm_comm.policies.partners import Partner
 from rllib_llm_comm.policies.play_loop import PlayedGame
-from rllib_llm_comm.sama.emma.frozen import FrozenActor
-from rllib_llm_comm.sama.emma.inputs import EmmaEncoder
-from rllib_llm_comm.sama.emma.policy import GroundedPolicy
+from rllib_llm_comm.sama.emma.network import EmmaEncoder
+from rllib_llm_comm.sama.emma.policy import FrozenActor, GroundedPolicy
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import ScriptedPlanner
 from rllib_llm_comm.sama.rewards.subgoal_rewards import EXACT

@@ -17,13 +17,12 @@ from rllib_llm_comm.policies.decision import Decision, Policy, Request, unweighe
 from rllib_llm_comm.policies.play_loop import play_games
 from rllib_llm_comm.policies.policy import TrainedPolicy
 from rllib_llm_comm.policies.recorded_settings import granted
+from rllib_llm_comm.sama.following import PATIENCE
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import make_planner, planner_model
-from rllib_llm_comm.sama.planning_game import planning_game
-from rllib_llm_comm.sama.player import Player, PolicyPlayer
-from rllib_llm_comm.sama.random_planners import DisturbedPlanner
+from rllib_llm_comm.sama.planners.baselines import DisturbedPlanner
+from rllib_llm_comm.sama.planning_game import Player, PolicyPlayer, planning_game
 from rllib_llm_comm.sama.reflection import ReflectedEpisode
-from rllib_llm_comm.sama.tracking import PATIENCE
 
 SCRIPTED = "scripted"
 DEFAULT_ENV = "rllib_llm_comm/overcooked_ai-v0"

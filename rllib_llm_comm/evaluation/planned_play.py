@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.chat.client import ChatError, begun_at_once
+from rllib_llm_comm.chat.chat_model import ChatError, ChatModel, begun_at_once
 from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.frames import Counterfactuals, frame_of
@@ -28,16 +27,13 @@ from rllib_llm_comm.policies.decision import Decision, Policy, Request
 from rllib_llm_comm.policies.play_loop import Observer, play_games
 from rllib_llm_comm.policies.policy_env import planning_of
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
-from rllib_llm_comm.sama.attempts import Attempt
+from rllib_llm_comm.sama.following import ALL, PATIENCE
 from rllib_llm_comm.sama.planners import make_planner, planner_model
-from rllib_llm_comm.sama.plans import Planner, no_plan
-from rllib_llm_comm.sama.player import Player
-from rllib_llm_comm.sama.random_planners import thinker
-from rllib_llm_comm.sama.reflection import ReflectedEpisode, ReflectivePlay
-from rllib_llm_comm.sama.rounds import SNAPSHOT, check_recovery
-from rllib_llm_comm.sama.sama_planner import remembers_games
-from rllib_llm_comm.sama.subgoal_observations import ALL
-from rllib_llm_comm.sama.tracking import PATIENCE
+from rllib_llm_comm.sama.planners.baselines import thinker
+from rllib_llm_comm.sama.planners.chat import remembers_games
+from rllib_llm_comm.sama.planning_game import Player
+from rllib_llm_comm.sama.plans import Attempt, Planner, no_plan
+from rllib_llm_comm.sama.reflection import SNAPSHOT, ReflectedEpisode, ReflectivePlay, check_recovery
 from rllib_llm_comm.verco.settings import DRAWN
 
 
@@ -298,7 +294,7 @@ class AttemptRecorder:
         return {agent: decision.action for agent, decision in self._decisions.items()}
 
     def watch(self, attempt: Attempt, seen: Any, infos: Any, rewards: Any, actions: Mapping[Any, int]) -> None:
-        """Records a moment of an attempt, as a `rllib_llm_comm.sama.rounds.Watch`.
+        """Records a moment of an attempt, as a `rllib_llm_comm.sama.reflection.Watch`.
 
         Args:
             attempt: The attempt.

@@ -18,8 +18,8 @@ from rllib_llm_comm.evaluation.columns import from_columns, to_columns
 from rllib_llm_comm.evaluation.planned_games import Executor, PlannedGames, PlanningSetup
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, iqm, mean
-from rllib_llm_comm.sama.answer_counts import authors_in
 from rllib_llm_comm.sama.planners import fallback_of, played_recording
+from rllib_llm_comm.sama.plans import authors_in
 
 FORMAT = 2
 SCENARIO = "scenario"

@@ -25,7 +25,7 @@ from rllib_llm_comm.evaluation.replay_schema import (
 )
 from rllib_llm_comm.evaluation.rollout import Episode
 from rllib_llm_comm.evaluation.tiles import TileSheets
-from rllib_llm_comm.sama.answer_counts import authors_in
+from rllib_llm_comm.sama.plans import authors_in
 
 # Figures that the tree of plans shows in full.
 _OF_PLANS = ("plan", "subgoals_", "rewards_", "assignments_by_", "reflections_by_", "judgements_by_", "messages_by_")

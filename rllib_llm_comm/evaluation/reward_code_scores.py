@@ -20,8 +20,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoals import all_subgoals, subgoal_text
 from rllib_llm_comm.sama.planning_game import PlanningGame
 from rllib_llm_comm.sama.preparation import Transition, open_game, preparation_of
-from rllib_llm_comm.sama.rewards.reward_agreement import Agreement, measure_agreement
-from rllib_llm_comm.sama.rewards.reward_code import CodeReward, write_reward
+from rllib_llm_comm.sama.rewards.reward_code import Agreement, CodeReward, measure_agreement, write_reward
 from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError
 
 STUDY = "rewards"

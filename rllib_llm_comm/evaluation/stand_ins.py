@@ -19,7 +19,7 @@ from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.policies.recorded_settings import withhold
 from rllib_llm_comm.sama.planners import planner_stands_in
-from rllib_llm_comm.sama.shipped_cassettes import find_recording
+from rllib_llm_comm.sama.recordings import find_recording
 from rllib_llm_comm.verco.teachers.base import TEACHERS
 
 

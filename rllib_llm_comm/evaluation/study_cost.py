@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.chat.usage import ChatCounters, cost_of
+from rllib_llm_comm.chat.chat_model import ChatCounters, cost_of
 from rllib_llm_comm.core.json_file import JsonValue, damaged
 from rllib_llm_comm.evaluation.curve_rows import read_rows
 from rllib_llm_comm.policies.stage_record import read_record

@@ -16,7 +16,7 @@ from rich.console import Console, JustifyMethod
 from rich.markup import escape as without_markup
 from rich.table import Table
 
-from rllib_llm_comm.chat.client import ChatError
+from rllib_llm_comm.chat.chat_model import ChatError
 from rllib_llm_comm.core.errors import UserError, without_passwords
 from rllib_llm_comm.core.places import original_of
 from rllib_llm_comm.core.trust import vouch_for

@@ -101,8 +101,8 @@ def check_guesses(planner: Any, env: Any) -> None:
         UserError: If it is such, and the game such a one.
     """
     from rllib_llm_comm.sama.planners import guesses
+    from rllib_llm_comm.sama.planners.baselines import hidden_moments
     from rllib_llm_comm.sama.planning_game import planning_game
-    from rllib_llm_comm.sama.random_planners import hidden_moments
 
     if guesses(planner):
         env.reset(seed=0)

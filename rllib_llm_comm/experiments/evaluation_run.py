@@ -64,7 +64,7 @@ def print_figures(rows: Sequence[Mapping[str, Any]]) -> None:
     Args:
         rows: The figures of each (`CheckpointEvaluation.to_json`).
     """
-    from rllib_llm_comm.sama.answer_counts import without_empty_counts
+    from rllib_llm_comm.sama.plans import without_empty_counts
 
     changed = any(row.get("shuffled_same_share") is not None for row in rows)
     shown = [

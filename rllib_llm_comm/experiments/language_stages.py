@@ -13,28 +13,29 @@ import numpy as np
 from pydantic import Field
 
 from rllib_llm_comm.chat.answers import AnswerError
-from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.chat.client import begun_at_once
+from rllib_llm_comm.chat.chat_model import ChatCounters, ChatModel, begun_at_once, cost_of
 from rllib_llm_comm.chat.turns import side_by_side
-from rllib_llm_comm.chat.usage import ChatCounters, cost_of
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.experiments.console import out, require_writable, say, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
-from rllib_llm_comm.sama.action_translation import translate_actions
-from rllib_llm_comm.sama.code_index import CodeIndex
 from rllib_llm_comm.sama.manuals.manual import read_manual
 from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner
 from rllib_llm_comm.sama.planning_game import State
 from rllib_llm_comm.sama.preparation import GamePreparation, open_game, preparation_of
-from rllib_llm_comm.sama.proposed_states import distinct, propose_states
-from rllib_llm_comm.sama.rewards.checked_rewards import checked_reward, told_manual
-from rllib_llm_comm.sama.rewards.reward_agreement import Agreement
+from rllib_llm_comm.sama.rewards.reward_code import Agreement, checked_reward, told_manual
 from rllib_llm_comm.sama.rewards.subgoal_rewards import file_name
-from rllib_llm_comm.sama.state_translator import Told, to_json, write_translator
-from rllib_llm_comm.sama.subgoal_dataset import SubgoalDataset, diverse_states, read_subgoals, words_of
+from rllib_llm_comm.sama.subgoals.dataset import (
+    SubgoalDataset,
+    distinct,
+    diverse_states,
+    propose_states,
+    read_subgoals,
+    words_of,
+)
+from rllib_llm_comm.sama.translation import CodeIndex, Told, to_json, translate_actions, write_translator
 
 if TYPE_CHECKING:
     from rllib_llm_comm.chat.chat_model import ChatModel
@@ -151,7 +152,7 @@ def _recording_in_words(tape: Any) -> str:
 
 
 def _of_the_package(chat: Mapping[str, Any]) -> dict[str, Any]:
-    from rllib_llm_comm.sama.shipped_cassettes import find_recording
+    from rllib_llm_comm.sama.recordings import find_recording
 
     return {**chat, "cassette": str(find_recording(chat["cassette"]))}
 
@@ -187,7 +188,7 @@ def run_manual(
     from rllib_llm_comm.chat.cassettes import open_chat
     from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
     from rllib_llm_comm.sama.manuals.manual import ManualSettings, make_manual
-    from rllib_llm_comm.sama.shipped_cassettes import find_recording
+    from rllib_llm_comm.sama.recordings import find_recording
 
     require_writable({"--out": target, "--json": figures})
     settings = ManualSettings(batch, words)
@@ -218,7 +219,7 @@ def manual_chat(chat: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         chat: As of `open_chat`.
     """
-    from rllib_llm_comm.chat.purposes import MANUAL, TOKENS
+    from rllib_llm_comm.chat.chat_model import MANUAL, TOKENS
 
     return {"max_tokens": TOKENS[MANUAL], **chat} if chat.get("local") else dict(chat)
 
@@ -595,7 +596,7 @@ class _ChatStage(PlainStage):
 
     def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Without time-outs, prices and the like: more budget or patience continues a stage."""
-        from rllib_llm_comm.sama.subgoal_dataset import without_keys
+        from rllib_llm_comm.sama.subgoals.dataset import without_keys
 
         return dict(without_keys(config))
 
@@ -709,7 +710,7 @@ class Translate(_GameStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks the code, too."""
-        from rllib_llm_comm.sama.code_index import CodeIndex
+        from rllib_llm_comm.sama.translation import CodeIndex
 
         super().check_config(stage, unresolved)
         settings = self.settings(stage)
@@ -756,7 +757,7 @@ class CollectSubgoals(_GameStage):
         from rllib_llm_comm.core.errors import require_choice
         from rllib_llm_comm.language.text_encoder import check_text_encoder
         from rllib_llm_comm.sama.preparation import open_game, preparation_of
-        from rllib_llm_comm.sama.proposed_states import require_form
+        from rllib_llm_comm.sama.subgoals.dataset import require_form
 
         super().check_config(stage, unresolved)
         settings = self.settings(stage)

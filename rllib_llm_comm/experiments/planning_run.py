@@ -180,13 +180,13 @@ def require_different_prompts(
     Raises:
         UserError: If two do, in the first scenario of an executor.
     """
-    from rllib_llm_comm.sama import prompt_check
+    from rllib_llm_comm.sama import planners
     from rllib_llm_comm.sama.planning_game import planning_game
 
     for executor in settings.executors().values():
         env = executor.env(next(iter(executor.scenarios.values())))
         env.reset(seed=settings.seed)
-        prompt_check.require_different_prompts(variants, planning_game(env), what)
+        planners.require_different_prompts(variants, planning_game(env), what)
 
 
 def with_settings(planner: PlannerSettings, /, **settings: Any) -> dict[str, Any]:
@@ -521,7 +521,7 @@ def collect_subgoals(
     from rllib_llm_comm.evaluation.stand_ins import stand_ins
     from rllib_llm_comm.sama.planners import planner_model
     from rllib_llm_comm.sama.preparation import open_game
-    from rllib_llm_comm.sama.subgoal_dataset import SubgoalDataset
+    from rllib_llm_comm.sama.subgoals.dataset import SubgoalDataset
 
     model = planner_model(planner)
     standing = stand_ins({"planner": planner})

@@ -17,8 +17,7 @@ from rllib_llm_comm.evaluation.study_cost import COSTS, asked_in_training
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
 from rllib_llm_comm.policies.stage_record import StageRecord, read_record
-from rllib_llm_comm.sama.answer_authors import OWN, RANDOM, RULES
-from rllib_llm_comm.sama.answer_counts import authors_in
+from rllib_llm_comm.sama.plans import OWN, RANDOM, RULES, authors_in
 
 _PLAYED = (
     "soups", "subgoals_share", "plans", "plans_failed", "reflections", "subgoals_refused", "plan_requests",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from rllib_llm_comm.chat.usage import ChatCounters, cost_of, count_scope
+from rllib_llm_comm.chat.chat_model import ChatCounters, cost_of, count_scope
 from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.registry import Registry
@@ -100,7 +100,7 @@ class CheckpointStageSettings(Settings):
         """
         from rllib_llm_comm.evaluation.evaluate_checkpoint import require_measured
         from rllib_llm_comm.evaluation.play_settings import PlaySettings
-        from rllib_llm_comm.sama.rounds import check_recovery
+        from rllib_llm_comm.sama.reflection import check_recovery
 
         check_recovery(self.recover, self.trials)
         planning = planning_of(self.planner, self.patience)

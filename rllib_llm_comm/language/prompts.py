@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from rllib_llm_comm.language.prompt_files import fill_pieces, pieces_of
 from rllib_llm_comm.language.prompt_sets import DEFAULT, read_prompts
 
-_MAX_SUBGOAL_CHARACTERS = 200
 _ROLES = ("message", "action", "critic")
 
 
@@ -95,7 +94,7 @@ class PromptTemplates:
         return self._prompt("critic", text=text, subgoal=self._subgoal(subgoal))
 
     def _subgoal(self, subgoal: str) -> str:
-        words = " ".join(subgoal.split())[:_MAX_SUBGOAL_CHARACTERS]
+        words = " ".join(subgoal.split())
         return fill_pieces(self._pieces["subgoal"], subgoal=words) if words else ""
 
     def _prompt(self, name: str, **values: str) -> Prompt:

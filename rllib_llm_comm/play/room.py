@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rllib_llm_comm.chat.client import ChatError
+from rllib_llm_comm.chat.chat_model import ChatError
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.play.seat_view import SeatViews
 from rllib_llm_comm.play.table import Table

@@ -16,7 +16,7 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry(
         "ActionSFT": "rllib_llm_comm.verco.action_sft:ActionSFT",
         "MessageSFT": "rllib_llm_comm.verco.message_sft:MessageSFT",
         "TWOSOME": "rllib_llm_comm.verco.twosome:TWOSOME",
-        "SymbolicPPO": "rllib_llm_comm.sama.emma.symbolic_ppo:SymbolicPPO",
+        "SymbolicPPO": "rllib_llm_comm.sama.emma.emma:SymbolicPPO",
         "CommNet": "rllib_llm_comm.baselines.numeric.commnet:CommNet",
         "MAPPO": "rllib_llm_comm.baselines.numeric.mappo:MAPPO",
         "EMMA": "rllib_llm_comm.sama.emma.emma:EMMA",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rllib_llm_comm.chat.usage import cost_of
+from rllib_llm_comm.chat.chat_model import cost_of
 
 CHAT = "chat"
 
@@ -13,7 +13,7 @@ CHAT = "chat"
 class ChatCost:
     """Logs what the chat models of an EnvRunner have cost, under `env_runners/chat`, since the training began.
 
-    The figures are those of `rllib_llm_comm.chat.usage.cost_of`; several EnvRunners are added up. Episodes tell only
+    The figures are those of `cost_of`; several EnvRunners are added up. Episodes tell only
     of plans that came before their end, these figures of all that was asked.
 
     Args:

@@ -1,31 +1,122 @@
-"""A game in which a planner tells every agent what to do."""
+"""A game in which a planner tells every agent what to do, and games with their own subgoals under other judges."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
-from rllib_llm_comm.chat.client import ChatError
-from rllib_llm_comm.chat.usage import ChatCounters, count_scope
+from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, count_scope
 from rllib_llm_comm.core.errors import UserError, require_choice
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, STEP_REWARDS
-from rllib_llm_comm.sama.answer_counts import AnswerCounts
-from rllib_llm_comm.sama.attempts import Attempt
-from rllib_llm_comm.sama.judgements import RewardCounts
-from rllib_llm_comm.sama.made_plan import made_plan
-from rllib_llm_comm.sama.planners import make_planner
-from rllib_llm_comm.sama.planning_game import State, planning_game
-from rllib_llm_comm.sama.plans import DONE, LOST, STUCK, Outcome, Plan, Planner, PlanRequest, no_plan
-from rllib_llm_comm.sama.random_planners import RandomPlanner
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, STEP_REWARDS, asked
+from rllib_llm_comm.sama.following import (
+    ALL,
+    PATIENCE,
+    SubgoalTeller,
+    SubgoalTracker,
+    check_patience,
+    check_subgoals_to,
+)
+from rllib_llm_comm.sama.planners import ScriptedPlanner, make_planner
+from rllib_llm_comm.sama.planners.baselines import DisturbedPlanner, RandomPlanner
+from rllib_llm_comm.sama.planning_game import PlanningGame, State, planning_game
+from rllib_llm_comm.sama.plans import (
+    DONE,
+    LOST,
+    STUCK,
+    AnswerCounts,
+    Attempt,
+    Outcome,
+    Plan,
+    Planner,
+    PlanRequest,
+    made_plan,
+    no_plan,
+)
+from rllib_llm_comm.sama.preparation import Transition
 from rllib_llm_comm.sama.rewards.subgoal_rewards import EXACT, SubgoalRewards, make_rewards
-from rllib_llm_comm.sama.subgoal_observations import ALL, SubgoalTeller, check_subgoals_to
-from rllib_llm_comm.sama.tracking import PATIENCE, SubgoalTracker, check_patience
+
+
+class RewardCounts:
+    """Judges the subgoals of one episode and counts who judged.
+
+    Args:
+        rewards: Judge of the subgoals.
+    """
+
+    def __init__(self, rewards: SubgoalRewards) -> None:
+        self._rewards = rewards
+        self._differing = 0
+        self._by = dict.fromkeys(rewards.judges, 0)
+
+    def done(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> bool:
+        """True if the judge says that an agent has done a subgoal in one game step."""
+        done, who = self._rewards.judged(game, before, after, agent, subgoal)
+        if self._rewards.name != EXACT:
+            self._differing += done != game.done(before, after, agent, subgoal)
+            self._by[who] = self._by.get(who, 0) + 1
+        return done
+
+    def figures(self) -> dict[str, float]:
+        """The counts as metrics of an episode; none for the exact tests."""
+        if self._rewards.name == EXACT:
+            return {}
+        return {
+            "rewards_differing": float(self._differing),
+            "rewards_refused": float(self._rewards.refused),
+            **{f"judgements_by_{who}": float(count) for who, count in self._by.items()},
+        }
+
+
+class JudgedSubgoals(BaseParallelWrapper):
+    """A game that gives subgoals itself, with somebody else who says when they are done, and who judged in its metrics.
+
+    Args:
+        env: The game; changed.
+        rewards: Judge of the subgoals. Its code for a subgoal is made when it first occurs, and the game waits for it.
+
+    Attributes:
+        learn: Takes code for subgoals that had none, as `SubgoalRewards.learn`.
+
+    Raises:
+        UserError: If the game gives no subgoals.
+    """
+
+    def __init__(self, env: Any, rewards: SubgoalRewards) -> None:
+        super().__init__(env)
+        self._rewards, self._counts = rewards, RewardCounts(rewards)
+        self.learn = rewards.learn
+        game = planning_game(env)
+
+        def done(before: State, after: State, agent: str, subgoal: str) -> bool:
+            rewards.prepare(game, before, agent, subgoal)
+            return self._counts.done(game, before, after, agent, subgoal)
+
+        game.judge_own_subgoals(done)
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Begins an episode."""
+        self._counts = RewardCounts(self._rewards)
+        observations, infos = self.env.reset(seed=seed, options=options)
+        return observations, self._counted(infos)
+
+    def step(self, actions: dict[Any, Any]) -> Any:
+        """One step of the game."""
+        *rest, infos = self.env.step(actions)
+        return (*rest, self._counted(infos))
+
+    def _counted(self, infos: Mapping[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+        own = self._counts.figures()
+        return {
+            agent: {**info, EPISODE_METRICS: {**info.get(EPISODE_METRICS, {}), **own}} for agent, info in infos.items()
+        }
+
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +142,7 @@ class PlannedSubgoals(BaseParallelWrapper):
         subgoals_to: Agents that are told their subgoals: "all", or names. The planner plans for all of them; who is not
             told reads none and is not paid for it.
         in_vector: Whether agents read numbers: their subgoals then stand behind `vector`, too; see
-            `rllib_llm_comm.sama.subgoal_observations.SubgoalTeller`.
+            `rllib_llm_comm.sama.following.SubgoalTeller`.
         threads: Threads of slow planners; by default one thread of this environment.
 
     Attributes:
@@ -317,3 +408,63 @@ def check_planning(
     check_subgoals_to(subgoals_to)
     if isinstance(subgoal_reward, bool) or not isinstance(subgoal_reward, int | float):
         raise UserError(f"`subgoal_reward` is {subgoal_reward!r} but must be a number.")
+
+
+_SHARE_OF_RANDOM_ACTIONS = 0.3
+
+
+def disturbed_game(
+    game: PlanningGame,
+    rng: np.random.Generator,
+    patience: int,
+    *,
+    subgoals: float = 1.0,
+    actions: float = _SHARE_OF_RANDOM_ACTIONS,
+) -> Iterator[list[State]]:
+    """One game in which the game's own scripted player follows the game's own rules, often disturbed.
+
+    Args:
+        game: The game; its environment is played in.
+        rng: Draws everything.
+        patience: Game steps after which a subgoal that is not done ends.
+        subgoals: Share of the subgoals that are drawn, 0 to 1.
+        actions: Share of the actions that are drawn, 0 to 1.
+
+    Yields:
+        The moments of each step, as of `PlanningGame.passed`; the first has the start alone.
+    """
+    planner = RandomPlanner() if subgoals == 1 else DisturbedPlanner(ScriptedPlanner(), subgoals)
+    planner.reseed(int(rng.integers(2**31)))
+    env = PlannedSubgoals(game.env, planner, patience=patience)
+    player = game.player()
+    memory = player.begin(0)
+    observations, infos = env.reset(seed=int(rng.integers(2**31)))
+    yield [game.state()]
+    while env.agents:
+        seen = {agent: observations[agent] for agent in asked(env.agents, infos)}
+        chosen = player.act(memory, seen)
+        for agent in chosen:
+            if rng.random() < actions:
+                chosen[agent] = int(rng.choice(np.flatnonzero(observations[agent]["action_mask"])))
+        observations, _, _, _, infos = env.step(chosen)
+        yield game.passed()
+
+
+def disturbed_steps(game: PlanningGame, number: int, seed: int, patience: int) -> Iterator[Transition]:
+    """Steps of disturbed games, one game after the other.
+
+    Args:
+        game: The game; its environment is played in.
+        number: Number of steps.
+        seed: Of all that is drawn.
+        patience: Game steps after which a subgoal that is not done ends.
+    """
+    rng, done = np.random.default_rng(seed), 0
+    while done < number:
+        for passed in disturbed_game(game, rng, patience):
+            for before, after in zip(passed, passed[1:], strict=False):
+                if done < number:
+                    yield Transition(before, after, game.plain(before), game.plain(after))
+                    done += 1
+            if done >= number:
+                break

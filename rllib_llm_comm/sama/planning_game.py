@@ -5,15 +5,95 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.envs.games import GAMES, game_of
-from rllib_llm_comm.sama.player import Player
+from rllib_llm_comm.policies.decision import Policy, Request
 from rllib_llm_comm.sama.skill_graph import SkillProblem
-from rllib_llm_comm.sama.subgoal_starts import SubgoalStarts
+
+SameMoment = Callable[[Any, Any], bool]
+"""Tells whether two states are of one moment: `PlanningGame.same_moment`."""
+
+
+@dataclass
+class _Begun:
+    """A subgoal, the first moment at which it was looked at, and the last one."""
+
+    subgoal: str
+    start: Any
+    last: Any
+
+
+class SubgoalStarts:
+    """Starts of the agents' subgoals, as far as they are looked at step by step."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str, _Begun] = {}
+
+    def of(self, same: SameMoment, before: Any, after: Any, agent: str, subgoal: str) -> Any:
+        """The moment at which an agent began with a subgoal: before the first of the steps in a row that are looked at.
+
+        Args:
+            same: The game's test of moments, by which steps follow on each other.
+            before: The moment before a game step.
+            after: The moment after it.
+            agent: Its name.
+            subgoal: The subgoal.
+        """
+        begun = self._begun.get(agent)
+        if begun is None or begun.subgoal != subgoal or not same(begun.last, before):
+            begun = self._begun[agent] = _Begun(subgoal, before, after)
+        begun.last = after
+        return begun.start
+
+    def end(self, agent: str) -> None:
+        """Ends an agent's subgoal: the same one begins anew when it is looked at again.
+
+        Args:
+            agent: Its name.
+        """
+        self._begun.pop(agent, None)
+
+    def clear(self) -> None:
+        """Forgets all."""
+        self._begun.clear()
+
+
+class Player(Protocol):
+    """Follows subgoals. What it remembers of an episode is one object, which can be copied."""
+
+    def begin(self, seed: int) -> Any:
+        """The memory of an episode that begins."""
+
+    def act(self, memory: Any, observations: dict[Any, Any]) -> dict[Any, int]:
+        """An action for each agent that is asked; may change the memory."""
+
+
+@dataclass(frozen=True)
+class PolicyPlayer:
+    """A trained policy as a player.
+
+    Attributes:
+        policy: A policy, such as `load_policy` gives.
+        explore: Whether actions are sampled.
+    """
+
+    policy: Policy
+    explore: bool = True
+
+    def begin(self, seed: int) -> Any:
+        """Forgets the last episode."""
+        return self.policy.begin(seed)
+
+    def act(self, memory: Any, observations: dict[Any, Any]) -> dict[Any, int]:
+        """Actions of the wrapped player."""
+        decisions = self.policy.act_together([Request(memory, observations)], explore=self.explore)[0]
+        return {agent: decision.action for agent, decision in decisions.items()}
+
 
 State = Any
 """A moment of a game, as its adapter gives it; never changed, so that a planner may think while the game goes on."""

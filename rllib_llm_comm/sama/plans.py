@@ -1,19 +1,121 @@
-"""Plans: a goal, a subgoal for each agent, and what planners are told when they make one."""
+"""Plans: what planners are told, what they answer, by whom, and what came of it.
+
+A language model's answer that cannot be used twice has to be replaced or given up. Neither happens silently: `fallback`
+chooses, `answered_by` names whoever answered in the end, and `AnswerCounts` counts them.
+"""
 
 from __future__ import annotations
 
 import copy
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, Field
 
-from rllib_llm_comm.chat.client import ChatError
-from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.sama.answer_authors import ANSWERERS, OWN, Answerer, PhaseAnswers
+from rllib_llm_comm.chat.answers import AnswerError
+from rllib_llm_comm.chat.cassettes import Cassette
+from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, ChatModel
+from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.envs.interface import MAX_SUBGOAL
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
+
+Answerer = Literal["model", "cassette", "rules", "menu", "random", "own"]
+MODEL: Final = "model"
+CASSETTE: Final = "cassette"
+RULES: Final = "rules"
+MENU: Final = "menu"
+RANDOM: Final = "random"
+OWN: Final = "own"
+ANSWERERS: tuple[Answerer, ...] = (MODEL, CASSETTE, RULES, MENU, RANDOM, OWN)
+"""A language model; a recording of one; rules; the nearest entry on the list of possible subgoals; a random draw; a
+planner or reflector of the user's own that names nobody."""
+RULES_MODEL: Final = "rules (no language model)"
+"""Stands as the model's name in recordings of a chat model that answers by rules."""
+NOBODY = "nobody"
+"""Judged a step in place of a judge that gave no answer: the subgoal counts as not done."""
+
+FALLBACKS = BY_RULES, NONE, ERROR = (RULES, "none", "error")
+"""The meaning of `fallback` where a language model's answer cannot be used twice: rules take over; nothing does, and
+there is no such plan or reflection; or the run ends."""
+
+
+class PhaseAnswers(BaseModel):
+    """The author of each phase of a plan."""
+
+    goal: Answerer = OWN
+    decomposition: Answerer = OWN
+    assignment: Answerer = OWN
+
+    @classmethod
+    def all_by(cls, who: Answerer) -> PhaseAnswers:
+        """One author of all phases.
+
+        Args:
+            who: The author.
+        """
+        return cls(goal=who, decomposition=who, assignment=who)
+
+
+def answerer_of(model: ChatModel, asked: ChatCounters) -> Answerer:
+    """The author of an answer that a chat model has just given.
+
+    Args:
+        model: The chat model.
+        asked: Counts while it answered; they tell whether a recording that is still growing knew the answer.
+    """
+    if not isinstance(model, Cassette):
+        return getattr(model, "answered_by", MODEL)
+    if model.client is not None and (asked.requests or not asked.cached):
+        return answerer_of(model.client, asked)
+    return _recorded(model)
+
+
+def answerers_of(model: ChatModel) -> tuple[Answerer, ...]:
+    """All whom `answerer_of` may name.
+
+    Args:
+        model: The chat model.
+    """
+    if not isinstance(model, Cassette):
+        return (getattr(model, "answered_by", MODEL),)
+    played = (_recorded(model),)
+    return played if model.client is None else tuple(dict.fromkeys((*played, *answerers_of(model.client))))
+
+
+def _recorded(tape: Cassette) -> Answerer:
+    """A recording of rules is played back as what it is."""
+    return RULES if tape.header.get("model") == RULES_MODEL else CASSETTE
+
+
+def source_of(model: ChatModel) -> str:
+    """Name of whoever gave the last answer, for pages and records: a model, or a recording with its author and day.
+
+    Args:
+        model: The chat model.
+    """
+    name = str(getattr(model, "model", ""))
+    if not isinstance(model, Cassette):
+        return name
+    if model.client is not None:
+        return str(getattr(model.client, "model", ""))
+    author = model.last or model.header.get("model", "")
+    return f"recording {model.path.name} ({author}, {model.header.get('made', '')})"
+
+
+def gave_up(error: AnswerError) -> UserError:
+    """The end of a run whose `fallback` is "error".
+
+    Args:
+        error: The reason for which the answer cannot be used.
+    """
+    return UserError(
+        f"{str(error).rstrip('.')}, and `fallback` is {ERROR!r}; set `fallback` to {BY_RULES!r} or {NONE!r}, or give "
+        "another model."
+    )
+
 
 DONE, WAITED, STUCK, LOST = "done", "waited", "stuck", "lost"
 """Ends of a subgoal: done; waited as told; not done for too long; or no longer possible."""
@@ -248,3 +350,171 @@ class Planner(ABC):
     def settings(self) -> dict[str, Any]:
         """Properties that identify this planner, JSON-able."""
         return {"name": self.name}
+
+
+_SHOWN = 8
+
+
+def made_plan(planner: Planner, request: PlanRequest) -> Plan:
+    """A planner's plan, all of whose agents and subgoals the game knows.
+
+    Args:
+        planner: The planner.
+        request: The moment.
+
+    Raises:
+        ChatError: As of `Planner.plan`.
+        UserError: As of `Planner.plan`; or if the answer is no plan, or names an agent or a subgoal that the game does
+            not have.
+    """
+    plan = planner.plan(request)
+    who = f"Planner {(planner.name or type(planner).__name__)!r}"
+    if not isinstance(plan, Plan):
+        raise UserError(
+            f"{who} returned a {type(plan).__name__} but must return a `Plan` (`rllib_llm_comm.sama.plans`); "
+            "correct its `plan`."
+        )
+    game = request.game
+    for agent, subgoal in plan.by_agent().items():
+        if agent not in game.agents:
+            raise UserError(
+                f"{who} gave a subgoal to {agent!r} but the agents of this game are {', '.join(game.agents)}; correct "
+                f"its `plan`.{did_you_mean(agent, game.agents)}"
+            )
+        if len(subgoal) > MAX_SUBGOAL:
+            raise UserError(
+                f"{who} gave {agent} a subgoal of {len(subgoal)} characters but an observation holds {MAX_SUBGOAL} "
+                "and subgoals are not cut; name it in fewer words."
+            )
+        if not (game.parse(subgoal) == subgoal or any(subgoal in game.library(one) for one in game.agents)):
+            raise UserError(
+                f"{who} gave {agent} the subgoal {subgoal!r} but must give one of this game's, in its words: "
+                f"{_listed(request, agent)}; choose among `request.game.possible(request.state, agent)` in its "
+                f"`plan`.{did_you_mean(subgoal, game.library(agent))}"
+            )
+    return plan
+
+
+def _listed(request: PlanRequest, agent: str) -> str:
+    """The subgoals that an agent can set about, the first few of many."""
+    options = request.game.possible(request.state, agent) or request.game.library(agent)
+    more = f", ... ({len(options)} are possible now)" if len(options) > _SHOWN else ""
+    return ", ".join(map(repr, options[:_SHOWN])) + more
+
+
+class Reflection(BaseModel):
+    """The phase that is to blame for a failure, with the thoughts behind it and their author."""
+
+    thoughts: str = ""
+    phase: Phase
+    why: str
+    answered_by: Answerer = OWN
+
+
+@dataclass
+class Attempt:
+    """One plan that was followed, and how it went.
+
+    Attributes:
+        plan: The plan.
+        start: Steps of the environment before it.
+        end: The same after it.
+        outcomes: Ends of its subgoals; those that had not ended when the time was over are not in it.
+        returns: Return per agent.
+        failed: Whether a subgoal was not done.
+        kept: Whether the game went on from it; else it was put back.
+        reflection: Reflection on the failure, if there was one.
+        unplanned: Reason for which there was no other plan after the failure, so that this attempt stands; else empty.
+    """
+
+    plan: Plan
+    start: int
+    end: int = 0
+    outcomes: list[Outcome] = field(default_factory=list)
+    returns: dict[str, float] = field(default_factory=dict)
+    failed: bool = False
+    kept: bool = True
+    reflection: Reflection | None = None
+    unplanned: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return {
+            **vars(self),
+            "plan": self.plan.model_dump(),
+            "outcomes": [vars(outcome) for outcome in self.outcomes],
+            "reflection": None if self.reflection is None else self.reflection.model_dump(),
+        }
+
+
+_COUNT = re.compile(r"^(plans|assignments|subgoals|reflections|judgements|messages)_by_(\w+)$")
+
+
+class AnswerCounts:
+    """Plans, assignments, subgoals and reflections of an episode by their authors.
+
+    All episodes of a planner have the same names of counts, so that means over episodes are those of all of them.
+
+    Args:
+        planners: All who may plan.
+        reflectors: All who may reflect; empty without reflection.
+    """
+
+    def __init__(self, planners: Iterable[Answerer], reflectors: Iterable[Answerer] = ()) -> None:
+        planners = list(planners)
+        whole = [who for who in planners if who != MENU]  # only single subgoals are taken from the menu
+        by: dict[str, Sequence[str]] = {
+            "plans": whole,
+            "assignments": whole,
+            "subgoals": planners,
+            "reflections": list(reflectors),
+        }
+        self._counts = {f"{what}_by_{who}": 0 for what, authors in by.items() for who in authors}
+
+    def add_plan(self, plan: Plan) -> None:
+        """Counts a plan by the author of its decomposition, its assignment, and each of its subgoals.
+
+        Args:
+            plan: The plan.
+        """
+        self._add("plans", plan.answered_by.decomposition)
+        self._add("assignments", plan.answered_by.assignment)
+        for one in plan.subgoals:
+            self._add("subgoals", one.answered_by)
+
+    def add_reflection(self, reflection: Reflection) -> None:
+        """Counts a reflection.
+
+        Args:
+            reflection: The reflection.
+        """
+        self._add("reflections", reflection.answered_by)
+
+    def figures(self) -> dict[str, float]:
+        """The counts, such as `plans_by_model`, as metrics of an episode."""
+        return {name: float(count) for name, count in self._counts.items()}
+
+    def _add(self, what: str, who: str) -> None:
+        name = f"{what}_by_{who}"
+        self._counts[name] = self._counts.get(name, 0) + 1
+
+
+def authors_in(metrics: Mapping[str, Any], what: str) -> dict[str, float]:
+    """The authors of one kind of answer among metrics, with their counts; those with none are left out.
+
+    Args:
+        metrics: Of an episode, or means.
+        what: "plans", "assignments", "subgoals", "reflections" or "judgements".
+    """
+    matches = ((_COUNT.match(name), value) for name, value in metrics.items())
+    return {match[2]: float(value) for match, value in matches if match and match[1] == what and value}
+
+
+def without_empty_counts(names: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of metrics without the authors who answered nothing in any row.
+
+    Args:
+        names: Names of metrics.
+        rows: The metrics.
+    """
+    return [name for name in names if not _COUNT.match(name) or any(row.get(name) for row in rows)]

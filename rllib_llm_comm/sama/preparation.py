@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel
@@ -18,9 +18,10 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.envs.game_record import GameRecord
 from rllib_llm_comm.envs.games import GAMES, game_of, make_env
-from rllib_llm_comm.sama.action_translation import Check
-from rllib_llm_comm.sama.code_index import CodeIndex
 from rllib_llm_comm.sama.planning_game import PlanningGame, State, planning_game
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.sama.translation import Check, CodeIndex
 
 
 @dataclass(frozen=True)

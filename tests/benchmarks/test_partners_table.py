@@ -18,9 +18,7 @@ from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSetti
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import GROUNDED, NUMERIC, PolicyManifest
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord
-from rllib_llm_comm.sama.emma.inputs import emma_space
-from rllib_llm_comm.sama.emma.network import EmmaNetwork
-from rllib_llm_comm.sama.emma.settings import EmmaSettings
+from rllib_llm_comm.sama.emma.network import EmmaNetwork, EmmaSettings, emma_space
 from tests import forked
 
 KITCHEN = {"layout": "cramped_room", "horizon": 20, "observe": ["vector"], "vector": "planes"}

@@ -7,8 +7,8 @@ import threading
 import pytest
 from chat_server import ChatServer
 
-from rllib_llm_comm.chat.client import ChatClient, ChatError
-from rllib_llm_comm.chat.usage import ChatAccounts, count_scope
+from rllib_llm_comm.chat.chat_model import ChatAccounts, ChatError, count_scope
+from rllib_llm_comm.chat.client import ChatClient
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

@@ -10,10 +10,10 @@ import socket
 import pytest
 from chat_server import ChatServer, completion
 
-from rllib_llm_comm.chat.batch import ask_batch
+from rllib_llm_comm.chat.answers import ask_batch
 from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError, open_chat
-from rllib_llm_comm.chat.chat_model import cut_at
-from rllib_llm_comm.chat.client import ChatClient, ChatError
+from rllib_llm_comm.chat.chat_model import ChatError, cut_at
+from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
@@ -179,7 +179,7 @@ def test_settings_are_checked(tmp_path):
     for extra in ({"model": "tiny"}, {"cassette": str(tmp_path / "none.jsonl")}, {}):
         with pytest.raises(UserError, match="`modle` is no setting of the chat model; known are .*'model'"):
             open_chat({**extra, "modle": 3})
-    with pytest.raises(UserError, match="not right: .*dtype"):
+    with pytest.raises(UserError, match="`dtype` is no known key"):
         open_chat({"model": "tiny", "dtype": "float32"})
     for wrong in ("gpt-4o", ["gpt-4o"], None):
         with pytest.raises(UserError, match="`chat` is .* but must be a mapping"):

@@ -17,7 +17,8 @@ from chat_server import ChatServer, completion
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_llm_comm.chat.client import ChatClient, ChatError
+from rllib_llm_comm.chat.chat_model import ChatError
+from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.chat.endpoint import is_local, shown
 from rllib_llm_comm.core.errors import UserError
 

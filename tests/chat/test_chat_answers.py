@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for, read_answer, read_yes_no
+from rllib_llm_comm.chat.chat_model import count_scope
 from rllib_llm_comm.chat.client import ChatClient
-from rllib_llm_comm.chat.usage import count_scope
 from rllib_llm_comm.core.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")

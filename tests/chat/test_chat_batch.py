@@ -9,8 +9,9 @@ from chat_server import ChatServer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_llm_comm.chat.batch import ask_batch, batch_prompt, parse_batch, single_prompt
-from rllib_llm_comm.chat.client import ChatClient, ChatError
+from rllib_llm_comm.chat.answers import ask_batch, batch_prompt, parse_batch, single_prompt
+from rllib_llm_comm.chat.chat_model import ChatError
+from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")

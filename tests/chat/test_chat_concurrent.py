@@ -11,7 +11,8 @@ import pytest
 from chat_server import ChatServer
 
 from rllib_llm_comm.chat.cassettes import Cassette, open_chat
-from rllib_llm_comm.chat.client import ChatClient, concurrent_questions
+from rllib_llm_comm.chat.chat_model import concurrent_questions
+from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.chat.turns import StoppedError, Turns
 from rllib_llm_comm.core.errors import UserError
 
@@ -90,7 +91,7 @@ def test_the_same_question_of_several_is_asked_once_and_recorded_once(tmp_path):
 
 
 def test_a_form_that_the_server_refuses_is_dropped_for_all_at_once():
-    from rllib_llm_comm.chat.purposes import PLAN, asking_for
+    from rllib_llm_comm.chat.chat_model import PLAN, asking_for
 
     refusals = []
 

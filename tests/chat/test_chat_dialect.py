@@ -10,11 +10,9 @@ import pytest
 from chat_server import ChatServer, completion
 from pydantic import BaseModel, Field
 
-from rllib_llm_comm.chat.answer_schemas import UnknownFormError, strict_form
-from rllib_llm_comm.chat.answers import AnswerError, ask_for
-from rllib_llm_comm.chat.chat_model import cut_at
-from rllib_llm_comm.chat.client import ChatClient, ChatError
-from rllib_llm_comm.chat.purposes import TOKENS, asking_for
+from rllib_llm_comm.chat.answers import AnswerError, UnknownFormError, ask_for, strict_form
+from rllib_llm_comm.chat.chat_model import TOKENS, ChatError, asking_for, cut_at
+from rllib_llm_comm.chat.client import ChatClient
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

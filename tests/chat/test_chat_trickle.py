@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from rllib_llm_comm.chat.client import ChatClient, ChatError
+from rllib_llm_comm.chat.chat_model import ChatError
+from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.core.errors import UserError
 

@@ -12,8 +12,9 @@ from types import SimpleNamespace
 import pytest
 from chat_server import ChatServer, Half, completion
 
-from rllib_llm_comm.chat import circuit_breaker as breaker
-from rllib_llm_comm.chat.client import ChatClient, ChatDownError, ChatError
+from rllib_llm_comm.chat import client as chat_client
+from rllib_llm_comm.chat.chat_model import ChatDownError, ChatError
+from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
@@ -98,7 +99,10 @@ def test_a_dead_server_is_left_alone(trouble, questions, monkeypatch):
         with pytest.raises(ChatDownError):
             asked.complete("hi")
         assert len(server.requests) == sent == (1 if questions == 1 else 6)
-        monkeypatch.setattr(breaker, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + breaker.PAUSE + 1))
+        later = SimpleNamespace(
+            monotonic=lambda: time.monotonic() + chat_client.PAUSE + 1, perf_counter=time.perf_counter
+        )
+        monkeypatch.setattr(chat_client, "time", later)
         server.replies = ["hello"]
         assert asked.complete("hi") == "hello" and asked.complete("ho") == "hello"
 

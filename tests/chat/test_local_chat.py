@@ -12,11 +12,9 @@ import torch
 from pydantic import BaseModel, Field
 
 from rllib_llm_comm.chat import local_chat
-from rllib_llm_comm.chat.answer_schemas import any_answer, form_in
-from rllib_llm_comm.chat.answers import ask_for, read_answer
-from rllib_llm_comm.chat.batch import ask_batch
+from rllib_llm_comm.chat.answers import any_answer, ask_batch, ask_for, form_in, read_answer
 from rllib_llm_comm.chat.cassettes import open_chat
-from rllib_llm_comm.chat.client import ChatError
+from rllib_llm_comm.chat.chat_model import ChatError
 from rllib_llm_comm.chat.local_chat import LocalChat
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language import smollm2

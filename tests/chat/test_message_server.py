@@ -105,9 +105,9 @@ class OddServer(LocalServer):
     ],
 )  # fmt: skip
 def test_what_is_no_answer_is_asked_again_and_told(body):
-    with OddServer(200, {}, body) as server, pytest.raises(UserError, match="`message_server` at .* status 502"):
+    with OddServer(200, {}, body) as server, pytest.raises(UserError, match="`message_server` at .* answered with "):
         MessageServer(server.url, max_retries=1).write(["abc"])
-    assert len(server.requests) == 2
+    assert len(server.requests) == (1 if len(body) > 1 << 20 else 2)  # what is too large once is so again
 
 
 def test_messages_are_not_asked_of_somebody_else():

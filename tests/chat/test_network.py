@@ -13,7 +13,8 @@ from completion_server import CompletionServer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_llm_comm.chat.client import ChatClient, ChatError
+from rllib_llm_comm.chat.chat_model import ChatError
+from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.core.errors import UserError, without_passwords
 

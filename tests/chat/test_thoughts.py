@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for, read_answer, read_yes_no
-from rllib_llm_comm.chat.batch import parse_batch
+from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for, parse_batch, read_answer, read_yes_no
 from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.evaluation.chat_player import parse_choice

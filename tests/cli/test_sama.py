@@ -13,7 +13,7 @@ import yaml
 from chat_server import ChatServer
 
 from rllib_llm_comm.chat.cassettes import Cassette
-from rllib_llm_comm.sama.shipped_cassettes import recording
+from rllib_llm_comm.sama.recordings import recording
 from tests.cli.command import rllib, start_rllib
 
 SAMA = Path(__file__).parents[2] / "tuned_examples" / "sama.yaml"

@@ -16,7 +16,7 @@ from rllib_llm_comm.experiments.experiment_file import parse_experiments
 from rllib_llm_comm.experiments.pipeline import check_stages
 from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.sama.planners import make_planner
-from rllib_llm_comm.sama.shipped_cassettes import recording
+from rllib_llm_comm.sama.recordings import recording
 from tests.cli.command import rllib
 
 FILE = Path(__file__).parents[2] / "tuned_examples" / "sama_ablations.yaml"

@@ -13,9 +13,7 @@ from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import GROUNDED, NUMERIC, PolicyManifest
-from rllib_llm_comm.sama.emma.inputs import emma_space
-from rllib_llm_comm.sama.emma.network import EmmaNetwork
-from rllib_llm_comm.sama.emma.settings import EmmaSettings
+from rllib_llm_comm.sama.emma.network import EmmaNetwork, EmmaSettings, emma_space
 
 AI, SUBGOALS = "rllib_llm_comm/overcooked_ai-v0", "rllib_llm_comm/overcooked_ai_subgoals-v0"
 LAYOUT = "coordination_ring"

@@ -16,10 +16,8 @@ from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup,
 from rllib_llm_comm.evaluation.planner_scores import ALL, Cell, PlannerScores, markdown, table
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
-from rllib_llm_comm.sama.emma.inputs import emma_space
-from rllib_llm_comm.sama.emma.network import EmmaNetwork
+from rllib_llm_comm.sama.emma.network import EmmaNetwork, EmmaSettings, emma_space
 from rllib_llm_comm.sama.emma.policy import GroundedPolicy
-from rllib_llm_comm.sama.emma.settings import EmmaSettings
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

@@ -14,7 +14,7 @@ from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_exp
 from rllib_llm_comm.experiments.pipeline import check_stages, run_file
 from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.experiments.train_settings import TrainSettings
-from rllib_llm_comm.sama.shipped_cassettes import recording
+from rllib_llm_comm.sama.recordings import recording
 
 SAMA = Path(__file__).parents[2] / "tuned_examples" / "sama.yaml"
 PREPARE = ("manual", "translation", "subgoals", "rewards")

@@ -20,6 +20,7 @@ def test_messages_are_heard_in_order_and_empty_ones_left_out():
 
 def test_subgoal_and_roles():
     assert action_prompt("i see.", {}, "fetch\nkale") == "i see. my subgoal: fetch kale. next i"
+    assert action_prompt("i see.", {}, "x" * 300) == f"i see. my subgoal: {'x' * 300}. next i"  # never cut
     assert message_prompt("i see.") == "i see. i say:"
     assert critic_prompt("i see.") == "i see. next i"
 

@@ -17,15 +17,15 @@ from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.text import primitive_phrases
-from rllib_llm_comm.sama.action_translation import translate_actions
-from rllib_llm_comm.sama.kitchen.action_translation import (
+from rllib_llm_comm.sama.games.overcooked_ai_preparation import (
     effect_check,
     goal_cell_actions,
+    kitchen_code,
     primitive_actions,
     surroundings,
 )
-from rllib_llm_comm.sama.kitchen.recorded_code import kitchen_code
 from rllib_llm_comm.sama.planning_game import planning_game
+from rllib_llm_comm.sama.translation import translate_actions
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

@@ -10,17 +10,16 @@ from planner_model import planner
 
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette
+from rllib_llm_comm.chat.chat_model import ChatCounters
 from rllib_llm_comm.chat.client import ChatClient
-from rllib_llm_comm.chat.usage import ChatCounters
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, ScriptedExecutor
-from rllib_llm_comm.sama.answer_authors import answerer_of, answerers_of
-from rllib_llm_comm.sama.chat_planner import ChatPlanner, ChatPlanSettings
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import ScriptedPlanner, make_planner
+from rllib_llm_comm.sama.planners.chat import ChatPlanner, ChatPlanSettings
 from rllib_llm_comm.sama.planning_game import planning_game
-from rllib_llm_comm.sama.plans import Plan, PlanRequest
+from rllib_llm_comm.sama.plans import Plan, PlanRequest, answerer_of, answerers_of
 from tools.rules_chat import RulesChat
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")

@@ -12,7 +12,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import evaluate, record
 from rllib_llm_comm.language.text_encoder import load_text_encoder
-from rllib_llm_comm.sama.emma.inputs import EmmaEncoder
+from rllib_llm_comm.sama.emma.network import EmmaEncoder
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 

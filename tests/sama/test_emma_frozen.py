@@ -7,9 +7,9 @@ import torch
 
 from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.language.text_encoder import load_text_encoder
-from rllib_llm_comm.sama.emma import frozen as emma_frozen
-from rllib_llm_comm.sama.emma.frozen import FrozenActor
-from rllib_llm_comm.sama.emma.inputs import FRAMES, MANUAL, EmmaEncoder
+from rllib_llm_comm.sama.emma import policy as emma_frozen
+from rllib_llm_comm.sama.emma.network import FRAMES, MANUAL, EmmaEncoder
+from rllib_llm_comm.sama.emma.policy import FrozenActor
 from tests.sama.test_emma_network import SETTINGS, batch_of, network, rows_of
 
 SUBGOALS = ["", "go to floor 1:1", "fetch a dish from the dish stack", "go to floor 1:1", "deliver the soup"]

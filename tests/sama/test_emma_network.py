@@ -11,9 +11,7 @@ import torch
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.language.text_encoder import load_text_encoder, padded
-from rllib_llm_comm.sama.emma.inputs import EmmaEncoder, emma_space, sentences
-from rllib_llm_comm.sama.emma.network import EmmaNetwork
-from rllib_llm_comm.sama.emma.settings import EmmaSettings
+from rllib_llm_comm.sama.emma.network import EmmaEncoder, EmmaNetwork, EmmaSettings, emma_space, sentences
 
 SETTINGS = EmmaSettings(width=6, filters=5, hiddens=[8], critic_observation="state", init_seed=0)
 

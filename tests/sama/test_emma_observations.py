@@ -9,8 +9,8 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
-from rllib_llm_comm.sama.emma.observations import EmmaObservations
-from rllib_llm_comm.sama.emma.settings import EmmaSettings
+from rllib_llm_comm.sama.emma.emma import EmmaObservations
+from rllib_llm_comm.sama.emma.network import EmmaSettings
 
 
 def spaces(env):

@@ -22,11 +22,10 @@ from rllib_llm_comm.sama.planners import make_planner
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import PlanRequest
 from rllib_llm_comm.sama.preparation import open_game, preparation_of
-from rllib_llm_comm.sama.proposed_states import propose_states
+from rllib_llm_comm.sama.recordings import recording
 from rllib_llm_comm.sama.reflection import ReflectivePlay
-from rllib_llm_comm.sama.rewards.reward_agreement import measure_agreement
-from rllib_llm_comm.sama.rewards.reward_code import CodeReward
-from rllib_llm_comm.sama.shipped_cassettes import recording
+from rllib_llm_comm.sama.rewards.reward_code import CodeReward, measure_agreement
+from rllib_llm_comm.sama.subgoals.dataset import propose_states
 from tests.sama.test_state_translator import Answers
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")

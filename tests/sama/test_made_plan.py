@@ -6,11 +6,13 @@ import pytest
 
 from rllib_llm_comm import make_env
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.interface import MAX_SUBGOAL
 from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, ScriptedExecutor
+from rllib_llm_comm.sama.games.frozen_lake import LakePlanning
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from rllib_llm_comm.sama.planners.baselines import DisturbedPlanner
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import AssignedSubgoal, Plan, Planner
-from rllib_llm_comm.sama.random_planners import DisturbedPlanner
 from rllib_llm_comm.sama.reflection import ReflectivePlay
 
 GAMES = {
@@ -63,6 +65,19 @@ def test_the_sentence_names_what_is_allowed_and_what_may_have_been_meant():
         PlannedSubgoals(make(), Says(agent="alic")).reset(seed=0)
     with pytest.raises(UserError, match=r"^Planner 'SaysNothing' returned a NoneType but must return a `Plan`"):
         PlannedSubgoals(make(), SaysNothing()).reset(seed=0)
+
+
+def test_a_subgoal_is_not_cut(monkeypatch):
+    for length in (MAX_SUBGOAL, MAX_SUBGOAL + 1):
+        env, long = make("rllib_llm_comm/frozen_lake-v0"), "x" * length
+        monkeypatch.setattr(LakePlanning, "library", lambda game, agent, long=long: [long])
+        planned = PlannedSubgoals(env, Says(long))
+        if length == MAX_SUBGOAL:
+            observations, _ = planned.reset(seed=0)
+            assert {seen["subgoal"] for seen in observations.values()} == {long}
+        else:
+            with pytest.raises(UserError, match=f"of {length} characters but .* holds {MAX_SUBGOAL}"):
+                planned.reset(seed=0)
 
 
 def test_a_planner_in_a_thread_is_told_on_too():

@@ -20,11 +20,10 @@ from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.preparation import open_game, preparation_of
-from rllib_llm_comm.sama.rewards.reward_agreement import measure_agreement
-from rllib_llm_comm.sama.rewards.reward_code import CodeReward, JudgeReward, write_reward
+from rllib_llm_comm.sama.rewards.reward_code import CodeReward, JudgeReward, measure_agreement, write_reward
 from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError
 from rllib_llm_comm.sama.rewards.subgoal_rewards import make_rewards
-from rllib_llm_comm.sama.subgoal_dataset import diverse_states
+from rllib_llm_comm.sama.subgoals.dataset import diverse_states
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

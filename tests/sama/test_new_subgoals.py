@@ -15,9 +15,9 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoal_file import kitchen_record
-from rllib_llm_comm.sama.kitchen.new_subgoals import KitchenSubgoals
-from rllib_llm_comm.sama.new_subgoals import NewSubgoalSettings
-from rllib_llm_comm.sama.shipped_cassettes import recording
+from rllib_llm_comm.sama.games.overcooked_ai_preparation import KitchenSubgoals
+from rllib_llm_comm.sama.recordings import recording
+from rllib_llm_comm.sama.subgoals.new import NewSubgoalSettings
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -145,5 +145,5 @@ def test_a_failed_request_adds_nothing_and_a_missing_answer_ends_the_run(data_se
 )
 def test_wrong_settings_get_one_sentence(given, said):
     with pytest.raises(UserError) as caught:
-        NewSubgoalSettings.from_mapping(given)
+        NewSubgoalSettings.checked("new_subgoals", given)
     assert said in str(caught.value) and "\n" not in str(caught.value)

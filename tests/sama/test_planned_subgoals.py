@@ -16,8 +16,8 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.env import ENV_ID, parallel_env
 from rllib_llm_comm.evaluation.rollout import evaluate
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
-from rllib_llm_comm.sama.planned_subgoals import AddPlannedSubgoals
 from rllib_llm_comm.sama.planners import ScriptedPlanner, register_planner
+from rllib_llm_comm.sama.planning_config import AddPlannedSubgoals
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 

@@ -20,10 +20,9 @@ from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.language.prompt_files import template
-from rllib_llm_comm.sama.chat_planner import ChatPlanner, ChatPlanSettings
-from rllib_llm_comm.sama.deps_planner import DepsPlanner
-from rllib_llm_comm.sama.nearest import NearestByEmbedding
 from rllib_llm_comm.sama.planners import make_planner
+from rllib_llm_comm.sama.planners.chat import ChatPlanner, ChatPlanSettings, DepsPlanner
+from rllib_llm_comm.sama.planners.matching import NearestByEmbedding
 from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, PHASES, planning_game
 from rllib_llm_comm.sama.plans import DONE, LOST, FailedAttempt, Outcome, Plan, PlanRequest
 from rllib_llm_comm.sama.skill_graph import Skill, search
@@ -340,7 +339,7 @@ def test_examples_of_something_else_come_after_those_of_the_game(examples, irrel
 
 def test_the_examples_of_something_else_know_nothing_of_kitchens():
     for phase in PHASES:
-        text = template("rllib_llm_comm.sama", f"example_irrelevant_{phase}")
+        text = template("rllib_llm_comm.sama.planners", f"example_irrelevant_{phase}")
         assert len(text.split(BETWEEN_EXAMPLES)) == 3
         assert not re.search(r"\b(kitchen|cook|onion|pot|dish|soup|counter|alice|bob)", text, re.IGNORECASE)
     with pytest.raises(UserError, match="`irrelevant_examples` is 2"):

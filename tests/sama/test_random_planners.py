@@ -12,9 +12,9 @@ from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.sama.planners import ScriptedPlanner, make_planner, planner_model
+from rllib_llm_comm.sama.planners.baselines import DRAWN, DisturbedPlanner, RandomPlanner
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import FailedAttempt, PlanRequest
-from rllib_llm_comm.sama.random_planners import DRAWN, DisturbedPlanner, RandomPlanner
 
 
 def kitchen(layout="cramped_room", seed=None):

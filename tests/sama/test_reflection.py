@@ -16,8 +16,8 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
-from rllib_llm_comm.sama.chat_planner import ChatPlanner, ChatPlanSettings
 from rllib_llm_comm.sama.planners import ScriptedPlanner
+from rllib_llm_comm.sama.planners.chat import ChatPlanner, ChatPlanSettings
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import STUCK, Plan, PlanRequest
 from rllib_llm_comm.sama.reflection import ReflectivePlay

@@ -8,16 +8,15 @@ import pytest
 
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette
-from rllib_llm_comm.chat.usage import ChatCounters
+from rllib_llm_comm.chat.chat_model import ChatCounters
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.sama.planners import fallback_of, make_planner
+from rllib_llm_comm.sama.planners.chat import SamaPlanSettings
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import DONE, STUCK, FailedAttempt, Outcome, PlanRequest
-from rllib_llm_comm.sama.reflection import ReflectivePlay
-from rllib_llm_comm.sama.reflectors import ChatReflector
-from rllib_llm_comm.sama.sama_planner import SamaPlanSettings
-from rllib_llm_comm.sama.state_translator import Translator, to_json
+from rllib_llm_comm.sama.reflection import ChatReflector, ReflectivePlay
+from rllib_llm_comm.sama.translation import Translator, to_json
 
 SHORT = {"name": "sama", "objects": False, "examples": 0}
 TRANSLATOR = (

@@ -17,9 +17,8 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
-from rllib_llm_comm.sama.code_index import CodeIndex, Piece, split_code, words
 from rllib_llm_comm.sama.planning_game import planning_game
-from rllib_llm_comm.sama.state_translation import Translation, checked, translate
+from rllib_llm_comm.sama.translation import CodeIndex, Piece, Translation, checked, split_code, translate, words
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

@@ -17,8 +17,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.envs.overcooked_ai.subgoals import all_subgoals, parse_subgoal, subgoal_text
-from rllib_llm_comm.sama.judgements import JudgedSubgoals
-from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from rllib_llm_comm.sama.planned_env import JudgedSubgoals, PlannedSubgoals
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.rewards.subgoal_rewards import CodeRewards, file_name, make_rewards
 

@@ -11,7 +11,7 @@ import pytest
 
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.sama.shipped_cassettes import find_recording, recording, recordings
+from rllib_llm_comm.sama.recordings import find_recording, recording, recordings
 from tools.record_cassettes import RECORDINGS, items, outcome, plan_figures, read_results, recorded, summary
 from tools.rules_chat import RulesChat
 

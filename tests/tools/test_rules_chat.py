@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_llm_comm.chat.cassettes import open_chat
-from rllib_llm_comm.chat.client import ChatError
+from rllib_llm_comm.chat.chat_model import ChatError
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.sama.planners import make_planner

@@ -8,7 +8,7 @@ from chat_server import ChatServer, completion
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_llm_comm.chat.client import ChatDownError, ChatError
+from rllib_llm_comm.chat.chat_model import ChatDownError, ChatError
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.verco.teachers.base import TeacherRequest, make_teacher, portable_teacher, teacher_identity
 from rllib_llm_comm.verco.teachers.chat_teacher import ChatTeacher, is_garbage, is_refusal, parse_messages

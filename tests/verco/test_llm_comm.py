@@ -14,7 +14,7 @@ from rllib_llm_comm.baselines.numeric.module import NumericModule
 from rllib_llm_comm.baselines.red.module import OfficerModule
 from rllib_llm_comm.baselines.value.module import JointQModule
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.sama.emma.module import EmmaModule
+from rllib_llm_comm.sama.emma.emma import EmmaModule
 from rllib_llm_comm.verco.encoding import encoded_space
 from rllib_llm_comm.verco.module import LLMCommModule
 from rllib_llm_comm.verco.settings import LanguageModelSettings

@@ -16,7 +16,7 @@ from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
 from rllib_llm_comm.envs.minirts.commanders.sayings import understand
 from rllib_llm_comm.envs.minirts.commanders.tasks import NOTHING
 from rllib_llm_comm.experiments.packaged_examples import examples
-from rllib_llm_comm.sama.planned_subgoals import AddPlannedSubgoals
+from rllib_llm_comm.sama.planning_config import AddPlannedSubgoals
 from rllib_llm_comm.verco.teachers.base import TeacherRequest, make_teacher
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 from rllib_llm_comm.verco.teachers.message_meaning import same_request

@@ -1,28 +1,162 @@
-"""EMMA under MAPPO: agents that follow subgoals in words, SAMA's lower level."""
+"""EMMA under MAPPO: agents that follow subgoals in words, SAMA's lower level; and its control without words.
+
+A connector makes maps of symbols, manuals and subgoals the arrays that the network reads. `SymbolicPPO` reads the
+game's numeric vector instead.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import gymnasium as gym
+import numpy as np
 from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.algorithms.ppo import PPO, PPOConfig
-from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
+from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.baselines.numeric.mappo import MAPPOConfig
 from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPOConfig
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.game import SUBGOAL_ENV_ID
-from rllib_llm_comm.language.text_encoder import check_text_encoder
+from rllib_llm_comm.language.text_encoder import check_text_encoder, load_text_encoder
+from rllib_llm_comm.policies.numeric_network import AUTO, BY_OWN, BY_STATE, CRITIC_STATE
+from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
+from rllib_llm_comm.policies.policy_manifest import GROUNDED
+from rllib_llm_comm.rl.actor_critic import ActorCriticModule
+from rllib_llm_comm.rl.newest_observation import newest_observation
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
-from rllib_llm_comm.sama.emma.module import EmmaModule
-from rllib_llm_comm.sama.emma.new_subgoals_config import NewSubgoalsConfigMixin, NewSubgoalsMixin
-from rllib_llm_comm.sama.emma.observations import EmmaObservations
-from rllib_llm_comm.sama.emma.settings import EmmaSettings
+from rllib_llm_comm.sama.emma.network import (
+    ENTITIES,
+    FRAMES,
+    MANUAL_TOKENS,
+    SUBGOAL_TOKENS,
+    EmmaEncoder,
+    EmmaNetwork,
+    EmmaSettings,
+    emma_space,
+)
+from rllib_llm_comm.sama.emma.new_subgoals import NewSubgoalsConfigMixin, NewSubgoalsMixin
 
 if TYPE_CHECKING:
     from ray.rllib.connectors.connector_v2 import ConnectorV2
     from typing_extensions import Self
+
+EARLIER_FRAMES = "rllib_llm_comm/earlier_frames"
+
+
+class EmmaObservations(ConnectorV2):
+    """Replaces every new observation by what `EmmaEncoder` makes of it.
+
+    Input: multi-agent episodes whose newest observations are dicts with `entities`, `manual` and `subgoal`, and
+    optionally `action_mask` and `state`. The earlier maps of an agent travel in the episode's `custom_data` and so
+    survive the cuts between roll-out fragments.
+
+    Args:
+        input_observation_space: Dict of the agents' observation spaces.
+        input_action_space: Dict of the agents' Discrete spaces.
+        settings: The network's settings.
+
+    Raises:
+        UserError: If the spaces do not hold what is needed.
+    """
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space | None = None,
+        input_action_space: gym.Space | None = None,
+        *,
+        settings: EmmaSettings,
+        **kwargs: Any,
+    ) -> None:
+        self._settings = settings
+        self._encoder = EmmaEncoder(load_text_encoder(settings.text_encoder), settings)
+        super().__init__(input_observation_space, input_action_space, **kwargs)
+
+    @override(ConnectorV2)
+    def recompute_output_observation_space(
+        self, input_observation_space: gym.Space, input_action_space: gym.Space
+    ) -> gym.Space:
+        """The agents' spaces as arrays."""
+        if not isinstance(input_observation_space, gym.spaces.Dict):
+            return input_observation_space
+        return gym.spaces.Dict(
+            {
+                agent: emma_space(agent, space, input_action_space[agent], self._settings)  # type: ignore[index]
+                for agent, space in input_observation_space.spaces.items()
+            }
+        )
+
+    @override(ConnectorV2)
+    def __call__(
+        self,
+        *,
+        rl_module: RLModule,
+        batch: dict[str, Any],
+        episodes: list[MultiAgentEpisode],
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Writes the arrays into the episodes."""
+        for episode in episodes:
+            earlier = episode.custom_data.setdefault(EARLIER_FRAMES, {})
+            for agent, single in episode.agent_episodes.items():
+                if not len(single.observations):
+                    continue
+                seen = newest_observation(single)
+                if ENTITIES not in seen:  # arrays already
+                    continue
+                space = self.observation_space[agent]
+                frames = earlier.setdefault(str(agent), [])
+                arrays = self._encoder.encode(seen, frames, CRITIC_STATE in space.spaces)
+                single.set_observations(at_indices=-1, new_data=arrays)
+                single.observation_space = space
+                frames.append(np.array(seen[ENTITIES]))
+                del frames[: -self._settings.frames]
+        return batch
+
+
+class EmmaModule(ActorCriticModule):
+    """One policy that follows subgoals in words (EMMA under MAPPO: SAMA's language-grounded agents).
+
+    `model_config` holds the fields of `EmmaSettings`. Observations are those of the `EmmaObservations` connector. The
+    text encoder is frozen and shared by the process; it is no part of the weights.
+    """
+
+    @override(ActorCriticModule)
+    def build_network(self, config: dict[str, Any]) -> EmmaNetwork:
+        """Actor and critic."""
+        settings, space = EmmaSettings.from_mapping(config), self.observation_space
+        parts: Any = space.spaces if isinstance(space, gym.spaces.Dict) else {}
+        for name in (FRAMES, SUBGOAL_TOKENS, MANUAL_TOKENS):
+            if name not in parts:
+                raise UserError(
+                    f"the observation space is {space}, but EMMA needs a Dict with `{name}`; put the connector "
+                    "`EmmaObservations` in front of it."
+                )
+        if settings.critic_observation == AUTO:
+            seen = BY_STATE if CRITIC_STATE in parts else BY_OWN
+            settings = dataclasses.replace(settings, critic_observation=seen)
+        return EmmaNetwork(
+            settings,
+            symbols=int(parts[FRAMES].high.max()) + 1,
+            shape=parts[FRAMES].shape[1:3],
+            actions=int(self.action_space.n),
+            state_size=parts[CRITIC_STATE].shape[0] if settings.critic_observation == BY_STATE else 0,
+            encoder=load_text_encoder(settings.text_encoder),
+        )
+
+    @override(ActorCriticModule)
+    def export_policy(self) -> PolicyExport:
+        """Settings, sizes and weights; not the encoder."""
+        return PolicyExport(
+            GROUNDED, network_file(self.network), {**self.network.settings.to_dict(), **self.network.sizes}
+        )
 
 
 class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
@@ -135,3 +269,47 @@ class EMMA(NewSubgoalsMixin, PolicyCheckpointMixin, PPO):
     def get_default_config(cls) -> EMMAConfig:
         """The default settings."""
         return EMMAConfig()
+
+
+class SymbolicPPOConfig(NewSubgoalsConfigMixin, NumericPPOConfig):
+    """Settings of `SymbolicPPO`.
+
+    .. testcode::
+        :skipif: True
+
+        from rllib_llm_comm import SymbolicPPOConfig
+
+        algo = (
+            SymbolicPPOConfig()
+            .environment("rllib_llm_comm/overcooked_text-v0", env_config={"map_name": "B"})
+            .training(lr=1e-3)
+            .build_algo()
+        )
+    """
+
+    network: ClassVar[str] = "mlp"
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        """Sets the defaults (ours: the paper names PPO and gives no number)."""
+        super().__init__(algo_class=algo_class or SymbolicPPO)
+        self._set_new_subgoals_defaults()
+
+    @override(NumericPPOConfig)
+    def validate(self) -> None:
+        """Checks all settings.
+
+        Raises:
+            UserError: If a value is not allowed or settings do not fit together.
+        """
+        super().validate()
+        self._validate_new_subgoals()
+
+
+class SymbolicPPO(NewSubgoalsMixin, PolicyCheckpointMixin, PPO):
+    """The paper's "symbolic PPO": all agents share an MLP actor and an MLP critic; settings: `SymbolicPPOConfig`."""
+
+    @classmethod
+    @override(PPO)
+    def get_default_config(cls) -> SymbolicPPOConfig:
+        """The default settings."""
+        return SymbolicPPOConfig()

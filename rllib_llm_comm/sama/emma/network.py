@@ -3,21 +3,228 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
 from rllib_llm_comm.core.bounded_cache import Memo
-from rllib_llm_comm.envs.interface import ACTION_MASK
+from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.envs.interface import ACTION_MASK, SUBGOAL
 from rllib_llm_comm.language.packing import distinct_rows
 from rllib_llm_comm.language.text_encoder import PAD, TextEncoder, padded
-from rllib_llm_comm.policies.numeric_network import CRITIC_STATE, FORBIDDEN
+from rllib_llm_comm.policies.numeric_network import AUTO, BY_OWN, BY_STATE, CRITIC_STATE, FORBIDDEN, STATE
+from rllib_llm_comm.policies.settings import (
+    MOST_LAYERS,
+    MOST_WIDTH,
+    FromMapping,
+    require_seed,
+    require_whole,
+    require_whole_numbers,
+)
 from rllib_llm_comm.policies.value_norm import ValueNorm
-from rllib_llm_comm.sama.emma.inputs import FRAMES, MANUAL_TOKENS, SUBGOAL_TOKENS, sentences
-from rllib_llm_comm.sama.emma.settings import EmmaSettings
+
+CRITIC_OBSERVATIONS = (AUTO, BY_STATE, BY_OWN)
+_MOST = {"width": 8192, "frames": 64, "filters": 8192, "max_subgoal_tokens": 8192, "max_manual_tokens": 2**17}
+
+
+@dataclass(frozen=True)
+class EmmaSettings(FromMapping):
+    """Settings of an `EmmaModule`: its `model_config`.
+
+    Attributes:
+        text_encoder: As of `load_text_encoder`. EMMA and SAMA: BERT-base; `"embedded"` (ours).
+        width: Length of queries, keys and values, 1 to 8192. EMMA: 256; 32 (ours).
+        frames: Number of observations, the newest last, that the actor sees, 1 to 64. EMMA: 3.
+        filters: Filters of the convolutions, 1 to 8192. EMMA: 64; 32 (ours).
+        hiddens: Widths of the critic's hidden layers, at most 16 of 1 to 65536. MAPPO: 64, 64.
+        critic_observation: Input of the critic beside the agent's own map and subgoal: `"state"`: the game's state;
+            `"own"`: nothing more; `"auto"`: the state where the environment tells it.
+        max_subgoal_tokens: Width of the arrays of subgoals, 1 to 8192; a longer one is an error, never cut (ours).
+        max_manual_tokens: The same of manuals, 1 to 131072 (ours).
+        use_value_norm: True if the critic learns returns normalised by a `ValueNorm` (MAPPO).
+        value_norm_beta: Its decay per update, in [0, 1). MAPPO: 0.99999.
+        init_seed: Seed of the fresh weights; `None` takes torch's global generator.
+    """
+
+    text_encoder: str = "embedded"
+    width: int = 32
+    frames: int = 3
+    filters: int = 32
+    hiddens: Sequence[int] = (64, 64)
+    critic_observation: str = BY_OWN
+    max_subgoal_tokens: int = 48
+    max_manual_tokens: int = 2048
+    use_value_norm: bool = False
+    value_norm_beta: float = 0.99999
+    init_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        require_whole_numbers("hiddens", self.hiddens, MOST_LAYERS, MOST_WIDTH)
+        object.__setattr__(self, "hiddens", tuple(self.hiddens))
+        for name, most in _MOST.items():
+            require_whole(name, getattr(self, name), 1, most)
+        require_seed("init_seed", self.init_seed)
+        if not isinstance(self.text_encoder, str) or not self.text_encoder:
+            raise UserError(f"`text_encoder` is {self.text_encoder!r} but must be a name, a folder or a hub id.")
+        require_choice("critic_observation", self.critic_observation, CRITIC_OBSERVATIONS)
+        require_choice("use_value_norm", self.use_value_norm, (False, True))
+        if not isinstance(self.value_norm_beta, int | float) or not 0.0 <= self.value_norm_beta < 1.0:
+            raise UserError(f"`value_norm_beta` is {self.value_norm_beta!r} but must be a number in [0, 1).")
+
+
+ENTITIES = "entities"
+MANUAL = "manual"
+FRAMES = "frames"
+SUBGOAL_TOKENS = "subgoal_tokens"
+MANUAL_TOKENS = "manual_tokens"
+END_OF_SENTENCE = -1
+_SENTENCES = re.compile(r"(?<=[.!?])\s+")
+
+
+class EmmaEncoder:
+    """Turns observations into arrays.
+
+    Args:
+        encoder: The text encoder, of which only the tokenizer is used.
+        settings: Sizes.
+    """
+
+    def __init__(self, encoder: TextEncoder, settings: EmmaSettings) -> None:
+        self._encoder, self._settings = encoder, settings
+        self._manuals: dict[str, np.ndarray] = {}
+
+    def encode(
+        self, observation: Mapping[str, Any], frames: Sequence[np.ndarray], with_state: bool
+    ) -> dict[str, np.ndarray]:
+        """The arrays of one agent.
+
+        Args:
+            observation: `entities`, `manual`, `subgoal`, and optionally `action_mask` and `state`.
+            frames: Its earlier `entities`, oldest first; the newest are used.
+            with_state: True if the critic wants the state.
+
+        Returns:
+            `frames` (T, H, W, K), zero where there was no time yet, `subgoal_tokens`, `manual_tokens`, `action_mask`
+            and, if asked for, `critic_state`.
+
+        Raises:
+            UserError: If a text is too long.
+        """
+        newest = np.asarray(observation[ENTITIES], np.int16)
+        kept = [*frames, newest][-self._settings.frames :]
+        missing = self._settings.frames - len(kept)
+        arrays = {
+            FRAMES: np.stack([*[np.zeros_like(newest)] * missing, *kept]),
+            **self.texts(str(observation[SUBGOAL]), str(observation[MANUAL])),
+        }
+        if ACTION_MASK in observation:
+            arrays[ACTION_MASK] = np.array(observation[ACTION_MASK], np.int8)
+        if with_state:
+            arrays[CRITIC_STATE] = np.array(observation[STATE], np.float32).reshape(-1)
+        return arrays
+
+    def texts(self, subgoal: str, manual: str) -> dict[str, np.ndarray]:
+        """`subgoal_tokens` and `manual_tokens`.
+
+        Args:
+            subgoal: The subgoal; empty for none.
+            manual: The manual.
+
+        Raises:
+            UserError: If a text is too long.
+        """
+        return {SUBGOAL_TOKENS: self._subgoal(subgoal), MANUAL_TOKENS: self._manual(manual)}
+
+    def _subgoal(self, text: str) -> np.ndarray:
+        tokens = self._encoder.tokens(text) if text.strip() else []
+        return _filled(tokens, self._settings.max_subgoal_tokens, "subgoal", text)
+
+    def _manual(self, text: str) -> np.ndarray:
+        if text not in self._manuals:
+            tokens: list[int] = []
+            for sentence in _SENTENCES.split(text.strip()):
+                if sentence:
+                    tokens += [*self._encoder.tokens(sentence), END_OF_SENTENCE]
+            self._manuals[text] = _filled(tokens, self._settings.max_manual_tokens, "manual", text)
+        return self._manuals[text]
+
+
+def _filled(tokens: Sequence[int], length: int, what: str, text: str) -> np.ndarray:
+    if len(tokens) > length:
+        raise UserError(
+            f"the {what} {text[:60]!r}... has {len(tokens)} tokens, but `max_{what}_tokens` is {length}; raise it."
+        )
+    row = np.full(length, PAD, np.int32)
+    row[: len(tokens)] = tokens
+    return row
+
+
+def sentences(tokens: np.ndarray) -> list[list[int]]:
+    """The token numbers of each sentence of a row of `manual_tokens`.
+
+    Args:
+        tokens: (L,) with `END_OF_SENTENCE` behind each sentence.
+    """
+    ends = np.flatnonzero(tokens == END_OF_SENTENCE)
+    starts = [0, *(ends[:-1] + 1)]
+    return [tokens[start:end].tolist() for start, end in zip(starts, ends, strict=True)]
+
+
+def emma_space(agent: Any, space: gym.Space, actions: gym.Space, settings: EmmaSettings) -> gym.spaces.Dict:
+    """The space of an agent's arrays.
+
+    Args:
+        agent: Its name, for messages.
+        space: The space of its observations.
+        actions: The space of its actions.
+        settings: Sizes, and whether the critic sees the state.
+
+    Raises:
+        UserError: If the spaces do not hold what is needed.
+    """
+    parts = space.spaces if isinstance(space, gym.spaces.Dict) else {}
+    symbols = parts.get(ENTITIES)
+    if (
+        not isinstance(symbols, gym.spaces.Box)
+        or len(symbols.shape) != 3
+        or MANUAL not in parts
+        or SUBGOAL not in parts
+    ):
+        raise UserError(
+            f"the observation space of agent {agent!r} is {space}, but EMMA needs a Dict with a Box `{ENTITIES}` "
+            f"(height, width, symbols per cell) and the texts `{MANUAL}` and `{SUBGOAL}`; in our kitchens set "
+            "`env_config.observe` to ['entities', 'state']."
+        )
+    if not isinstance(actions, gym.spaces.Discrete):
+        raise UserError(f"the action space of agent {agent!r} is {actions}, but must be Discrete.")
+    highest = int(symbols.high.max())
+    shapes: dict[str, gym.spaces.Space[Any]] = {
+        FRAMES: gym.spaces.Box(0, highest, (settings.frames, *symbols.shape), np.int16),
+        SUBGOAL_TOKENS: _tokens(settings.max_subgoal_tokens),
+        MANUAL_TOKENS: _tokens(settings.max_manual_tokens),
+        ACTION_MASK: gym.spaces.Box(0, 1, (int(actions.n),), np.int8),
+    }
+    state = parts.get(STATE)
+    if isinstance(state, gym.spaces.Box) and settings.critic_observation in (AUTO, BY_STATE):
+        shapes[CRITIC_STATE] = gym.spaces.Box(-np.inf, np.inf, (int(np.prod(state.shape)),), np.float32)
+    elif settings.critic_observation == BY_STATE:
+        raise UserError(
+            f"`critic_observation` is 'state' but the observation space of agent {agent!r} has no Box `{STATE}`; make "
+            "the environment tell its state, or use 'own'."
+        )
+    return gym.spaces.Dict(shapes)
+
+
+def _tokens(length: int) -> gym.spaces.Box:
+    return gym.spaces.Box(END_OF_SENTENCE, np.iinfo(np.int32).max, (length,), np.int32)
+
 
 _MASKED = -1e9
 _HEADS, _HIDDEN = 4, 128

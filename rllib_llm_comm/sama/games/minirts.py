@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.minirts.checker import check_sentence
+from rllib_llm_comm.envs.minirts.commanders import tasks
 from rllib_llm_comm.envs.minirts.commanders.command_level import strategy_of_all
 from rllib_llm_comm.envs.minirts.commanders.executor import Executor
 from rllib_llm_comm.envs.minirts.commanders.tasks import (
@@ -29,11 +33,53 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import (
 from rllib_llm_comm.envs.minirts.engine.units import BUILD_TICKS, MADE_BY, PEASANT, TRAIN_TICKS
 from rllib_llm_comm.envs.minirts.env import MiniRTS
 from rllib_llm_comm.envs.minirts.env_snapshot import EnvSnapshot
+from rllib_llm_comm.envs.minirts.view import text
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
 from rllib_llm_comm.envs.minirts.view.text import commander_sentences, manual, situation_sentences
-from rllib_llm_comm.sama.games.minirts_player import FollowingCommanders
-from rllib_llm_comm.sama.planning_game import PlanningGame
-from rllib_llm_comm.sama.subgoal_starts import SubgoalStarts
+from rllib_llm_comm.sama.planned_env import disturbed_game, disturbed_steps
+from rllib_llm_comm.sama.planning_game import PlanningGame, State, SubgoalStarts
+from rllib_llm_comm.sama.preparation import GamePreparation, Transition
+from rllib_llm_comm.sama.translation import CodeIndex
+
+
+@dataclass(frozen=True)
+class FollowingCommanders:
+    """Gives the command of its subgoal as soon as it may, and else lets go on what is in force.
+
+    Where the game lacks the number of a subgoal, the largest smaller one is commanded, until enough have come out.
+
+    Attributes:
+        game: The strategy game.
+    """
+
+    game: PlanningGame
+
+    def begin(self, seed: int) -> None:
+        """Nothing is remembered; the officers are part of the game."""
+
+    def act(self, memory: Any, observations: Mapping[Any, Any]) -> dict[Any, int]:
+        """The next command of each commander that is asked.
+
+        Args:
+            memory: Not used.
+            observations: Of those that are asked, with their `subgoal` and `action_mask`.
+        """
+        return {agent: self._action(COMMANDERS.index(str(agent)), seen) for agent, seen in observations.items()}
+
+    def _action(self, commander: int, seen: Mapping[str, Any]) -> int:
+        env, wanted = self.game.env.unwrapped, parse_command(str(seen["subgoal"]))
+        jobs = [job.command for job in env.executor.orders[commander].jobs]
+        if wanted is None or any(job.kind == wanted.kind for job in jobs):
+            return 0
+        fitting = [
+            number
+            for number, command in enumerate(env.commands)
+            if (command.verb, command.kind) == (wanted.verb, wanted.kind)
+            and command.number <= wanted.number
+            and seen["action_mask"][number]
+        ]
+        return max(fitting, key=lambda number: env.commands[number].number, default=0)
+
 
 _LIBRARY = {phrase(command): command for command in all_commands()}
 _FAR = 5.0
@@ -284,3 +330,49 @@ def _goal(commands: list[Command]) -> str:
     if any(command.verb in (BUILD, TRAIN) and command.kind != PEASANT for command in commands):
         return "have an army that beats the enemy's"
     return "have enough gold" if verbs - {WAIT} else "keep on"
+
+
+_PATIENCE = 20
+_MOST_APART = 8
+_DRAWN = 0.3
+_MUCH_GOLD = 2000
+
+
+class StrategyPreparation(GamePreparation):
+    """Shows the strategy game to the stages.
+
+    States are those of disturbed games: a war cannot be put into any state that somebody thinks of. Actions are
+    commands in words already.
+
+    Args:
+        game: The game.
+    """
+
+    to_tell: ClassVar[str] = (
+        "Say how much gold the team has, what each player commands and has given orders for, and what is known of the "
+        "enemy."
+    )
+    to_leave: ClassVar[str] = "counts of ticks, and what has been made so far"
+
+    def __init__(self, game: PlanningGame) -> None:
+        super().__init__(game)
+        assert isinstance(game, StrategyPlanning)
+        self._planned = game
+        self._running: Iterator[list[State]] = iter(())
+
+    def code(self) -> CodeIndex:
+        """The commands, their words, and the moment as planners see it."""
+        return CodeIndex.of_files(Path(str(file)) for file in (tasks.__file__, text.__file__, __file__))
+
+    def draw(self, rng: np.random.Generator) -> Moment:
+        """A state one to eight decisions after the last one, in a game that goes on from draw to draw."""
+        for _ in range(int(rng.integers(1, _MOST_APART + 1))):
+            if next(self._running, None) is None or not self.game.env.unwrapped.agents:
+                self._running = disturbed_game(self.game, rng, _PATIENCE, subgoals=_DRAWN, actions=0.0)
+                next(self._running)
+        return self._planned.keep()
+
+    def steps(self, number: int, seed: int = 0) -> Iterator[Transition]:
+        """Decisions of commanders who follow commands that are drawn, with much gold, so that they train a lot."""
+        rich = MiniRTS(**{**self.game.env.unwrapped.settings, "money": _MUCH_GOLD})
+        return disturbed_steps(StrategyPlanning(rich), number, seed, _PATIENCE)

@@ -1,27 +1,44 @@
-"""The onion-soup kitchen as planners know it."""
+"""The onion-soup kitchen as planners know it: its subgoals in words, its skill graph, and cooks that do as told."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
-from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, POT, Layout
+from rllib_llm_comm.envs.overcooked_ai.layouts import (
+    COUNTER,
+    DISHES,
+    FLOOR,
+    LAYOUT_NAMES,
+    ONIONS,
+    POT,
+    SERVING,
+    Cell,
+    Layout,
+)
 from rllib_llm_comm.envs.overcooked_ai.manual import manual, map_facts
-from rllib_llm_comm.envs.overcooked_ai.names import COOKS, places_of
+from rllib_llm_comm.envs.overcooked_ai.names import COOKS, Places, places_of
 from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
 from rllib_llm_comm.envs.overcooked_ai.planner import Task, plan
+from rllib_llm_comm.envs.overcooked_ai.recipes import FULL
 from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.scripted_player import towards
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
+    ADD,
+    DELIVER,
     GO,
     PLATE,
+    PUT,
     TAKE,
     Subgoal,
     all_subgoals,
@@ -36,11 +53,237 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
 from rllib_llm_comm.envs.overcooked_ai.text import cook_sentences, state_sentences
 from rllib_llm_comm.envs.overcooked_ai.walking_distances import FAR, distances_of
 from rllib_llm_comm.language.prompt_files import template
-from rllib_llm_comm.sama.games.overcooked_ai_player import FollowingCooks
-from rllib_llm_comm.sama.games.overcooked_ai_skills import kitchen_skills
-from rllib_llm_comm.sama.games.overcooked_ai_words import FORMS, plain_words, without_places
-from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, PlanningGame
-from rllib_llm_comm.sama.skill_graph import SkillProblem
+from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, PlanningGame, State
+from rllib_llm_comm.sama.skill_graph import Skill, SkillProblem, own
+
+FORMS = (
+    "fetch an onion from a place; put the onion into the pot; fetch a dish from a place; fill the dish with the soup "
+    "from the pot; deliver the soup at the serving counter; put the onion, the dish or the soup on a counter; go to a "
+    "place; wait. Where a place is not named, the nearest one that will do is taken"
+)
+"""The forms of subgoals, for models that get no list of those that are possible."""
+_ARTICLES = re.compile(r"\b(?:an?|the|your|its|some)\b")
+_SAME = (
+    (re.compile(r"^(?:get|take|grab|collect|pick up)\b"), "fetch"),
+    (re.compile(r"^(?:place|set|drop|lay)\b"), "put"),
+    (re.compile(r"^add\b(.*)\bto\b"), r"put\1into"),
+    (re.compile(r"^(?:serve|bring)\b"), "deliver"),
+    (re.compile(r"^(?:stay|stand still|do nothing|stay put|wait here)$"), "wait"),
+)
+
+
+def without_places(subgoal: Subgoal) -> Iterator[str]:
+    """The ways to say a subgoal without its place.
+
+    Args:
+        subgoal: The subgoal.
+    """
+    kind = subgoal.kind
+    said = {
+        TAKE: (f"fetch {kind}",),
+        PUT: (f"put {kind} on counter", f"put down {kind}", f"put {kind} down"),
+        ADD: (f"put {kind} into pot", f"put {kind} in pot"),
+        PLATE: ("fill dish with soup", "fill dish", "fill dish with soup from pot"),
+        DELIVER: ("deliver soup", "deliver soup at serving counter"),
+        GO: (),
+    }
+    yield from said[subgoal.verb]
+
+
+def plain_words(text: str) -> str:
+    """A text without articles, capitals and full stop, with one verb for all that mean the same.
+
+    Args:
+        text: A subgoal in any words.
+    """
+    words = " ".join(_ARTICLES.sub(" ", text.lower()).split()).rstrip(".")
+    for pattern, instead in _SAME:
+        words = pattern.sub(instead, words)
+    return words
+
+
+TARGET = "a delivered soup"
+_HANDS, _FREE = "free hands", "a free counter"
+_SOURCES = {"onion": ONIONS, "dish": DISHES}
+
+
+def kitchen_skills(game: PlanningGame, kitchen: Kitchen, state: State) -> SkillProblem:
+    """A moment of a kitchen as a search problem.
+
+    Things: what each cook holds ("alice: onion", "alice: free hands"), what lies on counters that both can use ("an
+    onion on a counter"), free ones of these, and per pot its onions, the room for more, and a soup that cooks or is
+    ready. A pot of three onions cooks by itself.
+
+    Args:
+        game: Tells which subgoals are possible, and how far they are.
+        kitchen: The kitchen in this moment.
+        state: The moment.
+    """
+    places = places_of(kitchen.layout)
+    skills = [skill for i in range(2) for skill in _Cook(game, kitchen, state, i).skills()]
+    for pot in places.fixtures[POT]:
+        name = places.names[pot]
+        skills.append(Skill(f"{name} cooks", {_onions(name): FULL}, {_soup(name): 1}, cost=1.0))
+    idle = {name: subgoal_text(kitchen.layout, Subgoal(GO, "", _aside(kitchen, i))) for i, name in enumerate(COOKS)}
+    engaged = frozenset(name for i, name in enumerate(COOKS) if kitchen.cook(i).held is not None)
+    return SkillProblem(skills, _have(kitchen, places), (TARGET,), idle, engaged)
+
+
+def _aside(kitchen: Kitchen, player: int) -> Cell:
+    """Floor where a cook is in nobody's way: beside few things that are used, and near."""
+    layout, cook, other = kitchen.layout, kitchen.cook(player), kitchen.cook(1 - player).cell
+    used = [cell for kind in (POT, ONIONS, DISHES, SERVING) for cell in layout.cells(kind)]
+
+    def key(cell: Cell) -> tuple[int, int, Cell]:
+        nuisance = sum(abs(cell[0] - x) + abs(cell[1] - y) == 1 for x, y in used)
+        return nuisance, routes_of(layout).cost(cook.cell, cook.facing, cell), cell
+
+    reach = places_of(layout).reachable(cook.cell)
+    return min((cell for cell in layout.cells(FLOOR) if cell in reach and cell != other), key=key)
+
+
+def _onions(pot: str) -> str:
+    return f"onions in {pot}"
+
+
+def _room(pot: str) -> str:
+    return f"room in {pot}"
+
+
+def _soup(pot: str) -> str:
+    return f"soup in {pot}"
+
+
+def _lying(kind: str) -> str:
+    return f"{kind} on a counter"
+
+
+def _exchange(layout: Layout) -> tuple[Cell, ...]:
+    """The counters that both cooks can use."""
+    places = places_of(layout)
+    reach = [places.reachable(start) for start in layout.starts]
+    return tuple(cell for cell in places.fixtures[COUNTER] if cell in reach[0] and cell in reach[1])
+
+
+def _have(kitchen: Kitchen, places: Places) -> Counter[str]:
+    have: Counter[str] = Counter()
+    for i, name in enumerate(COOKS):
+        held = kitchen.cook(i).held
+        have[own(name, _HANDS if held is None else held.kind)] += 1
+    for cell in _exchange(kitchen.layout):
+        item = kitchen.item(cell)
+        have[_FREE if item is None else _lying(item.kind)] += 1
+    for cell in places.fixtures[POT]:
+        soup, pot = kitchen.item(cell), places.names[cell]
+        onions = 0 if soup is None else soup.onions
+        have[_soup(pot)] = int(soup is not None and soup.tick >= 0)
+        have[_onions(pot)] = 0 if have[_soup(pot)] else onions
+        have[_room(pot)] = FULL - onions
+    return have
+
+
+class _Cook:
+    """Skills of one cook."""
+
+    def __init__(self, game: PlanningGame, kitchen: Kitchen, state: State, player: int) -> None:
+        self._game, self._kitchen, self._state, self._name = game, kitchen, state, COOKS[player]
+        self._library = library(kitchen.layout, player)
+        self._exchange = frozenset(_exchange(kitchen.layout))
+        self._possible = frozenset(game.possible(state, self._name))
+
+    def skills(self) -> list[Skill]:
+        layout, names = self._kitchen.layout, places_of(self._kitchen.layout).names
+        hands = self._own(_HANDS)
+        skills = []
+        for kind in ("onion", "dish", "soup"):
+            lying, mine = {_lying(kind): 1}, self._own(kind)
+            if kind in _SOURCES:
+                source = self._at(TAKE, kind, lambda cell, kind=kind: layout.kind(cell) == _SOURCES[kind])
+                skills.append(self._skill(f"fetch {kind}", hands, mine, source))
+            counters = self._at(TAKE, kind, self._exchange.__contains__)
+            skills.append(self._skill(f"pick up {kind}", {**hands, **lying}, {**mine, _FREE: 1}, counters))
+            counters = self._at(PUT, kind, self._exchange.__contains__)
+            skills.append(self._skill(f"put down {kind}", {**mine, _FREE: 1}, {**hands, **lying}, counters))
+        for subgoal in self._library:
+            pot = names[subgoal.cell]
+            if subgoal.verb == ADD:
+                uses = {**self._own("onion"), _room(pot): 1}
+                skills.append(self._skill(f"fill {pot}", uses, {**hands, _onions(pot): 1}, [subgoal]))
+            elif subgoal.verb == PLATE:
+                uses, brings = {**self._own("dish"), _soup(pot): 1}, {**self._own("soup"), _room(pot): FULL}
+                skills.append(self._skill(f"empty {pot}", uses, brings, [subgoal]))
+        serving = self._at(DELIVER, "soup", lambda cell: layout.kind(cell) == SERVING)
+        skills.append(self._skill("deliver", self._own("soup"), {**hands, TARGET: 1}, serving))
+        return [skill for skill in skills if skill is not None]
+
+    def _own(self, thing: str) -> dict[str, int]:
+        return {own(self._name, thing): 1}
+
+    def _at(self, verb: str, kind: str, here: object) -> list[Subgoal]:
+        return [s for s in self._library if s.verb == verb and s.kind == kind and here(s.cell)]  # type: ignore[operator]
+
+    def _skill(
+        self, name: str, uses: dict[str, int], brings: dict[str, int], subgoals: Sequence[Subgoal]
+    ) -> Skill | None:
+        """A skill that is done by one of some subgoals, the nearest first; `None` if there are none."""
+        layout = self._kitchen.layout
+        words = [subgoal_text(layout, subgoal) for subgoal in subgoals]
+        if not words:
+            return None
+        efforts = {text: self._game.effort(self._state, self._name, text) for text in words}
+        now = [text for text in words if text in self._possible]
+        ordered = tuple(sorted(now, key=lambda text: efforts[text]))
+        return Skill(f"{self._name}: {name}", uses, brings, self._name, ordered, 1.0 + min(efforts.values()))
+
+
+class SubgoalKitchen(Protocol):
+    """A kitchen in which subgoals can be followed, such as `KitchenPlanning`."""
+
+    env: Any
+
+    def state(self) -> State:
+        """The moment that the game is in."""
+
+    def refusal(self, state: State, agent: str, subgoal: str) -> str:
+        """The reason why a subgoal cannot be pursued now; empty if it can."""
+
+    def meant(self, subgoal: str) -> Subgoal:
+        """A subgoal as the game knows it."""
+
+
+@dataclass(frozen=True)
+class FollowingCooks:
+    """Goes where its subgoal is to be done and does it, then stays; knows nothing of soups.
+
+    A cook that cannot do its subgoal now, because it has done it, or because a thing is gone, stays where it is. Who
+    has to fill a dish waits beside the pot until the soup is ready. With `action_level="goal"` a cook that has to go
+    somewhere waits, as floor is no goal there.
+
+    Attributes:
+        game: The kitchen.
+    """
+
+    game: SubgoalKitchen
+
+    def begin(self, seed: int) -> None:
+        """Nothing is remembered; the walkers of the game have their own random steps."""
+
+    def act(self, memory: Any, observations: Mapping[Any, Any]) -> dict[Any, int]:
+        """The next action of each cook that is asked.
+
+        Args:
+            memory: Not used.
+            observations: Of the cooks that are asked, with their `subgoal`.
+        """
+        return {agent: self._action(str(agent), str(seen["subgoal"])) for agent, seen in observations.items()}
+
+    def _action(self, agent: str, subgoal: str) -> int:
+        env, state = self.game.env.unwrapped, self.game.state()
+        here = env.kitchen.cook(env.players[agent]).cell
+        if not subgoal or self.game.refusal(state, agent, subgoal):
+            return towards(env, agent, here, waits=True)
+        meant = self.game.meant(subgoal)
+        return towards(env, agent, meant.cell, waits=meant.verb == GO)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +376,7 @@ class KitchenPlanning(PlanningGame):
 
     def examples(self, phase: str) -> Sequence[str]:
         """Worked examples of a phase, from a template file."""
-        text = template("rllib_llm_comm.sama", f"example_overcooked_ai_{phase}")
+        text = template(__package__, f"example_overcooked_ai_{phase}")
         return [part.strip() for part in text.split(BETWEEN_EXAMPLES)]
 
     def library(self, agent: str) -> list[str]:

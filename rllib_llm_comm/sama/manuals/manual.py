@@ -22,16 +22,20 @@ from pydantic import BaseModel, ConfigDict, Field
 from rllib_llm_comm.chat.answers import (
     AnswerError,
     UnusableError,
+    ask_batch,
     ask_checked,
     ask_for,
     read_yes_no,
 )
-from rllib_llm_comm.chat.batch import ask_batch
-from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.chat.client import concurrent_questions
-from rllib_llm_comm.chat.purposes import MANUAL, asking_for
+from rllib_llm_comm.chat.chat_model import (
+    MANUAL,
+    ChatCounters,
+    ChatModel,
+    asking_for,
+    concurrent_questions,
+    count_scope,
+)
 from rllib_llm_comm.chat.turns import side_by_side
-from rllib_llm_comm.chat.usage import ChatCounters, count_scope
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_text
 from rllib_llm_comm.core.places import local_path

@@ -1,17 +1,19 @@
-"""Rewards for subgoals that nobody wrote by hand: code by a language model, or a language model that is asked."""
+"""Rewards for subgoals by a language model: code that it writes, held against the game's own test, or its judgement."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from rllib_llm_comm.chat.answers import UnusableError, ask_checked, read_yes_no
-from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.chat.purposes import JUDGE, REWARD_CODE, asking_for
+from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_checked, read_yes_no
+from rllib_llm_comm.chat.chat_model import JUDGE, REWARD_CODE, ChatModel, asking_for
 from rllib_llm_comm.language.prompt_files import fill
+from rllib_llm_comm.sama.manuals.manual import read_manual
+from rllib_llm_comm.sama.planning_game import PlanningGame, SubgoalStarts
+from rllib_llm_comm.sama.preparation import Transition
 from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError, Sandbox, shared_sandbox
 
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)```", re.DOTALL)
@@ -189,3 +191,129 @@ class JudgeReward:
             agent=agent,
             subgoal=self.subgoal,
         )
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Comparison of a reward with the hand-written test of the same subgoal.
+
+    Attributes:
+        both: Steps in which both say 1.
+        neither: Steps in which both say 0.
+        missed: Steps in which only the hand-written test says 1.
+        false_alarms: Steps in which only the reward says 1.
+        refused: Steps in which the reward was refused: it ran into a limit, failed, or returned neither 0 nor 1.
+    """
+
+    both: int = 0
+    neither: int = 0
+    missed: int = 0
+    false_alarms: int = 0
+    refused: int = 0
+
+    @property
+    def steps(self) -> int:
+        """Steps looked at."""
+        return self.both + self.neither + self.missed + self.false_alarms + self.refused
+
+    @property
+    def share(self) -> float:
+        """Share of the steps in which both say the same; 1 if there are none."""
+        return (self.both + self.neither) / self.steps if self.steps else 1.0
+
+    @property
+    def precision(self) -> float:
+        """Of the steps in which the reward says 1, the share in which it is right; 1 if there are none."""
+        return self.both / (self.both + self.false_alarms) if self.both + self.false_alarms else 1.0
+
+    @property
+    def recall(self) -> float:
+        """Of the steps in which the subgoal is reached, the share that the reward sees; 1 if there are none.
+
+        Refused steps are left out.
+        """
+        return self.both / (self.both + self.missed) if self.both + self.missed else 1.0
+
+    def __add__(self, other: Agreement) -> Agreement:
+        """The agreement over the steps of both."""
+        mine, theirs = vars(self), vars(other)
+        return Agreement(**{name: mine[name] + theirs[name] for name in mine})
+
+
+def measure_agreement(
+    reward: SubgoalReward, game: PlanningGame, subgoal: str, transitions: Iterable[Transition]
+) -> Agreement:
+    """Compares a reward with the exact test of a subgoal.
+
+    Args:
+        reward: The reward.
+        game: The game.
+        subgoal: The subgoal that the reward is for, in the words of the game's library.
+        transitions: Steps of a game that has this subgoal, one after the other; each is looked at for all agents.
+    """
+    counts, starts = dict.fromkeys(Agreement.__dataclass_fields__, 0), SubgoalStarts()
+    for step in transitions:
+        for agent in game.agents:
+            start = (
+                game.plain(starts.of(game.same_moment, step.before, step.after, agent, subgoal))
+                if game.counts_since
+                else None
+            )
+            done = game.done(step.before, step.after, agent, subgoal)
+            if done:
+                starts.end(agent)
+            counts[_outcome(reward, step, agent, start, done)] += 1
+    return Agreement(**counts)
+
+
+def _outcome(reward: SubgoalReward, step: Transition, agent: str, start: State | None, done: bool) -> str:
+    try:
+        said = reward(step.plain_before, step.plain_after, agent, start)
+    except RefusedCodeError:
+        return "refused"
+    if done:
+        return "both" if said else "missed"
+    return "false_alarms" if said else "neither"
+
+
+def told_manual(game: PlanningGame, manual: str = "") -> str:
+    """The game in words for whoever writes reward code.
+
+    Args:
+        game: The game.
+        manual: File of a manual; empty: the game's own.
+    """
+    return f"{read_manual(manual)} {game.scenario()}" if manual else game.manual()
+
+
+def checked_reward(
+    model: ChatModel, game: PlanningGame, subgoal: str, manual: str, transitions: Sequence[Transition], least: float
+) -> tuple[str, dict[str, Any]]:
+    """Reward code of a subgoal, if it agrees with the game's own test, and how it compares.
+
+    Args:
+        model: The chat model.
+        game: The game; the moment that it is in is the example that the model is shown.
+        subgoal: The subgoal in the words of the game's library.
+        manual: The game in words.
+        transitions: Steps in which code and test are compared.
+        least: Least share of judgements that agree, in [0, 1].
+
+    Returns:
+        The code, empty if there is none to be used; and `subgoal`, `kept`, `why` not, `share` and `agreement`.
+
+    Raises:
+        ChatError: If a request failed for good.
+        UserError: If the budget is spent or the key is missing.
+    """
+    agent = next(agent for agent in game.agents if subgoal in game.library(agent))
+    try:
+        how: dict[str, Any] = {"agent": agent, "manual": manual, "since": game.counts_since}
+        reward = write_reward(model, subgoal, game.plain(game.state()), **how)
+    except (AnswerError, RefusedCodeError) as error:
+        return "", {"subgoal": subgoal, "kept": False, "why": str(error)}
+    found = measure_agreement(reward, game, subgoal, transitions)
+    kept = found.share >= least and not found.refused
+    why = "" if kept else f"it was refused in {found.refused} steps" if found.refused else "it agrees too little"
+    row = {"subgoal": subgoal, "kept": kept, "why": why, "share": round(found.share, 4), "agreement": asdict(found)}
+    return reward.source if kept else "", row

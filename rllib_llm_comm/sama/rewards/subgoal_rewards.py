@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import open_chat
-from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.chat.client import ChatError
-from rllib_llm_comm.chat.usage import count_scope
+from rllib_llm_comm.chat.chat_model import ChatError, ChatModel, count_scope
 from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.core.files import read_foreign_json, read_text, write_atomically
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.sama.answer_authors import (
+from rllib_llm_comm.sama.planning_game import PlanningGame, State
+from rllib_llm_comm.sama.plans import (
     BY_RULES,
     ERROR,
     FALLBACKS,
@@ -28,7 +27,6 @@ from rllib_llm_comm.sama.answer_authors import (
     answerer_of,
     answerers_of,
 )
-from rllib_llm_comm.sama.planning_game import PlanningGame, State
 from rllib_llm_comm.sama.rewards.reward_code import CodeReward, JudgeReward, SubgoalReward, write_reward
 from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError
 

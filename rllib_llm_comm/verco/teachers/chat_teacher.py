@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.chat.chat_model import cut_at
-from rllib_llm_comm.chat.client import ChatClient, ChatDownError, ChatError
-from rllib_llm_comm.chat.purposes import LABEL, asking_for
+from rllib_llm_comm.chat.chat_model import LABEL, ChatDownError, ChatError, asking_for, cut_at
+from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.chat.settings import ChatSettings
 from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.core.errors import require_choice
@@ -88,7 +87,7 @@ class ChatTeacher(Teacher):
             UserError: If a setting is not allowed.
         """
         require_choice("on_error", on_error, ON_ERROR)
-        settings = ChatSettings(model, base_url, **chat)
+        settings = ChatSettings(model=model, base_url=base_url, **chat)
         self.client = ChatClient(settings)
         self.on_error = on_error
         self.settings = {

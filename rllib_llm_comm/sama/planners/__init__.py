@@ -1,0 +1,367 @@
+"""Planners, made from settings by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from rllib_llm_comm.chat.answers import any_answer, form_in
+from rllib_llm_comm.chat.cassettes import check_chat, describe_recording, open_chat
+from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, ChatModel
+from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.registry import Registry
+from rllib_llm_comm.sama.planners.baselines import DisturbedPlanner, GuessingPlanner, RandomPlanner
+from rllib_llm_comm.sama.planners.chat import ChatPlanner, ChatPlanSettings, DepsPlanner, SamaPlanner, SamaPlanSettings
+from rllib_llm_comm.sama.planners.matching import NearestByEmbedding, assigned, made_possible
+from rllib_llm_comm.sama.planning_game import PlanningGame
+from rllib_llm_comm.sama.plans import MENU, RULES, PhaseAnswers, Plan, Planner, PlanRequest, Refusal
+from rllib_llm_comm.sama.recordings import find_recording, require_recorded
+from rllib_llm_comm.sama.skill_graph import share_out
+
+
+class _RulePlanner(Planner):
+    """Base class of planners by rules: after failures the subgoals that were not done are replaced."""
+
+    answerers = (RULES, MENU)
+    stands_in = "rules, no language model"
+
+    def __init__(self) -> None:
+        self._nearest = NearestByEmbedding()
+
+    def _made(self, request: PlanRequest, goal: str, way: dict[str, str], reasons: dict[str, str]) -> Plan:
+        refused: list[Refusal] = []
+        possible = made_possible(request, way, self._nearest, refused)
+        return Plan(
+            goal=goal,
+            subgoals=assigned(possible, reasons, dict.fromkeys(possible.values(), RULES), refused),
+            refused=refused,
+            planner=self.name,
+            answered_by=PhaseAnswers.all_by(RULES),
+        )
+
+
+class ScriptedPlanner(_RulePlanner):
+    """The game's own rules: no network, no model, the same plan for the same moment."""
+
+    name = "scripted"
+
+    def plan(self, request: PlanRequest) -> Plan:
+        """Plan by the game's own rules.
+
+        Raises:
+            UserError: If the game has no rules to plan by.
+        """
+        goal, way = request.game.scripted(request.state)
+        return self._made(request, goal, way, {})
+
+
+class Plan4MCPlanner(_RulePlanner):
+    """Searches backwards on the game's skill graph, from what is wanted to what can be done now."""
+
+    name = "plan4mc"
+
+    def plan(self, request: PlanRequest) -> Plan:
+        """Plan by a backward search on the skill graph.
+
+        Raises:
+            UserError: If the game has no skill graph.
+        """
+        goal, way, reasons = share_out(request.game.skills(request.state), request.game.agents)
+        in_order = {agent: way[agent] for agent in request.game.agents}
+        return self._made(request, goal, in_order, reasons)
+
+
+_SOURCES = ("chat", "cassette")  # settings that name the chat model
+
+
+@dataclass(frozen=True)
+class _AskingModel:
+    """Makes a planner that asks a chat model.
+
+    Attributes:
+        name: Its name in settings; "cassette" plays a recording.
+        planner: Its class.
+        settings: Class of its settings.
+    """
+
+    name: str
+    planner: type[ChatPlanner]
+    settings: type[ChatPlanSettings] = ChatPlanSettings
+
+    def __call__(self, model: ChatModel | None = None, **given: Any) -> Planner:
+        asked = self.open(given) if model is None else model
+        settings = self.settings(**{k: v for k, v in given.items() if k not in _SOURCES})
+        require_recorded(asked, settings)
+        made = self.planner(asked, settings)
+        if self.name == "cassette":
+            made.name, made.slow = self.name, False
+        return made
+
+    def open(self, given: Mapping[str, Any]) -> ChatModel:
+        """The chat model of the planner's settings."""
+        return _model(self.name, given)
+
+
+def _disturbed(
+    planner: str | Mapping[str, Any] | Planner = "scripted",
+    share: float = 0.5,
+    seed: int = 0,
+    model: ChatModel | None = None,
+) -> Planner:
+    return DisturbedPlanner(make_planner(planner, model), share, seed)
+
+
+def _guessing(
+    planner: str | Mapping[str, Any] | Planner = "scripted", seed: int = 0, model: ChatModel | None = None
+) -> Planner:
+    return GuessingPlanner(make_planner(planner, model), seed)
+
+
+_ASKING = (
+    _AskingModel("chat", ChatPlanner),
+    _AskingModel("cassette", ChatPlanner),
+    _AskingModel(DepsPlanner.name, DepsPlanner),
+    _AskingModel(SamaPlanner.name, SamaPlanner, SamaPlanSettings),
+)
+WITH_MODEL = tuple(maker.name for maker in _ASKING)
+"""Those that ask a chat model."""
+PLANNERS: Registry[Callable[..., Planner]] = Registry(
+    "planner",
+    {
+        ScriptedPlanner.name: ScriptedPlanner,
+        Plan4MCPlanner.name: Plan4MCPlanner,
+        RandomPlanner.name: RandomPlanner,
+        DisturbedPlanner.name: _disturbed,
+        GuessingPlanner.name: _guessing,
+        **{maker.name: maker for maker in _ASKING},
+    },
+)
+"""A planner's maker takes its settings; one with an argument `model` is given the chat model of `make_planner`."""
+
+
+def register_planner(name: str, maker: Callable[..., Planner]) -> None:
+    """Makes a planner of one's own known by name.
+
+    Args:
+        name: Its name in settings.
+        maker: Called with the settings beside `name`, once per environment.
+    """
+    PLANNERS.register(name, maker)
+
+
+def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel | None = None) -> Planner:
+    """A planner from settings as they stand in YAML files.
+
+    Args:
+        settings: A name, or a dict with `name` and the planner's arguments: `chat`, the chat model's settings for
+            `open_chat`, and those of `ChatPlanSettings`. "cassette" takes `cassette`, a path or the name of a
+            recording that comes with the package, in place of `chat`; "random" takes `seed`; "disturbed" takes
+            `planner` (settings again), `share` and `seed`, "guessing" `planner` and
+            `seed`. A planner is given back as it is.
+        model: The chat model, in place of `chat`: one client for the planners of many environments.
+
+    Raises:
+        UserError: If there is no such planner or a setting is not allowed.
+    """
+    if isinstance(settings, Planner):
+        return settings
+    if not isinstance(settings, str | Mapping):
+        raise UserError(
+            f"`planner` is {settings!r} but must be a name ({', '.join(PLANNERS)}) or a mapping with `name`."
+        )
+    given: dict[str, Any] = {"name": settings} if isinstance(settings, str) else dict(settings)
+    name = str(given.pop("name", ""))
+    maker = PLANNERS[name]
+    _refuse_unknown(name, given, _settings_of(maker))
+    return maker(**given, model=model) if "model" in inspect.signature(maker).parameters else maker(**given)
+
+
+def fallback_of(settings: str | Mapping[str, Any]) -> str:
+    """The `fallback` of a planner that asks a language model; empty for others.
+
+    Args:
+        settings: See `rllib_llm_comm.sama.planners.make_planner`.
+    """
+    given = _undisturbed(settings)
+    maker = PLANNERS.get(given.get("name"))
+    return str(given.get("fallback", maker.settings.defaults()["fallback"])) if isinstance(maker, _AskingModel) else ""
+
+
+def planner_model(settings: str | Mapping[str, Any] | Planner) -> ChatModel | None:
+    """The chat model that the planners of many environments can share; `None` for planners that ask none.
+
+    Args:
+        settings: See `rllib_llm_comm.sama.planners.make_planner`.
+
+    Raises:
+        UserError: If a setting is not allowed.
+    """
+    given = _undisturbed(settings)
+    maker = PLANNERS.get(given.get("name"))
+    return maker.open(given) if isinstance(maker, _AskingModel) else None
+
+
+def played_recording(settings: str | Mapping[str, Any] | Planner) -> Path | None:
+    """The recording from which a planner has all its answers; `None` for planners that ask somebody, or nobody.
+
+    Args:
+        settings: See `rllib_llm_comm.sama.planners.make_planner`.
+
+    Raises:
+        UserError: If there is no such recording.
+    """
+    given = _undisturbed(settings)
+    if not isinstance(PLANNERS.get(given.get("name")), _AskingModel):
+        return None
+    source = given if given.get("name") == "cassette" else given.get("chat")
+    if not isinstance(source, Mapping) or not source.get("cassette") or source.get("model") or source.get("local"):
+        return None
+    return find_recording(str(source["cassette"]))
+
+
+def planner_stands_in(settings: str | Mapping[str, Any] | Planner) -> str:
+    """What a planner is, with its name, if it stands in for a language model; empty for others.
+
+    Args:
+        settings: See `rllib_llm_comm.sama.planners.make_planner`.
+
+    Raises:
+        UserError: If it plays a recording that is not there.
+    """
+    tape = played_recording(settings)
+    if isinstance(settings, DisturbedPlanner | GuessingPlanner):
+        return planner_stands_in(settings.planner)
+    given = settings if isinstance(settings, Planner) else _undisturbed(settings)
+    name = given.name if isinstance(given, Planner) else given.get("name")
+    what = getattr(given if isinstance(given, Planner) else PLANNERS.get(name), "stands_in", "")
+    what = describe_recording(tape) if tape is not None else what
+    return f"planner {name}: {what}" if what else ""
+
+
+def guesses(settings: str | Mapping[str, Any] | Planner | None) -> bool:
+    """True if a planner guesses what a game hides from its agents, so that something has to be hidden.
+
+    Args:
+        settings: See `rllib_llm_comm.sama.planners.make_planner`; `None`: nobody plans.
+    """
+    if isinstance(settings, GuessingPlanner) or settings == GuessingPlanner.name:
+        return True
+    if isinstance(settings, DisturbedPlanner):
+        return guesses(settings.planner)
+    if not isinstance(settings, Mapping):
+        return False
+    name = settings.get("name")
+    return name == GuessingPlanner.name or name == DisturbedPlanner.name and guesses(settings.get("planner"))
+
+
+def _undisturbed(settings: str | Mapping[str, Any] | Planner) -> dict[str, Any]:
+    """Settings of the planner that makes the plans, below those that disturb it, with its name."""
+    given = dict(settings) if isinstance(settings, Mapping) else {"name": settings}
+    wraps = given.get("name") in (DisturbedPlanner.name, GuessingPlanner.name)
+    return _undisturbed(given.get("planner", "scripted")) if wraps else given
+
+
+def _model(name: str, given: Mapping[str, Any]) -> ChatModel:
+    if name == "cassette":
+        if not given.get("cassette"):
+            raise UserError("`planner` is 'cassette' but `cassette` is not set; give the path of a recording.")
+        return open_chat({"cassette": find_recording(check_chat(given)["cassette"])})
+    if not given.get("chat"):
+        raise UserError(
+            f"`planner` is {name!r} but `chat` is not set; give the chat model's settings, such as "
+            "{'model': 'gpt-4o'} or {'cassette': 'recording.jsonl'}."
+        )
+    chat = check_chat(given["chat"])
+    if chat.get("cassette") and not chat.get("model") and not chat.get("local"):
+        chat["cassette"] = find_recording(chat["cassette"])
+    return open_chat(chat)
+
+
+def _settings_of(maker: Callable[..., Planner]) -> tuple[str, ...] | None:
+    """Names of the settings that a maker takes; `None` if it takes any."""
+    if isinstance(maker, _AskingModel):
+        return (*_SOURCES, *maker.settings.names())
+    arguments = inspect.signature(maker).parameters.values()
+    if any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in arguments):
+        return None
+    return tuple(argument.name for argument in arguments if argument.name != "model")
+
+
+def _refuse_unknown(name: str, given: Mapping[str, Any], known: tuple[str, ...] | None) -> None:
+    for key in given:
+        if known is not None and key not in known:
+            listed, hint = ", ".join(["name", *known]), did_you_mean(str(key), known)
+            raise UserError(f"`{key}` is no setting of the planner {name!r}; its settings are {listed}.{hint}")
+
+
+class _Listening:
+    """Keeps the prompts, and gives each an answer of its form that says nothing, so that the next one is asked."""
+
+    def __init__(self) -> None:
+        self.prompts: list[str] = []
+        self.counters = ChatCounters()
+
+    def complete(self, prompt: str, system: str = "") -> str:
+        self.prompts.append(prompt)
+        form, _ = form_in(prompt)
+        return "" if form is None else any_answer(form)
+
+    def recall(self, prompt: str, system: str = "") -> str | None:
+        return None
+
+    def remember(self, prompt: str, answer: str, system: str = "") -> None:
+        """Nothing is kept."""
+
+
+def prompts_of(planner: str | Mapping[str, Any], game: PlanningGame) -> list[str] | None:
+    """The prompts of a planner for the moment that a game is in; empty forms answer, so that nobody is asked.
+
+    Args:
+        planner: See `rllib_llm_comm.sama.planners.make_planner`.
+        game: A game that has begun.
+
+    Returns:
+        The prompts, as far as such answers lead; `None` of planners of the user's own that read none.
+    """
+    heard = _Listening()
+    made = make_planner(planner, heard)
+    if not isinstance(made, ChatPlanner):
+        return None
+    made.model = heard  # a planner of the user's own may have opened a model by itself
+    made.begin()
+    with suppress(ChatError, UserError):  # the plan is refused; the prompts until then are enough
+        made.plan(PlanRequest(game, game.state()))
+    return heard.prompts
+
+
+def require_different_prompts(
+    variants: Sequence[tuple[Mapping[str, Any], str | Mapping[str, Any]]], game: PlanningGame, what: str
+) -> None:
+    """Refuses a comparison of prompts in which two are the same.
+
+    Args:
+        variants: Per variant its labels, as a table names it, and its planner.
+        game: A game that has begun.
+        what: Name of the comparison.
+
+    Raises:
+        UserError: If two variants lead to the same prompts in this game.
+    """
+    prompts = [(labels, prompts_of(planner, game)) for labels, planner in variants]
+    for (one, first), (other, second) in combinations(prompts, 2):
+        if first is not None and first == second:
+            name = str(getattr(game.env.unwrapped, "metadata", {}).get("name", type(game.env.unwrapped).__name__))
+            lacks = "" if any(game.examples("goal")) else f" ({type(game).__name__} has no worked examples)"
+            raise UserError(
+                f"`rllib planning {what}` would compare identical prompts: in {name!r} {_named(one)} and "
+                f"{_named(other)} lead to the same ones{lacks}; compare in another game, or give this one what differs."
+            )
+
+
+def _named(labels: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value!r}" for name, value in labels.items())

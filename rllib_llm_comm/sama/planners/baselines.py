@@ -1,0 +1,257 @@
+"""Planners that ask no language model: rules, random draws, and what disturbs or blinds another planner."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.sama.planners.matching import failed_assignments
+from rllib_llm_comm.sama.planning_game import PlanningGame, State
+from rllib_llm_comm.sama.plans import RANDOM, AssignedSubgoal, PhaseAnswers, Plan, Planner, PlanRequest, made_plan
+
+DRAWN = "drawn at random"
+"""The reason of a subgoal that nobody has thought of."""
+
+
+class RandomPlanner(Planner):
+    """Gives each agent any subgoal that it can set about now, each as likely; who is not done yet goes on.
+
+    Args:
+        seed: Of the draws, until `reseed`.
+        subgoals: Path of a data set of subgoals: only these are drawn, as far as an agent can set about one of them
+            (SAMA trains on a data set); empty: all.
+
+    Raises:
+        UserError: If a setting is not allowed.
+    """
+
+    name = "random"
+    answerers = (RANDOM,)
+
+    def __init__(self, seed: int = 0, subgoals: str = "") -> None:
+        self._rng = np.random.default_rng(_checked(seed))
+        self.subgoals = subgoals
+        self._drawn: frozenset[str] = frozenset()
+        if subgoals:
+            from rllib_llm_comm.sama.subgoals.dataset import read_record  # its makers use planners
+
+            self._drawn = frozenset(read_record(subgoals)[1])
+
+    def reseed(self, seed: int) -> None:
+        """Begins a new series of draws."""
+        self._rng = np.random.default_rng(seed)
+
+    def settings(self) -> dict[str, Any]:
+        """Settings that identify this planner, JSON-able."""
+        return {"name": self.name, **({"subgoals": self.subgoals} if self.subgoals else {})}
+
+    def draw_also(self, texts: Iterable[str]) -> None:
+        """Draws other subgoals, too; who draws all that there are leaves it.
+
+        Args:
+            texts: These, in the game's words.
+        """
+        if self.subgoals:
+            self._drawn |= frozenset(texts)
+
+    def plan(self, request: PlanRequest) -> Plan:
+        """Plan of random subgoals that the agents can set about now."""
+        given: dict[str, str] = {}
+        for agent in request.game.agents:
+            where = self._rng.random()
+            given[agent] = _going_on(request, agent) or _draw(request, agent, given, where, self._drawn)
+        subgoals = [_drawn(agent, given[agent]) for agent in given]
+        by = PhaseAnswers.all_by(RANDOM)
+        return Plan(goal="do anything", subgoals=subgoals, planner=self.name, answered_by=by)
+
+
+class DisturbedPlanner(Planner):
+    """Another planner, some of whose subgoals are replaced by random ones (SAMA's test of whether agents do as told).
+
+    Each new subgoal is replaced with a given probability by one that the agent can set about now, each as likely. A
+    subgoal that was replaced stays so until it has ended. With the same seed a larger probability replaces all that a
+    smaller one replaces, as long as the game goes the same way.
+
+    Args:
+        planner: The other planner.
+        share: The probability, from 0 to 1.
+        seed: Of the draws, until `reseed`.
+
+    Attributes:
+        planner: The other planner.
+        replaced: Subgoals that were replaced since `begin`.
+
+    Raises:
+        UserError: If a setting is not allowed.
+    """
+
+    name = "disturbed"
+
+    def __init__(self, planner: Planner, share: float, seed: int = 0) -> None:
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise UserError(f"`share` is {share!r} but must be a number from 0 to 1.")
+        self.planner, self.share, self.slow = planner, float(share), planner.slow
+        self.answerers = tuple(dict.fromkeys((*planner.answerers, RANDOM)))
+        self._rng = np.random.default_rng(_checked(seed))
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets the last episode, here and in the other planner."""
+        self.planner.begin()
+        self.replaced = 0
+        self._drawn: dict[str, str] = {}
+
+    def reseed(self, seed: int) -> None:
+        """Begins a new series of draws, here and in the other planner."""
+        self.planner.reseed(seed)
+        self._rng = np.random.default_rng(seed)
+
+    def settings(self) -> dict[str, Any]:
+        """Settings of this planner and of the other one, JSON-able."""
+        return {"name": self.name, "planner": self.planner.settings(), "share": self.share}
+
+    def beside(self) -> Planner:
+        """A planner like this one, around one like the one below."""
+        other = copy.copy(self)
+        other.planner = self.planner.beside()
+        return other
+
+    def plan(self, request: PlanRequest) -> Plan:
+        """Plan of the other planner with some random subgoals in place of its own."""
+        made = made_plan(self.planner, request)
+        given: dict[str, str] = {}
+        subgoals = []
+        for one in made.subgoals:
+            chance, where = self._rng.random(2)
+            kept = _going_on(request, one.agent)
+            if kept and self._drawn.get(one.agent) == kept:
+                one = _drawn(one.agent, kept)
+            elif kept != one.subgoal:
+                self._drawn.pop(one.agent, None)
+                if chance < self.share:
+                    drawn = self._drawn[one.agent] = _draw(request, one.agent, given, where)
+                    self.replaced += 1
+                    one = _drawn(one.agent, drawn)
+            given[one.agent] = one.subgoal
+            subgoals.append(one)
+        return made.model_copy(update={"subgoals": subgoals})
+
+
+class GuessingPlanner(Planner):
+    """Another planner that is not shown what the game hides from agents, but guesses it: the control of what it knows.
+
+    The guess is drawn for each episode among all that may be, each as likely, and independent of the truth; subgoals
+    are as sensible as those of the other planner otherwise.
+
+    Args:
+        planner: The other planner.
+        seed: Of the draws, until `reseed`.
+
+    Attributes:
+        planner: The other planner.
+
+    Raises:
+        UserError: If the seed is not allowed.
+    """
+
+    name = "guessing"
+
+    def __init__(self, planner: Planner, seed: int = 0) -> None:
+        self.planner, self.slow, self.answerers = planner, planner.slow, planner.answerers
+        self._rng = np.random.default_rng(_checked(seed))
+        self._guess = 0.0
+
+    def begin(self) -> None:
+        """Begins an episode, with a new guess."""
+        self.planner.begin()
+        self._guess = float(self._rng.random())
+
+    def reseed(self, seed: int) -> None:
+        """Begins a new series of draws, here and in the other planner."""
+        self.planner.reseed(seed)
+        self._rng = np.random.default_rng(seed)
+
+    def settings(self) -> dict[str, Any]:
+        """Settings of this planner and of the other one, JSON-able."""
+        return {"name": self.name, "planner": self.planner.settings()}
+
+    def beside(self) -> Planner:
+        """A planner like this one, around one like the one below."""
+        other = copy.copy(self)
+        other.planner = self.planner.beside()
+        return other
+
+    def plan(self, request: PlanRequest) -> Plan:
+        """Plan of the other planner for the moment with the guess in place of the truth.
+
+        Raises:
+            UserError: If the game hides nothing from its agents.
+        """
+        moments = hidden_moments(request.game, request.state)
+        made = made_plan(self.planner, replace(request, state=moments[int(self._guess * len(moments))]))
+        return made.model_copy(update={"planner": self.name})
+
+
+def hidden_moments(game: PlanningGame, state: State) -> Sequence[State]:
+    """The moments that one may be for who knows nothing of what agents are not told, two or more.
+
+    Args:
+        game: The game.
+        state: The moment.
+
+    Raises:
+        UserError: If the game hides nothing from its agents.
+    """
+    moments = game.supposed(state)
+    if len(moments) < 2:
+        raise UserError(
+            f"`planner` is {GuessingPlanner.name!r} but the game hides nothing from its agents that could be guessed; "
+            "let it, such as by `told_to: planner` in the textual kitchen, or use another planner."
+        )
+    return moments
+
+
+def thinker(planner: Planner) -> Planner:
+    """The planner that makes the plans, below those that disturb it or guess.
+
+    Args:
+        planner: Any planner.
+    """
+    return thinker(planner.planner) if isinstance(planner, DisturbedPlanner | GuessingPlanner) else planner
+
+
+def _drawn(agent: str, subgoal: str) -> AssignedSubgoal:
+    return AssignedSubgoal(agent=agent, subgoal=subgoal, reason=DRAWN, answered_by=RANDOM)
+
+
+def _going_on(request: PlanRequest, agent: str) -> str:
+    """Running subgoal of an agent if it is still possible; else empty."""
+    current = request.current.get(agent, "")
+    return "" if current and request.game.refusal(request.state, agent, current) else current
+
+
+def _draw(request: PlanRequest, agent: str, given: dict[str, str], where: float, among: Set[str] = frozenset()) -> str:
+    """Any subgoal that an agent can set about now; one with which all has failed from here only if there is no other.
+
+    Args:
+        request: The moment.
+        agent: The agent.
+        given: Subgoals of the agents before it.
+        where: From 0 to 1: which of those that there are.
+        among: Only these are drawn, if the agent can set about one of them; none: all.
+    """
+    options = request.game.possible(request.state, agent)
+    options = [option for option in options if option in among] or options
+    fresh = [option for option in options if {**given, agent: option} not in failed_assignments(request)]
+    return (fresh or options)[int(where * len(fresh or options))]
+
+
+def _checked(seed: int) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise UserError(f"`seed` is {seed!r} but must be a whole number from 0 up.")
+    return seed

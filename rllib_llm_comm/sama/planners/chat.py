@@ -1,0 +1,832 @@
+"""The planner that asks a chat model, in three variants (SAMA Section 3.2).
+
+`chat` asks for a goal, then for subgoals, then for who gets which, from the list of those that are possible. `deps`
+(arXiv 2302.01560) asks for the whole sequence of goals at once, and anew after a failure. `sama` reads translated
+states and proposes goal and subgoals in one free answer, which the game then checks.
+
+Names, fields and descriptions of the forms are part of the prompts: they stand in the JSON schemas. A docstring is the
+description unless `json_schema_extra` has one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from itertools import permutations
+from typing import Any, ClassVar, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
+
+from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for, read_answer
+from rllib_llm_comm.chat.chat_model import PLAN, ChatModel, asking_for, count_scope
+from rllib_llm_comm.chat.thoughts import without_thoughts
+from rllib_llm_comm.chat.turns import QuestionLocks, others_go_on
+from rllib_llm_comm.core.errors import LARGEST, UserError
+from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.envs.interface import MAX_SUBGOAL
+from rllib_llm_comm.language.prompt_files import fill, template
+from rllib_llm_comm.sama.manuals.manual import read_manual
+from rllib_llm_comm.sama.planners.matching import (
+    Nearest,
+    NearestByEmbedding,
+    NearestByModel,
+    assigned,
+    assignments,
+    can_be_shared_out,
+    failed_assignments,
+    made_possible,
+)
+from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES
+from rllib_llm_comm.sama.plans import (
+    BY_RULES,
+    DONE,
+    ERROR,
+    LOST,
+    MENU,
+    RULES,
+    STUCK,
+    WAITED,
+    Answerer,
+    AssignedSubgoal,
+    Outcome,
+    Phase,
+    PhaseAnswers,
+    Plan,
+    Planner,
+    PlanRequest,
+    Refusal,
+    answerer_of,
+    answerers_of,
+    gave_up,
+    source_of,
+    told_failures,
+)
+from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError
+from rllib_llm_comm.sama.translation import read_translator
+
+Answer = TypeVar("Answer", bound=BaseModel)
+_NAMES = re.compile(r"\s*\(\w+(?: or \w+)*\)$")
+
+
+class Objects(BaseModel):
+    """The things of a game that matter."""
+
+    objects: list[str] = Field(min_length=1, max_length=40)
+
+
+class Goal(BaseModel):
+    """A goal, after thinking."""
+
+    thoughts: str = ""
+    goal: str = Field(min_length=1, max_length=300)
+
+
+class ProposedSubgoal(BaseModel):
+    """A subgoal with its reason."""
+
+    subgoal: str = Field(min_length=1, max_length=MAX_SUBGOAL)
+    reason: str = ""
+
+    @field_validator("subgoal")
+    @classmethod
+    def _without_names(cls, subgoal: str) -> str:
+        """Line of the menu without names behind it, which a model may have copied too: "... (alice or bob)"."""
+        return _NAMES.sub("", subgoal)
+
+
+class Decomposition(BaseModel):
+    """Subgoals for all agents, after thinking."""
+
+    thoughts: str = ""
+    subgoals: list[ProposedSubgoal]
+
+
+class AgentsNumber(BaseModel):
+    """Number of the subgoal that an agent gets."""
+
+    model_config = ConfigDict(json_schema_extra={"description": "Which subgoal an agent gets."})
+
+    agent: str
+    number: int = Field(description="number of the subgoal")
+    reason: str = ""
+
+
+class Assignment(BaseModel):
+    """Assignment of subgoals to agents, after thinking."""
+
+    model_config = ConfigDict(json_schema_extra={"description": "Who gets which subgoal, after thinking."})
+
+    thoughts: str = ""
+    assignment: list[AgentsNumber]
+
+
+class Blame(BaseModel):
+    """Cause of a failure, after thinking."""
+
+    model_config = ConfigDict(title="Reflection", json_schema_extra={"description": "What went wrong, after thinking."})
+
+    thoughts: str = ""
+    phase: Phase
+    why: str
+
+
+@lru_cache(maxsize=64)
+def with_entries(form: type[Answer], name: str, count: int) -> type[Answer]:
+    """A form whose list must have so many entries, so that the model reads the number in the schema.
+
+    Args:
+        form: `Decomposition` or `Assignment`.
+        name: Of the list.
+        count: Number.
+    """
+    entries: Any = (form.model_fields[name].annotation, Field(min_length=count, max_length=count))
+    made: type[Answer] = create_model(form.__name__, __base__=form, **{name: entries})
+    made.__doc__ = form.__doc__  # it stands in the schema
+    return made
+
+
+def assigned_way(answer: Assignment, agents: Sequence[str], subgoals: Sequence[ProposedSubgoal]) -> dict[str, str]:
+    """A subgoal per agent, in the agents' order.
+
+    Args:
+        answer: The numbers of the agents' subgoals.
+        agents: All agents.
+        subgoals: In the order of their numbers.
+
+    Raises:
+        UnusableError: If not each agent gets one, and each subgoal is given.
+    """
+    numbers = {one.agent.strip().lower(): one.number for one in answer.assignment}
+    if len(answer.assignment) != len(agents) or set(numbers) != {agent.lower() for agent in agents}:
+        raise UnusableError(f"each of {', '.join(agents)} must be named once")
+    if sorted(numbers.values()) != list(range(1, len(subgoals) + 1)):
+        raise UnusableError(f"each of the numbers 1 to {len(subgoals)} must be given to one agent")
+    return {agent: subgoals[numbers[agent.lower()] - 1].subgoal for agent in agents}
+
+
+def same_words(text: str) -> str:
+    """A text without what does not change its meaning: case, spaces, the last full stop.
+
+    Args:
+        text: Any words.
+    """
+    return " ".join(text.lower().split()).rstrip(".")
+
+
+_NO_REASON = "the game does not take it"
+
+
+class Proposal(BaseModel):
+    """A goal and subgoals for all agents, after thinking."""
+
+    thoughts: str = ""
+    goal: str = Field(min_length=1, max_length=300)
+    subgoals: list[ProposedSubgoal]
+
+
+class ChatPlanSettings(Settings):
+    """Settings of a chat model's planning."""
+
+    examples: Literal[0, 1, 3] = 1
+    """Worked examples of the game in each question."""
+    irrelevant_examples: Literal[0, 1, 3] = 0
+    """Worked examples of something else that has nothing to do with the game (a library, a harbour, a theatre), after
+    those of the game. For experiments."""
+    objects: bool = True
+    """Whether the things that matter are taken from the manual first, and goals are made of them."""
+    menu: Literal["possible", "library"] = "possible"
+    """Subgoals on the list: those that somebody can do now, or all there are."""
+    nearest: Literal["embedding", "model"] = "embedding"
+    """Finder of the nearest subgoal to one that is refused twice."""
+    text_encoder: str = "embedded"
+    """For `nearest: embedding`: see `rllib_llm_comm.language.text_encoder.load_text_encoder`."""
+    manual: str = ""
+    """Path of a manual, such as `rllib manual` makes, in place of the game's own; what holds for the scenario only
+    (`PlanningGame.scenario`) is added. Empty: the game's own."""
+    fallback: Literal["rules", "none", "error"] = "rules"
+    """Reaction to a second unusable answer (ours; the paper is silent). "rules": an impossible subgoal becomes the
+    nearest possible one, subgoals are given out with the least effort, and reflection blames by rules; all of it is
+    counted under their names. "none": there is no such plan, or no reflection and the failed attempt stands. "error":
+    the run ends. A goal has no substitute: with "rules", too, there is no plan without one."""
+
+
+class SamaPlanSettings(ChatPlanSettings):
+    """Settings of SAMA's planner."""
+
+    menu: Literal["none", "possible", "library"] = "none"  # type: ignore[assignment]
+    """Subgoals that are listed in the question; "none" (SAMA): proposals are free and checked by the game."""
+    fallback: Literal["none", "error"] = "none"  # type: ignore[assignment]
+    """"none" (default): no plan, or no reflection and the failed attempt stands. "error": the run ends. Nothing ever
+    takes a model's place here."""
+    translation: str = ""
+    """Path of a translator, as a stage `run: translate` writes it (SAMA); empty: the game's own words."""
+    history: bool = True
+    """Whether outcomes of the rounds before are told (ours; the paper is silent)."""
+    memory: Literal["round", "episode"] = "episode"
+    """Failed plans that are told: those from this very situation, or those of the whole game, too (SAMA)."""
+    experience: int = Field(default=0, ge=0, le=LARGEST)
+    """Worked examples from rounds of earlier games that went well (SAMA tells some; the number is ours)."""
+    reasons: bool = True
+    """Whether the model is told why the game refuses a proposal when it is asked again (SAMA); else it is asked again
+    without them. For experiments."""
+
+
+class ChatPlanner(Planner):
+    """Asks for a goal, for its subgoals, and for who gets which; each answer is checked against the game.
+
+    What is unknown or impossible is refused with the reasons and asked once more. What happens to what is still so then
+    is told by `ChatPlanSettings.fallback`, and who answered in the end by the plan's `answered_by`.
+
+    Args:
+        model: The chat model.
+        settings: The settings.
+    """
+
+    name = "chat"
+    slow = True
+    free: ClassVar[bool] = False
+    """Whether subgoals are proposed in the model's own words, which the game resolves for each agent."""
+    context_prompt: ClassVar[str] = "plan_context"
+
+    def __init__(self, model: ChatModel, settings: ChatPlanSettings = ChatPlanSettings()) -> None:  # noqa: B008
+        self.model, self.how = model, settings
+        by_embedding = NearestByEmbedding(settings.text_encoder)
+        self.nearest: Nearest = NearestByModel(model, by_embedding) if settings.nearest == "model" else by_embedding
+        self._objects: dict[str, list[str]] = {}
+        self._manuals = QuestionLocks()
+        self._manual = read_manual(settings.manual) if settings.manual else ""
+        self._by: dict[Phase, Answerer] = {}  # who answered last in each phase
+        substitutes: tuple[Answerer, ...] = (RULES, MENU) if settings.fallback == BY_RULES else ()
+        self.answerers = tuple(dict.fromkeys((*answerers_of(model), *substitutes)))
+
+    def settings(self) -> dict[str, Any]:
+        """Model and settings that identify this planner, JSON-able."""
+        return {"name": self.name, **self.how.to_dict()}
+
+    def plan(self, request: PlanRequest) -> Plan:
+        """Plan made by the chat model."""
+        try:
+            return self._planned(request)
+        except AnswerError as error:
+            if self.how.fallback == ERROR:
+                raise gave_up(error) from error
+            raise
+
+    def _planned(self, request: PlanRequest) -> Plan:
+        refused, by = list[Refusal](), dict[Phase, Answerer]()
+        context = self.context(request)
+        kept = request.failed[-1].plan if request.redo != "goal" else None
+        if kept is not None and request.redo == "assignment":
+            goal, reason = kept.goal, kept.reason
+            subgoals = [ProposedSubgoal(subgoal=one.words, reason=one.reason) for one in kept.subgoals]
+            by["goal"], by["decomposition"] = kept.answered_by.goal, kept.answered_by.decomposition
+            authors = {one.words: one.answered_by for one in kept.subgoals}
+        else:
+            goal, reason, subgoals = self._proposed(request, context, kept, by, refused)
+            authors = {one.subgoal: by["decomposition"] for one in subgoals}
+        with self._asking("assignment", by):
+            way, reasons = self._assign(request, context, goal, subgoals, refused)
+        if way is None:
+            # Subgoals that the model gives out wrongly in two tries are given out as well as possible.
+            by["assignment"] = RULES
+            way = assignments(request, [one.subgoal for one in subgoals])[0]
+        whys = {one.subgoal: one.reason for one in subgoals}
+        reasons = {agent: reasons.get(agent) or whys.get(way[agent], "") for agent in way}
+        if self.free:
+            given = [
+                AssignedSubgoal(
+                    agent=agent,
+                    subgoal=self._meant(request, agent, said) or "",
+                    said=said,
+                    reason=reasons[agent],
+                    answered_by=authors[said],
+                )
+                for agent, said in way.items()
+            ]
+        else:
+            given = assigned(made_possible(request, way, self.nearest, refused), reasons, authors, refused)
+        return Plan(
+            goal=goal,
+            reason=reason,
+            subgoals=given,
+            refused=refused,
+            planner=self.name,
+            answered_by=PhaseAnswers(**by),
+            fallback=self.how.fallback,
+            source=source_of(self.model),
+        )
+
+    @contextmanager
+    def _asking(self, phase: Phase, by: dict[Phase, Answerer]) -> Iterator[None]:
+        """Notes who answers the question of a phase; if nothing is asked, it is who was asked last."""
+        with count_scope() as asked:
+            yield
+        if phase not in self._by or asked.requests or asked.cached:
+            self._by = {**self._by, phase: answerer_of(self.model, asked)}  # planners beside this one have their own
+        by[phase] = self._by[phase]
+
+    # ---- what all questions begin with -------------------------------------------------------------------
+
+    def context(self, request: PlanRequest) -> str:
+        """The game, its objects, the moment and what went before, in words.
+
+        Args:
+            request: The moment.
+        """
+        game, state = request.game, request.state
+        manual = f"{self._manual}\n{game.scenario()}".strip() if self._manual else game.manual()
+        lines = [outcome.sentence() for outcome in request.outcomes]
+        lines += [f"{agent} is still to {subgoal}." for agent, subgoal in request.current.items() if subgoal]
+        objects = f"\nThings that matter: {', '.join(self.objects(manual))}.\n" if self.how.objects else ""
+        return fill(
+            __package__,
+            self.context_prompt,
+            count=len(game.agents),
+            agents=", ".join(game.agents),
+            manual=manual,
+            objects=objects,
+            situation=self.situation(request),
+            status=" ".join(game.situation_of(state, agent) for agent in game.agents),
+            history="\nWhat was done before:\n" + "\n".join(lines) + "\n" if lines else "",
+        )
+
+    def situation(self, request: PlanRequest) -> str:
+        """The moment in words, as the context tells it.
+
+        Args:
+            request: The moment.
+        """
+        return request.game.situation(request.state)
+
+    def objects(self, manual: str) -> list[str]:
+        """The things of a game that matter; asked once per manual.
+
+        Args:
+            manual: The game in words.
+        """
+        if manual not in self._objects:
+            with others_go_on(), self._manuals.hold(manual):  # planners beside this one wait for the answer
+                if manual not in self._objects:
+                    found = ask_for(self.model, fill(__package__, "plan_objects", manual=manual), Objects)
+                    self._objects[manual] = list(dict.fromkeys(found.objects))
+        return self._objects[manual]
+
+    def examples(self, request: PlanRequest, phase: Phase) -> str:
+        """Examples of plans, as many as wanted.
+
+        Args:
+            request: For its game.
+            phase: Of planning.
+        """
+        shown = list(request.game.examples(phase))[: self.how.examples]
+        others = template(__package__, f"example_irrelevant_{phase}").split(BETWEEN_EXAMPLES)
+        shown += [example.strip() for example in others[: self.how.irrelevant_examples]]
+        return "".join(f"\nAn example.\n{example}\n" for example in shown)
+
+    def failures(self, request: PlanRequest) -> str:
+        """The plans that failed, in words.
+
+        Args:
+            request: The moment.
+        """
+        return told_failures(request.failed)
+
+    def described(self, plan: Plan, outcomes: Sequence[Outcome]) -> str:
+        """The ends of a plan's subgoals, as reflection is told of them.
+
+        Args:
+            plan: The plan.
+            outcomes: The ends.
+        """
+        return "\n".join(outcome.sentence() for outcome in outcomes)
+
+    # ---- the questions -----------------------------------------------------------------------------------
+
+    def _proposed(
+        self,
+        request: PlanRequest,
+        context: str,
+        kept: Plan | None,
+        by: dict[Phase, Answerer],
+        refused: list[Refusal],
+    ) -> tuple[str, str, list[ProposedSubgoal]]:
+        """A goal, the thoughts behind it, and its subgoals; the goal of `kept` stays."""
+        if kept is not None:
+            goal, reason, by["goal"] = kept.goal, kept.reason, kept.answered_by.goal
+        else:
+            with self._asking("goal", by):
+                goal, reason = self.goal(request, context)
+        with self._asking("decomposition", by):
+            return goal, reason, self._decompose(request, context, goal, refused)
+
+    def goal(self, request: PlanRequest, context: str) -> tuple[str, str]:
+        """The next goal, with the thoughts behind it.
+
+        Args:
+            request: The moment.
+            context: Result of `context`.
+        """
+        prompt = fill(
+            __package__,
+            "plan_goal",
+            context=context,
+            examples=self.examples(request, "goal"),
+            failed=self.failures(request),
+            with_objects=", made of the things that matter" if self.how.objects else "",
+        )
+        answer = ask_for(self.model, prompt, Goal, check=lambda answer: _require_new_goal(request, answer.goal))
+        return answer.goal, answer.thoughts
+
+    def _decompose(
+        self, request: PlanRequest, context: str, goal: str, refused: list[Refusal]
+    ) -> list[ProposedSubgoal]:
+        game, count = request.game, len(request.game.agents)
+        failed = [sorted(way.values()) for way in failed_assignments(request)]
+
+        def check(answer: Decomposition) -> None:
+            self._require_possible(request, answer.subgoals, refused)
+            if len(answer.subgoals) != count or len({same_words(one.subgoal) for one in answer.subgoals}) != count:
+                raise UnusableError(f"there must be {count} different subgoals, one for each agent")
+            known = [str(game.parse(one.subgoal)) for one in answer.subgoals]
+            if sorted(known) in failed:
+                raise UnusableError("these subgoals have failed from here already")
+            if not can_be_shared_out(request, known):
+                raise UnusableError("there is no way to give each agent one of these that it can do now")
+
+        prompt = fill(
+            __package__,
+            "plan_decomposition",
+            context=context,
+            examples=self.examples(request, "decomposition"),
+            failed=self.failures(request),
+            goal=goal,
+            count=count,
+            menu=self._menu(request),
+        )
+        form = with_entries(Decomposition, "subgoals", count)
+        try:
+            found = ask_for(self.model, prompt, form, check=check)
+        except AnswerError as error:
+            if self.how.fallback != BY_RULES:
+                raise
+            try:  # one that has at least the right form
+                found = read_answer(error.answer, form)
+            except UnusableError:
+                raise error from None
+        taken = {game.parse(one.subgoal) for one in found.subgoals}
+        known: list[ProposedSubgoal] = []
+        for one in found.subgoals:
+            subgoal, before = str(game.parse(one.subgoal)), [other.subgoal for other in known]
+            why = self._refusal_for_all(request, one.subgoal) or ("it is there twice" if subgoal in before else "")
+            if why:  # it becomes the nearest other one that somebody can do
+                possible = list(
+                    dict.fromkeys(text for agent in game.agents for text in game.possible(request.state, agent))
+                )
+                options = [option for option in possible if option not in {*before, *taken}]
+                subgoal = self.nearest(one.subgoal, options or possible)
+                refused.append(
+                    Refusal(
+                        phase="decomposition",
+                        subgoal=one.subgoal,
+                        reason=why,
+                        instead=subgoal,
+                        chosen_by=self.nearest.by,
+                    )
+                )
+            known.append(ProposedSubgoal(subgoal=subgoal, reason=one.reason))
+        return known
+
+    def _assign(
+        self,
+        request: PlanRequest,
+        context: str,
+        goal: str,
+        subgoals: Sequence[ProposedSubgoal],
+        refused: list[Refusal],
+    ) -> tuple[dict[str, str] | None, dict[str, str]]:
+        """A subgoal, in the model's words, and a reason per agent; without a usable answer nothing, if rules take over.
+
+        Of free proposals equal ones need no question.
+        """
+        agents, texts = request.game.agents, [one.subgoal for one in subgoals]
+        if self.free and len({same_words(text) for text in texts}) == 1:
+            return dict(zip(agents, texts, strict=True)), {}
+
+        def check(answer: Assignment) -> None:
+            way = assigned_way(answer, agents, subgoals)
+            problems = {text: why for agent, text in way.items() if (why := self._refusal(request, agent, text))}
+            _note(refused, "assignment", problems)
+            if {agent: self._meant(request, agent, text) for agent, text in way.items()} in failed_assignments(request):
+                raise UnusableError("this assignment has failed from here already")
+
+        prompt = fill(
+            __package__,
+            "plan_assignment",
+            context=context,
+            examples=self.examples(request, "assignment"),
+            failed=self.failures(request),
+            goal=goal,
+            subgoals="\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1)),
+        )
+        form = with_entries(Assignment, "assignment", len(agents))
+        try:
+            answer = ask_for(self.model, prompt, form, check=self._told_why(check))
+        except AnswerError:
+            if self.how.fallback != BY_RULES:
+                raise
+            return None, {}
+        return assigned_way(answer, agents, subgoals), {one.agent: one.reason for one in answer.assignment}
+
+    def _told_why(self, check: Callable[[Any], None]) -> Callable[[Any], None]:
+        """The check of an answer, whose reasons the model is told."""
+        return check
+
+    def _menu(self, request: PlanRequest) -> str:
+        game = request.game
+        who: dict[str, list[str]] = {}
+        for agent in game.agents:
+            listed = game.possible(request.state, agent) if self.how.menu == "possible" else game.library(agent)
+            for subgoal in listed:
+                who.setdefault(subgoal, []).append(agent)
+        return "\n".join(f"- {subgoal} ({' or '.join(agents)})" for subgoal, agents in who.items())
+
+    # ---- what the game says of proposals -----------------------------------------------------------------
+
+    def _meant(self, request: PlanRequest, agent: str, text: str) -> str | None:
+        """The game's subgoal that a proposal means for an agent."""
+        game = request.game
+        return game.resolve(request.state, agent, text) if self.free else game.parse(text)
+
+    def _refusal(self, request: PlanRequest, agent: str, text: str) -> str:
+        """Reason why an agent cannot set about a proposal now; empty if it can."""
+        known = self._meant(request, agent, text)
+        if not known:
+            return f"{text!r} is none of the subgoals of this game, or more than one"
+        return request.game.refusal(request.state, agent, known)
+
+    def _refusal_for_all(self, request: PlanRequest, text: str) -> str:
+        """Reasons why no agent can set about a proposal now; empty if one can."""
+        reasons = list(dict.fromkeys(self._refusal(request, agent, text) for agent in request.game.agents))
+        return "; ".join(reasons) if all(reasons) else ""
+
+    def _require_possible(
+        self, request: PlanRequest, proposed: Sequence[ProposedSubgoal], refused: list[Refusal]
+    ) -> None:
+        problems = {one.subgoal: self._refusal_for_all(request, one.subgoal) for one in proposed}
+        _note(refused, "decomposition", {text: why for text, why in problems.items() if why})
+
+
+def _note(refused: list[Refusal], phase: Phase, problems: dict[str, str]) -> None:
+    """Notes refused subgoals with their reasons.
+
+    Raises:
+        UnusableError: If there are any.
+    """
+    for subgoal, reason in problems.items():
+        noted = Refusal(phase=phase, subgoal=subgoal, reason=reason)
+        if noted not in refused:
+            refused.append(noted)
+    if problems:
+        raise UnusableError(*problems.values())
+
+
+def _require_new_goal(request: PlanRequest, goal: str) -> None:
+    failed = [same_words(attempt.plan.goal) for attempt in request.failed if attempt.guilty == "goal"]
+    if same_words(goal) in failed:
+        raise UnusableError(f"the goal {goal!r} has failed from here already")
+
+
+MOST_REPLANS = 12
+_MOST_GOALS = 30
+_MOST_TOLD = 3
+
+
+class Goals(BaseModel):
+    """A whole sequence of goals, after thinking."""
+
+    thoughts: str = ""
+    goals: list[str] = Field(min_length=1, max_length=_MOST_GOALS)
+
+
+class DepsPlanner(ChatPlanner):
+    """Asks for the whole sequence of goals once, and goes on to the next when the subgoals of one are done.
+
+    When a subgoal fails, it tells what happened (by the game's own words), lets the model explain it, and asks for the
+    whole sequence anew, with the dialogue so far; at most `MOST_REPLANS` times per episode, and then it goes on with
+    the goals that are left. A sequence that is used up is asked for anew, which is no failure. Goals are split and
+    shared out as by `ChatPlanner`, as in SAMA's comparison.
+
+    Args:
+        model: The chat model.
+        settings: The settings.
+    """
+
+    name = "deps"
+
+    def __init__(self, model: ChatModel, settings: ChatPlanSettings = ChatPlanSettings()) -> None:  # noqa: B008
+        super().__init__(model, settings)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets the sequence and the dialogue."""
+        self.goals: list[str] = []
+        self.replans = 0
+        self._thoughts = ""
+        self._dialogue: list[str] = []
+        self._last: Plan | None = None
+
+    def plan(self, request: PlanRequest) -> Plan:
+        """Plan made from a description, an explanation of the last failure and a new proposal."""
+        made = super().plan(request)
+        self._last = made
+        return made
+
+    def goal(self, request: PlanRequest, context: str) -> tuple[str, str]:
+        """The next goal of the sequence; see `rllib_llm_comm.sama.planners.chat.ChatPlanner`."""
+        if self._last is not None and self.goals:
+            description = self._failure(request)
+            if description and self.replans < MOST_REPLANS:
+                self._explain(context, description)
+                self.replans += 1
+                self.goals = []
+            elif not any(request.current.values()) or description:
+                self.goals.pop(0)
+        if not self.goals:
+            self._ask_for_goals(request, context)
+        return self.goals[0], self._thoughts
+
+    def _failure(self, request: PlanRequest) -> str:
+        """Failure of the last plan, in words; empty if it did not fail."""
+        if request.failed:
+            attempt = request.failed[-1]
+            return f"The goal was to {attempt.plan.goal}. It failed: {attempt.why}"
+        told = self._last.by_agent() if self._last is not None else {}
+        latest = {outcome.agent: outcome for outcome in request.outcomes}
+        bad = [
+            outcome.sentence()
+            for agent, outcome in latest.items()
+            if outcome.how in (STUCK, LOST) and told.get(agent) == outcome.subgoal and not request.current.get(agent)
+        ]
+        return f"The goal was to {self.goals[0]}. {' '.join(bad)}" if bad else ""
+
+    def _explain(self, context: str, description: str) -> None:
+        goals = "\n".join(f"{number}. {goal}" for number, goal in enumerate(self.goals, 1))
+        prompt = fill(__package__, "plan_explain", context=context, goals=goals, description=description)
+        with asking_for(PLAN):
+            why = without_thoughts(self.model.complete(prompt))
+        self._dialogue.append(f"\n{description}\nWhy it did not work out: {why}")
+        del self._dialogue[:-_MOST_TOLD]
+
+    def _ask_for_goals(self, request: PlanRequest, context: str) -> None:
+        before = "\n\nWhat you planned before did not work out:" + "".join(self._dialogue) if self._dialogue else ""
+        shown = self.examples(request, "goal")
+        prompt = fill(__package__, "plan_goals", context=context, examples=shown, dialogue=before)
+        answer = ask_for(self.model, prompt, Goals)
+        self.goals, self._thoughts = list(answer.goals), answer.thoughts
+
+
+class SamaPlanner(ChatPlanner):
+    """Asks for a goal with its subgoals, and for the assignment.
+
+    The moment stands in the words of a translator; no list of possible subgoals is shown; plans that failed earlier in
+    the episode and rounds of earlier games that went well can be told. A second unusable answer makes no plan.
+
+    Args:
+        model: The chat model.
+        settings: The settings.
+    """
+
+    name = "sama"
+    free = True
+    context_prompt = "sama_context"
+    how: SamaPlanSettings
+
+    def __init__(self, model: ChatModel, settings: SamaPlanSettings = SamaPlanSettings()) -> None:  # noqa: B008
+        super().__init__(model, settings)
+        self.translator = read_translator(settings.translation) if settings.translation else None
+        self._past_examples: deque[str] = deque(maxlen=max(1, settings.experience))  # of earlier games
+        self._new_examples: list[str] = []  # of this game
+
+    def begin(self) -> None:
+        """Begins an episode: what went well in the last one may be told from now on."""
+        self._past_examples.extend(self._new_examples)
+        self._new_examples = []
+
+    def went_well(self, request: PlanRequest, plan: Plan) -> None:
+        """Keeps a round all of whose subgoals were done, as a worked example for later games.
+
+        Args:
+            request: The moment at its start.
+            plan: Its plan.
+        """
+        if self.how.experience:
+            told = "; ".join(f"{one.agent}: {one.words}" for one in plan.subgoals)
+            situation = self.situation(request)
+            self._new_examples.append(f"In an earlier game. {situation}\nGoal: {plan.goal}\nSubgoals: {told}")
+
+    def context(self, request: PlanRequest) -> str:
+        """The game, its objects and the moment in words, and what the settings add."""
+        return super().context(request if self.how.history else replace(request, outcomes=()))
+
+    def situation(self, request: PlanRequest) -> str:
+        """The moment in words: the translator's, or the game's own."""
+        game, state = request.game, request.state
+        if self.translator is None:
+            agents = " ".join(game.situation_of(state, agent) for agent in game.agents)
+            return f"{game.situation(state)} {agents}"
+        try:
+            return self.translator.words(game, state)
+        except RefusedCodeError as error:
+            raise UserError(
+                f"The translator {self.how.translation!r} does not work for a state ({error.reason}); have it written "
+                "anew, or omit `translation`."
+            ) from error
+
+    def examples(self, request: PlanRequest, phase: Phase) -> str:
+        """Worked examples of the game, and of earlier games."""
+        past = self._past_examples if self.how.experience else ()
+        return super().examples(request, phase) + "".join(f"\nAn example.\n{example}\n" for example in past)
+
+    def failures(self, request: PlanRequest) -> str:
+        """The plans that failed from here and, with `memory: episode`, earlier in this game."""
+        earlier = request.earlier if self.how.memory == "episode" else ()
+        return super().failures(request) + told_failures(earlier, "earlier in this game")
+
+    def described(self, plan: Plan, outcomes: Sequence[Outcome]) -> str:
+        """The ends of a plan's subgoals, in the planner's own words."""
+        done = {outcome.agent for outcome in outcomes if outcome.how in (DONE, WAITED)}
+        return "\n".join(
+            f"{one.agent} was told to {one.words}: {'done' if one.agent in done else 'not done in time'}."
+            for one in plan.subgoals
+        )
+
+    def _proposed(
+        self,
+        request: PlanRequest,
+        context: str,
+        kept: Plan | None,
+        by: dict[Phase, Answerer],
+        refused: list[Refusal],
+    ) -> tuple[str, str, list[ProposedSubgoal]]:
+        game, goal = request.game, kept.goal if kept is not None else ""
+        failed = failed_assignments(request)
+
+        def check(answer: Proposal) -> None:
+            if not goal:
+                _require_new_goal(request, answer.goal)
+            self._require_possible(request, answer.subgoals, refused)
+            for order in permutations([one.subgoal for one in answer.subgoals]):
+                way = dict(zip(game.agents, order, strict=True))
+                if any(self._refusal(request, agent, text) for agent, text in way.items()):
+                    continue
+                if {agent: self._meant(request, agent, text) for agent, text in way.items()} not in failed:
+                    return
+            raise UnusableError(
+                "there is no way to give each agent one of these that it can do now and that has not failed from here "
+                "already"
+            )
+
+        listed = f"\nTake subgoals from this list, word for word:\n{self._menu(request)}"
+        prompt = fill(
+            __package__,
+            "sama_plan",
+            context=context,
+            examples=self.examples(request, "goal"),
+            failed=self.failures(request),
+            kept=f"\nThe goal stays as it is: {goal}\n" if goal else "",
+            count=len(game.agents),
+            with_objects=", made of the things that matter" if self.how.objects else "",
+            forms=game.forms(),
+            menu=listed if self.how.menu != "none" else "",
+        )
+        form = with_entries(Proposal, "subgoals", len(game.agents))
+        with self._asking("decomposition", by):
+            answer = ask_for(self.model, prompt, form, check=self._told_why(check))
+        by["goal"] = by["decomposition"]
+        return goal or answer.goal, answer.thoughts, answer.subgoals
+
+    def _told_why(self, check: Callable[[Any], None]) -> Callable[[Any], None]:
+        """The check of an answer, whose reasons the model is told, or not."""
+        if self.how.reasons:
+            return check
+
+        def silent(answer: Any) -> None:
+            try:
+                check(answer)
+            except UnusableError:
+                raise UnusableError(_NO_REASON) from None
+
+        return silent
+
+
+def remembers_games(planner: Planner) -> bool:
+    """True if a planner tells of earlier games, so that these have to be played one after the other.
+
+    Args:
+        planner: The planner.
+    """
+    return isinstance(planner, SamaPlanner) and planner.how.experience > 0

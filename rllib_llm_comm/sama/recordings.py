@@ -1,0 +1,117 @@
+"""Recorded sessions with chat models that come with the package, and the questions that they answer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rllib_llm_comm.chat.cassettes import Cassette
+from rllib_llm_comm.chat.chat_model import ChatModel
+from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
+from rllib_llm_comm.core.places import local_path
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.sama.planners.chat import ChatPlanSettings
+
+_ENDINGS = (".jsonl", ".jsonl.gz")
+_PLACE = "docs/results/planning/recordings"
+_IN_CLONES = (
+    "claude_forced_coordination.jsonl.gz", "claude_minirts.jsonl.gz", "claude_officer_0.jsonl.gz",
+    "claude_officer_1.jsonl.gz", "claude_officer_2.jsonl.gz", "claude_plans.jsonl", "claude_rewards.jsonl",
+    "claude_states.jsonl", "manual_overcooked_text.jsonl", "smollm2_actions.jsonl", "smollm2_plans.jsonl",
+    "smollm2_rewards.jsonl", "smollm2_states.jsonl",
+)  # fmt: skip
+
+
+def recording(name: str) -> Path:
+    """The path of a cassette that comes with the package, or that it would have.
+
+    Args:
+        name: Its name without ending, such as "sama".
+    """
+    folder = Path(str(resources.files(__package__).joinpath("cassettes")))
+    paths = [folder / f"{name}{ending}" for ending in _ENDINGS]
+    return next((path for path in paths if path.is_file()), paths[0])
+
+
+def recordings() -> list[str]:
+    """The names of all cassettes that come with the package."""
+    files = recording("any").parent.iterdir()
+    return sorted(path.name.split(".")[0] for path in files if path.name.endswith(_ENDINGS))
+
+
+def find_recording(named: str | os.PathLike[str]) -> Path:
+    """A cassette's path from a setting: a file, or the name of one that comes with the package.
+
+    Args:
+        named: The setting.
+
+    Raises:
+        UserError: If it is neither.
+    """
+    if not isinstance(named, str | os.PathLike):
+        raise UserError(f"`cassette` is {shown(named)} but must be a file or one of {', '.join(recordings())}.")
+    path = local_path(named, "cassette")
+    if path.is_file():
+        return path
+    moved = next((file for file in _IN_CLONES if file.partition(".")[0] == str(named)), None)
+    if moved is not None:
+        raise UserError(
+            f"`cassette` is {str(named)!r}, which came with the package once; it lies in the repository: in a clone "
+            f"give its path, {_PLACE}/{moved}."
+        )
+    shipped = recording(str(named))
+    if path.name != str(named) or not shipped.is_file():
+        raise UserError(
+            f"`cassette` is {str(named)!r} but must be a file or one of {', '.join(recordings())}, which come with the "
+            f"package; correct it or give a chat `model` to record it.{did_you_mean(str(named), recordings())}"
+        )
+    return shipped
+
+
+ANSWERS_TO = "answers_to"
+"""Key of a recording's first line: the planner's settings that its questions were asked with."""
+_FILES = ("manual", "translation")
+
+
+def asked_with(settings: ChatPlanSettings | Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that decide how questions are worded, for a recording's first line; of files whether there is one.
+
+    Args:
+        settings: Settings of the planner.
+    """
+    given = dict(settings) if isinstance(settings, Mapping) else settings.to_dict()
+    wording = {name: value for name, value in given.items() if name not in ("fallback", "nearest", "text_encoder")}
+    return {name: bool(value) if name in _FILES else value for name, value in wording.items()}
+
+
+def require_recorded(model: ChatModel, settings: ChatPlanSettings) -> None:
+    """Refuses settings whose questions a recording cannot hold: a comparison of prompts demands a model.
+
+    Args:
+        model: The chat model; only recordings that tell what they answer to, and that nobody continues, are looked at.
+        settings: Settings of the planner.
+
+    Raises:
+        UserError: If a setting is another one than that of the recording.
+    """
+    if not isinstance(model, Cassette) or model.client is not None or ANSWERS_TO not in model.header:
+        return
+    # A setting that a recording does not tell came later: its questions are those of the default.
+    recorded, wanted = asked_with(type(settings)()) | model.header[ANSWERS_TO], asked_with(settings)
+    for name, value in recorded.items():
+        if wanted.get(name, value) != value:
+            raise UserError(
+                f"`{name}` is {getattr(settings, name)!r} but the recording {model.path.name!r} answers questions with "
+                f"{_told(name, value)} alone, so this comparison of prompts demands a model: give `chat` a `model` or "
+                "a `local` one."
+            )
+
+
+def _told(name: str, value: Any) -> str:
+    if name in _FILES:
+        return f"a {name}" if value else f"no {name}"
+    return f"`{name}` {value!r}"

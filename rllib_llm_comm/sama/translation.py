@@ -1,0 +1,480 @@
+"""States and actions in the words of a chat model that reads the game's code, checked against the game.
+
+SAMA (Section 3.1) translates by retrieval over the code, and nothing checks what comes out. Here the game's own checker
+throws away what is false. A `Translator` is code that the model writes once (ours), so that each state can be told
+without another question; it runs in the sandbox of reward code.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, Field, create_model
+
+from rllib_llm_comm.chat.answers import UnusableError, ask_checked, ask_for
+from rllib_llm_comm.chat.chat_model import TRANSLATION, ChatModel, asking_for
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import read_foreign_json, read_text
+from rllib_llm_comm.core.places import local_path
+from rllib_llm_comm.language.prompt_files import fill
+from rllib_llm_comm.sama.planning_game import PlanningGame, State
+from rllib_llm_comm.sama.preparation import preparation_of
+from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError, Sandbox, shared_sandbox
+
+LONGEST = 2000
+"""Longer pieces of code are cut, in characters."""
+_SATURATION, _LENGTH = 1.5, 0.75
+_WORD = re.compile(r"[A-Za-z]+|\d+")
+_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A function, a class without its methods, or what stands outside of both.
+
+    Attributes:
+        file: Name of its file.
+        name: Its name, such as "Kitchen.step"; the file's name for what stands outside.
+        line: First line, counted from 1.
+        code: Its text.
+    """
+
+    file: str
+    name: str
+    line: int
+    code: str
+
+
+def split_code(source: str, file: str = "") -> list[Piece]:
+    """The pieces of a Python file, in its order.
+
+    Args:
+        source: Its text.
+        file: Its name.
+
+    Raises:
+        UserError: If it is no Python.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError) as error:
+        raise UserError(f"{file!r} is no Python code ({error}); give the source files of the game.") from None
+    lines = source.splitlines()
+    pieces: list[Piece] = []
+    outside = _split(tree.body, lines, file, "", pieces)
+    if outside.strip():
+        pieces.append(Piece(file, file, 1, outside[:LONGEST]))
+    return sorted(pieces, key=lambda piece: piece.line)
+
+
+def _split(body: Sequence[ast.stmt], lines: Sequence[str], file: str, above: str, pieces: list[Piece]) -> str:
+    """Adds the pieces of a body, and gives the text of what belongs to none."""
+    rest = []
+    for node in body:
+        first, last = _lines(node)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            code = "\n".join(lines[first - 1 : last])
+            pieces.append(Piece(file, above + node.name, first, code[:LONGEST]))
+        elif isinstance(node, ast.ClassDef):
+            head = "\n".join(lines[first - 1 : _lines(node.body[0])[0] - 1])
+            inside = _split(node.body, lines, file, f"{above}{node.name}.", pieces)
+            pieces.append(Piece(file, above + node.name, first, f"{head}\n{inside}"[:LONGEST]))
+        elif not isinstance(node, ast.Import | ast.ImportFrom):
+            rest.append("\n".join(lines[first - 1 : last]))
+    return "\n".join(rest)
+
+
+def _lines(node: ast.stmt) -> tuple[int, int]:
+    """First and last line, decorators included."""
+    decorators = [decorator.lineno for decorator in getattr(node, "decorator_list", [])]
+    return min([node.lineno, *decorators]), node.end_lineno or node.lineno
+
+
+class CodeIndex:
+    """Finds the pieces that a question is about, by BM25 (Robertson and Zaragoza 2009; bm25s) over their words.
+
+    Names are split at underscores and capitals, so that "cook time" finds `COOK_TIME`.
+
+    Args:
+        pieces: Pieces that can be found.
+
+    Raises:
+        UserError: If there is nothing.
+    """
+
+    def __init__(self, pieces: Iterable[Piece]) -> None:
+        self.pieces = list(pieces)
+        texts = [words(f"{piece.name} {piece.code}") for piece in self.pieces]
+        if not any(texts):
+            raise UserError("There is no code to look in; give the source files of the game.")
+        import bm25s  # a quarter of a second, which only those wait for who search
+
+        self._ranks = bm25s.BM25(method="lucene", k1=_SATURATION, b=_LENGTH)
+        self._ranks.index(texts, show_progress=False)
+
+    @classmethod
+    def of_files(cls, files: Iterable[Path]) -> CodeIndex:
+        """The index of Python files.
+
+        Args:
+            files: Their paths.
+
+        Raises:
+            UserError: If one is missing or no Python.
+        """
+        pieces: list[Piece] = []
+        for path in files:
+            try:
+                pieces += split_code(read_text(path), path.name)
+            except (OSError, UnicodeDecodeError) as error:
+                raise UserError(f"{str(path)!r} cannot be read ({error}); give the source files of the game.") from None
+        return cls(pieces)
+
+    def search(self, question: str, count: int = 5) -> list[Piece]:
+        """The pieces that fit a question best, the best first; those that share no word with it are left out.
+
+        Args:
+            question: Any words.
+            count: Largest number.
+        """
+        known = sorted(self._ranks.vocab_dict.keys() & set(words(question)))
+        if not known:
+            return []
+        scores = self._ranks.get_scores(known)
+        order = np.argsort(-scores, kind="stable")[:count]
+        return [self.pieces[number] for number in order if scores[number] > 0]
+
+
+def words(text: str) -> list[str]:
+    """The words of a text or of code, in lower case; names are split into theirs.
+
+    Args:
+        text: The text.
+    """
+    return [part.lower() for word in _WORD.findall(text) for part in _PARTS.findall(word)]
+
+
+_SENTENCE = re.compile(r"(?<=[.!?])\s+")
+
+Check = Callable[[str], bool | None]
+"""True if a sentence is true of the state; `None` if that cannot be told: `PlanningGame.holds` of a moment."""
+
+
+class Sentences(BaseModel):
+    """A state in words."""
+
+    sentences: list[str] = Field(min_length=1, max_length=80)
+
+
+class Checked:
+    """Words that a checker has sorted into true, false and unclear ones."""
+
+    true: Sized
+    false: Sized
+    unclear: Sized
+
+    @property
+    def precision(self) -> float:
+        """Share of the true ones among those that are true or false; 1 if there are none."""
+        judged = len(self.true) + len(self.false)
+        return len(self.true) / judged if judged else 1.0
+
+    @property
+    def judged(self) -> float:
+        """Share of the words of which the checker could tell; 1 if there are none."""
+        total = len(self.true) + len(self.false) + len(self.unclear)
+        return 1 - len(self.unclear) / total if total else 1.0
+
+
+@dataclass(frozen=True)
+class Translation(Checked):
+    """A state in words, and what became of each sentence.
+
+    Attributes:
+        true: Sentences that the checker proved.
+        false: Sentences that it disproved: thrown away.
+        unclear: Sentences of which it cannot tell.
+    """
+
+    true: list[str] = field(default_factory=list)
+    false: list[str] = field(default_factory=list)
+    unclear: list[str] = field(default_factory=list)
+
+    def text(self, unclear: bool = False) -> str:
+        """Sentences that can be passed on, as one text.
+
+        Args:
+            unclear: Whether sentences that could not be checked are told on as well.
+        """
+        return " ".join([*self.true, *(self.unclear if unclear else [])])
+
+    def __add__(self, other: Translation) -> Translation:
+        """The sentences of both, for the precision over many states."""
+        return Translation(self.true + other.true, self.false + other.false, self.unclear + other.unclear)
+
+
+def translate(
+    model: ChatModel,
+    index: CodeIndex,
+    state: Mapping[str, Any],
+    check: Check,
+    *,
+    manual: str = "",
+    pieces: int = 5,
+) -> Translation:
+    """Puts a state into words.
+
+    Args:
+        model: The chat model.
+        index: The game's code.
+        state: The state as plain values.
+        check: The game's checker for this state.
+        manual: The game in words.
+        pieces: Number of pieces of code that the model is shown.
+
+    Raises:
+        ChatError: If a request failed for good, or both answers have not the right form.
+        UserError: If the budget is spent or the key is missing.
+    """
+    shown = json.dumps(state)
+    code = "\n\n".join(f"# {piece.file}: {piece.name}\n{piece.code}" for piece in index.search(shown, pieces))
+    prompt = fill(__package__, "translate_state", manual=manual or "It is told nowhere.", code=code, state=shown)
+    return checked(ask_for(model, prompt, Sentences, purpose=TRANSLATION).sentences, check)
+
+
+def checked(sentences: Sequence[str], check: Check) -> Translation:
+    """Sorts sentences by what the checker says of them; one that is said twice counts once.
+
+    Args:
+        sentences: One or more sentences each.
+        check: The checker.
+    """
+    found = Translation()
+    single = [part.strip() for text in sentences for part in _SENTENCE.split(text) if part.strip()]
+    for sentence in dict.fromkeys(single):
+        truth = check(sentence)
+        (found.unclear if truth is None else found.true if truth else found.false).append(sentence)
+    return found
+
+
+TRANSLATOR = "translator"
+_FORMAT = 1
+_MOST_BYTES = 2**24
+_FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)```", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Told:
+    """A state in a translator's words.
+
+    Attributes:
+        true: Sentences that the game's checker proved.
+        false: Sentences that it disproved; planners do not see them.
+        unclear: Sentences of which it cannot tell; planners see them.
+    """
+
+    true: tuple[str, ...] = ()
+    false: tuple[str, ...] = ()
+    unclear: tuple[str, ...] = ()
+
+    def __add__(self, other: Told) -> Told:
+        """The sentences of both."""
+        return Told(self.true + other.true, self.false + other.false, self.unclear + other.unclear)
+
+
+@dataclass(frozen=True)
+class Translator:
+    """A translation of states as code.
+
+    Attributes:
+        source: Python code with a function `translate(state)`, which gets `PlanningGame.plain` and returns sentences.
+        sandbox: Its sandbox; by default the one that all code of this process shares.
+    """
+
+    source: str
+    sandbox: Sandbox = field(default_factory=shared_sandbox, compare=False, repr=False)
+
+    def told(self, game: PlanningGame, state: State) -> Told:
+        """A state in words, each sentence checked.
+
+        Args:
+            game: The game.
+            state: The state.
+
+        Raises:
+            RefusedCodeError: If the code runs into a limit, fails, or returns anything but sentences.
+        """
+        found: dict[bool | None, list[str]] = {True: [], False: [], None: []}
+        for sentence in dict.fromkeys(self.sandbox.translate(self.source, game.plain(state))):
+            found[game.holds(state, sentence)].append(sentence)
+        return Told(tuple(found[True]), tuple(found[False]), tuple(found[None]))
+
+    def words(self, game: PlanningGame, state: State) -> str:
+        """A state in words for planners: all that the code says and that is not false, in its order.
+
+        Args:
+            game: The game.
+            state: The state.
+
+        Raises:
+            RefusedCodeError: As of `told`.
+        """
+        told = self.told(game, state)
+        kept = {*told.true, *told.unclear}
+        return " ".join(one for one in self.sandbox.translate(self.source, game.plain(state)) if one in kept)
+
+
+def write_translator(
+    model: ChatModel,
+    game: PlanningGame,
+    states: Sequence[State],
+    index: CodeIndex,
+    *,
+    manual: str,
+    pieces: int = 1,
+    sandbox: Sandbox | None = None,
+) -> Translator:
+    """Lets a chat model write a translator, and once more if it is refused or says something false.
+
+    Args:
+        model: The chat model.
+        game: The game.
+        states: States in which the code is tried, at least one; the first is shown.
+        index: The game's code.
+        manual: The game in words.
+        pieces: Pieces of code that the model is shown.
+        sandbox: Sandbox of the code.
+
+    Raises:
+        AnswerError: If both answers are refused.
+        ChatError: If a request failed for good.
+        UserError: If the budget is spent or the key is missing.
+    """
+    place = sandbox or shared_sandbox()
+    shown = json.dumps(game.plain(states[0]))
+
+    def read(text: str) -> Translator:
+        blocks = _FENCE.findall(text)
+        made = Translator((blocks[0] if blocks else text).strip(), place)
+        for state in states:
+            try:
+                false = made.told(game, state).false
+            except RefusedCodeError as error:
+                raise UnusableError(f"{error.reason} for the state {json.dumps(game.plain(state))}") from None
+            if false:
+                raise UnusableError(f"it says {false[0]!r} of the state {json.dumps(game.plain(state))}")
+        return made
+
+    code = "\n\n".join(f"# {piece.file}: {piece.name}\n{piece.code}" for piece in index.search(shown, pieces))
+    how = preparation_of(game)
+    prompt = fill(
+        __package__, "translator", manual=manual, code=code, state=shown, tell=how.to_tell, leave=how.to_leave
+    )
+    with asking_for(TRANSLATION):
+        return ask_checked(model, prompt, read, what="translator")
+
+
+def to_json(translator: Translator, **more: Any) -> str:
+    """A translator as the text of a file.
+
+    Args:
+        translator: The translator.
+        **more: Figures and texts that are kept beside it.
+    """
+    record = {"translator": TRANSLATOR, "format": _FORMAT, "source": translator.source, **more}
+    return json.dumps(record, indent=1) + "\n"
+
+
+def read_translator(path: str | os.PathLike[str]) -> Translator:
+    """The translator of a file.
+
+    Args:
+        path: A file that a stage `run: translate` wrote.
+
+    Raises:
+        UserError: If there is no such file or it holds no translator.
+    """
+    named = f"`translation` is {str(path)!r}"
+    made_by = "make one with a stage `run: translate`"
+    file = local_path(path, "translation")
+    try:
+        record = read_foreign_json(file, _MOST_BYTES)
+        if record["translator"] != TRANSLATOR or record["format"] != _FORMAT:
+            raise ValueError("another format")
+        return Translator(str(record["source"]))
+    except OSError as error:
+        raise UserError(f"{named}, which cannot be read ({error.strerror}); {made_by}.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{named}, which holds no translator ({type(error).__name__}); {made_by}.") from error
+
+
+@dataclass(frozen=True)
+class ActionWords(Checked):
+    """Words for the effects of actions, sorted by the result of their check.
+
+    Attributes:
+        true: Action to words that say what it does.
+        false: Words that say something else: thrown away.
+        unclear: Words of which it cannot be told.
+    """
+
+    true: dict[str, str] = field(default_factory=dict)
+    false: dict[str, str] = field(default_factory=dict)
+    unclear: dict[str, str] = field(default_factory=dict)
+
+
+def translate_actions(
+    model: ChatModel,
+    index: CodeIndex,
+    state: Mapping[str, Any],
+    agent: str,
+    actions: Mapping[str, Check],
+    *,
+    manual: str = "",
+    beside: Mapping[str, str] | None = None,
+    pieces: int = 5,
+) -> ActionWords:
+    """Puts into words what the actions of an agent would do.
+
+    Args:
+        model: The chat model.
+        index: The game's code.
+        state: The state as plain values.
+        agent: The agent that acts.
+        actions: Each action as the code names it, and the game's check of it; at least one.
+        manual: The game in words.
+        beside: Things on each side of the agent, for states without a map.
+        pieces: Number of pieces of code that the model is shown.
+
+    Raises:
+        ChatError: If a request failed for good, or both answers have not the right form.
+        UserError: If the budget is spent or the key is missing.
+    """
+    shown, named = json.dumps(state), list(actions)
+    found = index.search(f"{' '.join(named)} {agent} action effect interact", pieces)
+    prompt = fill(
+        __package__,
+        "translate_actions",
+        manual=manual or "It is told nowhere.",
+        code="\n\n".join(f"# {piece.file}: {piece.name}\n{piece.code}" for piece in found),
+        state=shown,
+        beside=f"Beside {agent}: {', '.join(f'{way} {place}' for way, place in beside.items())}\n" if beside else "",
+        agent=agent,
+        actions="\n".join(f"{number}. {action}" for number, action in enumerate(named, 1)),
+        count=len(named),
+    )
+    effects: Any = (list[str], Field(min_length=len(named), max_length=len(named)))
+    form: type[BaseModel] = create_model("Effects", effects=effects)
+    said: list[str] = ask_for(model, prompt, form, purpose=TRANSLATION).model_dump()["effects"]
+    sorted_: dict[bool | None, dict[str, str]] = {True: {}, False: {}, None: {}}
+    for action, words in zip(named, said, strict=True):
+        sorted_[actions[action](words)][action] = words
+    return ActionWords(sorted_[True], sorted_[False], sorted_[None])
