@@ -40,11 +40,10 @@ from rllib_llm_comm.language.generation import generate_messages
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.language.scoring import score_candidates
+from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS
 from rllib_llm_comm.rl.optimizers import adamw
 from rllib_llm_comm.verco.encoding import (
-    CANDIDATE_IDS,
     CANDIDATE_WORDS,
-    PROMPT_IDS,
     ObservationEncoder,
     TextObservation,
     read_observation,

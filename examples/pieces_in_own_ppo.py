@@ -9,7 +9,7 @@ This example:
     - exports what was trained by `export_policy`, so that `load_policy`, `rllib evaluate` and `rllib replay` play it.
 
 Everything else is RLlib's: its PPO loss, its advantages, its one optimizer. For Verco's own losses (an optimizer each
-for actor and critic, discounting per game step) set `learner_class=MultiAgentPPOLearner` as well, or use `VercoConfig`.
+for actor and critic, discounting per game step) set `learner_class=VercoLearner` as well, or use `VercoConfig`.
 
 How to run this script
 ----------------------

@@ -14,13 +14,12 @@ import torch  # noqa: E402
 
 from rllib_llm_comm.envs.interface import ACTION_MASK  # noqa: E402
 from rllib_llm_comm.language.packing import PAD  # noqa: E402
+from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS  # noqa: E402
 from rllib_llm_comm.rl.losses import policy_loss, value_loss  # noqa: E402
 from rllib_llm_comm.rl.optimizers import adamw  # noqa: E402
 from rllib_llm_comm.verco.encoding import (  # noqa: E402
-    CANDIDATE_IDS,
     CANDIDATE_WORDS,
     CRITIC_IDS,
-    PROMPT_IDS,
 )
 from rllib_llm_comm.verco.language_agent import LLMCommCore  # noqa: E402
 from rllib_llm_comm.verco.settings import LanguageModelSettings  # noqa: E402

@@ -413,7 +413,7 @@ def export_command(
         rllib export results/verco/verco merged --merge
     """
     quiet_libraries(0)
-    from rllib_llm_comm.policies.export_models import export_models
+    from rllib_llm_comm.verco.export_models import export_models
 
     with out.status("writing models"):
         written = export_models(checkpoint, folder, merge=merge, base_model=base_model, trust=trust)

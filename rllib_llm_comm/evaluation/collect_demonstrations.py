@@ -16,14 +16,13 @@ from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.evaluation.chat_player import ChatPlayer
 from rllib_llm_comm.evaluation.session_replay import moments_again
 from rllib_llm_comm.policies.load_options import Loading
-from rllib_llm_comm.policies.load_policy import Policy
-from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, PartnerSettings
+from rllib_llm_comm.policies.partner_settings import CHAT, CHECKPOINT, FUNCTION, PEOPLE, PartnerSettings
 from rllib_llm_comm.policies.partners import Partner, PartnerMemory, make_partner
 from rllib_llm_comm.policies.policy_env import make_recorded_game
 from rllib_llm_comm.policies.policy_folder import weights_digest
-from rllib_llm_comm.policies.stand_ins import CHAT, PEOPLE
 from rllib_llm_comm.verco.encoding import TextObservation, read_observation
 from rllib_llm_comm.verco.message_protocol import heard_by
+from rllib_llm_comm.verco.policy import LanguagePolicy
 from rllib_llm_comm.verco.teachers.base import Teacher, make_teacher, teacher_identity
 from rllib_llm_comm.verco.teachers.chat_teacher import ChatTeacher
 from rllib_llm_comm.verco.teachers.collection import (
@@ -311,7 +310,7 @@ class _Demonstrations(Collector):
 
     def begin_round(self, rng: np.random.Generator) -> None:
         policy = None if self._partner is None else self._partner.policy
-        if isinstance(policy, Policy):
+        if isinstance(policy, LanguagePolicy):
             policy.forget()
             policy.reset(seed=int(rng.integers(2**31)))
 

@@ -12,6 +12,7 @@ from rllib_llm_comm.envs.games import game_of, make_env, without_subgoals
 from rllib_llm_comm.evaluation.cross_play_figures import CrossPlayResult
 from rllib_llm_comm.evaluation.metric_names import RETURN, require_metric
 from rllib_llm_comm.evaluation.rollout import Episode, Progress, play, record
+from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.policies.decision import draws_actions
 from rllib_llm_comm.policies.load_options import AS_RECORDED, Loading
 from rllib_llm_comm.policies.partner_checks import try_out
@@ -20,7 +21,6 @@ from rllib_llm_comm.policies.partners import make_partner
 from rllib_llm_comm.policies.policy_folder import weights_digest
 from rllib_llm_comm.policies.policy_manifest import GROUNDED
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
-from rllib_llm_comm.policies.stand_ins import stand_ins
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import ScriptedPlanner
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.evaluation.rollout import Episode
+from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.policies.load_options import AS_RECORDED, Loading
-from rllib_llm_comm.policies.stand_ins import stand_ins
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from rllib_llm_comm.envs.games import make_env
+from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.policies.recorded_settings import granted
-from rllib_llm_comm.policies.stand_ins import stand_ins
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.player import Player, PolicyPlayer
 

@@ -21,6 +21,7 @@ from rich.table import Table
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
 from rllib_llm_comm.core.trust import KEYS, evaluated_in, secrets_in
+from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.experiments import tune_stage
 from rllib_llm_comm.experiments.algorithm_settings import default_config
 from rllib_llm_comm.experiments.console import StoppedError, one_line, out, plain, say, say_stand_ins, short_path
@@ -35,7 +36,6 @@ from rllib_llm_comm.experiments.train_settings import DEFAULT_STORAGE, TrainSett
 from rllib_llm_comm.experiments.tune_state import unsigned_parts
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record, require_readable
-from rllib_llm_comm.policies.stand_ins import stand_ins
 
 
 def with_model(file: ExperimentFile) -> ExperimentFile:
@@ -332,7 +332,7 @@ def _check_sources(stages: list[Stage], sources: Mapping[str, Mapping[str, str]]
     """Refuses to take an adapter from a stage that trains none of its role; sources are stages by role, by stage."""
     made = {stage.name: stage.experiment for stage in stages}
     for name, by_role in sources.items():
-        from rllib_llm_comm.policies.policy_folder import TRAINS_ALONE
+        from rllib_llm_comm.verco.policy_files import TRAINS_ALONE
 
         for role, source in by_role.items():
             setting, run = f"{role}_checkpoint", made[source].run

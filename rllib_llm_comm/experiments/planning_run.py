@@ -420,7 +420,7 @@ def compare_reward_code(
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
     from rllib_llm_comm.evaluation.planner_scores import markdown
     from rllib_llm_comm.evaluation.reward_code_scores import RewardCodeScores
-    from rllib_llm_comm.policies.stand_ins import stand_ins
+    from rllib_llm_comm.evaluation.stand_ins import stand_ins
     from rllib_llm_comm.sama.planners import planner_model
 
     if code is None:
@@ -518,7 +518,7 @@ def collect_subgoals(
     from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
     from rllib_llm_comm.evaluation.planner_scores import markdown
-    from rllib_llm_comm.policies.stand_ins import stand_ins
+    from rllib_llm_comm.evaluation.stand_ins import stand_ins
     from rllib_llm_comm.sama.planners import planner_model
     from rllib_llm_comm.sama.preparation import open_game
     from rllib_llm_comm.sama.subgoal_dataset import SubgoalDataset

@@ -241,7 +241,7 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
     )
     from rllib_llm_comm.language.layer_cut import check_lora_layers
     from rllib_llm_comm.language.message_words import TOKENS_PER_WORD
-    from rllib_llm_comm.policies.policy_folder import check_adapter_of
+    from rllib_llm_comm.verco.policy_files import check_adapter_of
 
     base = getattr(config, "base_model", None)
     if base is None:
@@ -372,8 +372,8 @@ def _trained(checkpoint: str, named: Mapping[str, Stage]) -> _Trained | None:
 
 
 def _of_folder(checkpoint: str) -> _Trained:
-    from rllib_llm_comm.policies.policy_folder import LANGUAGE, find_policy
-    from rllib_llm_comm.policies.policy_manifest import read_manifest
+    from rllib_llm_comm.policies.policy_folder import find_policy
+    from rllib_llm_comm.policies.policy_manifest import LANGUAGE, read_manifest
 
     manifest = read_manifest(find_policy(checkpoint))
     talk = manifest.communication if manifest.kind == LANGUAGE else None

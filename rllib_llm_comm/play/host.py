@@ -11,12 +11,12 @@ from pathlib import Path
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_text
 from rllib_llm_comm.evaluation.play_settings import PlaySettings
+from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.play.limits import Limits
 from rllib_llm_comm.play.room import Room
 from rllib_llm_comm.play.seating import set_table
 from rllib_llm_comm.play.server import Door, listen, make_app, make_server, require_libraries
 from rllib_llm_comm.play.session_recorder import SessionRecorder, require_new
-from rllib_llm_comm.policies.stand_ins import stand_ins
 
 logger = logging.getLogger(__name__)
 _MOST_CONSENT = 20_000

@@ -16,8 +16,8 @@ from rllib_llm_comm.evaluation.replay_schema import Frame
 from rllib_llm_comm.evaluation.rollout import PlayedGame
 from rllib_llm_comm.language.message_words import limit_words
 from rllib_llm_comm.policies.decision import Decision
-from rllib_llm_comm.policies.load_policy import Spoken
 from rllib_llm_comm.policies.partners import allowed_actions, require_wait
+from rllib_llm_comm.policies.policy import Spoken
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.verco.message_protocol import heard_by
 

@@ -10,8 +10,8 @@ import numpy as np
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.policies.array_policy import ArrayPolicy
 from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.policy import Policy
 
 
 def own_actions(env: Any, agent: Any, manifest: Any, seed: int) -> Any:
@@ -33,7 +33,7 @@ def own_actions(env: Any, agent: Any, manifest: Any, seed: int) -> Any:
 
 
 def decide(
-    policy: ArrayPolicy,
+    policy: Policy,
     episodes: Sequence[tuple[Any, Mapping[Any, Mapping[str, Any]]]],
     own: Sequence[Mapping[Any, Any]],
     envs: Sequence[Any],

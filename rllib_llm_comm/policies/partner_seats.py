@@ -10,10 +10,10 @@ from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, STEP_REWARDS, asked, joined_info, secret_of
-from rllib_llm_comm.policies.load_policy import Spoken
 from rllib_llm_comm.policies.numeric_network import VECTOR
 from rllib_llm_comm.policies.partner_settings import shares
 from rllib_llm_comm.policies.partners import Partner, PartnerMemory
+from rllib_llm_comm.policies.policy import Spoken
 
 BOTH = "both"
 

@@ -11,8 +11,8 @@ import numpy as np
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.policies.decision import Decision
-from rllib_llm_comm.policies.load_policy import Policy, Spoken
 from rllib_llm_comm.policies.partners import Partner, PartnerMemory
+from rllib_llm_comm.policies.policy import Spoken, TalkingPolicy
 
 
 @dataclass
@@ -103,7 +103,7 @@ class SeatedPolicy:
     def forget(self) -> None:
         """Lets all partners forget the messages that controls draw from, as of `Policy.forget`."""
         for partner in self.partners:
-            if isinstance(partner.policy, Policy):
+            if isinstance(partner.policy, TalkingPolicy):
                 partner.policy.forget()
 
     def meet(self, env: Any) -> None:

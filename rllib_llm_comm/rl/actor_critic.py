@@ -54,10 +54,6 @@ class ActorCriticModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFuncti
         """The actor's parameters."""
         return list(self.network.actor.parameters())
 
-    def speaker_parameters(self) -> list[nn.Parameter]:
-        """None: these agents say nothing."""
-        return []
-
     def critic_parameters(self) -> list[nn.Parameter]:
         """The critic's parameters."""
         return list(self.network.critic.parameters())

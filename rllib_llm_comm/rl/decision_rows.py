@@ -15,9 +15,9 @@ from ray.rllib.utils.typing import EpisodeType, ModuleID
 
 from rllib_llm_comm.envs.interface import ACTION_MASK, DURATION, STEP_REWARDS
 from rllib_llm_comm.language.packing import distinct_rows
+from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS
 from rllib_llm_comm.rl.gae import discounted_sum
 from rllib_llm_comm.rl.minibatches import ROW_GROUP
-from rllib_llm_comm.verco.encoding import CANDIDATE_IDS, PROMPT_IDS
 
 RAW_ADVANTAGES = "raw_advantages"
 

@@ -16,6 +16,7 @@ from ray.rllib.evaluation.postprocessing import Postprocessing
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import EpisodeType
 
+from rllib_llm_comm.rl.columns import CRITIC_FEATURES
 from rllib_llm_comm.rl.decision_rows import (
     RAW_ADVANTAGES,
     decisions_only,
@@ -24,7 +25,6 @@ from rllib_llm_comm.rl.decision_rows import (
     rewards_of,
 )
 from rllib_llm_comm.rl.gae import semi_markov_gae, standardized
-from rllib_llm_comm.verco.module import CRITIC_FEATURES
 
 
 class SemiMarkovGAE(ConnectorV2):

@@ -25,8 +25,8 @@ from rllib_llm_comm.rl.losses import VALUE_CLIP_MODES
 from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
 from rllib_llm_comm.rl.partners_config import PartnersConfigMixin
 from rllib_llm_comm.rl.phase_seconds import PhaseSeconds
+from rllib_llm_comm.rl.planning import PlanningConfigMixin, PlanningSettings
 from rllib_llm_comm.rl.strict_config import require_schedule, shared_policy
-from rllib_llm_comm.sama.planning_config import PlanningConfigMixin
 
 if TYPE_CHECKING:
     from ray.rllib.core.learner import Learner
@@ -40,11 +40,12 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
     compares what the agents see and say and nothing else.
     """
 
+    settings_models = {"planning": PlanningSettings}
+
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults that all share (ours, unless said otherwise in `training`)."""
         super().__init__(algo_class=algo_class)
         self._set_shared_policy()
-        self._set_planning_defaults()
         self._set_partner_defaults()
         self.critic_lr: LearningRateOrSchedule = 1e-3
         self.anneal: int | None = None

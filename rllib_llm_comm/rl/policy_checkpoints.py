@@ -1,4 +1,4 @@
-"""Checkpoints that also hold a policy folder, and message adapters taken from checkpoints."""
+"""Checkpoints that also hold a policy folder."""
 
 from __future__ import annotations
 
@@ -14,30 +14,12 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.checkpoints import Checkpointable
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.language.adapters import MESSAGE
-from rllib_llm_comm.policies.find_checkpoint import is_named
-from rllib_llm_comm.policies.policy_folder import (
-    POLICY_FOLDER,
-    PolicyExport,
-    PolicyManifest,
-    find_policy,
-    tell_other_prompts,
-    write_policy,
-)
-from rllib_llm_comm.policies.policy_manifest import MANIFEST, read_manifest
+from rllib_llm_comm.policies.policy_folder import POLICY_FOLDER, PolicyExport, write_policy
+from rllib_llm_comm.policies.policy_manifest import MANIFEST, PolicyManifest, read_manifest
 from rllib_llm_comm.rl.agent_policies import agents_apart
 from rllib_llm_comm.rl.plain_errors import raise_told
 from rllib_llm_comm.rl.policy_export import on_first_learner, with_team
 from rllib_llm_comm.rl.trials_in_turn import TrialsInTurn
-from rllib_llm_comm.verco.language_config import LanguageModelConfigMixin
-from rllib_llm_comm.verco.module import LLMCommModule
-
-_ADAPTERS = {
-    "message_checkpoint": ("taught_by", "load_message_adapter"),
-    "action_checkpoint": ("cloned_from", "load_action_adapter"),
-}
-"""Setting -> key of `provenance` that says whose answers the adapter has learned, and the module's method."""
 
 
 class PolicyCheckpointMixin(TrialsInTurn):
@@ -86,7 +68,6 @@ class PolicyCheckpointMixin(TrialsInTurn):
             for agent, own in exports.items()
             for name, content in own.files.items()
         }
-        talks = hasattr(config, "communication_settings")
         write_policy(
             folder,
             files,
@@ -94,13 +75,11 @@ class PolicyCheckpointMixin(TrialsInTurn):
                 algorithm=algorithm or type(self).__name__,
                 kind=export.kind,
                 model_config=with_team(export, config),
-                communication=config.communication_settings().to_dict() if talks else {},
                 base_model_digest=export.base_model_digest,
-                teacher=getattr(config, "teacher", None),
-                planning=_planning(config),
                 agents=agents,
                 provenance={**provenance, **self.provenance()},
                 **self.environment(),
+                **config.policy_record(),
             ),
         )
 
@@ -120,39 +99,7 @@ class PolicyCheckpointMixin(TrialsInTurn):
 
     def provenance(self) -> dict[str, Any]:
         """More about how the policy came about."""
-        found: dict[str, Any] = {}
-        for setting, (authors, _) in _ADAPTERS.items():
-            if hasattr(self.config, setting):
-                path = found[setting] = getattr(self.config, setting)
-                if isinstance(path, str):
-                    found[authors] = _authors(path, authors)
-                else:  # a restored config has none any more, but its adapter is still the one that was taken
-                    found |= {name: self._came_from[name] for name in (setting, authors) if name in self._came_from}
-        return found
-
-    def load_message_adapter(self, path: str) -> None:
-        """Loads the message adapter of a checkpoint into Learners and EnvRunners.
-
-        Raises:
-            UserError: If there is none at `path`, or it belongs to another base model.
-        """
-        self._load_adapter("message_checkpoint", path)
-
-    def load_action_adapter(self, path: str) -> None:
-        """Loads the action adapter of a checkpoint into Learners and EnvRunners.
-
-        Raises:
-            UserError: If there is none at `path`, or it belongs to another base model.
-        """
-        self._load_adapter("action_checkpoint", path)
-
-    def _load_adapter(self, setting: str, path: str) -> None:
-        place = path if is_named(path) else str(local_path(path, setting).absolute())
-        try:
-            on_first_learner(self, _load, everywhere=True, path=place, method=_ADAPTERS[setting][1])
-        except UserError as error:
-            raise UserError(f"`{setting}`: {error}") from error
-        self._sync_runners()
+        return {}
 
     @override(Checkpointable)
     def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
@@ -163,21 +110,20 @@ class PolicyCheckpointMixin(TrialsInTurn):
         Raises:
             UserError: If the checkpoint is another algorithm's, whose weights of the same shapes mean something else.
         """
-        self._require_own_algorithm(path)
-        self._tell_other_prompts(path)
         folder = Path(str(path)) / POLICY_FOLDER
-        self._came_from = dict(read_manifest(folder).provenance) if (folder / MANIFEST).is_file() else {}
+        manifest = read_manifest(folder) if (folder / MANIFEST).is_file() else None
+        self._came_from = dict(manifest.provenance) if manifest else {}
+        if manifest:
+            self._require_own_algorithm(path, manifest.algorithm)
+            self.tell_other_settings(path, manifest)
         if self.env_runner_group is None:  # RLlib's own would look for it
             Checkpointable.restore_from_path(self, path, *args, **kwargs)
         else:
             super().restore_from_path(path, *args, **kwargs)
-            self._sync_runners()
+            self.sync_runners()
 
-    def _require_own_algorithm(self, path: Any) -> None:
-        folder = Path(str(path)) / POLICY_FOLDER
-        if not (folder / MANIFEST).is_file():
-            return
-        wrote, own = read_manifest(folder).algorithm, type(self).__name__
+    def _require_own_algorithm(self, path: Any, wrote: str) -> None:
+        own = type(self).__name__
         if wrote != own:
             raise UserError(
                 f"{str(path)!r} is a checkpoint of {wrote}, but {own} would take over its weights and optimizers as if "
@@ -185,13 +131,16 @@ class PolicyCheckpointMixin(TrialsInTurn):
                 "`message_checkpoint` or `action_checkpoint`."
             )
 
-    def _tell_other_prompts(self, path: Any) -> None:
-        folder = Path(str(path)) / POLICY_FOLDER
-        if isinstance(self.config, LanguageModelConfigMixin) and (folder / MANIFEST).is_file():
-            settings = self.config.language_model_settings((MESSAGE,), train_critic=False)
-            tell_other_prompts(path, read_manifest(folder), settings)
+    def tell_other_settings(self, path: Any, manifest: PolicyManifest) -> None:
+        """Tells of settings that a checkpoint was trained with and that differ from those of this algorithm; none.
 
-    def _sync_runners(self) -> None:
+        Args:
+            path: The checkpoint that is restored.
+            manifest: That of its policy folder.
+        """
+
+    def sync_runners(self) -> None:
+        """Waits until all EnvRunners act with the weights of the Learners."""
         # RLlib's own sync does not wait, and drops its request if an earlier one is still on its way, as the one
         # from building the algorithm may be: remote runners would then act with untrained weights.
         state = self.learner_group.get_state(
@@ -201,30 +150,6 @@ class PolicyCheckpointMixin(TrialsInTurn):
         for group in (self.env_runner_group, self.eval_env_runner_group):
             if group is not None:
                 group.foreach_env_runner(lambda runner: runner.set_state(weights))
-
-    @override(Checkpointable)
-    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The config without checkpoints of adapters: their weights are here, the old files may be gone."""
-        args, kwargs = super().get_ctor_args_and_kwargs()
-        state = dict(args[0])
-        state |= dict.fromkeys(state.keys() & _ADAPTERS.keys())
-        return (state, *args[1:]), kwargs
-
-
-def _planning(config: Any) -> dict[str, Any] | None:
-    """Planning settings of the training, as far as a file can hold them."""
-    if not isinstance(getattr(config, "planner", None), str | Mapping):
-        return None
-    settings = config.planning_settings()
-    return {name: settings[name] for name in ("planner", "patience", "replan", "subgoals_to", "in_vector")}
-
-
-def _authors(checkpoint: str, key: str) -> Any:
-    """Whose answers an adapter has learned, as far as its checkpoint tells."""
-    try:
-        return read_manifest(find_policy(checkpoint)).provenance.get(key, [])
-    except UserError:  # an adapter alone, or a checkpoint that is gone by now
-        return []
 
 
 def _export(learner: Learner, agents: Sequence[str]) -> dict[str, PolicyExport]:
@@ -236,9 +161,3 @@ def _export(learner: Learner, agents: Sequence[str]) -> dict[str, PolicyExport]:
     if exports:
         return {agent: exports[agent] for agent in agents} if agents else exports
     raise UserError("no module of this algorithm has `export_policy`, so there is no policy folder to write.")
-
-
-def _load(learner: Learner, path: str, method: str) -> None:
-    for module_id, module in learner.module._rl_modules.items():
-        if isinstance(module.unwrapped(), LLMCommModule):
-            getattr(module.unwrapped(), method)(path, agent=module_id)

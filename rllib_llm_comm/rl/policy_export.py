@@ -17,22 +17,10 @@ from ray.rllib.utils.checkpoints import Checkpointable
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.policies.numeric_network import BY_TEAM, COMMNET
-from rllib_llm_comm.policies.policy_folder import (
-    LANGUAGE,
-    NUMERIC,
-    POLICY_FOLDER,
-    PolicyExport,
-    PolicyManifest,
-    write_policy,
-)
-from rllib_llm_comm.policies.policy_manifest import MANIFEST, names_a_folder
+from rllib_llm_comm.policies.policy_folder import POLICY_FOLDER, PolicyExport, write_policy
+from rllib_llm_comm.policies.policy_manifest import LANGUAGE, MANIFEST, NUMERIC, PolicyManifest, names_a_folder
 from rllib_llm_comm.rl.env_registration import agents_of, playable_id
 from rllib_llm_comm.rl.trials_in_turn import TrialsInTurn
-from rllib_llm_comm.sama.planned_subgoals import AddPlannedSubgoals
-from rllib_llm_comm.sama.subgoal_observations import ALL
-from rllib_llm_comm.sama.tracking import PATIENCE
-from rllib_llm_comm.verco.message_exchange import MessageExchange
-from rllib_llm_comm.verco.teacher_messages import AddTeacherMessages
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +29,8 @@ def export_policy(algo: Algorithm, folder: str | os.PathLike[str], *, env: str |
     """Writes what an algorithm has trained as a policy folder, which `load_policy` and the command line take.
 
     Works with all algorithms of RLlib's new API stack whose modules have `export_policy`, such as a stock PPO with
-    `LLMCommModule` and `MessageExchange`. The way of talking is that of the connector; teacher and planner are those of
-    the callbacks `AddTeacherMessages` and `AddPlannedSubgoals`.
+    `LLMCommModule` and `MessageExchange`. What the policy needs beside its weights is told by connectors and callbacks
+    that have a `policy_record`: the way of talking, teacher and planner.
 
     Args:
         algo: The algorithm, built and not stopped.
@@ -74,14 +62,12 @@ def export_policy(algo: Algorithm, folder: str | os.PathLike[str], *, env: str |
         algorithm=type(algo).__name__,
         kind=export.kind,
         model_config=with_team(export, algo.config),
-        communication=_communication(algo) if export.kind == LANGUAGE else {},
         base_model_digest=export.base_model_digest,
-        teacher=_callback_setting(algo, AddTeacherMessages, "teacher"),
-        planning=_planning(algo),
         agents=sorted(filter(None, acting)),
         provenance={"training_iteration": algo.training_iteration},
         env=env or playable_id(algo.config.env),
         env_config=dict(algo.config.env_config or {}),
+        **_records(algo, talks=export.kind == LANGUAGE),
     )
     return write_policy(target, files, manifest)
 
@@ -201,22 +187,24 @@ def _by_agent(algo: Algorithm, exports: Mapping[str, PolicyExport]) -> dict[str,
     return {agent: exports[module] for agent, module in modules.items()}
 
 
-def _communication(algo: Algorithm) -> dict[str, Any]:
-    """Settings of the messages, as of the connector of the EnvRunners."""
-    found = [one for one in algo.env_runner_group.foreach_env_runner(_connector_settings) if one is not None]
-    if not found:
+def _records(algo: Algorithm, talks: bool) -> dict[str, Any]:
+    """What connectors of the EnvRunners and callbacks tell, as fields of a `PolicyManifest`."""
+    used = algo.config.callbacks_class
+    classes = used if isinstance(used, list | tuple) else [used]
+    told = [one.policy_record() for one in classes if hasattr(one, "policy_record")]
+    runners = algo.env_runner_group.foreach_env_runner(_told_by_connectors) if talks else []
+    if talks and not any("communication" in one for one in runners):
         raise UserError(
             "No `MessageExchange` is among the env-to-module connectors, so that nobody knows how the agents talk; put "
             "it into `env_to_module_connector`, with `communication={'messages': 'none'}` if they are silent."
         )
-    return dict(found[0])
+    return {name: value for one in (*told, *runners) for name, value in one.items()}
 
 
-def _connector_settings(runner: Any) -> dict[str, Any] | None:
-    for piece in _pieces(getattr(runner, "_env_to_module", None)):
-        if isinstance(piece, MessageExchange):
-            return piece.communication.to_dict()
-    return None
+def _told_by_connectors(runner: Any) -> dict[str, Any]:
+    pieces = _pieces(getattr(runner, "_env_to_module", None))
+    records = [piece.policy_record() for piece in pieces if hasattr(piece, "policy_record")]
+    return {name: value for one in records for name, value in one.items()}
 
 
 def _pieces(connector: Any) -> Iterator[Any]:
@@ -225,21 +213,3 @@ def _pieces(connector: Any) -> Iterator[Any]:
         yield connector
         for piece in getattr(connector, "connectors", ()):
             yield from _pieces(piece)
-
-
-def _callback_setting(algo: Algorithm, kind: type, name: str) -> Any:
-    """A class attribute of the callback of a kind; `None` without one."""
-    used = algo.config.callbacks_class
-    for one in used if isinstance(used, list | tuple) else [used]:
-        if isinstance(one, type) and issubclass(one, kind):
-            return getattr(one, name)
-    return None
-
-
-def _planning(algo: Algorithm) -> dict[str, Any] | None:
-    planner = _callback_setting(algo, AddPlannedSubgoals, "planner")
-    if not isinstance(planner, str | Mapping):
-        return None
-    given = _callback_setting(algo, AddPlannedSubgoals, "settings")
-    defaults = {"patience": PATIENCE, "replan": "any", "subgoals_to": ALL, "in_vector": False}
-    return {"planner": planner, **{name: given.get(name, default) for name, default in defaults.items()}}

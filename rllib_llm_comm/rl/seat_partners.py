@@ -6,13 +6,12 @@ from typing import Any
 
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
-from rllib_llm_comm.baselines.numeric.observations import LATEST_VECTORS
 from rllib_llm_comm.policies.load_options import Loading
 from rllib_llm_comm.policies.partner_seats import PartnerSeats
 from rllib_llm_comm.policies.partner_settings import parse_partners
 from rllib_llm_comm.policies.partners import make_partner
+from rllib_llm_comm.rl.columns import LATEST_VECTORS, MAILBOX
 from rllib_llm_comm.rl.rllib_adapter import wrap_games
-from rllib_llm_comm.verco.message_exchange import MAILBOX
 
 
 class SeatPartners(RLlibCallback):

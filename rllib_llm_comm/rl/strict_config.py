@@ -6,7 +6,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
@@ -15,6 +15,7 @@ from ray.tune.result import TRIAL_INFO
 from ray.util.debug import log_once
 
 from rllib_llm_comm.core.errors import LARGEST, UserError, did_you_mean, require_whole, shown
+from rllib_llm_comm.core.settings import Settings
 
 if TYPE_CHECKING:
     from ray.rllib.callbacks.callbacks import RLlibCallback
@@ -56,7 +57,57 @@ def require_schedule(setting: str, value: Any, high: float, unit: str = "step") 
 
 
 class StrictConfigMixin(AlgorithmConfig):
-    """Refuses unknown keys in dicts, and settings that are no numbers where numbers are wanted."""
+    """An RLlib config whose own settings are declared in models (`Settings`); refuses unknown keys.
+
+    Every setting is an attribute, and so a flat key of a YAML file's `config:`; an attribute begins with its model's
+    default.
+
+    Attributes:
+        settings_models: The fluent method that sets them -> the model that declares them.
+    """
+
+    settings_models: ClassVar[Mapping[str, type[Settings]]] = {}
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        """Sets RLlib's defaults, then those of the models."""
+        super().__init__(algo_class=algo_class)
+        for model in self.settings_models.values():
+            for name, value in model.defaults().items():
+                setattr(self, name, value)
+
+    def assign(self, method: str, settings: Mapping[str, Any]) -> Self:
+        """Sets what a fluent method was given; what its model does not have is for RLlib's method of that name.
+
+        Raises:
+            UserError: If neither has a setting of a name.
+        """
+        own = set(self.settings_models[method].names())
+        rllibs = [vars(base)[method] for base in type(self).__mro__ if _is_rllib(base) and method in vars(base)]
+        known = own | {name for one in rllibs for name in inspect.signature(one).parameters} - {"self", "kwargs"}
+        for name, value in settings.items():
+            if name not in known:
+                raise UserError(
+                    f"`{name}` is no setting of `{type(self).__name__}.{method}`.{did_you_mean(name, sorted(known))}"
+                )
+            if name in own and value is not NotProvided:
+                setattr(self, name, value)
+        others = {name: value for name, value in settings.items() if name not in own}
+        if others:
+            rllibs[0](self, **others)
+        return self
+
+    def checked_settings(self, method: str) -> Any:
+        """The settings of a fluent method's model as they are now.
+
+        Raises:
+            UserError: If a value is not allowed, or some do not fit together.
+        """
+        model = self.settings_models[method]
+        return model.from_mapping({name: _plain(getattr(self, name)) for name in model.names()})
+
+    def policy_record(self) -> dict[str, Any]:
+        """What a policy folder tells of the training: fields of its `PolicyManifest`."""
+        return {}
 
     def _set_shared_policy(self) -> None:
         self.policies = {SHARED_POLICY}
@@ -88,8 +139,7 @@ class StrictConfigMixin(AlgorithmConfig):
                 public = [name for name in known if not name.startswith("_")]
                 raise UserError(f"`{key}` is no setting of {type(self).__name__}.{did_you_mean(str(key), public)}")
         # Tune's own draws are NumPy's numbers, which settings of networks and files know nothing of.
-        plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in config_dict.items()}
-        return super().update_from_dict(plain)
+        return super().update_from_dict({key: _plain(value) for key, value in config_dict.items()})
 
     def validate(self) -> None:
         """RLlib's checks, without its lines about the new API stack, the only one that our algorithms have.
@@ -124,3 +174,11 @@ class StrictConfigMixin(AlgorithmConfig):
                 )
             if not math.isfinite(value):
                 raise UserError(f"`{name}` is {value!r} but must be a finite number.")
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _is_rllib(base: type) -> bool:
+    return base.__module__.startswith("ray.")

@@ -8,13 +8,15 @@ from typing import Any, ClassVar
 
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
+from rllib_llm_comm.rl.chat_cost import ChatCost
 from rllib_llm_comm.rl.episode_metrics import EpisodeMetrics, games_own_metrics
 from rllib_llm_comm.rl.rllib_adapter import wrap_games
-from rllib_llm_comm.sama.chat_cost import ChatCost
 from rllib_llm_comm.sama.judgements import JudgedSubgoals
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import make_planner, planner_model
 from rllib_llm_comm.sama.rewards.subgoal_rewards import make_rewards
+from rllib_llm_comm.sama.subgoal_observations import ALL
+from rllib_llm_comm.sama.tracking import PATIENCE
 
 
 class AddPlannedSubgoals(RLlibCallback):
@@ -24,7 +26,7 @@ class AddPlannedSubgoals(RLlibCallback):
     `AddPlannedSubgoals.of("scripted")` in `config.callbacks`. All environments of a runner share one chat model and its
     budget, the rewards that were written, and a pool of threads in which slow planners think. What `PlannedSubgoals`
     counts (plans, subgoals, who answered, cost) is logged with the episode metrics, and all that was asked under
-    `chat` (`rllib_llm_comm.sama.chat_cost.ChatCost`).
+    `chat` (`rllib_llm_comm.rl.chat_cost.ChatCost`).
     """
 
     planner: ClassVar[Any] = None
@@ -43,6 +45,14 @@ class AddPlannedSubgoals(RLlibCallback):
         """
         make_planner(planner)
         return type("AddPlannedSubgoals", (cls,), {"planner": planner, "settings": settings})
+
+    @classmethod
+    def policy_record(cls) -> dict[str, Any]:
+        """What a policy folder tells of the planning, as far as a file can hold it."""
+        if not isinstance(cls.planner, str | Mapping):
+            return {}
+        told = {"patience": PATIENCE, "replan": "any", "subgoals_to": ALL, "in_vector": False}
+        return {"planning": {"planner": cls.planner, **{name: cls.settings.get(name, told[name]) for name in told}}}
 
     def on_environment_created(self, *, env_runner: Any, env: Any, **kwargs: Any) -> None:
         """Puts the wrapper between adapter and game, in each sub-environment.

@@ -1,29 +1,22 @@
-"""Settings by which any of our algorithms plays under a planner."""
+"""What the settings of planning do to the config of an algorithm."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
-from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.utils import force_list
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import without_subgoals
-from rllib_llm_comm.rl.strict_config import StrictConfigMixin
-from rllib_llm_comm.sama.planned_env import check_planning
+from rllib_llm_comm.rl.planning import PlanningConfigMixin
 from rllib_llm_comm.sama.planned_subgoals import AddPlannedSubgoals
 from rllib_llm_comm.sama.planners import make_planner
-from rllib_llm_comm.sama.rewards.subgoal_rewards import ERROR, EXACT, make_rewards
-from rllib_llm_comm.sama.subgoal_observations import ALL
-from rllib_llm_comm.sama.tracking import PATIENCE
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from rllib_llm_comm.sama.rewards.subgoal_rewards import ERROR, make_rewards
+from rllib_llm_comm.sama.subgoal_observations import check_subgoals_to
 
 _SEVERAL = 2
-_NAMES = ("planner", "subgoal_reward", "subgoal_rewards", "patience", "replan", "wait", "subgoals_to")
 
 
 def require_one_budget(where: str, settings: Any, runners: int) -> None:
@@ -49,102 +42,43 @@ def require_one_budget(where: str, settings: Any, runners: int) -> None:
         require_one_budget(f"{where}.{name}", value, runners)
 
 
-class PlanningConfigMixin(StrictConfigMixin):
-    """Adds `.planning(...)`: a planner gives the agents subgoals.
+def apply_planning(config: PlanningConfigMixin) -> None:
+    """Checks planner and rewards of a config in which somebody plans or judges, and lets them into its games.
 
-    Every setting is also an attribute, and so a flat key of a YAML file's `config:`.
+    Args:
+        config: The config, which is being validated.
 
-    Attributes:
-        subgoals_in_vector: True if agents read numbers, so that subgoals are told behind their vectors.
+    Raises:
+        UserError: If a setting is not allowed.
     """
+    untyped: Any = config
+    check_subgoals_to(config.subgoals_to)
+    if config.planner is not None:
+        make_planner(config.planner)
+    make_rewards(config.subgoal_rewards)
+    for name in ("planner", "subgoal_rewards"):
+        require_one_budget(name, getattr(config, name), untyped.num_env_runners)
+    if config.planner is not None and untyped.in_evaluation:
+        _prepare_evaluation(untyped)
+    present: list[Any] = force_list(untyped.callbacks_class)
+    if any(isinstance(one, type) and issubclass(one, AddPlannedSubgoals) and one.planner for one in present):
+        raise UserError(
+            f"`planner` is {config.planner!r} but `callbacks` has another AddPlannedSubgoals; leave one of them away."
+        )
+    config._add_callback(AddPlannedSubgoals)
 
-    subgoals_in_vector: ClassVar[bool] = False
 
-    def _set_planning_defaults(self) -> None:
-        self.planner: str | Mapping[str, Any] | None = None
-        self.subgoal_reward = 1.0
-        self.subgoal_rewards: str | Mapping[str, Any] = EXACT
-        self.patience = PATIENCE
-        self.replan = "any"
-        self.wait: bool | None = None
-        self.subgoals_to: str | Sequence[str] = ALL
-
-    def planning(
-        self,
-        *,
-        planner: str | Mapping[str, Any] | None = NotProvided,
-        subgoal_reward: float = NotProvided,
-        subgoal_rewards: str | Mapping[str, Any] = NotProvided,
-        patience: int = NotProvided,
-        replan: str = NotProvided,
-        wait: bool | None = NotProvided,
-        subgoals_to: str | Sequence[str] = NotProvided,
-    ) -> Self:
-        """Lets a planner say what the agents shall do, as SAMA does; agents that read words find it in `subgoal`.
-
-        In `evaluation_config` these settings are those of the periodic evaluation; where the training games give
-        subgoals themselves it plays the same game without them.
-
-        Args:
-            planner: `None` (default): nobody plans. `"scripted"` (the game's rules), `"plan4mc"`, or a dict with `name`
-                (`"chat"`, `"cassette"`, `"deps"`, ...) and the planner's arguments, as of
-                `rllib_llm_comm.sama.planners.make_planner`.
-            subgoal_reward: Reward of an agent in the game step in which its subgoal is done, beside the game's own
-                rewards. Default 1 (ours).
-            subgoal_rewards: The judge of that. `"exact"` (default, ours): the game's own tests. A dict with
-                `name` `"code"` (and `path`: reward code in a folder or JSON file), `"chat"` (a model writes such code,
-                as in SAMA) or `"judge"`, as of `rllib_llm_comm.sama.rewards.subgoal_rewards.make_rewards`. Also for
-                environments that give subgoals themselves; then without `planner`.
-            patience: Game steps after which a subgoal that is not done ends, >= 1. Default 40 (ours).
-            replan: `"any"` (default, ours): plans when any agent's subgoal has ended. `"all"`: when those of all have
-                (SAMA).
-            wait: True if the games wait for the plan; `None` (default): unless the planner asks a server.
-            subgoals_to: Agents that are told their subgoals: `"all"` (default, as in SAMA) or a list of names (ours).
-                The planner plans for all; who is not told reads no subgoal and is not paid for one.
-
-        Returns:
-            This config.
-        """
-        return self._assign(locals())
-
-    def planning_settings(self) -> dict[str, Any]:
-        """All of them as arguments of `PlannedSubgoals`."""
-        return {**{name: getattr(self, name) for name in _NAMES}, "in_vector": self.subgoals_in_vector}
-
-    def _prepare_evaluation(self) -> None:
-        """Makes the periodic evaluation under a planner one of whole games, and of no more games than are counted."""
-        config: Any = self
-        if isinstance(self.subgoal_rewards, Mapping) and self.subgoal_rewards.get("fallback") == ERROR:
-            raise UserError(
-                "`evaluation_config` has `planner` and `subgoal_rewards` with `fallback: error`, but planners give "
-                "subgoals without code, too, which would end the training; set `subgoal_rewards: exact` in "
-                "`evaluation_config`."
-            )
-        if isinstance(config.env, str):  # agents that learn on sampled subgoals are evaluated in whole games
-            config.env, config.env_config = without_subgoals(config.env, dict(config.env_config or {}))
-        if config.evaluation_duration_unit == "episodes" and isinstance(config.evaluation_duration, int):
-            # Games that nobody counts would ask the planner, too.
-            counted = math.ceil(config.evaluation_duration / max(1, config.evaluation_num_env_runners))
-            config.num_envs_per_env_runner = min(config.num_envs_per_env_runner, counted)
-
-    def _validate_planning(self) -> None:
-        config: Any = self
-        if self.planner is None and self.subgoals_to != ALL and not config.in_evaluation:
-            raise UserError(f"`subgoals_to` is {self.subgoals_to!r} but nobody plans; set `planner`, or leave it away.")
-        if self.planner is None and self.subgoal_rewards == EXACT:
-            return
-        self.require_numbers(["subgoal_reward"])
-        check_planning(self.subgoal_reward, self.patience, self.replan, self.wait, self.subgoals_to)
-        if self.planner is not None:
-            make_planner(self.planner)
-        make_rewards(self.subgoal_rewards)
-        for name in ("planner", "subgoal_rewards"):
-            require_one_budget(name, getattr(self, name), config.num_env_runners)
-        if self.planner is not None and config.in_evaluation:
-            self._prepare_evaluation()
-        present: list[Any] = force_list(getattr(self, "callbacks_class"))  # noqa: B009  (untyped in RLlib)
-        if any(isinstance(one, type) and issubclass(one, AddPlannedSubgoals) and one.planner for one in present):
-            raise UserError(
-                f"`planner` is {self.planner!r} but `callbacks` has another AddPlannedSubgoals; leave one of them away."
-            )
-        self._add_callback(AddPlannedSubgoals)
+def _prepare_evaluation(config: Any) -> None:
+    """Makes the periodic evaluation under a planner one of whole games, and of no more games than are counted."""
+    if isinstance(config.subgoal_rewards, Mapping) and config.subgoal_rewards.get("fallback") == ERROR:
+        raise UserError(
+            "`evaluation_config` has `planner` and `subgoal_rewards` with `fallback: error`, but planners give "
+            "subgoals without code, too, which would end the training; set `subgoal_rewards: exact` in "
+            "`evaluation_config`."
+        )
+    if isinstance(config.env, str):  # agents that learn on sampled subgoals are evaluated in whole games
+        config.env, config.env_config = without_subgoals(config.env, dict(config.env_config or {}))
+    if config.evaluation_duration_unit == "episodes" and isinstance(config.evaluation_duration, int):
+        # Games that nobody counts would ask the planner, too.
+        counted = math.ceil(config.evaluation_duration / max(1, config.evaluation_num_env_runners))
+        config.num_envs_per_env_runner = min(config.num_envs_per_env_runner, counted)

@@ -11,7 +11,7 @@ from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapters import ACTION
-from rllib_llm_comm.policies.stand_ins import PLAYERS
+from rllib_llm_comm.policies.partner_settings import PLAYERS
 from rllib_llm_comm.verco.action_demonstrations import ActionDemonstrations, ActionPreLearner
 from rllib_llm_comm.verco.adapter_sft import AdapterSFT, AdapterSFTConfig
 from rllib_llm_comm.verco.encoding import ObservationEncoder

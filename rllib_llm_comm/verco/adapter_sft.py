@@ -21,9 +21,9 @@ from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMER
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.rl.phase_seconds import add_cost
-from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.rl.policy_export import on_first_learner
 from rllib_llm_comm.rl.strict_config import SHARED_POLICY
+from rllib_llm_comm.verco.adapter_checkpoints import AdapterCheckpointMixin
 from rllib_llm_comm.verco.encoding import encoded_space
 from rllib_llm_comm.verco.language_config import LanguageModelConfigMixin
 from rllib_llm_comm.verco.learned_rows import Encode, LearnedRows
@@ -149,7 +149,7 @@ class AdapterSFTConfig(LanguageModelConfigMixin, AlgorithmConfig):
         super().validate()
 
 
-class AdapterSFT(PolicyCheckpointMixin, Algorithm):
+class AdapterSFT(AdapterCheckpointMixin, Algorithm):
     """Trains one adapter on recorded rows, one pass per iteration.
 
     Attributes:
@@ -220,14 +220,14 @@ class AdapterSFT(PolicyCheckpointMixin, Algorithm):
         }  # fmt: skip
         return results
 
-    @override(PolicyCheckpointMixin)
+    @override(AdapterCheckpointMixin)
     def provenance(self) -> dict[str, Any]:
         """The rows and whose answers they hold."""
         return {
             **super().provenance(), self.config.rows.form.name: self.config.input_, self.authors: self.labels.authors
         }  # fmt: skip
 
-    @override(PolicyCheckpointMixin)
+    @override(AdapterCheckpointMixin)
     def environment(self) -> dict[str, Any]:
         """The environment that the rows come from."""
         env = self.labels.env

@@ -16,10 +16,9 @@ from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import Prompt
 from rllib_llm_comm.language.scoring import encode_candidates
+from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
-PROMPT_IDS = "prompt_ids"
-CANDIDATE_IDS = "candidate_ids"
 CANDIDATE_WORDS = "candidate_words"
 CRITIC_IDS = "critic_ids"
 

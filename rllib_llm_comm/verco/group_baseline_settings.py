@@ -10,9 +10,8 @@ from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.rl.equal_starts import StartAlike
-from rllib_llm_comm.verco.group_baseline_learner import ADVANTAGES, EPISODE, GAE, GROUPINGS, PROMPT
+from rllib_llm_comm.verco.advantages import EPISODE, GAE, GRPO, PROMPT, RLOO, SPEAKER
 from rllib_llm_comm.verco.language_config import LanguageModelConfigMixin
-from rllib_llm_comm.verco.message_credit import SPEAKER
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 if TYPE_CHECKING:
@@ -82,8 +81,8 @@ class GroupBaselinesMixin(LanguageModelConfigMixin):
         return super().language_model_settings(roles, False).replace(critic_hiddens=None)
 
     def _validate_groups(self) -> None:
-        require_choice("advantages", self.advantages, ADVANTAGES)
-        require_choice("group_by", self.group_by, GROUPINGS)
+        require_choice("advantages", self.advantages, (GAE, RLOO, GRPO))
+        require_choice("group_by", self.group_by, (EPISODE, PROMPT))
         for name in ("normalize_by_std", "normalize_by_length"):
             require_choice(name, getattr(self, name), (False, True))
         least = 1 if self.group_by == PROMPT else 2

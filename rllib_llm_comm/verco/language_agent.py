@@ -19,11 +19,10 @@ from rllib_llm_comm.language.engines import ENGINES, require_fast
 from rllib_llm_comm.language.features import feature_size
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.packing import PAD, micro_batches
+from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS
 from rllib_llm_comm.verco.encoding import (
-    CANDIDATE_IDS,
     CANDIDATE_WORDS,
     CRITIC_IDS,
-    PROMPT_IDS,
 )
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 from rllib_llm_comm.verco.utterance_policy import (

@@ -174,3 +174,8 @@ class LanguageModelConfigMixin(StrictConfigMixin):
     def communication_settings(self) -> CommunicationSettings:
         """The connector's settings, checked."""
         return CommunicationSettings(**{name: getattr(self, name) for name in CommunicationSettings.names()})
+
+    def policy_record(self) -> dict[str, Any]:
+        """What a policy folder tells of the training; with the way of talking."""
+        talk = {"communication": self.communication_settings().to_dict(), "teacher": getattr(self, "teacher", None)}
+        return {**super().policy_record(), **talk}

@@ -19,6 +19,7 @@ from rllib_llm_comm.core.phases import TEXT as PROMPTS
 from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.language.generation import Written
+from rllib_llm_comm.rl.columns import MAILBOX
 from rllib_llm_comm.rl.newest_observation import newest_observation
 from rllib_llm_comm.verco.encoding import (
     CANDIDATES,
@@ -35,7 +36,6 @@ from rllib_llm_comm.verco.settings import DRAWN, CommunicationSettings, Language
 from rllib_llm_comm.verco.teachers.message_meaning import is_understood
 from rllib_llm_comm.verco.utterance_policy import UTTERANCE_LOGP, UtteranceEncoder
 
-MAILBOX = "rllib_llm_comm/mailbox"
 METRICS_WINDOW = 100
 SHUFFLED_SAME_SHARE, SHUFFLED_SILENT_SHARE = "shuffled_same_share", "shuffled_silent_share"
 
@@ -86,10 +86,9 @@ class MessageExchange(ConnectorV2):
         self._utterances: UtteranceEncoder | None = None
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
-    @property
-    def communication(self) -> CommunicationSettings:
-        """Settings of the messages."""
-        return self._communication
+    def policy_record(self) -> dict[str, Any]:
+        """What a policy folder tells of the messages."""
+        return {"communication": self._communication.to_dict()}
 
     @override(ConnectorV2)
     def recompute_output_observation_space(

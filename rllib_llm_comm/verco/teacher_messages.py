@@ -8,8 +8,8 @@ from typing import Any
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.rl.chat_cost import ChatCost
 from rllib_llm_comm.rl.rllib_adapter import wrap_games
-from rllib_llm_comm.sama.chat_cost import ChatCost
 from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
 
 
@@ -26,6 +26,11 @@ class AddTeacherMessages(RLlibCallback):
     def of(cls, teacher: str | Mapping[str, Any]) -> type[AddTeacherMessages]:
         """The callback class for a given teacher."""
         return type("AddTeacherMessages", (cls,), {"teacher": teacher})
+
+    @classmethod
+    def policy_record(cls) -> dict[str, Any]:
+        """What a policy folder tells of the teacher."""
+        return {"teacher": cls.teacher}
 
     def on_environment_created(self, *, env_runner: Any, env: Any, **kwargs: Any) -> None:
         """Puts the wrapper between adapter and game, in each sub-environment.

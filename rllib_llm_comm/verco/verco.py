@@ -19,12 +19,11 @@ from rllib_llm_comm.rl.agent_policies import AgentPoliciesMixin
 from rllib_llm_comm.rl.env_registration import playable_id
 from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig
 from rllib_llm_comm.rl.ordered_observations import AddObservationsInOrder
-from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
-from rllib_llm_comm.verco.group_baseline_learner import GroupBaselineLearner
+from rllib_llm_comm.verco.adapter_checkpoints import AdapterCheckpointMixin
+from rllib_llm_comm.verco.advantages import LISTENERS, SPEAKER, TEAM
 from rllib_llm_comm.verco.group_baseline_settings import ADVANTAGE_FLOOR, GroupBaselinesMixin
-from rllib_llm_comm.verco.message_credit import CREDITS, SPEAKER
+from rllib_llm_comm.verco.learner import VercoLearner, first_kl_coeff
 from rllib_llm_comm.verco.message_exchange import MessageExchange
-from rllib_llm_comm.verco.message_kl_coeff import first_kl_coeff
 from rllib_llm_comm.verco.message_protocol import require_possible
 from rllib_llm_comm.verco.module import LLMCommModule
 from rllib_llm_comm.verco.settings import DRAWN, OTHER_FACT, SWAPPED
@@ -89,8 +88,8 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, MultiAgentPPOConfig):
 
     @override(MultiAgentPPOConfig)
     def get_default_learner_class(self) -> type[Learner] | str:
-        """`MultiAgentPPOLearner`, or `GroupBaselineLearner` where there is no critic."""
-        return super().get_default_learner_class() if self.has_critic else GroupBaselineLearner
+        """`VercoLearner`."""
+        return VercoLearner
 
     @override(AlgorithmConfig)
     def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> ConnectorV2:
@@ -186,7 +185,7 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, MultiAgentPPOConfig):
                     made.close()
 
     def _validate_messages(self) -> None:
-        require_choice("message_credit", self.message_credit, CREDITS)
+        require_choice("message_credit", self.message_credit, (SPEAKER, TEAM, LISTENERS))
         if self.message_credit != SPEAKER and not self.train_messages:
             raise UserError(
                 f"`message_credit` is {self.message_credit!r}, but messages are not trained; set `train_messages` to "
@@ -208,7 +207,7 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, MultiAgentPPOConfig):
             )
 
 
-class Verco(PolicyCheckpointMixin, PPO):
+class Verco(AdapterCheckpointMixin, PPO):
     """PPO over the action adapter and the critic of agents that exchange messages; settings: `VercoConfig`.
 
     A checkpoint also holds `policy/`: adapters in PEFT's format, the critic and a JSON file, from which

@@ -21,9 +21,11 @@ from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
 from rllib_llm_comm.evaluation.replay_schema import ReplayPage
 from rllib_llm_comm.evaluation.rollout import Episode, record
 from rllib_llm_comm.policies.decision import Decision
-from rllib_llm_comm.policies.load_policy import Policy
-from rllib_llm_comm.policies.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
+from rllib_llm_comm.policies.policy_folder import write_policy
+from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.policy import LanguagePolicy
+from rllib_llm_comm.verco.policy_files import base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 HEARD, SILENT = np.array([0.7, 0.2, 0.1]), np.array([0.1, 0.6, 0.3])
@@ -178,13 +180,13 @@ def test_language_agents_are_scored_behind_a_prompt_without_messages(talkers, ki
         randomise(other, "action", std=0.5, seed=7)
         randomise(other, "message", std=0.5, seed=8)
         core = other if kind == "twosome" else {"alice": core, "bob": other}
-    policy = Policy(core, CommunicationSettings(max_message_words=4), manifest)
+    policy = LanguagePolicy(core, CommunicationSettings(max_message_words=4), manifest)
     (episode,) = record(policy, seed=3)
     env = policy.env()
     seen, infos = env.reset(seed=3)
     policy.reset(seed=3)
     spoken = policy.act(seen)
-    silent = Policy(core, CommunicationSettings(messages="none"), manifest).act(seen)
+    silent = LanguagePolicy(core, CommunicationSettings(messages="none"), manifest).act(seen)
     cards = episode.frames[0]["agents"]
     for agent in seen:
         assert spoken[agent].heard and not silent[agent].heard
@@ -198,7 +200,7 @@ def test_language_agents_are_scored_behind_a_prompt_without_messages(talkers, ki
 
 def test_the_episode_is_the_same_with_and_without(talkers):
     core, manifest = talkers
-    policy = Policy(core, CommunicationSettings(max_message_words=4, message_temperature=1.0), manifest)
+    policy = LanguagePolicy(core, CommunicationSettings(max_message_words=4, message_temperature=1.0), manifest)
     one, other = (record(policy, seed=5, counterfactuals=flag)[0] for flag in (True, False))
     strip = [{a: {k: v for k, v in c.items() if k not in KEYS} for a, c in f["agents"].items()} for f in one.frames]
     assert strip == [frame["agents"] for frame in other.frames] and one.messages == other.messages
@@ -207,7 +209,7 @@ def test_the_episode_is_the_same_with_and_without(talkers):
 
 def test_agents_without_messages_have_none_of_it(talkers, tmp_path):
     core, manifest = talkers
-    episodes = play_planned(Policy(core, CommunicationSettings(messages="none"), manifest), keep_frames=True)
+    episodes = play_planned(LanguagePolicy(core, CommunicationSettings(messages="none"), manifest), keep_frames=True)
     page = write_comparison({"one": episodes, "two": episodes}, tmp_path / "r.html", title="x")
     assert '"silent":[' not in page.read_text() and told(page)["influence"].startswith("Nobody heard a message")
 

@@ -21,7 +21,7 @@ from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
 from rllib_llm_comm.evaluation.replay_schema import ReplayPage
 from rllib_llm_comm.evaluation.rollout import Episode, evaluate, record
 from rllib_llm_comm.evaluation.tiles import TileSheets
-from rllib_llm_comm.policies.load_policy import Decision
+from rllib_llm_comm.policies.decision import Decision
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")

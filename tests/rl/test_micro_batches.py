@@ -11,15 +11,15 @@ from loop import Loop
 from toys import ColourTalk, language_model
 
 from rllib_llm_comm import TWOSOMEConfig, VercoConfig
-from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
 from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
+from rllib_llm_comm.verco.learner import VercoLearner
 
 TALK = {"messages": "student", "train_messages": True, "message_temperature": 1.0, "max_message_words": 3}
 NAMES = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction", "vf_explained_var", "total_loss", "message_kl",
          "message_entropy", "minibatches", "policy_steps", "ratio_first_minibatch", "roll_out_ratio_error")  # fmt: skip
 
 
-class Steps(MultiAgentPPOLearner):
+class Steps(VercoLearner):
     """Notes the gradients of every step before they are clipped."""
 
     def build(self):

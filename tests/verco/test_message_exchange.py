@@ -12,7 +12,8 @@ from toys import COLOURS, ColourTalk, language_model, register, words_of
 
 from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.verco.message_exchange import MAILBOX, MessageExchange
+from rllib_llm_comm.rl.columns import MAILBOX
+from rllib_llm_comm.verco.message_exchange import MessageExchange
 
 
 class Talk(ColourTalk):

@@ -7,7 +7,7 @@ from toys import language_model, register
 
 from rllib_llm_comm import MessageSFTConfig, VercoConfig
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
+from rllib_llm_comm.verco.learner import VercoLearner
 from rllib_llm_comm.verco.message_exchange import MessageExchange
 from rllib_llm_comm.verco.module import LLMCommModule
 
@@ -22,7 +22,7 @@ def test_defaults_make_a_complete_algorithm():
     assert settings.is_multi_agent and settings.count_steps_by == "agent_steps"
     spec = settings.get_default_rl_module_spec()
     assert spec.module_class is LLMCommModule and spec.model_config["trainable_roles"] == ["action"]
-    assert settings.get_default_learner_class() is MultiAgentPPOLearner
+    assert settings.get_default_learner_class() is VercoLearner
 
 
 def test_fluent_and_flat_keys_mean_the_same():

@@ -25,9 +25,8 @@ from rllib_llm_comm.policies.numeric_network import (
     VECTOR,
     team_vectors,
 )
+from rllib_llm_comm.rl.columns import LATEST_VECTORS
 from rllib_llm_comm.rl.newest_observation import newest_observation
-
-LATEST_VECTORS = "rllib_llm_comm/latest_vectors"
 
 
 class NumericObservations(ConnectorV2):

@@ -117,10 +117,6 @@ class OfficerModule(ToldErrors, TorchRLModule, ValueFunctionAPI):
         own = {id(parameter) for parameter in self.critic_parameters()}
         return [parameter for parameter in self.network.parameters() if id(parameter) not in own]
 
-    def speaker_parameters(self) -> list[nn.Parameter]:
-        """None: officers say nothing."""
-        return []
-
     def critic_parameters(self) -> list[nn.Parameter]:
         """The last layer of the critic."""
         return list(self.network.value.parameters())

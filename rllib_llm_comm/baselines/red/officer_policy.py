@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from rllib_llm_comm.baselines.red.collective_choice import CollectiveChoice
+from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork
+from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.minirts.collective_command import KIND_WORDS
 from rllib_llm_comm.envs.minirts.view.officer_view import officer_spaces
@@ -23,6 +25,12 @@ class OfficerPolicy(ArrayPolicy):
 
     With commanders the same network is the game's `executor="trained:CHECKPOINT"`.
     """
+
+    @staticmethod
+    def network_builder(settings: dict[str, Any]) -> Callable[[], OfficerNetwork]:
+        """Makes a network from `model_config`."""
+        checked = OfficerSettings.from_mapping(settings)
+        return lambda: OfficerNetwork(checked)
 
     def act_together(
         self, episodes: Sequence[tuple[ArrayMemory, Mapping[Any, Observation]]], explore: bool = True

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
 from rllib_llm_comm.baselines.value.q_network import agent_inputs, open_values
-from rllib_llm_comm.baselines.value.q_settings import LDSA, ROMA
+from rllib_llm_comm.baselines.value.q_settings import LDSA, ROMA, QSettings
+from rllib_llm_comm.baselines.value.q_team import QTeam
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.policies.array_policy import ArrayMemory, ArrayPolicy, Asked
+from rllib_llm_comm.policies.array_policy import MOST_SIZE, ArrayMemory, ArrayPolicy, Asked
 from rllib_llm_comm.policies.observation_forms import flat, open_actions
+from rllib_llm_comm.policies.settings import require_whole
 
 MEMORY, LAST, VALUES = "memory", "last_actions", "values"
 
@@ -24,6 +27,26 @@ class QPolicy(ArrayPolicy):
     """
 
     draws = False
+
+    @staticmethod
+    def network_builder(settings: dict[str, Any]) -> Callable[[], QTeam]:
+        """Makes a network from `model_config`."""
+        sizes = {name: settings.pop(name) for name in ("size", "actions", "agents", "state_size")}
+        for name in ("size", "actions", "agents"):
+            require_whole(name, sizes[name], 1, MOST_SIZE)
+        require_whole("state_size", sizes["state_size"], 0, 0)
+        team, choices, forms = settings.pop("team"), settings.pop("choices"), settings.pop("forms")
+        named = (
+            isinstance(team, list) and len(team) == sizes["agents"] and all(isinstance(agent, str) for agent in team)
+        )
+        if not named or not isinstance(choices, Mapping) or not isinstance(forms, Mapping):
+            raise UserError(f"`team`, `choices` and `forms` must tell of {sizes['agents']} agents; save it again.")
+        for agent in team:
+            require_whole(f"choices.{agent}", choices[agent], 1, sizes["actions"])
+            if not isinstance(forms[agent], Mapping):
+                raise UserError(f"`forms.{agent}` is {str(forms[agent])[:80]!r} but must be a mapping.")
+        checked = QSettings.from_mapping(settings)
+        return lambda: QTeam(checked, **sizes)
 
     def batch(self, asked: Sequence[Asked]) -> dict[str, torch.Tensor]:
         """Values of all rows' actions and what is remembered behind them, which goes into the episodes' memories.

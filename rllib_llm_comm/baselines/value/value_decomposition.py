@@ -358,9 +358,9 @@ class ValueDecomposition(PolicyCheckpointMixin, DQN):
         return state
 
     @override(PolicyCheckpointMixin)
-    def _require_own_algorithm(self, path: Any) -> None:
+    def _require_own_algorithm(self, path: Any, wrote: str) -> None:
         """Refuses checkpoints of other teams, too, before anything of them is loaded."""
-        super()._require_own_algorithm(path)
+        super()._require_own_algorithm(path, wrote)
         if (facts := facts_of_checkpoint(str(path))) is not None:
             require_same(facts, on_first_learner(self, facts_of_learner), f"the checkpoint {str(path)!r}")
 

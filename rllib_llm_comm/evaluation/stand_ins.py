@@ -14,26 +14,13 @@ from rllib_llm_comm.chat.cassettes import describe_recording
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.base_model import PACKAGED
 from rllib_llm_comm.policies.hub import is_on_hub
-from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, RANDOM, SCRIPTED, STAY
+from rllib_llm_comm.policies.partner_settings import PLAYERS
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.policies.recorded_settings import withhold
 from rllib_llm_comm.sama.planners import planner_stands_in
 from rllib_llm_comm.sama.shipped_cassettes import find_recording
 from rllib_llm_comm.verco.teachers.base import TEACHERS
-
-CHAT = "chat"
-PEOPLE = "people"
-PLAYERS: Mapping[str, str] = {
-    SCRIPTED: "the scripted player, rules that see the whole game",
-    PEOPLE: "recorded people",
-    CHECKPOINT: "a checkpoint",
-    CHAT: "a chat model",
-    FUNCTION: "a function",
-    RANDOM: "random play",
-    STAY: "waiting",
-}
-"""Kind of player, in the column `player` of demonstrations -> who it is. Other texts in files are not shown."""
 
 
 def stand_ins(*settings: Any) -> list[str]:

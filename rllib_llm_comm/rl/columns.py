@@ -1,0 +1,12 @@
+"""Names by which connectors, modules and learners of several algorithms find one another's data; needs no Ray."""
+
+PROMPT_IDS = "prompt_ids"
+"""Of observations in words: token ids of the prompt."""
+CANDIDATE_IDS = "candidate_ids"
+"""Of observations in words: token ids of the candidate actions."""
+CRITIC_FEATURES = "critic_features"
+"""Column of a train batch: frozen features of the observations, on which the critic stands."""
+MAILBOX = "rllib_llm_comm/mailbox"
+"""Key of an episode's `custom_data`: the latest message of every agent."""
+LATEST_VECTORS = "rllib_llm_comm/latest_vectors"
+"""Key of an episode's `custom_data`: the latest vector of every agent."""

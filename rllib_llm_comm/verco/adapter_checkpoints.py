@@ -1,0 +1,94 @@
+"""Adapters that Verco's algorithms take from checkpoints, and what their own checkpoints tell of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray.rllib.core.learner.learner import Learner
+from ray.rllib.utils.annotations import override
+from ray.rllib.utils.checkpoints import Checkpointable
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.places import local_path
+from rllib_llm_comm.language.adapters import MESSAGE
+from rllib_llm_comm.policies.find_checkpoint import is_named
+from rllib_llm_comm.policies.policy_folder import find_policy
+from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
+from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
+from rllib_llm_comm.rl.policy_export import on_first_learner
+from rllib_llm_comm.verco.module import LLMCommModule
+from rllib_llm_comm.verco.policy_files import tell_other_prompts
+
+_ADAPTERS = {
+    "message_checkpoint": ("taught_by", "load_message_adapter"),
+    "action_checkpoint": ("cloned_from", "load_action_adapter"),
+}
+"""Setting -> key of `provenance` that says whose answers the adapter has learned, and the module's method."""
+
+
+class AdapterCheckpointMixin(PolicyCheckpointMixin):
+    """Takes adapters from `message_checkpoint` and `action_checkpoint`; checkpoints tell whose answers they learned."""
+
+    @override(PolicyCheckpointMixin)
+    def provenance(self) -> dict[str, Any]:
+        """Where its adapters come from."""
+        found: dict[str, Any] = {}
+        for setting, (authors, _) in _ADAPTERS.items():
+            if hasattr(self.config, setting):
+                path = found[setting] = getattr(self.config, setting)
+                if isinstance(path, str):
+                    found[authors] = _authors(path, authors)
+                else:  # a restored config has none any more, but its adapter is still the one that was taken
+                    found |= {name: self._came_from[name] for name in (setting, authors) if name in self._came_from}
+        return found
+
+    def load_message_adapter(self, path: str) -> None:
+        """Loads the message adapter of a checkpoint into Learners and EnvRunners.
+
+        Raises:
+            UserError: If there is none at `path`, or it belongs to another base model.
+        """
+        self._load_adapter("message_checkpoint", path)
+
+    def load_action_adapter(self, path: str) -> None:
+        """Loads the action adapter of a checkpoint into Learners and EnvRunners.
+
+        Raises:
+            UserError: If there is none at `path`, or it belongs to another base model.
+        """
+        self._load_adapter("action_checkpoint", path)
+
+    def _load_adapter(self, setting: str, path: str) -> None:
+        place = path if is_named(path) else str(local_path(path, setting).absolute())
+        try:
+            on_first_learner(self, _load, everywhere=True, path=place, method=_ADAPTERS[setting][1])
+        except UserError as error:
+            raise UserError(f"`{setting}`: {error}") from error
+        self.sync_runners()
+
+    @override(PolicyCheckpointMixin)
+    def tell_other_settings(self, path: Any, manifest: PolicyManifest) -> None:
+        """Tells of prompts that differ from those of a checkpoint."""
+        tell_other_prompts(path, manifest, self.config.language_model_settings((MESSAGE,), train_critic=False))
+
+    @override(Checkpointable)
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The config without checkpoints of adapters: their weights are here, the old files may be gone."""
+        args, kwargs = super().get_ctor_args_and_kwargs()
+        state = dict(args[0])
+        state |= dict.fromkeys(state.keys() & _ADAPTERS.keys())
+        return (state, *args[1:]), kwargs
+
+
+def _authors(checkpoint: str, key: str) -> Any:
+    """Whose answers an adapter has learned, as far as its checkpoint tells."""
+    try:
+        return read_manifest(find_policy(checkpoint)).provenance.get(key, [])
+    except UserError:  # an adapter alone, or a checkpoint that is gone by now
+        return []
+
+
+def _load(learner: Learner, path: str, method: str) -> None:
+    for module_id, module in learner.module._rl_modules.items():
+        if isinstance(module.unwrapped(), LLMCommModule):
+            getattr(module.unwrapped(), method)(path, agent=module_id)
