@@ -14,7 +14,6 @@ from rllib_llm_comm.chat.cassettes import describe_recording
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.policies.hub import is_on_hub
 from rllib_llm_comm.policies.partner_settings import PLAYERS
-from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.policies.recorded_settings import withhold
 from rllib_llm_comm.sama.planners import planner_stands_in
@@ -105,6 +104,8 @@ def _policy(path: Any) -> list[str]:
     if isinstance(path, Mapping):
         return list(_found(path))
     there = isinstance(path, str) and not is_on_hub(path)
+    from rllib_llm_comm.policies.policy_folder import find_policy
+
     return stand_ins(withhold(read_manifest(find_policy(path)))) if there else []
 
 
