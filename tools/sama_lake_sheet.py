@@ -23,7 +23,14 @@ from rllib_llm_comm.envs.frozen_lake import ENV_ID
 from rllib_llm_comm.envs.frozen_lake.layouts import Cell, get_layout
 from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, STEPS, WALKS
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS, place
-from rllib_llm_comm.experiments.language_stages import run_rewards, run_subgoals, run_translation
+from rllib_llm_comm.experiments.language_stages import (
+    RewardStageSettings,
+    SubgoalStageSettings,
+    TranslationStageSettings,
+    run_rewards,
+    run_subgoals,
+    run_translation,
+)
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
 from rllib_llm_comm.sama.manuals.manual import make_manual
 from rllib_llm_comm.sama.planners import make_planner
@@ -229,12 +236,12 @@ def record(target: Path, scratch: Path) -> int:
     source = Cassette(recording("manual_frozen_lake"))
     manual.write_text(make_manual(source, split_latex(read_latex(find_paper("frozen_lake")))).text, encoding="utf-8")
     model = Cassette(tape, HandWritten(), NOTE)
-    game = {"env": ENV_ID, "settings": {"layout": ROWS}}
-    run_translation(model, translation, **game, manual=str(manual), actions=1)
+    shared: dict[str, Any] = {"chat": {}, "env_config": {"layout": ROWS}}
+    run_translation(model, translation, TranslationStageSettings(**shared, manual=str(manual), actions=1), ENV_ID)
     how = {**HOW, "manual": str(manual), "translation": str(translation)}
-    asked = {"states": STATES, "states_by": "model", "apart": 0.0, "text_encoder": "embedded"}
-    run_subgoals(model, scratch / "subgoals.json", **game, planner=how, **asked)
-    run_rewards(model, scratch / "rewards", "rewards", subgoals=str(scratch / "subgoals.json"), manual=str(manual))
+    run_subgoals(model, scratch / "subgoals.json", SubgoalStageSettings(**shared, planner=how, states=STATES), ENV_ID)
+    rewards = RewardStageSettings(chat={}, subgoals=str(scratch / "subgoals.json"), manual=str(manual))
+    run_rewards(model, scratch / "rewards", "rewards", rewards)
     planner, lake = make_planner(how, model), open_game(ENV_ID, {"layout": ROWS})
     for situation in _all():
         _put(lake, situation)

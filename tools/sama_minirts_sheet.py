@@ -19,7 +19,14 @@ from rllib_llm_comm.chat.chat_model import ChatCounters
 from rllib_llm_comm.envs.minirts import ENV_ID
 from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, MINE, MOST, TRAIN, parse_command
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
-from rllib_llm_comm.experiments.language_stages import run_rewards, run_subgoals, run_translation
+from rllib_llm_comm.experiments.language_stages import (
+    RewardStageSettings,
+    SubgoalStageSettings,
+    TranslationStageSettings,
+    run_rewards,
+    run_subgoals,
+    run_translation,
+)
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
 from rllib_llm_comm.sama.manuals.manual import make_manual
 from rllib_llm_comm.sama.planners import make_planner
@@ -200,13 +207,15 @@ def record(target: Path, scratch: Path) -> int:
     source = Cassette(recording("manual_minirts"))
     manual.write_text(make_manual(source, split_latex(read_latex(find_paper("minirts")))).text, encoding="utf-8")
     model = Cassette(tape, HandWritten(), NOTE)
-    game: dict[str, Any] = {"env": ENV_ID, "settings": SETTINGS}
-    run_translation(model, translation, **game, manual=str(manual), states=40, actions=0)
+    shared: dict[str, Any] = {"chat": {}, "env_config": SETTINGS}
+    told = TranslationStageSettings(**shared, manual=str(manual), states=40, actions=0)
+    run_translation(model, translation, told, ENV_ID)
     how = {**HOW, "manual": str(manual), "translation": str(translation)}
-    asked: dict[str, Any] = {"states": STATES, "states_by": "random", "apart": 0.0, "text_encoder": "embedded"}
-    run_subgoals(model, scratch / "subgoals.json", **game, planner=how, **asked)
+    asked = SubgoalStageSettings(**shared, planner=how, states=STATES, states_by="random")
+    run_subgoals(model, scratch / "subgoals.json", asked, ENV_ID)
     data = str(scratch / "subgoals.json")
-    run_rewards(model, scratch / "rewards", "rewards", subgoals=data, manual=str(manual), steps=STEPS)
+    rewards = RewardStageSettings(chat={}, subgoals=data, manual=str(manual), steps=STEPS)
+    run_rewards(model, scratch / "rewards", "rewards", rewards)
     lines = tape.read_text(encoding="utf-8").splitlines()
     planner = make_planner(how, model)
     assert isinstance(planner, SamaPlanner)

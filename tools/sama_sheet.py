@@ -276,12 +276,11 @@ def record(target: Path, scratch: Path) -> int:
 
 def _prepare(model: Cassette, manual: Path, translation: Path) -> None:
     """The questions of the stages before the planner's: translator, states."""
-    from rllib_llm_comm.experiments.language_stages import run_translation
+    from rllib_llm_comm.experiments.language_stages import TranslationStageSettings, run_translation
     from rllib_llm_comm.sama.subgoals.dataset import propose_states
 
-    run_translation(
-        model, translation, env=overcooked_ai.ENV_ID, settings={"layout": LAYOUT}, manual=str(manual), actions=0
-    )
+    asked = TranslationStageSettings(chat={}, layout=LAYOUT, manual=str(manual), actions=0)
+    run_translation(model, translation, asked)
     env = overcooked_ai.parallel_env(layout=LAYOUT, observe=["entities"], action_level="goal_cell")
     env.reset(seed=0)
     game = planning_game(env)

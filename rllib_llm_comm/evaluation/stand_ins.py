@@ -12,10 +12,8 @@ from typing import Any
 
 from rllib_llm_comm.chat.cassettes import describe_recording
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.language.base_model import PACKAGED
 from rllib_llm_comm.policies.hub import is_on_hub
 from rllib_llm_comm.policies.partner_settings import PLAYERS
-from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.policies.recorded_settings import withhold
 from rllib_llm_comm.sama.planners import planner_stands_in
@@ -75,7 +73,11 @@ def _read(reader: Callable[[Any], Any], value: Any) -> Iterator[str]:
 
 
 def _base_model(name: Any) -> str:
-    return f"base model {name}: {PACKAGED[name]}" if isinstance(name, str) and name in PACKAGED else ""
+    if not isinstance(name, str):
+        return ""
+    from rllib_llm_comm.language.base_model import PACKAGED  # with torch, of which agents of numbers have no need
+
+    return f"base model {name}: {PACKAGED[name]}" if name in PACKAGED else ""
 
 
 def _teacher(teacher: Any) -> str:
@@ -102,6 +104,8 @@ def _policy(path: Any) -> list[str]:
     if isinstance(path, Mapping):
         return list(_found(path))
     there = isinstance(path, str) and not is_on_hub(path)
+    from rllib_llm_comm.policies.policy_folder import find_policy
+
     return stand_ins(withhold(read_manifest(find_policy(path)))) if there else []
 
 

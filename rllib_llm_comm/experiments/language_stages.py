@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -157,6 +157,129 @@ def _of_the_package(chat: Mapping[str, Any]) -> dict[str, Any]:
     return {**chat, "cassette": str(find_recording(chat["cassette"]))}
 
 
+class ChatStageSettings(Settings):
+    """`config:` of stages that ask a chat model.
+
+    Attributes:
+        chat: Settings of the chat model, as for `open_chat`: `model` and `base_url` of any endpoint with OpenAI's
+            protocol, `local`, or `cassette`, a file or a recording that comes with the package.
+        seed: Of everything that is drawn.
+    """
+
+    chat: dict[str, Any] = Field(examples=["chat: {model: gpt-4o}"])
+    seed: int = Field(0, ge=0, le=2**31 - 1)
+
+
+class _ChatStage(PlainStage):
+    """A stage that asks a chat model; a killed one goes on with the answers that it has."""
+
+    texts: ClassVar[tuple[str, ...]] = ()
+    """Settings that are paths of files."""
+
+    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+        """Checks keys, values, files that should be there by now, and who is asked."""
+        from rllib_llm_comm.sama.manuals.manual import find_manual
+
+        settings = self.settings(stage)
+        for name in self.texts:
+            path = getattr(settings, name)
+            if path and not any(future in path for future in unresolved) and not find_manual(path).exists():
+                raise UserError(
+                    f"`{stage.name}.config.{name}` is {path!r} but nothing is there; give a path that exists, or the "
+                    "`${NAME}` of a stage above."
+                )
+        check_stage_chat(f"{stage.name}.config.chat", settings.chat)
+
+    def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Without time-outs, prices and the like: more budget or patience continues a stage."""
+        from rllib_llm_comm.sama.subgoals.dataset import without_keys
+
+        return dict(without_keys(config))
+
+
+class GameStageSettings(ChatStageSettings):
+    """`config:` of stages that show a game to the model; `env` above it names the game, by default the kitchens.
+
+    Attributes:
+        env_config: Settings of the game.
+        layout: Short for `env_config: {layout: ...}`, for games that have layouts.
+    """
+
+    env_config: dict[str, Any] = Field(default_factory=dict)
+    layout: str = ""
+
+    def game(self, env: Any) -> dict[str, Any]:
+        """Id of the environment (`env`) and its `settings`, as of `open_game`.
+
+        Args:
+            env: The id; the kitchens by default.
+        """
+        from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
+
+        if self.layout and "layout" in self.env_config:
+            raise UserError("`layout` is given, and in `env_config`, too; omit one of them.")
+        named = {"layout": self.layout} if self.layout else {}
+        return {"env": env or ENV_ID, "settings": {**self.env_config, **named}}
+
+
+class _GameStage(_ChatStage):
+    """A stage that shows a game to the model, through the game's `GamePreparation`."""
+
+    takes_env = True
+
+    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+        """Checks the game, too."""
+        from rllib_llm_comm.sama.preparation import open_game
+
+        super().check_config(stage, unresolved)
+        try:
+            open_game(**self.settings(stage).game(stage.experiment.env))
+        except UserError as error:
+            raise UserError(f"In `{stage.name}`: {error}") from None
+
+
+class ManualStageSettings(ChatStageSettings):
+    """`config:` of `run: make_manual`.
+
+    Attributes:
+        paper: LaTeX file of a paper about the game, or the name of a description that comes with the package; or
+            several.
+        words: Most words of the manual (ours; SAMA does not say).
+        batch: Paragraphs per request (ours).
+    """
+
+    paper: str | list[str] = Field(examples=["paper: onion_soup"])
+    words: int = Field(400, ge=20, le=5000)
+    batch: int = Field(8, ge=1, le=100)
+
+
+class MakeManual(_ChatStage):
+    """`run: make_manual`: a manual of the game from LaTeX sources (SAMA Section 3.1)."""
+
+    name = "make_manual"
+    settings_class = ManualStageSettings
+
+    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+        """Checks the papers, too."""
+        from rllib_llm_comm.sama.manuals.latex import find_paper
+
+        super().check_config(stage, unresolved)
+        for paper in _list(self.settings(stage).paper):
+            find_paper(paper)
+
+    def run(self, stage: Stage) -> StageResult:
+        """Writes `manual.md`, and its facts and figures to `manual.json`."""
+        settings = self.settings(stage)
+        model = open_stage_chat(manual_chat(settings.chat), stage.folder)
+        target, facts = stage.folder / "manual.md", stage.folder / "manual.json"
+        papers = [Path(paper) for paper in _list(settings.paper)]
+        how = {"words": settings.words, "batch": settings.batch, "figures": facts}
+        figures = run_manual(papers, target, settings.chat, chat_model=model, **how)
+        counts = {"paragraphs": figures["paragraphs"], "relevant": len(figures["relevant"])}
+        facts_found = sum(map(len, figures["facts"].values()))
+        return StageResult([target], {"facts": facts}, {**counts, "facts": facts_found, **who_answered(model)})
+
+
 def run_manual(
     papers: Sequence[Path],
     target: Path,
@@ -262,37 +385,62 @@ def _provenance(sources: dict[Path, str], figures: dict[str, Any], chat_model: A
     return "\n".join(lines).replace("--", "- -")
 
 
-_TRIED = 20
-_SHOWN = 3
+class TranslationStageSettings(GameStageSettings):
+    """`config:` of `run: translate`.
+
+    Attributes:
+        manual: Manual that the model is shown: a file, or one that comes with the package; empty: the game's own.
+        code: Python files of the game; empty: those of the game; of the kitchens a recorded copy, which
+            recordings quote.
+        pieces: Pieces of code that the model is shown (ours; SAMA does not say).
+        states: Random states in which the translator is checked (ours); fewer where the game has no more that differ.
+        actions: Random states in which the model tells the effects of the first agent's actions, to be checked (ours).
+    """
+
+    manual: str = ""
+    code: list[str] = Field(default_factory=list)
+    pieces: int = Field(1, ge=1, le=20)
+    states: int = Field(200, ge=1, le=10_000)
+    actions: int = Field(1, ge=0, le=1000)
+
+
+class Translate(_GameStage):
+    """`run: translate`: a translator of states, written by the model, and actions in words; both checked."""
+
+    name = "translate"
+    settings_class = TranslationStageSettings
+    texts = ("manual",)
+
+    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+        """Checks the code, too."""
+        from rllib_llm_comm.sama.translation import CodeIndex
+
+        super().check_config(stage, unresolved)
+        settings = self.settings(stage)
+        if settings.code:
+            CodeIndex.of_files(map(Path, settings.code))
+
+    def run(self, stage: Stage) -> StageResult:
+        """Writes `translation.json`."""
+        settings = self.settings(stage)
+        model = open_stage_chat(settings.chat, stage.folder)
+        target = stage.folder / "translation.json"
+        figures = run_translation(model, target, settings, stage.experiment.env)
+        return StageResult([target], {}, {**figures, **who_answered(model)})
+
+
+_TRIED, _SHOWN = 20, 3
 _TRUTHS = ("true", "false", "unclear")
 
 
-def run_translation(
-    model: ChatModel,
-    target: Path,
-    *,
-    env: str,
-    settings: Mapping[str, Any],
-    manual: str = "",
-    code: Sequence[str] = (),
-    pieces: int = 1,
-    states: int = 200,
-    actions: int = 1,
-    seed: int = 0,
-) -> dict[str, Any]:
+def run_translation(model: ChatModel, target: Path, given: TranslationStageSettings, env: Any = None) -> dict[str, Any]:
     """Lets a chat model write a translator, measures it on random states, and lets it tell the effects of actions.
 
     Args:
         model: The chat model.
         target: File of the translation.
-        env: Id of the game's environment.
-        settings: Its settings.
-        manual: Manual that the model is shown; empty: the game's own.
-        code: Python files of the game; none: those that its preparation names.
-        pieces: Pieces of code that the model is shown.
-        states: States in which the translator is checked; fewer where the game has no more that differ in words.
-        actions: States in which actions are told.
-        seed: Of the states.
+        given: What is translated.
+        env: Id of the game's environment; the kitchens by default.
 
     Returns:
         Counts of true, false and unclear sentences about `states`, and of the effects of actions.
@@ -302,18 +450,20 @@ def run_translation(
         ChatError: If a request failed for good.
         UserError: If a file cannot be read, or the user has to do something first.
     """
-    game = open_game(env, settings, seed)
+    game = open_game(**given.game(env), seed=given.seed)
     how = preparation_of(game)
-    index = CodeIndex.of_files(map(Path, code)) if code else how.code()
-    found = list(diverse_states(game, max(states, _TRIED), seed).values())
-    told_manual = f"{read_manual(manual)}\n{game.scenario()}" if manual else game.manual()
-    write = partial(write_translator, model, game, found[:_TRIED], index, manual=told_manual, pieces=pieces)
+    index = CodeIndex.of_files(map(Path, given.code)) if given.code else how.code()
+    found = list(diverse_states(game, max(given.states, _TRIED), given.seed).values())
+    told_manual = f"{read_manual(given.manual)}\n{game.scenario()}" if given.manual else game.manual()
+    write = partial(write_translator, model, game, found[:_TRIED], index, manual=told_manual, pieces=given.pieces)
     # The translator is one question, the effects of actions in each state are another.
-    tell = [partial(_effects, model, how, index, pieces, one) for one in range(seed, seed + actions)]
+    tell = [
+        partial(_effects, model, how, index, given.pieces, one) for one in range(given.seed, given.seed + given.actions)
+    ]
     asks: list[Callable[[], Any]] = [write, *tell]
     translator, *told_effects = side_by_side(lambda ask: ask(), asks, begun_at_once(model))
     effects, unusable = _joined(told_effects)
-    sums, examples, looked_at = Told(), [], found[:states]
+    sums, examples, looked_at = Told(), [], found[: given.states]
     with counting_bar("checking sentences") as progress:
         for number, state in enumerate(looked_at, 1):
             told = translator.told(game, state)
@@ -364,7 +514,59 @@ def _joined(effects: Sequence[dict[str, dict[str, str]] | None]) -> tuple[dict[s
     return told, sum(found is None for found in effects)
 
 
-STATES_BY = BY_MODEL, RANDOM = ("model", "random")
+class SubgoalStageSettings(GameStageSettings):
+    """`config:` of `run: collect_subgoals`.
+
+    Attributes:
+        planner: Settings of `make_planner` that asks a chat model, without `chat`.
+        states: States in which the planner is asked (ours; SAMA does not say).
+        states_by: "model" (SAMA): the chat model proposes the states, in games in which it can; "random": they are
+            drawn.
+        apart: Least distance between the words of two proposed states, 1 minus the cosine of their mean token vectors;
+            0 keeps all that differ (ours; SAMA lets the model sort out duplicates).
+        text_encoder: The frozen text encoder that compares them.
+    """
+
+    planner: dict[str, Any] = Field(default_factory=lambda: {"name": "sama"})
+    states: int = Field(30, ge=1, le=10_000)
+    states_by: Literal["model", "random"] = "model"
+    apart: float = Field(0.0, ge=0, le=2)
+    text_encoder: str = "embedded"
+
+
+class CollectSubgoals(_GameStage):
+    """`run: collect_subgoals`: what a planner wants in diverse states, as a data set for training."""
+
+    name = "collect_subgoals"
+    settings_class = SubgoalStageSettings
+
+    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+        """Checks planner and encoder, too."""
+        from rllib_llm_comm.language.text_encoder import check_text_encoder
+        from rllib_llm_comm.sama.preparation import open_game, preparation_of
+        from rllib_llm_comm.sama.subgoals.dataset import require_form
+
+        super().check_config(stage, unresolved)
+        settings = self.settings(stage)
+        if settings.states_by == "model":
+            try:
+                require_form(preparation_of(open_game(**settings.game(stage.experiment.env))))
+            except UserError as error:
+                raise UserError(f"In `{stage.name}.config`: {error}") from None
+        check_text_encoder(settings.text_encoder)
+        try:
+            planner_without_chat(settings.planner, settings.chat)
+        except UserError as error:
+            if not any(path in str(error) for path in unresolved):
+                raise UserError(f"In `{stage.name}.config.planner`: {error}") from None
+
+    def run(self, stage: Stage) -> StageResult:
+        """Writes `subgoals.json`; what an earlier call has asked is not asked again."""
+        settings = self.settings(stage)
+        model = open_stage_chat(settings.chat, stage.folder)
+        target = stage.folder / "subgoals.json"
+        figures = run_subgoals(model, target, settings, stage.experiment.env)
+        return StageResult([target], {}, {**figures, **who_answered(model)})
 
 
 def planner_without_chat(planner: Mapping[str, Any], chat: Mapping[str, Any]) -> None:
@@ -385,32 +587,14 @@ def planner_without_chat(planner: Mapping[str, Any], chat: Mapping[str, Any]) ->
     make_planner(dict(planner), _Nobody())
 
 
-def run_subgoals(
-    model: ChatModel,
-    target: Path,
-    *,
-    env: str,
-    settings: Mapping[str, Any],
-    planner: Mapping[str, Any],
-    states: int,
-    states_by: str,
-    apart: float,
-    text_encoder: str,
-    seed: int = 0,
-) -> dict[str, Any]:
+def run_subgoals(model: ChatModel, target: Path, given: SubgoalStageSettings, env: Any = None) -> dict[str, Any]:
     """Asks a planner in diverse states and writes the data set.
 
     Args:
         model: The chat model.
         target: File of the data set; what it holds is not asked for again.
-        env: Id of the game's environment.
-        settings: Its settings.
-        planner: Settings of `make_planner`, without `chat`.
-        states: States in which the planner is asked.
-        states_by: "model" or "random".
-        apart: Least distance between the words of two proposed states.
-        text_encoder: The encoder that compares them.
-        seed: Of the states.
+        given: The planner and the states.
+        env: Id of the game's environment; the kitchens by default.
 
     Returns:
         Figures of the data set; `proposed` states and those that stayed after de-duplication (`distinct`).
@@ -419,14 +603,17 @@ def run_subgoals(
         ChatError: If a request failed for good.
         UserError: If the user has to do something first.
     """
-    data = SubgoalDataset(open_game(env, settings, seed), planner, seed, model, states_by=states_by)
+    game, states = given.game(env), given.states
+    data = SubgoalDataset(
+        open_game(**game, seed=given.seed), given.planner, given.seed, model, states_by=given.states_by
+    )
     proposed = states
-    if states_by == BY_MODEL:
-        given, proposed = _proposed(model, data, planner, states, apart, text_encoder)
-        data.given, states = given, len(given)
+    if given.states_by == "model":
+        data.given, proposed = _proposed(model, data, given)
+        states = len(data.given)
     if target.exists():
         data.take_over(read_text(target))
-    with counting_bar(f"asking in {settings.get('layout', env)}") as progress:
+    with counting_bar(f"asking in {game['settings'].get('layout', game['env'])}") as progress:
         there = data.ask(states, partial(write_atomically, target), progress)
     summary = data.summary()
     say(
@@ -440,13 +627,12 @@ def run_subgoals(
     return {"proposed": proposed, "distinct": there, **summary}
 
 
-def _proposed(
-    model: ChatModel, data: SubgoalDataset, planner: Mapping[str, Any], count: int, apart: float, text_encoder: str
-) -> tuple[dict[str, State], int]:
-    game, manual = data.game, str(planner.get("manual", ""))
+def _proposed(model: ChatModel, data: SubgoalDataset, given: SubgoalStageSettings) -> tuple[dict[str, State], int]:
+    """The proposed states that are apart, by their words, and the number of all."""
+    game, manual = data.game, str(given.planner.get("manual", ""))
     told = f"{read_manual(manual)}\n{game.scenario()}" if manual else game.manual()
-    proposed = propose_states(model, game, count, manual=told, seed=data.seed)
-    return distinct(proposed, partial(words_of, game), apart, text_encoder), len(proposed)
+    proposed = propose_states(model, game, given.states, manual=told, seed=data.seed)
+    return distinct(proposed, partial(words_of, game), given.apart, given.text_encoder), len(proposed)
 
 
 class _Nobody:
@@ -465,322 +651,6 @@ class _Nobody:
 
     def remember(self, prompt: str, answer: str, system: str = "") -> None:
         """Nothing is kept."""
-
-
-AGREEMENT, SUBGOALS = "agreement.json", "subgoals.json"
-
-
-def run_rewards(
-    model: ChatModel,
-    folder: Path,
-    stage: str,
-    *,
-    subgoals: str,
-    manual: str = "",
-    steps: int = 300,
-    least_agreement: float = 0.8,
-    seed: int = 0,
-) -> dict[str, Any]:
-    """Has reward code written for the subgoals of a data set, and keeps what agrees with the game's own tests.
-
-    Args:
-        model: The chat model.
-        folder: Folder of the code, of `agreement.json`, and of `subgoals.json`, the data set's subgoals that have code.
-        stage: Name of the stage, for messages.
-        subgoals: The data set.
-        manual: Manual that the model is shown; empty: the game's own.
-        steps: Steps in which code and tests are compared.
-        least_agreement: Least share of judgements that agree.
-        seed: Of the steps.
-
-    Returns:
-        Numbers of `subgoals`, of those `with_code`, without a usable answer (`refused`) and below the least agreement
-        (`disagree`), those with code that are done in none of the steps (`never_done`); and over all code that was
-        kept `judgements`, their `share` that agrees, `precision` and `recall`.
-
-    Raises:
-        ChatError: If a request failed for good.
-        UserError: If the data set cannot be read, or no code is left.
-    """
-    record, game, wanted = read_subgoals(subgoals)
-    told = told_manual(game, manual)
-    transitions = list(preparation_of(game).steps(steps, seed))
-    game.env.reset(seed=seed)
-    done: list[str] = []
-    with counting_bar("writing rewards") as progress:
-
-        def write(text: str) -> dict[str, Any]:
-            source, row = checked_reward(model, game, text, told, transitions, least_agreement)
-            path = folder / f"{file_name(text)}.py"
-            if source:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(path, f"# {text}\n{source.strip()}\n")
-            else:
-                path.unlink(missing_ok=True)
-            done.append(text)
-            progress(len(done), len(wanted))
-            return row
-
-        rows = side_by_side(write, wanted, begun_at_once(model))
-    figures = _figures(rows)
-    kept = {row["subgoal"] for row in rows if row["kept"]}
-    if not kept:
-        raise UserError(
-            f"`{stage}` has no reward code: of {len(rows)} subgoals {figures['refused']} got no usable code and "
-            f"{figures['disagree']} disagree with the game; give another chat model, or lower "
-            "`config.least_agreement`."
-        )
-    left = {**record, "subgoals": [entry for entry in record["subgoals"] if entry["subgoal"] in kept]}
-    write_atomically(folder / SUBGOALS, json.dumps(left, indent=1) + "\n")
-    write_atomically(folder / AGREEMENT, json.dumps({"figures": figures, "by_subgoal": rows}, indent=1) + "\n")
-    say(
-        f"{figures['with_code']} of {figures['subgoals']} subgoals have reward code, which agrees with the exact tests "
-        f"in {figures['share']:.1%} of {figures['judgements']} judgements; {figures['never_done']} of them are done in "
-        f"none of the steps. Code: {short_path(folder)}"
-    )
-    return figures
-
-
-def _figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    total = Agreement()
-    for row in rows:
-        total += Agreement(**row["agreement"]) if row["kept"] else Agreement()
-    return {
-        "subgoals": len(rows),
-        "with_code": sum(row["kept"] for row in rows),
-        "refused": sum("agreement" not in row for row in rows),
-        "never_done": sum(row["kept"] and not row["agreement"]["both"] + row["agreement"]["missed"] for row in rows),
-        "disagree": sum("agreement" in row and not row["kept"] for row in rows),
-        "judgements": total.steps,
-        "share": round(total.share, 6),
-        "precision": round(total.precision, 6),
-        "recall": round(total.recall, 6),
-    }
-
-
-_OF_THE_GAME = {"chat", "env_config", "layout"}
-
-
-class ChatStageSettings(Settings):
-    """`config:` of stages that ask a chat model.
-
-    Attributes:
-        chat: Settings of the chat model, as for `open_chat`: `model` and `base_url` of any endpoint with OpenAI's
-            protocol, `local`, or `cassette`, a file or a recording that comes with the package.
-        seed: Of everything that is drawn.
-    """
-
-    chat: dict[str, Any] = Field(examples=["chat: {model: gpt-4o}"])
-    seed: int = Field(0, ge=0, le=2**31 - 1)
-
-
-class _ChatStage(PlainStage):
-    """A stage that asks a chat model; a killed one goes on with the answers that it has."""
-
-    texts: ClassVar[tuple[str, ...]] = ()
-    """Settings that are paths of files."""
-
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
-        """Checks keys, values, files that should be there by now, and who is asked."""
-        from rllib_llm_comm.sama.manuals.manual import find_manual
-
-        settings = self.settings(stage)
-        for name in self.texts:
-            path = getattr(settings, name)
-            if path and not any(future in path for future in unresolved) and not find_manual(path).exists():
-                raise UserError(
-                    f"`{stage.name}.config.{name}` is {path!r} but nothing is there; give a path that exists, or the "
-                    "`${NAME}` of a stage above."
-                )
-        check_stage_chat(f"{stage.name}.config.chat", settings.chat)
-
-    def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Without time-outs, prices and the like: more budget or patience continues a stage."""
-        from rllib_llm_comm.sama.subgoals.dataset import without_keys
-
-        return dict(without_keys(config))
-
-
-class GameStageSettings(ChatStageSettings):
-    """`config:` of stages that show a game to the model; `env` above it names the game, by default the kitchens.
-
-    Attributes:
-        env_config: Settings of the game.
-        layout: Short for `env_config: {layout: ...}`, for games that have layouts.
-    """
-
-    env_config: dict[str, Any] = Field(default_factory=dict)
-    layout: str = ""
-
-
-class _GameStage(_ChatStage):
-    """A stage that shows a game to the model, through the game's `GamePreparation`."""
-
-    takes_env = True
-
-    def game(self, stage: Stage) -> dict[str, Any]:
-        """Id of the environment (`env`) and its `settings`."""
-        from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
-
-        given = self.settings(stage)
-        if given.layout and "layout" in given.env_config:
-            raise UserError(f"`{stage.name}.config` has both `layout` and `env_config.layout`; leave one of them away.")
-        named = {"layout": given.layout} if given.layout else {}
-        return {"env": stage.experiment.env or ENV_ID, "settings": {**given.env_config, **named}}
-
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
-        """Checks the game, too."""
-        from rllib_llm_comm.sama.preparation import open_game
-
-        super().check_config(stage, unresolved)
-        game = self.game(stage)
-        try:
-            open_game(game["env"], game["settings"])
-        except UserError as error:
-            raise UserError(f"In `{stage.name}`: {error}") from None
-
-
-class ManualStageSettings(ChatStageSettings):
-    """`config:` of `run: make_manual`.
-
-    Attributes:
-        paper: LaTeX file of a paper about the game, or the name of a description that comes with the package; or
-            several.
-        words: Most words of the manual (ours; SAMA does not say).
-        batch: Paragraphs per request (ours).
-    """
-
-    paper: str | list[str] = Field(examples=["paper: onion_soup"])
-    words: int = Field(400, ge=20, le=5000)
-    batch: int = Field(8, ge=1, le=100)
-
-
-class MakeManual(_ChatStage):
-    """`run: make_manual`: a manual of the game from LaTeX sources (SAMA Section 3.1)."""
-
-    name = "make_manual"
-    settings_class = ManualStageSettings
-
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
-        """Checks the papers, too."""
-        from rllib_llm_comm.sama.manuals.latex import find_paper
-
-        super().check_config(stage, unresolved)
-        for paper in _list(self.settings(stage).paper):
-            find_paper(paper)
-
-    def run(self, stage: Stage) -> StageResult:
-        """Writes `manual.md`, and its facts and figures to `manual.json`."""
-        settings = self.settings(stage)
-        model = open_stage_chat(manual_chat(settings.chat), stage.folder)
-        target, facts = stage.folder / "manual.md", stage.folder / "manual.json"
-        papers = [Path(paper) for paper in _list(settings.paper)]
-        how = {"words": settings.words, "batch": settings.batch, "figures": facts}
-        figures = run_manual(papers, target, settings.chat, chat_model=model, **how)
-        counts = {"paragraphs": figures["paragraphs"], "relevant": len(figures["relevant"])}
-        facts_found = sum(map(len, figures["facts"].values()))
-        return StageResult([target], {"facts": facts}, {**counts, "facts": facts_found, **who_answered(model)})
-
-
-class TranslationStageSettings(GameStageSettings):
-    """`config:` of `run: translate`.
-
-    Attributes:
-        manual: Manual that the model is shown: a file, or one that comes with the package; empty: the game's own.
-        code: Python files of the game; empty: those of the game; of the kitchens a recorded copy, which
-            recordings quote.
-        pieces: Pieces of code that the model is shown (ours; SAMA does not say).
-        states: Random states in which the translator is checked (ours); fewer where the game has no more that differ.
-        actions: Random states in which the model tells the effects of the first agent's actions, to be checked (ours).
-    """
-
-    manual: str = ""
-    code: list[str] = Field(default_factory=list)
-    pieces: int = Field(1, ge=1, le=20)
-    states: int = Field(200, ge=1, le=10_000)
-    actions: int = Field(1, ge=0, le=1000)
-
-
-class Translate(_GameStage):
-    """`run: translate`: a translator of states, written by the model, and actions in words; both checked."""
-
-    name = "translate"
-    settings_class = TranslationStageSettings
-    texts = ("manual",)
-
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
-        """Checks the code, too."""
-        from rllib_llm_comm.sama.translation import CodeIndex
-
-        super().check_config(stage, unresolved)
-        settings = self.settings(stage)
-        if settings.code:
-            CodeIndex.of_files(map(Path, settings.code))
-
-    def run(self, stage: Stage) -> StageResult:
-        """Writes `translation.json`."""
-        settings = self.settings(stage)
-        model = open_stage_chat(settings.chat, stage.folder)
-        target = stage.folder / "translation.json"
-        figures = run_translation(model, target, **self.game(stage), **settings.model_dump(exclude=_OF_THE_GAME))
-        return StageResult([target], {}, {**figures, **who_answered(model)})
-
-
-class SubgoalStageSettings(GameStageSettings):
-    """`config:` of `run: collect_subgoals`.
-
-    Attributes:
-        planner: Settings of `make_planner` that asks a chat model, without `chat`.
-        states: States in which the planner is asked (ours; SAMA does not say).
-        states_by: "model" (SAMA): the chat model proposes the states, in games in which it can; "random": they are
-            drawn.
-        apart: Least distance between the words of two proposed states, 1 minus the cosine of their mean token vectors;
-            0 keeps all that differ (ours; SAMA lets the model sort out duplicates).
-        text_encoder: The frozen text encoder that compares them.
-    """
-
-    planner: dict[str, Any] = Field(default_factory=lambda: {"name": "sama"})
-    states: int = Field(30, ge=1, le=10_000)
-    states_by: str = "model"
-    apart: float = Field(0.0, ge=0, le=2)
-    text_encoder: str = "embedded"
-
-
-class CollectSubgoals(_GameStage):
-    """`run: collect_subgoals`: what a planner wants in diverse states, as a data set for training."""
-
-    name = "collect_subgoals"
-    settings_class = SubgoalStageSettings
-
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
-        """Checks planner and encoder, too."""
-        from rllib_llm_comm.core.errors import require_choice
-        from rllib_llm_comm.language.text_encoder import check_text_encoder
-        from rllib_llm_comm.sama.preparation import open_game, preparation_of
-        from rllib_llm_comm.sama.subgoals.dataset import require_form
-
-        super().check_config(stage, unresolved)
-        settings = self.settings(stage)
-        require_choice(f"{stage.name}.config.states_by", settings.states_by, STATES_BY)
-        if settings.states_by == BY_MODEL:
-            try:
-                require_form(preparation_of(open_game(**self.game(stage))))
-            except UserError as error:
-                raise UserError(f"In `{stage.name}.config`: {error}") from None
-        check_text_encoder(settings.text_encoder)
-        try:
-            planner_without_chat(settings.planner, settings.chat)
-        except UserError as error:
-            if not any(path in str(error) for path in unresolved):
-                raise UserError(f"In `{stage.name}.config.planner`: {error}") from None
-
-    def run(self, stage: Stage) -> StageResult:
-        """Writes `subgoals.json`; what an earlier call has asked is not asked again."""
-        settings = self.settings(stage)
-        model = open_stage_chat(settings.chat, stage.folder)
-        target = stage.folder / "subgoals.json"
-        figures = run_subgoals(model, target, **self.game(stage), **settings.model_dump(exclude=_OF_THE_GAME))
-        return StageResult([target], {}, {**figures, **who_answered(model)})
 
 
 class RewardStageSettings(ChatStageSettings):
@@ -812,8 +682,82 @@ class WriteRewards(_ChatStage):
         settings = self.settings(stage)
         model = open_stage_chat(settings.chat, stage.folder)
         target = stage.folder / "rewards"
-        figures = run_rewards(model, target, stage.name, **settings.model_dump(exclude={"chat"}))
+        figures = run_rewards(model, target, stage.name, settings)
         return StageResult([target], {"agreement": target / "agreement.json"}, {**figures, **who_answered(model)})
+
+
+def run_rewards(model: ChatModel, folder: Path, stage: str, given: RewardStageSettings) -> dict[str, Any]:
+    """Has reward code written for the subgoals of a data set, and keeps what agrees with the game's own tests.
+
+    Args:
+        model: The chat model.
+        folder: Folder of the code, of `agreement.json`, and of `subgoals.json`, the data set's subgoals that have code.
+        stage: Name of the stage, for messages.
+        given: The data set, and how code is judged.
+
+    Returns:
+        Numbers of `subgoals`, of those `with_code`, without a usable answer (`refused`) and below the least agreement
+        (`disagree`), those with code that are done in none of the steps (`never_done`); and over all code that was
+        kept `judgements`, their `share` that agrees, `precision` and `recall`.
+
+    Raises:
+        ChatError: If a request failed for good.
+        UserError: If the data set cannot be read, or no code is left.
+    """
+    record, game, wanted = read_subgoals(given.subgoals)
+    told = told_manual(game, given.manual)
+    transitions = list(preparation_of(game).steps(given.steps, given.seed))
+    game.env.reset(seed=given.seed)
+    done: list[str] = []
+    with counting_bar("writing rewards") as progress:
+
+        def write(text: str) -> dict[str, Any]:
+            source, row = checked_reward(model, game, text, told, transitions, given.least_agreement)
+            path = folder / f"{file_name(text)}.py"
+            if source:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(path, f"# {text}\n{source.strip()}\n")
+            else:
+                path.unlink(missing_ok=True)
+            done.append(text)
+            progress(len(done), len(wanted))
+            return row
+
+        rows = side_by_side(write, wanted, begun_at_once(model))
+    figures = _figures(rows)
+    kept = {row["subgoal"] for row in rows if row["kept"]}
+    if not kept:
+        raise UserError(
+            f"`{stage}` has no reward code: of {len(rows)} subgoals {figures['refused']} got no usable code and "
+            f"{figures['disagree']} disagree with the game; give another chat model, or lower "
+            "`config.least_agreement`."
+        )
+    left = {**record, "subgoals": [entry for entry in record["subgoals"] if entry["subgoal"] in kept]}
+    write_atomically(folder / "subgoals.json", json.dumps(left, indent=1) + "\n")
+    write_atomically(folder / "agreement.json", json.dumps({"figures": figures, "by_subgoal": rows}, indent=1) + "\n")
+    say(
+        f"{figures['with_code']} of {figures['subgoals']} subgoals have reward code, which agrees with the exact tests "
+        f"in {figures['share']:.1%} of {figures['judgements']} judgements; {figures['never_done']} of them are done in "
+        f"none of the steps. Code: {short_path(folder)}"
+    )
+    return figures
+
+
+def _figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    total = Agreement()
+    for row in rows:
+        total += Agreement(**row["agreement"]) if row["kept"] else Agreement()
+    return {
+        "subgoals": len(rows),
+        "with_code": sum(row["kept"] for row in rows),
+        "refused": sum("agreement" not in row for row in rows),
+        "never_done": sum(row["kept"] and not row["agreement"]["both"] + row["agreement"]["missed"] for row in rows),
+        "disagree": sum("agreement" in row and not row["kept"] for row in rows),
+        "judgements": total.steps,
+        "share": round(total.share, 6),
+        "precision": round(total.precision, 6),
+        "recall": round(total.recall, 6),
+    }
 
 
 def _list(value: str | list[str]) -> list[str]:

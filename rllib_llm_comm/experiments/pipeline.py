@@ -36,7 +36,6 @@ from rllib_llm_comm.experiments.train_settings import DEFAULT_STORAGE, TrainSett
 from rllib_llm_comm.experiments.tune_state import unsigned_parts
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record, require_readable
-from rllib_llm_comm.verco.policy_files import TRAINS_ALONE
 
 
 def with_model(file: ExperimentFile) -> ExperimentFile:
@@ -333,6 +332,8 @@ def _check_sources(stages: list[Stage], sources: Mapping[str, Mapping[str, str]]
     """Refuses to take an adapter from a stage that trains none of its role; sources are stages by role, by stage."""
     made = {stage.name: stage.experiment for stage in stages}
     for name, by_role in sources.items():
+        from rllib_llm_comm.verco.policy_files import TRAINS_ALONE
+
         for role, source in by_role.items():
             setting, run = f"{role}_checkpoint", made[source].run
             others = {algorithm for other, algorithm in TRAINS_ALONE.items() if other != role}

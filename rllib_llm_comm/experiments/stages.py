@@ -8,12 +8,13 @@ import inspect
 import json
 import os
 import re
+import types
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Union
 
 from pydantic import Field, create_model
 
@@ -241,8 +242,10 @@ def _plain(value: dict[str, Any]) -> dict[str, Any]:
     return dict(json.loads(json.dumps(value, default=str)))
 
 
-# Experiment keys that mean something to these stages.
+# Experiment keys that mean something to stages that need no Ray.
 _USED = {"run", "env", "config", "storage_path"}
+# Homes of types whose values a file can hold.
+_PLAIN = ("builtins", "types", "typing", "collections.abc")
 
 
 def model_of(source: Callable[..., Any], without: Collection[str] = ()) -> type[Settings]:
@@ -252,7 +255,7 @@ def model_of(source: Callable[..., Any], without: Collection[str] = ()) -> type[
         source: The function or dataclass.
         without: Parameters that are no settings.
     """
-    hints = typing.get_type_hints(source)
+    hints = {name: _of_files(hint) for name, hint in typing.get_type_hints(source).items()}
     made = {one.name: one.default_factory for one in getattr(source, "__dataclass_fields__", {}).values()}
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(source).parameters.items():
@@ -263,6 +266,14 @@ def model_of(source: Callable[..., Any], without: Collection[str] = ()) -> type[
         else:
             fields[name] = (hints[name], ... if parameter.default is parameter.empty else parameter.default)
     return create_model(f"{source.__name__} settings", __base__=Settings, __doc__=inspect.getdoc(source), **fields)
+
+
+def _of_files(annotation: Any) -> Any:
+    """An annotation without the classes of ours among its options, whose objects no file can hold."""
+    if typing.get_origin(annotation) not in (Union, types.UnionType):
+        return annotation
+    options = typing.get_args(annotation)
+    return Union[tuple(one for one in options if getattr(one, "__module__", "builtins") in _PLAIN)]  # noqa: UP007
 
 
 class PlainStage(ABC):

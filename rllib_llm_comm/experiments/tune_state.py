@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 
 SEAL = "complete.json"
 _INCOMPLETE = "incomplete_"
-_MOST_BYTES = 2**27  # of a seal, and of other JSON in a checkpoint
-# Without these RLlib could not go on.
-_PARTS = ("class_and_ctor_args.pkl", "learner_group/learner/rl_module")
+_MOST_BYTES = 2**27  # of a seal, of a state, and of all that its copy holds
 
 
 def seal(checkpoint: Path, metrics: Mapping[str, Any]) -> None:
@@ -60,16 +58,8 @@ def sealed_metrics(checkpoint: Path) -> dict[str, Any] | None:
 
 
 def whole_checkpoints(trial: Path) -> list[Path]:
-    """The checkpoints of a trial from which training can go on, the newest last.
-
-    A checkpoint without a seal counts if it is older than all that have one (earlier versions wrote none) and every
-    file of it can be read to its end. Nothing is unpickled.
-    """
-    found = _checkpoints(trial)
-    first = next((number for number, path in enumerate(found) if (path / SEAL).exists()), len(found))
-    return [
-        path for number, path in enumerate(found) if (_seal_holds(path) if number >= first else _reads_to_its_end(path))
-    ]
+    """The checkpoints of a trial from which training can go on, the newest last: sealed, with all of their files."""
+    return [path for path in _checkpoints(trial) if _seal_holds(path)]
 
 
 def put_incomplete_aside(trial: Path) -> list[Path]:
@@ -99,9 +89,11 @@ def highest_number(trial: Path) -> int:
 
 
 def pickle_ends(path: Path) -> bool:
-    """True if a pickle was written to its end; nothing is unpickled."""
+    """True if a pickle was written to its end; its operations are gone through without doing any of them."""
     try:
-        _read_pickle(path)
+        with path.open("rb") as handle:
+            for _ in pickletools.genops(handle):
+                pass
     except (OSError, ValueError):
         return False
     return True
@@ -134,58 +126,8 @@ def _seal_holds(checkpoint: Path) -> bool:
         return False
 
 
-def _reads_to_its_end(checkpoint: Path) -> bool:
-    """True if a checkpoint without a seal has the parts of RLlib's and no file that ends too early."""
-    if not all((checkpoint / part).exists() for part in _PARTS) or not list(checkpoint.glob("algorithm_state*")):
-        return False
-    for folder in {path.parent for path in checkpoint.rglob("class_and_ctor_args.pkl")}:
-        if not list(folder.glob("*state.*")) or not list(folder.glob("*.json")):
-            return False
-    try:
-        for path in _files(checkpoint):
-            _READERS.get(path.suffix, lambda path: None)(path)
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def _read_pickle(path: Path) -> None:
-    """Goes through the operations of a pickle without doing any of them.
-
-    Raises:
-        ValueError: If it ends before its last one.
-    """
-    with path.open("rb") as handle:
-        for _ in pickletools.genops(handle):
-            pass
-
-
-def _read_tensors(path: Path) -> None:
-    """Compares the length of a safetensors file with what its head says.
-
-    Raises:
-        ValueError: If it is another one.
-    """
-    with path.open("rb") as handle:
-        length = int.from_bytes(handle.read(8), "little")
-        if length > min(path.stat().st_size, _MOST_BYTES):
-            raise ValueError(f"{path.name} ends in its head, or has a head of more than {_MOST_BYTES} bytes")
-        head = json.loads(handle.read(length))
-    end = max((entry["data_offsets"][1] for name, entry in head.items() if name != "__metadata__"), default=0)
-    if path.stat().st_size != 8 + length + end:
-        raise ValueError(f"{path.name} does not have the length that its head says")
-
-
-_READERS: dict[str, Callable[[Path], Any]] = {
-    ".pkl": _read_pickle,
-    ".json": lambda path: read_foreign_json(path, _MOST_BYTES),
-    ".safetensors": _read_tensors,
-}
-
-
 STATE_COPY = "tune_state.json.gz"
 STATE_FILES = "experiment_state-*.json"
-_MOST_BYTES = 2**27  # of a state, and of all that its copy holds
 # Further files that Tune reads of an earlier call (pickles, whatever their names): trials that are still to be made,
 # and the memory of its callbacks.
 _OTHER_FILES = ("basic-variant-state-*.json", "search_gen_state-*.json", "callback-states-*.pkl")

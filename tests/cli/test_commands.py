@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -169,3 +171,16 @@ def test_examples(tmp_path):
 def test_options_reach_the_example(tmp_path, arguments, code, words):
     done = rllib("example", "run", *arguments, cwd=tmp_path)
     assert done.returncode == code and words in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("rllib_llm_comm.cli.main", {"ray", "torch", "numpy", "gymnasium", "pandas", "matplotlib"}),
+        ("rllib_llm_comm.experiments.pipeline", {"ray", "torch", "pandas", "matplotlib"}),
+    ],
+)
+def test_a_command_begins_without_what_it_does_not_need(module, heavy):
+    told = f"import sys, {module}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert not heavy & set(done.stdout.split())

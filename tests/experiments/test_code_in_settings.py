@@ -240,8 +240,8 @@ def test_what_is_no_class_or_function_is_refused_by_name(key, value, tmp_path):
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ({"run": "collect_labels", "env": OVERCOOKED, "config": {"teacher": False}}, "`teacher` is False"),
-        ({"run": "collect_labels", "env": OVERCOOKED, "config": {"teacher": 1e-320}}, "`teacher` is 1e-320"),
+        ({"run": "collect_labels", "env": OVERCOOKED, "config": {"teacher": False}}, "`a.config.teacher` is False"),
+        ({"run": "collect_labels", "env": OVERCOOKED, "config": {"teacher": 1e-320}}, "`a.config.teacher` is 1e-320"),
         ({"run": "evaluate", "config": {"checkpoint": SALAD, "seed": {"grid_search": 7}}}, "`a.config.seed"),
         ({"run": "evaluate", "config": {"checkpoint": SALAD, "env_config": {"x": {"choice": []}}}}, "choice"),
         (ppo(num_cpus_per_learner="many"), "`a.config.num_cpus_per_learner` is 'many'"),
