@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import gymnasium as gym
@@ -38,7 +37,7 @@ class EmmaModule(ActorCriticModule):
                 )
         if settings.critic_observation == AUTO:
             seen = BY_STATE if CRITIC_STATE in parts else BY_OWN
-            settings = dataclasses.replace(settings, critic_observation=seen)
+            settings = settings.replace(critic_observation=seen)
         return EmmaNetwork(
             settings,
             symbols=int(parts[FRAMES].high.max()) + 1,

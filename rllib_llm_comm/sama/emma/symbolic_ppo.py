@@ -9,7 +9,7 @@ from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPOConfig
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
-from rllib_llm_comm.sama.emma.new_subgoals_config import NewSubgoalsConfigMixin, NewSubgoalsMixin
+from rllib_llm_comm.sama.emma.new_subgoals_config import NewSubgoalsConfigMixin, NewSubgoalsMixin, SubgoalData
 
 
 class SymbolicPPOConfig(NewSubgoalsConfigMixin, NumericPPOConfig):
@@ -29,11 +29,11 @@ class SymbolicPPOConfig(NewSubgoalsConfigMixin, NumericPPOConfig):
     """
 
     network: ClassVar[str] = "mlp"
+    settings_models = {**NumericPPOConfig.settings_models, "subgoal_data": SubgoalData}
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults (ours: the paper names PPO and gives no number)."""
         super().__init__(algo_class=algo_class or SymbolicPPO)
-        self._set_new_subgoals_defaults()
 
     @override(NumericPPOConfig)
     def validate(self) -> None:
