@@ -19,6 +19,7 @@ from questions import server
 
 from harness import Row, compare, main
 from rllib_llm_comm.evaluation.planned_play import play_planned
+from rllib_llm_comm.policies.decision import Request
 from rllib_llm_comm.policies.load_policy import load_policy
 from rllib_llm_comm.sama.made_plan import made_plan
 from rllib_llm_comm.sama.planners import make_planner
@@ -91,7 +92,7 @@ class Cooks:
         if self.given:
             chosen = dict(self.given.pop(0))
         else:
-            decisions = self._policy.act_together([(memory, observations)])[0]
+            decisions = self._policy.act_together([Request(memory, observations)])[0]
             chosen = {agent: decision.action for agent, decision in decisions.items()}
         self.taken.append(chosen)
         return chosen

@@ -21,6 +21,7 @@ from rllib_llm_comm.envs.minirts.collective_command import HEADS
 from rllib_llm_comm.envs.minirts.commanders.collective_label import RULES, CollectiveLabels
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
 from rllib_llm_comm.envs.minirts.commanders.tasks import all_commands
+from rllib_llm_comm.evaluation.officer_scores import games_as_columns, games_by_seed
 from rllib_llm_comm.evaluation.statistics import wilson
 
 ORDERS = "orders"
@@ -75,7 +76,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True, help="where results are kept")
     options = parser.parse_args()
     kept: dict[str, Any] = json.loads(options.json.read_text()) if options.json.exists() else {}
-    cells: dict[str, Any] = kept.get("played", {})
+    cells = {name: games_by_seed(games) for name, games in kept.get("played", {}).items()}
     start = time.perf_counter()
     for rule in options.rules:
         level = {"action_level": "command", "numbers": NUMBERS} if rule == ORDERS else {"action_level": "red"}
@@ -97,7 +98,7 @@ def write(path: Path, cells: dict[str, Any]) -> None:
     data = {
         "what": "games won under the oracle by scripted officers that act through the labels of collective commands",
         "summary": {name: summary(games) for name, games in cells.items() if games},
-        "played": cells,
+        "played": {name: games_as_columns(games) for name, games in cells.items()},
     }
     write_atomically(path, json.dumps(data, separators=(",", ":")) + "\n")
 

@@ -17,6 +17,7 @@ from typing import Any
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts.commanders.command_level import NAMES, make_commander
 from rllib_llm_comm.envs.minirts.env import MAX_TICK
+from rllib_llm_comm.evaluation.officer_scores import games_as_columns, games_by_seed
 from rllib_llm_comm.evaluation.statistics import wilson
 
 OPPONENTS = ("simple", "medium", "medium2", "medium3", "medium_tower", "strong")
@@ -59,7 +60,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where results are kept")
     options = parser.parse_args()
     kept: dict[str, Any] = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
-    cells: dict[str, Any] = kept.get("played", {})
+    cells = {name: games_by_seed(games) for name, games in kept.get("played", {}).items()}
     start = time.perf_counter()
     for seed in range(options.seeds):
         for commander in options.commanders:
@@ -81,7 +82,7 @@ def write(options: argparse.Namespace, cells: dict[str, Any]) -> None:
         "what": "games won by scripted commanders with scripted officers, by commander and opponent",
         "settings": {"num_agents": options.num_agents, "max_tick": MAX_TICK},
         "summary": {name: summary(games) for name, games in cells.items() if games},
-        "played": cells,
+        "played": {name: games_as_columns(games) for name, games in cells.items()},
     }
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(data, separators=(",", ":")) + "\n")

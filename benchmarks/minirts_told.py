@@ -22,6 +22,7 @@ from rllib_llm_comm.envs.minirts.commanders.scripted_team import ScriptedTeam
 from rllib_llm_comm.envs.minirts.commanders.tasks import NOTHING, SCOUT, Command
 from rllib_llm_comm.envs.minirts.engine.units import PEASANT
 from rllib_llm_comm.envs.minirts.env import MAX_TICK
+from rllib_llm_comm.evaluation.columns import to_columns
 from rllib_llm_comm.evaluation.statistics import wilson
 
 OPPONENTS = ("medium", "medium_tower", "medium2")
@@ -102,7 +103,7 @@ def main() -> None:
         for system in options.systems:
             games = play(system, opponent, range(options.games), options.decision_ticks)
             shares = {f"within {limit} ticks": share(games, limit) for limit in LIMITS}
-            cells[f"{system}; {opponent}"] = {**shares, "games": games}
+            cells[f"{system}; {opponent}"] = {**shares, "games": to_columns(games)}
             print(
                 f"{opponent:14} {system:34}",
                 *(f"{one['won']:.2f} {one['won_95']}" for one in shares.values()),

@@ -19,7 +19,8 @@ from harness import Row, alternate, main
 from rllib_llm_comm import BestResponsePPOConfig, SelfPlayPPOConfig
 from rllib_llm_comm.baselines.population.kitchen_partners import uniform_pool
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
-from rllib_llm_comm.policies.policy_folder import NUMERIC, PolicyExport, network_file
+from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
+from rllib_llm_comm.policies.policy_manifest import NUMERIC
 
 LAYOUT, SIZE, ACTIONS = "cramped_room", 26 * 5 * 4, 6
 GOAL = 0.8

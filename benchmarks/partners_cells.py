@@ -83,10 +83,11 @@ def kept_cell(kitchen: str, method: str, players: list[Path], options: argparse.
         if same and [list(map(_identity, one)) for one in found] == [_identities(one) for one in asked]:
             return told
     told = _cell(kitchen, method, players, options)
+    told.pop("games")  # the matrices have their means
     for one in [*told["players"], *(one for group in told["groups"].values() for one in group["partners"])]:
         one["policy"] = short(one["policy"], options.study)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(told) + "\n")
+    write_atomically(path, json.dumps(told, separators=(",", ":")) + "\n")
     return told
 
 

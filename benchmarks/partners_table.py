@@ -305,7 +305,7 @@ def main() -> None:
     options = parser.parse_args()
     table = table_of(options)
     options.json.mkdir(parents=True, exist_ok=True)
-    write_atomically(options.json / "table.json", json.dumps(table, indent=1) + "\n")
+    write_atomically(options.json / "table.json", json.dumps(table, separators=(",", ":")) + "\n")
     print(verdict(table["kitchens"]) + "\n" + tables(table))
     if options.page is not None:
         write_atomically(options.page, page(table))

@@ -25,9 +25,9 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
 from rllib_llm_comm.evaluation.planned_play import play_planned
-from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.decision import Decision, Policy, Request
 from rllib_llm_comm.policies.policy_env import make_environment
-from rllib_llm_comm.policies.policy_folder import GROUNDED, PolicyManifest
+from rllib_llm_comm.policies.policy_manifest import GROUNDED, PolicyManifest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # `tools` is beside the package, not in it
 
@@ -36,7 +36,7 @@ from tools.rules_chat import RulesChat  # noqa: E402
 AT_ONCE = 4
 
 
-class Walkers:
+class Walkers(Policy):
     """Cooks by rules that go where their subgoal is."""
 
     manifest = PolicyManifest(
@@ -53,13 +53,7 @@ class Walkers:
         """The kitchen."""
         return make_environment(self.manifest, settings, planning)
 
-    def reset(self, seed: int | None = None) -> None:
-        """Nothing is remembered."""
-
-    def begin(self, seed: int) -> None:
-        """Nothing is remembered."""
-
-    def act_together(self, episodes: Sequence[tuple[Any, Mapping[Any, Any]]], explore: bool = True) -> list[Any]:
+    def act_together(self, episodes: Sequence[Request], explore: bool = True) -> list[Any]:
         """The cells of the subgoals."""
         return [{agent: self._decision(seen) for agent, seen in by.items()} for _, by in episodes]
 

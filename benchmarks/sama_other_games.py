@@ -18,9 +18,8 @@ from typing import Any
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import write_atomically
-from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
+from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.evaluation.statistics import mean
-from rllib_llm_comm.evaluation.subgoal_executors import ScriptedExecutor
 from rllib_llm_comm.policies.stage_record import StageRecord, read_record
 
 COMMAND = "python benchmarks/sama_other_games.py results --json docs/results/planning/sama_other_games.json"

@@ -180,6 +180,9 @@ def constructor(game: type[Made], name: str = "parallel_env") -> Callable[..., M
     Args:
         game: The environment's class; its arguments are the settings.
         name: Its name in the module of the class.
+
+    Returns:
+        The function; its attribute `game` is the class.
     """
 
     def make(*, max_cycles: int | None = None, **settings: Any) -> Made:
@@ -199,6 +202,7 @@ def constructor(game: type[Made], name: str = "parallel_env") -> Callable[..., M
 
     make.__name__ = make.__qualname__ = name
     make.__module__ = game.__module__  # so that it can be pickled
+    make.game = game  # type: ignore[attr-defined]
     return make
 
 

@@ -56,6 +56,8 @@ class GameRecord:
         golden: Formats of its golden episodes.
         planning: A `PlanningGame`, the adapter by which planners play it.
         preparation: A `GamePreparation`, by which the stages in which a language model prepares a game know it.
+        event_words: A function that gives what a player reads of an event ("puts the onion on the board"), empty for
+            one that tells a player nothing; without it the event's own name is shown, with spaces for underscores.
         success_words: Replays' words for an episode that was solved, and for one that was not; `None`: neutral ones.
         without_subgoals: Id of each environment that gives its agents subgoals itself -> a function from its settings
             to id and settings of the same game without subgoals, for planners.
@@ -78,5 +80,6 @@ class GameRecord:
     golden: tuple[GoldenFormat, ...] = ()
     planning: str = ""
     preparation: str = ""
+    event_words: str = ""
     success_words: tuple[str, str] | None = None
     without_subgoals: Mapping[str, str] = field(default_factory=dict)

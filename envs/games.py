@@ -75,6 +75,16 @@ def env_ids() -> tuple[str, ...]:
     return tuple(env_id for record in GAMES.values() for env_id in record.entry_points)
 
 
+def scripted_player_of(thing: Any) -> Any:
+    """The scripted player of the game that a state or an environment belongs to, or `None`.
+
+    Args:
+        thing: As of `game_of`.
+    """
+    record = game_of(thing)
+    return load(record.scripted_player) if record and record.scripted_player else None
+
+
 def game_of(thing: Any) -> GameRecord | None:
     """The game whose package defines an object's class, or the nearest of its base classes; `None` if there is none.
 

@@ -33,7 +33,7 @@ def check_types(env_class: type, settings: Mapping[str, Any]) -> None:
     Raises:
         UserError: For the first setting of a wrong type.
     """
-    known = _arguments(env_class)
+    known = arguments_of(env_class)
     for name, value in settings.items():
         hint, default = known[name]
         if not _fits(value, hint):
@@ -43,8 +43,12 @@ def check_types(env_class: type, settings: Mapping[str, Any]) -> None:
 
 
 @cache
-def _arguments(env_class: type) -> dict[str, tuple[Any, Any]]:
-    """Type and default of each argument by name."""
+def arguments_of(env_class: type) -> dict[str, tuple[Any, Any]]:
+    """Type and default of each argument by name.
+
+    Args:
+        env_class: As of `check_types`.
+    """
     known: dict[str, tuple[Any, Any]] = {}
     for kind in env_class.__mro__:
         if "__init__" not in vars(kind):

@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
-from rllib_llm_comm.policies.policy_folder import NUMERIC, PolicyManifest, network_file, write_policy
+from rllib_llm_comm.policies.policy_folder import network_file, write_policy
+from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest
 
 AI = "rllib_llm_comm/overcooked_ai-v0"
 SIZE = 26 * 5 * 4  # planes of cramped_room

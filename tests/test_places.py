@@ -14,8 +14,8 @@ from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_text
 from rllib_llm_comm.core.places import below, fetched, is_remote, local_path, scheme_of
-from rllib_llm_comm.experiments.checkpoint_paths import on_this_machine
 from rllib_llm_comm.experiments.experiment_file import read_experiment_file
+from rllib_llm_comm.experiments.prerequisites import on_this_machine
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from tests.s3_server import ENVIRONMENT, s3_server
 

@@ -324,8 +324,10 @@ def randomise(core, role, std=0.1, seed=0) -> None:
 
 def write_talker(folder: str | os.PathLike[str], **settings: Any) -> Path:
     """Writes the policy of a Verco on the embedded model, whose adapters say something else than the base."""
-    from rllib_llm_comm.policies.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
+    from rllib_llm_comm.policies.policy_folder import write_policy
+    from rllib_llm_comm.policies.policy_manifest import PolicyManifest
     from rllib_llm_comm.verco.language_agent import LLMCommCore
+    from rllib_llm_comm.verco.policy_files import base_model_digest, policy_files
     from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
     core = LLMCommCore(LanguageModelSettings(**settings))

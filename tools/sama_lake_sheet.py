@@ -23,9 +23,7 @@ from rllib_llm_comm.envs.frozen_lake import ENV_ID
 from rllib_llm_comm.envs.frozen_lake.layouts import Cell, get_layout
 from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, STEPS, WALKS
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS, place
-from rllib_llm_comm.experiments.reward_stage_run import run_rewards
-from rllib_llm_comm.experiments.subgoal_stage_run import run_subgoals
-from rllib_llm_comm.experiments.translation_run import run_translation
+from rllib_llm_comm.experiments.language_stages import run_rewards, run_subgoals, run_translation
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
 from rllib_llm_comm.sama.manuals.manual import make_manual
 from rllib_llm_comm.sama.planners import make_planner

@@ -19,9 +19,7 @@ from rllib_llm_comm.chat.usage import ChatCounters
 from rllib_llm_comm.envs.minirts import ENV_ID
 from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, MINE, MOST, TRAIN, parse_command
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
-from rllib_llm_comm.experiments.reward_stage_run import run_rewards
-from rllib_llm_comm.experiments.subgoal_stage_run import run_subgoals
-from rllib_llm_comm.experiments.translation_run import run_translation
+from rllib_llm_comm.experiments.language_stages import run_rewards, run_subgoals, run_translation
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
 from rllib_llm_comm.sama.manuals.manual import make_manual
 from rllib_llm_comm.sama.planners import make_planner

@@ -277,7 +277,7 @@ def record(target: Path, scratch: Path) -> int:
 
 def _prepare(model: Cassette, manual: Path, translation: Path) -> None:
     """The questions of the stages before the planner's: translator, states."""
-    from rllib_llm_comm.experiments.translation_run import run_translation
+    from rllib_llm_comm.experiments.language_stages import run_translation
     from rllib_llm_comm.sama.proposed_states import propose_states
 
     run_translation(

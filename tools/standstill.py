@@ -19,6 +19,7 @@ import torch
 
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.policies.decision import Request
 
 LOOK, LEFT = 100, 40  # game steps that are looked at, and those after them
 
@@ -46,7 +47,7 @@ def play(policy: Any, env: Any, seed: int, share: float) -> tuple[float, int]:
     seen, _ = env.reset(seed=seed)
     memory, points, states = policy.begin(seed), 0.0, []
     while env.agents:
-        decisions = policy.act_together([(memory, seen)], explore=False)[0]
+        decisions = policy.act_together([Request(memory, seen)], explore=False)[0]
         actions = {agent: decision.action for agent, decision in decisions.items()}
         for agent in actions:
             if draws.random() < share:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.chat.usage import ChatCounters
-from rllib_llm_comm.experiments.manual_run import run_manual
+from rllib_llm_comm.experiments.language_stages import run_manual
 from rllib_llm_comm.sama.manuals.manual import find_manual, questions
 from tools.record_cassettes import RECORDINGS
 from tools.sama_sheet import AUTHOR

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.evaluation.report import summarise
 from rllib_llm_comm.evaluation.statistics import bootstrap, bootstrap_difference
+from rllib_llm_comm.evaluation.study_results import read_results
 
 RESULTS = Path(__file__).parent
 STUDIES = ("study", "study_all_three", "study_map_a", "study_map_a_all_three", "study_numeric")
@@ -28,7 +30,7 @@ def lengths() -> dict[str, dict[str, dict[str, float]]]:
     """Mean game steps of sampled evaluation episodes, as the reports have them."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for study in STUDIES:
-        report = json.loads((RESULTS / study / "report.json").read_text(encoding="utf-8"))
+        report = summarise(read_results(RESULTS / study))
         for scenario, told in report["scenarios"].items():
             systems = {name: s["evaluations"]["sampled"]["length_mean"] for name, s in told["systems"].items()}
             found[f"{study}/{scenario}"] = systems
@@ -66,8 +68,7 @@ def entropies() -> dict[str, Any]:
 def main() -> None:
     figures = {
         "made_by": "python docs/results/length_and_entropy.py",
-        "from": [f"docs/results/{study}/report.json" for study in STUDIES]
-        + [f"docs/results/{study}/results.json" for study in CURVES],
+        "from": [f"docs/results/{study}/results.json" for study in STUDIES],
         "game_steps": lengths(),
         "entropy": entropies(),
     }

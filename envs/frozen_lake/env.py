@@ -297,6 +297,18 @@ aec_env = in_turns(parallel_env)
 """The same in PettingZoo's AEC form, in which agents act one after the other."""
 
 
+_HAPPENED = {"slipped": "slips", "blocked": "is blocked", "arrived": "arrives", "fell": "falls into a hole"}
+
+
+def event_words(event: str) -> str:
+    """What a player reads of an event.
+
+    Args:
+        event: As in the infos, such as "slipped".
+    """
+    return _HAPPENED.get(event, event)
+
+
 def wait_action(env: Any, agent: str) -> int:
     """The action of doing nothing: the first one.
 

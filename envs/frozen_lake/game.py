@@ -12,6 +12,7 @@ GAME = GameRecord(
     wait=f"{__package__}.env:wait_action",
     keys=f"{__package__}.person:keys",
     picture=f"{__package__}.person:picture",
+    event_words=f"{__package__}.env:event_words",
     planning="rllib_llm_comm.sama.games.frozen_lake:LakePlanning",
     preparation="rllib_llm_comm.sama.games.frozen_lake_preparation:LakePreparation",
 )

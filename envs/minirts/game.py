@@ -13,7 +13,7 @@ GAME = GameRecord(
     wait=f"{__package__}.commanders.scripted_player:wait_action",
     picture=f"{__package__}.person:picture",
     sayings=f"{__package__}.commanders.sayings:understand",
-    golden=(GoldenFormat(frozenset({"id", "kind"}), "rllib_llm_comm.evaluation.golden_formats.minirts:replay"),),
+    golden=(GoldenFormat(frozenset({"id", "kind"}), f"{__package__}.golden:replay"),),
     planning="rllib_llm_comm.sama.games.minirts:StrategyPlanning",
     preparation="rllib_llm_comm.sama.games.minirts_preparation:StrategyPreparation",
 )

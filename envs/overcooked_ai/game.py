@@ -27,16 +27,17 @@ GAME = GameRecord(
     golden=(
         GoldenFormat(
             frozenset({"id", "kind", "layout", "dynamics"}),
-            "rllib_llm_comm.evaluation.golden_formats.overcooked_ai:replay",
+            f"{__package__}.golden:replay",
         ),
         # Games that the original itself saves as JSON.
         GoldenFormat(
             frozenset({"ep_states", "ep_actions"}),
-            "rllib_llm_comm.evaluation.golden_formats.overcooked_ai_games:replay",
+            f"{__package__}.golden:replay_saved_games",
             name="overcooked_ai_games",
             settings=True,
         ),
     ),
+    event_words=f"{__package__}.event_words:event_words",
     planning="rllib_llm_comm.sama.games.overcooked_ai:KitchenPlanning",
     preparation="rllib_llm_comm.sama.kitchen.preparation:KitchenPreparation",
     without_subgoals={SUBGOAL_ENV_ID: f"{__package__}.subgoal_env:without_subgoals"},

@@ -7,6 +7,7 @@ model is pre-trained, so both speak the same sentences.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 BOWL = "bowl"
 LEFT, RIGHT, ONE_ROOM = "left", "right", "one"
@@ -14,8 +15,7 @@ COUNTER, SHELF = "counter", "shelf"
 BOARDS = ("first board", "second board")
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(NamedTuple):
     """A food or a bowl.
 
     Attributes:
@@ -76,8 +76,7 @@ class View:
     others_told: bool = True
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """Effect that an action would have now.
 
     Attributes:

@@ -18,9 +18,10 @@ GAME = GameRecord(
     golden=(
         GoldenFormat(
             frozenset({"id", "mode", "map", "task", "n_agents", "obs_radius", "layout", "initial", "steps"}),
-            "rllib_llm_comm.evaluation.golden_formats.overcooked_text:replay",
+            f"{__package__}.golden:replay",
         ),
     ),
     planning="rllib_llm_comm.sama.games.overcooked_text:SaladPlanning",
+    event_words=f"{__package__}.event_words:event_words",
     success_words=("served", "not served"),
 )

@@ -19,9 +19,10 @@ from rllib_llm_comm.envs.overcooked_text.cook_view import (
     Partner,
     View,
 )
-from rllib_llm_comm.envs.overcooked_text.effects import NOTHING, WAIT, Effect, Food, Plate
+from rllib_llm_comm.envs.overcooked_text.effects import NOTHING, WAIT, Effect, Food
 from rllib_llm_comm.envs.overcooked_text.effects import Item as Thing
-from rllib_llm_comm.envs.overcooked_text.layouts import recipe_foods
+from rllib_llm_comm.envs.overcooked_text.layouts import CELLS, SIZE, recipe_foods
+from rllib_llm_comm.envs.overcooked_text.navigation import DISTANCE
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_text.view_sentences import describe as describe_view
 from rllib_llm_comm.envs.overcooked_text.view_sentences import dish_name, phrase
@@ -33,7 +34,10 @@ _DOES_NOTHING = phrase(_NO_OPTION)
 _KINDS = {
     "none": "nothing", "pick_up": "get", "put_down": "counter", "place_on_board": "place", "deliver": "serve",
 }  # fmt: skip
+_BOARD_NAMES = {f"knife{k}": name for k, name in enumerate(BOARDS, 1)}
 _WALL_COLUMN = 3  # where the counter between the rooms of maps B and C stands
+_WALL = range(SIZE + _WALL_COLUMN, SIZE * (SIZE - 1), SIZE)
+_EVERYTHING = bytes([1]) * CELLS
 
 
 def _kitchen(state: Any) -> Kitchen:
@@ -42,9 +46,7 @@ def _kitchen(state: Any) -> Kitchen:
     return kitchen
 
 
-def _item(thing: Thing | None, chopped: bool | None = None) -> Item | None:
-    if thing is None:
-        return None
+def _item(thing: Thing, chopped: bool | None = None) -> Item:
     if isinstance(thing, Food):
         return _made_item(thing.name, thing.chopped if chopped is None else chopped)
     return _made_item(BOWL, False, tuple(sorted([food.name for food in thing.contents])))
@@ -53,10 +55,9 @@ def _item(thing: Thing | None, chopped: bool | None = None) -> Item | None:
 _made_item = functools.cache(Item)  # there are few different ones
 
 
-def _surface(kitchen: Kitchen, x: int, y: int) -> str:
+def _surface(kitchen: Kitchen, cell: int) -> str:
     """The name in words of a counter cell."""
-    divided = kitchen.map_name != "A"
-    return COUNTER if divided and y == _WALL_COLUMN and 0 < x < 6 else SHELF
+    return COUNTER if cell in _WALL and kitchen.map_name != "A" else SHELF
 
 
 def _room(kitchen: Kitchen, y: int) -> str:
@@ -65,24 +66,19 @@ def _room(kitchen: Kitchen, y: int) -> str:
     return LEFT if y < _WALL_COLUMN else RIGHT
 
 
-def _lying(kitchen: Kitchen, index: int, everything: bool) -> dict[str, tuple[Item, ...]]:
+def _lying(kitchen: Kitchen, seen: bytes) -> dict[str, tuple[Item, ...]]:
     """Items in sight on counter and shelves, sorted so that equal scenes give equal texts."""
-    seen = kitchen.sight(index)
-    near = [thing for thing in kitchen.items.values() if everything or seen[thing.cell]]
-    if not near:
-        return {COUNTER: (), SHELF: ()}
-    off = [agent.held for agent in kitchen.agents] + [board.on for board in kitchen.knives] + [kitchen.delivery.on]
-    for plate in kitchen.plates:
-        off += plate.contents
+    off = {agent.held for agent in kitchen.agents} | {board.on for board in (*kitchen.knives, kitchen.delivery)}
+    off.update(*[plate.contents for plate in kitchen.plates])
     found: dict[str, list[Item]] = {COUNTER: [], SHELF: []}
-    for thing in near:
-        if not any(thing is other for other in off):
-            item = _item(thing)
-            assert item is not None
-            found[_surface(kitchen, thing.x, thing.y)].append(item)
-    return {
-        place: tuple(sorted(items, key=lambda i: (i.is_bowl, i.name, i.contents))) for place, items in found.items()
-    }
+    for thing in kitchen.items.values():
+        if seen[thing.cell] and thing not in off:
+            found[_surface(kitchen, thing.cell)].append(_item(thing))
+    return {place: tuple(sorted(items, key=_in_text)) for place, items in found.items()}
+
+
+def _in_text(item: Item) -> tuple[bool, str, tuple[str, ...]]:
+    return item.is_bowl, item.name, item.contents
 
 
 def view(state: Any, index: int, everything: bool = False, order: bool = False) -> View:
@@ -97,32 +93,27 @@ def view(state: Any, index: int, everything: bool = False, order: bool = False) 
     kitchen = _kitchen(state)
     told = kitchen.setup.told
     cook = kitchen.agents[index]
+    seen = _EVERYTHING if everything else kitchen.sight(index)
     boards = list(zip(BOARDS, kitchen.knives, strict=False))
-    at = next((name for name, knife in boards if abs(knife.x - cook.x) + abs(knife.y - cook.y) == 1), "")
-    if not at and abs(kitchen.delivery.x - cook.x) + abs(kitchen.delivery.y - cook.y) == 1:
-        at = "delivery"
-    lying = _lying(kitchen, index, everything)
-    counter = None
-    if kitchen.map_name != "A":
-        cells = [(x, _WALL_COLUMN) for x in range(1, 6)]
-        in_sight = everything or any(kitchen.visible(index, x, y) for x, y in cells)
-        counter = lying[COUNTER] if in_sight else None
-    room = _room(kitchen, cook.y)
+    places = [*boards, ("delivery", kitchen.delivery)]
+    at = next((name for name, place in places if DISTANCE[cook.cell][place.cell] == 1), "")
+    lying = _lying(kitchen, seen)
+    wall_seen = kitchen.map_name != "A" and any(seen[_WALL.start : _WALL.stop : SIZE])
     return View(
         name=NAMES[index],
         dish=tuple(sorted(kitchen.recipe_foods)) if told[index] or order else (),
-        room=room,
+        room=_room(kitchen, cook.y),
         at=at,
-        holding=_item(cook.held),
-        boards=tuple(
-            (name, _item(knife.on)) for name, knife in boards if everything or kitchen.visible(index, knife.x, knife.y)
-        ),
-        counter=counter,
+        holding=_item(cook.held) if cook.held else None,
+        boards=tuple([(name, _item(knife.on) if knife.on else None) for name, knife in boards if seen[knife.cell]]),
+        counter=lying[COUNTER] if wall_seen else None,
         shelf=lying[SHELF],
         partners=tuple(
-            Partner(NAMES[other], _item(agent.held))
-            for other, agent in enumerate(kitchen.agents)
-            if other != index and (everything or kitchen.visible(index, agent.x, agent.y))
+            [
+                Partner(NAMES[other], _item(agent.held) if agent.held else None)
+                for other, agent in enumerate(kitchen.agents)
+                if other != index and seen[agent.cell]
+            ]
         ),
         others_told=all(flag for other, flag in enumerate(told) if other != index),
     )
@@ -140,11 +131,9 @@ def describe(state: Any, index: int, order: bool = False) -> str:
 
 
 def _place(kitchen: Kitchen, effect: Effect) -> str:
-    if effect.place.startswith("knife"):
-        return BOARDS[int(effect.place.removeprefix("knife")) - 1]
     if effect.place == COUNTER and effect.cell is not None:
-        return _surface(kitchen, *effect.cell)
-    return effect.place
+        return _surface(kitchen, effect.cell[0] * SIZE + effect.cell[1])
+    return _BOARD_NAMES.get(effect.place, effect.place)
 
 
 def option(state: Any, index: int, effect: Effect) -> Option:
@@ -160,17 +149,18 @@ def option(state: Any, index: int, effect: Effect) -> Option:
     if effect == WAIT:
         return _WAITS
     kitchen = _kitchen(state)
-    place = _place(kitchen, effect)
+    place, belief = _place(kitchen, effect), kitchen.beliefs[index]
     thing = kitchen.items.get(effect.item)
-    chopped = None
-    if isinstance(thing, Food) and not kitchen.visible(index, thing.x, thing.y):
-        chopped = kitchen.beliefs[index].food_status(thing.name) >= 1.0 - 1e-9
-    item = _item(thing, chopped)
-    if isinstance(thing, Plate) and not kitchen.visible(index, thing.x, thing.y):
+    if thing is None:
+        item = None
+    elif kitchen.sight(index)[thing.cell]:
+        item = _item(thing)
+    elif isinstance(thing, Food):
+        item = _item(thing, belief.food_status(thing.name) >= 1.0 - 1e-9)
+    else:
         # Out of sight a bowl holds what was last seen in its place.
-        belief = kitchen.beliefs[index]
         there = belief.cell(thing.name)
-        item = Item(BOWL, contents=tuple(sorted(f for f in kitchen.foods if belief.cell(f) == there)))
+        item = _made_item(BOWL, False, tuple(sorted(f for f in kitchen.foods if belief.cell(f) == there)))
     if effect.kind == "add_to_plate":
         return Option("fill" if effect.into_held else "add", item, place)
     return Option(_KINDS.get(effect.kind, effect.kind), item, place)
@@ -199,13 +189,12 @@ def candidates(runner: Any, index: int) -> tuple[list[str], list[int]]:
     Returns:
         Phrases, and 0/1 per action.
     """
-    effects = [runner.preview(index, action) for action in range(len(runner.macros))]
-    phrases = [
-        _DOES_NOTHING if effect is NOTHING else phrase(option(runner, index, effect)) for effect in effects
-    ]  # most of them are nothing
+    phrases, mask = [], []
     seen: set[str] = {_DOES_NOTHING}
-    mask = []
-    for text in phrases:
+    for action in range(len(runner.macros)):
+        effect = runner.preview(index, action)
+        text = _DOES_NOTHING if effect is NOTHING else phrase(option(runner, index, effect))  # most of them are nothing
+        phrases.append(text)
         mask.append(int(text not in seen))
         seen.add(text)
     return phrases, mask

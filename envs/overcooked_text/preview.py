@@ -10,7 +10,6 @@ from rllib_llm_comm.envs.overcooked_text.effects import (
     Agent,
     Effect,
     Food,
-    Item,
     Knife,
     Lying,
     Plate,
@@ -77,12 +76,12 @@ def preview(kitchen: Kitchen, agent: int, macro: Macro, counters: Sequence[int])
     Returns:
         Its effect; kind "none" if it would end at once with nothing done.
     """
-    kind = macro.kind
+    kind, cook = macro.kind, kitchen.agents[agent]
     if kind == "stay":
         return WAIT
     if kind == "chop":
         return _preview_chop(kitchen, agent)
-    belief, here = kitchen.beliefs[agent], kitchen.agents[agent].cell
+    belief, here = kitchen.beliefs[agent], cook.cell
     if kind == "move":
         target = here + DELTAS[macro.goal]
         return (
@@ -94,19 +93,19 @@ def preview(kitchen: Kitchen, agent: int, macro: Macro, counters: Sequence[int])
         free = next((cell for cell in counters if belief.map[cell] == COUNTER), None)
         if free is None or first_step(belief.ways, here, free) == STAY:
             return NOTHING
-        return _or_walk(touch(kitchen.agents[agent].held, "counter", free, None), here, free, "counter")
+        return _or_walk(touch(cook.held, "counter", free, None), here, free, "counter")
     if out_of_reach(kitchen, agent, macro):
         return NOTHING
     target = belief.cells[macro.goal]
     thing = kitchen.things[macro.goal]
-    in_sight = kitchen.visible(agent, *divmod(target, SIZE))
+    in_sight = bool(kitchen.sight(agent)[target])
     if in_sight and kind in ("food", "plate") and not _lies_open(thing, target, belief.map):
         return NOTHING
     if first_step(belief.ways, here, target) == STAY:
         return NOTHING
     if kind == "deliver":
-        return _or_walk(kitchen.touched(kitchen.agents[agent].held, target), here, target, "delivery")
-    return _preview_touch(kitchen, agent, macro, target, bool(in_sight))
+        return _or_walk(kitchen.touched(cook.held, target), here, target, "delivery")
+    return _preview_touch(kitchen, agent, macro, target, in_sight)
 
 
 def _lies_open(thing: Thing, target: int, grid: bytearray) -> bool:
@@ -128,11 +127,11 @@ def _preview_touch(kitchen: Kitchen, agent: int, macro: Macro, target: int, in_s
     held, here = cook.held, cook.cell
     board = kitchen.board_at(target)
     place = board.name if board is not None else "counter"
+    if macro.kind == "knife" and held is None:
+        return _or_walk(NOTHING, here, target, place)  # goes there only
     lying = _lying_at(kitchen, agent, macro, target, in_sight)
     effect = touch(held, place, target, lying)
-    if macro.kind == "knife" and held is None:
-        effect = NOTHING  # goes there only
-    elif macro.kind == "food" and board is not None and lying is not None and not lying.chopped:
+    if macro.kind == "food" and board is not None and lying is not None and not lying.chopped:
         effect = NOTHING  # never cuts, and a raw food is not taken off a board
     elif macro.kind == "plate" and isinstance(held, Food) and effect.kind == "add_to_plate":
         effect = effect._replace(takes_plate=True)
@@ -141,22 +140,15 @@ def _preview_touch(kitchen: Kitchen, agent: int, macro: Macro, target: int, in_s
 
 def _lying_at(kitchen: Kitchen, agent: int, macro: Macro, target: int, in_sight: bool) -> Lying | None:
     """Item that the agent believes at the target of its macro-action."""
+    item: Thing | None = kitchen.things[macro.goal]
     belief = kitchen.beliefs[agent]
-
-    def known(item: Item) -> Lying:
-        if not isinstance(item, Food):
-            return Lying(item, False)
+    if isinstance(item, Knife):
+        # Out of sight a plate hides the foods in it, as they are believed in the same place.
+        believed = [] if in_sight else [k for k in range(len(kitchen.items)) if belief.cells[k] == target]
+        item = item.on if in_sight else kitchen.things[believed[-1]] if believed else None
+    if isinstance(item, Food):
         return Lying(item, item.chopped if in_sight else belief.food_status(item.name) >= 1)
-
-    if macro.kind != "knife":
-        thing = kitchen.things[macro.goal]
-        return known(thing) if isinstance(thing, (Food, Plate)) else None
-    if in_sight:
-        board = kitchen.board_at(target)
-        return known(board.on) if board is not None and board.on is not None else None
-    believed = [item for item in kitchen.items.values() if belief.cell(item.name) == target]
-    # A plate hides the foods in it, as they are believed in the same place.
-    return known(believed[-1]) if believed else None
+    return Lying(item, False) if isinstance(item, Plate) else None
 
 
 def _or_walk(effect: Effect, here: int, target: int, place: str) -> Effect:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rllib_llm_comm.envs.overcooked_text import observation_text
+from rllib_llm_comm.envs.overcooked_text.effects import Agent, Food, Knife, Plate
 
 if TYPE_CHECKING:
     from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
@@ -82,19 +83,20 @@ def _rules(runner: Any, index: int) -> Hashable:
 def _sight(kitchen: Kitchen, index: int) -> Hashable:
     """All that text and numbers of a cook depend on; what it may do depends on its memory of the rest, too."""
     seen = kitchen.sight(index)
-    return (
-        index,
-        int.from_bytes(kitchen.cells, "big") & _window(seen),
-        *[thing.cell if seen[thing.cell] else -1 for thing in kitchen.things],
-        *[food.chops if seen[food.cell] else -1 for food in kitchen.foods.values()],
-        *[agent.held and agent.held.name if seen[agent.cell] else 0 for agent in kitchen.agents],
-        *[board.on and board.on.name if seen[board.cell] else 0 for board in kitchen.knives],
-        *[
-            (plate.contents and tuple([food.name for food in plate.contents])) or None if seen[plate.cell] else 0
-            for plate in kitchen.plates
-        ],
-        kitchen.delivery.on and kitchen.delivery.on.name if seen[kitchen.delivery.cell] else 0,
-    )
+    key: list[Hashable] = [index, int.from_bytes(kitchen.cells, "big") & _window(seen)]
+    for thing in kitchen.things:
+        if not seen[thing.cell]:
+            key.append(None)
+            continue
+        key.append(thing.cell)
+        if isinstance(thing, Food):
+            key.append(thing.chops)
+        elif isinstance(thing, Plate):
+            key.append(tuple([food.name for food in thing.contents]))
+        else:
+            item = thing.held if isinstance(thing, Agent) else thing.on if isinstance(thing, Knife) else None
+            key.append(item and item.name)
+    return tuple(key)
 
 
 def _memory(kitchen: Kitchen, index: int) -> tuple[Hashable, ...]:

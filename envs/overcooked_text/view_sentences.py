@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from rllib_llm_comm.envs.overcooked_text.cook_view import COUNTER, LEFT, ONE_ROOM, RIGHT, Item, Option, View
@@ -60,6 +61,7 @@ def describe(view: View) -> str:
     return ". ".join(sentences) + "."
 
 
+@functools.cache  # there are few different ones
 def phrase(option: Option) -> str:
     """True effect of an action, as the end of a sentence that begins with "next i"."""
     words = _PHRASES[option.kind]

@@ -1,21 +1,43 @@
-"""`rllib check`: contract tests of an environment, and golden files against our games."""
+"""`rllib check`, `rllib example`, `rllib calibrate`: what is looked at before a training."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
+from typer import Argument, Option
 
 from rllib_llm_comm.cli.options import Imports
-from rllib_llm_comm.experiments.console import one_line, say
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import disk_error, write_atomically
+from rllib_llm_comm.experiments.console import (
+    import_modules,
+    one_line,
+    out,
+    plain,
+    print_table,
+    require_writable,
+    say,
+    short_path,
+)
 from rllib_llm_comm.experiments.experiment_file import load_json_option
-from rllib_llm_comm.experiments.import_modules import import_modules
+from rllib_llm_comm.experiments.packaged_examples import description, examples, find_example
+from rllib_llm_comm.experiments.progress import counting_bar
+from rllib_llm_comm.experiments.ray_session import quiet_libraries
 
-app = typer.Typer(no_args_is_help=True, help="Check an environment, or a golden file against our games.")
+if TYPE_CHECKING:
+    from rllib_llm_comm.evaluation.calibration import Calibration
+
+check_app = typer.Typer(no_args_is_help=True, help="Check an environment, or a golden file against our games.")
 
 
-@app.command("env")
+@check_app.command("env")
 def check_env_command(
     env_id: Annotated[str, typer.Argument(metavar="ID", help="Id in PettingZoo's registry of parallel environments.")],
     modules: Imports = None,
@@ -43,7 +65,7 @@ def check_env_command(
         raise typer.Exit(1)
 
 
-@app.command("golden")
+@check_app.command("golden")
 def check_golden_command(
     file: Annotated[Path, typer.Argument(help="Recorded episodes of an original game (.jsonl, .jsonl.gz or .json).")],
     show: Annotated[int, typer.Option(min=0, help="Print at most so many mismatches.")] = 20,
@@ -62,7 +84,7 @@ def check_golden_command(
 
         rllib check golden saved_by_overcooked_ai.json --layout cramped_room_tomato --dynamics new
     """
-    from rllib_llm_comm.evaluation.golden import check_golden
+    from rllib_llm_comm.envs.golden import check_golden
 
     told = {"layout": layout, "dynamics": dynamics}
     report = check_golden(file, **{name: value for name, value in told.items() if value is not None})
@@ -73,3 +95,184 @@ def check_golden_command(
         say(f"  ... and {report.mismatch_count - len(report.mismatches[:show])} more")
     if not report.ok:
         raise typer.Exit(1)
+
+
+example_app = typer.Typer(no_args_is_help=True, help="List, copy or run the examples that come with the package.")
+
+
+@example_app.command("list")
+def list_command() -> None:
+    """Show all examples with what they do."""
+    table = Table()
+    table.add_column("name", no_wrap=True)
+    table.add_column("what it does", overflow="fold")
+    for name, path in examples().items():
+        table.add_row(plain(name), plain(description(path)))
+    out.print(table)
+    say("rllib example run NAME runs one, rllib example get NAME copies it here.")
+
+
+@example_app.command("get")
+def get_command(
+    name: Annotated[str, typer.Argument(help="Name of the example.")],
+    to: Annotated[Path | None, typer.Option("--out", help="File or folder to copy it to.")] = None,
+) -> None:
+    """Copy an example to the current folder, to be changed and run.
+
+    Example:
+
+        rllib example get verco && rllib train file verco.yaml
+    """
+    source = find_example(name)
+    target = to or Path.cwd()
+    if target.is_dir():
+        target = target / source.name
+    if target.exists():
+        raise UserError(f"{short_path(target)} exists already; move it away or choose another place with `--out`.")
+    try:
+        write_atomically(target, source.read_bytes())
+    except OSError as error:
+        raise disk_error(error, f"`--out`: nothing can be copied to {str(target)!r}", "give another place") from error
+    say(f"Copied to {short_path(target)}")
+
+
+@example_app.command("run", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def run_command(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the example.")],
+) -> None:
+    """Run an example; further options go to `rllib train file`, `rllib study file` or to the script.
+
+    Examples:
+
+        rllib example run verco
+
+        rllib example run verco --seed 1 --experiment-name verco-seed1
+    """
+    path = find_example(name)
+    if path.suffix == ".py":
+        code = subprocess.run([sys.executable, str(path), *context.args], check=False, env=dict(os.environ)).returncode
+        raise typer.Exit(code)
+    from rllib_llm_comm.experiments.study_file import is_study
+
+    context.find_root().command(["study" if is_study(path) else "train", "file", str(path), *context.args])
+
+
+def calibrate_command(
+    file: Annotated[Path | None, Argument(help="Experiment file; its language model and game are taken.")] = None,
+    stage: Annotated[str | None, Option(help="Stage of the file, if several train a language model.")] = None,
+    base_model: Annotated[
+        str | None,
+        Option(help="'embedded', 'embedded_minirts', 'smollm2', a folder or a hub id, in place of the file's."),
+    ] = None,
+    env: Annotated[str | None, Option("--env", "-e", help="Environment id, in place of the file's.")] = None,
+    env_config: Annotated[str | None, Option(help="Settings of the environment, as JSON.")] = None,
+    decisions: Annotated[int, Option(min=1, help="Decisions that are looked at.")] = 200,
+    entropy: Annotated[float, Option(help="Aimed entropy of the untrained policy, as a share of the greatest.")] = 0.5,
+    seed: Annotated[int, Option(min=0, help="Of the games.")] = 0,
+    prompts: Annotated[
+        str | None,
+        Option(help="Sets of prompts to compare, in place of the file's: names or folders, between commas."),
+    ] = None,
+    prompt_format: Annotated[str | None, Option(help="'plain' or 'chat', in place of the file's.")] = None,
+    json_file: Annotated[Path | None, Option("--json", help="Write all figures to this file.")] = None,
+    modules: Imports = None,
+) -> None:
+    """Find `temperature`, `score_normalization` and `prompts` for a language model in a game, before training.
+
+    The game is played at random. The base model scores the candidates of each decision, in silence; sets of prompts are
+    compared in silence and with the messages of the game's scripted player heard.
+
+    Examples:
+
+        rllib calibrate tuned_examples/verco.yaml
+
+        rllib calibrate --base-model smollm2 --env rllib_llm_comm/overcooked_text-v0
+
+        rllib calibrate tuned_examples/twosome.yaml --base-model smollm2 --decisions 50
+
+        rllib calibrate tuned_examples/verco_told.yaml --stage verco --prompts default,twosome,default_options
+    """
+    quiet_libraries(0)
+    import_modules(modules)
+    from rllib_llm_comm.evaluation.calibration import DECIDED, calibrate, check_aim
+    from rllib_llm_comm.experiments.calibration_run import open_both, read_settings
+    from rllib_llm_comm.language.prompts import PromptTemplates
+
+    check_aim(entropy)
+    given = load_json_option("--env-config", env_config) if env_config else None
+    sets = [one.strip() for one in prompts.split(",")] if prompts is not None else []
+    settings = read_settings(file, stage, base_model, env, given, sets, prompt_format)
+    base, game = open_both(settings)
+    templates = {name: PromptTemplates(texts) for name, texts in settings.prompts.items()}
+    with counting_bar("scores") as progress:
+        found = calibrate(base, game, decisions, entropy, seed, settings.present, progress, templates)
+    say(
+        f"{settings.base_model} in {settings.env}: {found.decisions} decisions of random play ({found.distinct} "
+        f"different ones), {found.candidates:.1f} candidates each"
+    )
+    print_table(table(found), f"decided: share of the decisions whose likeliest candidate has {DECIDED:g} or more")
+    print_table(prompt_table(found), prompt_caption(found))
+    advice = found.advice
+    say(f"Write in `config`: score_normalization: {advice.normalization}, temperature: {advice.temperature:g}", "green")
+    if json_file is not None:
+        figures = {**settings.to_json(), "entropy_aim": entropy, "seed": seed, **found.to_json()}
+        write_atomically(json_file, json.dumps(figures, indent=1) + "\n")
+        say(f"Written to {json_file}")
+
+
+def table(found: Calibration) -> list[list[str]]:
+    """Rows for the console: temperature 1, the file's setting, and what was found."""
+    rows = [["", "normalization", "temperature", "entropy", "likeliest", "decided"]]
+    kinds = {"at 1": found.plain, "so far": (found.present,), "found": found.chosen}
+    for kind, group in kinds.items():
+        for row in filter(None, group):
+            figures = [f"{figure:.3f}" for figure in (row.entropy, row.best, row.decided)]
+            rows.append([kind, row.normalization, f"{row.temperature:g}", *figures])
+    return rows
+
+
+def prompt_table(found: Calibration) -> list[list[str]]:
+    """Rows for the console: the sets of prompts, in silence and with messages heard."""
+    rows = [["prompts", "heard", "entropy", "likeliest", "decided", "agrees", "T"]]
+    for row in found.compared:
+        figures = [row.openness.entropy, row.openness.best, row.openness.decided, row.agreement]
+        told = ["-" if figure is None else f"{figure:.3f}" for figure in figures]
+        rows.append([row.prompts, "yes" if row.heard else "no", *told, f"{row.temperature:g}"])
+    return rows
+
+
+def prompt_caption(found: Calibration) -> str:
+    """What the table of prompts shows."""
+    at = found.compared[0].openness
+    told = f"at {at.normalization}, {at.temperature:g}; T: temperature of the aimed entropy"
+    if found.chance is None:
+        return told
+    return (
+        f"{told}; agrees with the scripted player: by chance {found.chance:.3f}, always one phrase "
+        f"{found.one_phrase:.3f}"
+    )
+
+
+def schema_command(
+    file: Annotated[Path, typer.Argument(help="JSON file to write.")] = Path("rllib.schema.json"),
+    modules: Imports = None,
+) -> None:
+    """Write a JSON schema of experiment and study files, with which an editor completes and checks them.
+
+    Examples:
+
+        rllib schema
+
+        rllib schema ~/rllib.schema.json --import my_package.algorithms
+    """
+    quiet_libraries(0)
+    require_writable({"FILE": file})
+    import_modules(modules)
+    with out.status("reading all settings"):
+        from rllib_llm_comm.experiments.schema import file_schema, to_text
+
+        text = to_text(file_schema())
+    write_atomically(file, text)
+    say(f"Written to {short_path(file)}. Begin your YAML files with this line:")
+    say(f"# yaml-language-server: $schema={short_path(file)}")

@@ -6,31 +6,13 @@ import io
 import os
 import signal
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 import rllib_llm_comm
 from rllib_llm_comm.chat.client import ChatError
-from rllib_llm_comm.cli import (
-    calibrate,
-    check,
-    clone,
-    crossplay,
-    evaluate,
-    example,
-    export,
-    manual,
-    officer,
-    planning,
-    play,
-    replay,
-    report,
-    runs,
-    study,
-    train,
-    zoo,
-)
+from rllib_llm_comm.cli import check, clone, evaluate, planning, train
 from rllib_llm_comm.cli.options import take_paths
 from rllib_llm_comm.core.errors import UserError, shown
 from rllib_llm_comm.core.files import disk_fault
@@ -44,23 +26,31 @@ cli = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-cli.add_typer(train.app, name="train")
-cli.command("evaluate")(evaluate.command)
-cli.command("replay")(replay.command)
-cli.command("play")(play.command)
-cli.command("crossplay")(crossplay.command)
-cli.command("calibrate")(calibrate.command)
-cli.command("clone")(clone.command)
-cli.command("export")(export.command)
-cli.add_typer(study.app, name="study")
-cli.command("report")(report.command)
-cli.command("runs")(runs.command)
-cli.command("manual")(manual.command)
-cli.add_typer(officer.app, name="officer")
-cli.add_typer(planning.app, name="planning")
-cli.add_typer(example.app, name="example")
-cli.add_typer(check.app, name="check")
-cli.add_typer(zoo.app, name="zoo")
+_COMMANDS: dict[str, Any] = {
+    "train": train.train_app,
+    "evaluate": evaluate.evaluate_command,
+    "replay": evaluate.replay_command,
+    "play": evaluate.play_command,
+    "crossplay": evaluate.crossplay_command,
+    "calibrate": check.calibrate_command,
+    "clone": clone.clone_command,
+    "export": evaluate.export_command,
+    "study": train.study_app,
+    "report": train.report_command,
+    "runs": train.runs_command,
+    "manual": planning.manual_command,
+    "officer": clone.officer_app,
+    "planning": planning.planning_app,
+    "example": check.example_app,
+    "check": check.check_app,
+    "schema": check.schema_command,
+    "zoo": evaluate.zoo_app,
+}
+for _name, _command in _COMMANDS.items():
+    if isinstance(_command, typer.Typer):
+        cli.add_typer(_command, name=_name)
+    else:
+        cli.command(_name)(_command)
 take_paths(cli)
 
 

@@ -1,31 +1,163 @@
-"""`rllib planning`: planners judged by whole games, and the ablations of SAMA, one command each."""
+"""`rllib planning` and `rllib manual`: planners judged by whole games, SAMA's ablations, material for training."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Option
 
-from rllib_llm_comm.cli.comparison_options import takes_comparison_settings
-from rllib_llm_comm.cli.planning_data import rewards, subgoals
+from rllib_llm_comm.cli.options import Imports, TrustRecorded, json_of, name_or_json, takes_settings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments import planning_run
-from rllib_llm_comm.experiments.planner_comparison import ComparisonSettings
+from rllib_llm_comm.experiments.experiment_file import load_json_option
+from rllib_llm_comm.experiments.planning_run import SCRIPTED, ComparisonSettings, collect_subgoals, compare_reward_code
 
-app = typer.Typer(no_args_is_help=True, help="Judge planners by whole games; SAMA's ablations, one command each.")
+
+def names(text: str) -> list[str]:
+    """The names of an option with commas between them.
+
+    Args:
+        text: The option's text.
+    """
+    return [name.strip() for name in text.split(",")]
 
 
-@app.callback()
-def planning() -> None:
+JsonFile = Annotated[
+    Path | None, Option("--json", help="Keep the figures in this file; what it holds already is not played again.")
+]
+MarkdownFile = Annotated[Path | None, Option("--markdown", help="Also write the table to this file.")]
+Layouts = Annotated[
+    str | None,
+    Option(
+        "--layouts",
+        help="Kitchens, with commas between them; all five, or those that a checkpoint was trained on. In other games "
+        "their scenarios, such as opponents.",
+    ),
+]
+
+_OPTIONS: dict[str, Any] = {
+    "executor": Annotated[
+        list[str] | None,
+        Option(help="Who carries out subgoals: 'scripted' (rules; default) or a checkpoint; may be given again."),
+    ],
+    "planner": Annotated[
+        list[str] | None,
+        Option(
+            metavar="NAME|JSON",
+            help='A name, or settings such as \'{"name": "cassette", "cassette": "plans.jsonl"}\'; scripted by '
+            "default.",
+        ),
+    ],
+    "layouts": Layouts,
+    "env": Annotated[
+        str | None,
+        Option(help="Game of the scripted executor: an id in PettingZoo's registry; the kitchens by default."),
+    ],
+    "env_config": Annotated[str | None, Option(metavar="JSON", help="Settings of the game.")],
+    "episodes": Annotated[int, Option("--episodes", "--seeds", min=1, help="Episodes per cell, a seed each.")],
+    "seed": Annotated[int, Option(min=0, help="The first seed; the others count up.")],
+    "trials": Annotated[int, Option(min=0, help="Most reflections per round.")],
+    "replan": Annotated[
+        str | None,
+        Option(help="'any': plan when somebody's subgoal has ended; 'all': in rounds, which --trials needs."),
+    ],
+    "recover": Annotated[str, Option(help="How a failed round is put back: snapshot or replay.")],
+    "patience": Annotated[int, Option(min=1, help="Game steps that a subgoal may take.")],
+    "greedy": Annotated[bool, Option("--greedy", help="A checkpoint takes the most likely action.")],
+    "json_file": JsonFile,
+    "markdown_file": MarkdownFile,
+    "modules": Imports,
+    "trust": TrustRecorded,
+}
+
+_READ = {"planner": name_or_json("--planner"), "layouts": names, "env_config": json_of("--env-config")}
+
+takes_comparison_settings = takes_settings(ComparisonSettings, _OPTIONS, _READ)
+
+
+def rewards(
+    code: Annotated[
+        Path | None,
+        Option(help="Folder of reward code; what a model writes is kept there. Without it a recording is replayed."),
+    ] = None,
+    planner: Annotated[
+        str | None,
+        Option(
+            metavar="JSON",
+            help="Planner whose chat model writes the code of subgoals that have none.",
+        ),
+    ] = None,
+    layouts: Layouts = None,
+    steps: Annotated[int, Option(min=1, help="Steps of disturbed scripted cooks per kitchen.")] = 300,
+    seed: Annotated[int, Option(min=0, help="Of these steps.")] = 0,
+    json_file: JsonFile = None,
+    markdown_file: MarkdownFile = None,
+) -> None:
+    """Rewards by hand or by a planner: how far reward code agrees with the exact tests, for all subgoals of a kitchen.
+
+    The code of "put the onion into the pot" lies in CODE/KITCHEN/put_the_onion_into_the_pot.py or in CODE itself.
+    Without --code it is what a large model wrote for the cramped room, from the recording that comes with the package.
+
+    Examples:
+
+        rllib planning rewards
+
+        rllib planning rewards --code rewards --layouts cramped_room
+
+        rllib planning rewards --code rewards --planner '{"name": "chat", "chat": {"model": "gpt-4o"}}'
+    """
+    asked = None if planner is None else name_or_json("--planner")(planner)
+    kitchens = None if layouts is None else names(layouts)
+    compare_reward_code(code, asked, kitchens, steps=steps, seed=seed, json_file=json_file, markdown_file=markdown_file)
+
+
+def subgoals(
+    layouts: Layouts = None,
+    planner: Annotated[
+        str,
+        Option(
+            metavar="NAME|JSON",
+            help="Who is asked: a name, or settings as for the other commands.",
+        ),
+    ] = SCRIPTED,
+    states: Annotated[int, Option(min=1, help="Different states per kitchen in which it is asked.")] = 200,
+    seed: Annotated[int, Option(min=0, help="Of the states.")] = 0,
+    folder: Annotated[
+        Path, Option(help="Where the data sets go, one file per kitchen; what they hold is not asked for again.")
+    ] = Path("results/subgoals"),
+    markdown_file: MarkdownFile = None,
+    modules: Imports = None,
+) -> None:
+    """A data set of subgoals: what a planner wants in many different states of a kitchen, without duplicates.
+
+    The file FOLDER/KITCHEN.json is what the setting `subgoal_file` of the kitchens with subgoals takes, for training.
+
+    Examples:
+
+        rllib planning subgoals --layouts cramped_room --states 200
+
+        rllib planning subgoals --planner '{"name": "chat", "chat": {"model": "gpt-4o"}}'
+    """
+    asked, kitchens = name_or_json("--planner")(planner), None if layouts is None else names(layouts)
+    collect_subgoals(folder, asked, kitchens, states=states, seed=seed, markdown_file=markdown_file, modules=modules)
+
+
+planning_app = typer.Typer(
+    no_args_is_help=True, help="Judge planners by whole games; SAMA's ablations, one command each."
+)
+
+
+@planning_app.callback()
+def planning_group() -> None:
     """Judge planners by whole games; SAMA's ablations, one command each.
 
     Without options all of it runs without network: the scripted planner, and cooks who do as they are told by rules.
     """
 
 
-@app.command("reward")
+@planning_app.command("reward")
 @takes_comparison_settings
 def reward(settings: ComparisonSettings) -> None:
     """The score of whole games under a planner.
@@ -39,7 +171,7 @@ def reward(settings: ComparisonSettings) -> None:
     planning_run.measure_reward(settings)
 
 
-@app.command("planners")
+@planning_app.command("planners")
 @takes_comparison_settings
 def planners(settings: ComparisonSettings) -> None:
     """The scores of several planners with the same executor: scripted, plan4mc, random, and those given.
@@ -51,7 +183,7 @@ def planners(settings: ComparisonSettings) -> None:
     planning_run.compare_planners(settings)
 
 
-@app.command("trials")
+@planning_app.command("trials")
 @takes_comparison_settings
 def trials(
     settings: ComparisonSettings,
@@ -84,7 +216,7 @@ def _shares(text: str) -> list[float]:
     return found
 
 
-@app.command("random-commands")
+@planning_app.command("random-commands")
 @takes_comparison_settings
 def random_commands(
     settings: ComparisonSettings,
@@ -105,7 +237,7 @@ def random_commands(
     planning_run.compare_random_commands(settings, _shares(shares), figure)
 
 
-@app.command("objects")
+@planning_app.command("objects")
 @takes_comparison_settings
 def objects(settings: ComparisonSettings) -> None:
     """With and without the things that matter in the prompts.
@@ -119,7 +251,7 @@ def objects(settings: ComparisonSettings) -> None:
     planning_run.compare_prompts("objects", settings)
 
 
-@app.command("examples")
+@planning_app.command("examples")
 @takes_comparison_settings
 def examples(settings: ComparisonSettings) -> None:
     """No, one or three worked examples in the prompts.
@@ -133,7 +265,7 @@ def examples(settings: ComparisonSettings) -> None:
     planning_run.compare_prompts("examples", settings)
 
 
-@app.command("irrelevant-examples")
+@planning_app.command("irrelevant-examples")
 @takes_comparison_settings
 def irrelevant_examples(settings: ComparisonSettings) -> None:
     """Examples of the game, of something else, or none in the prompts.
@@ -147,5 +279,45 @@ def irrelevant_examples(settings: ComparisonSettings) -> None:
     planning_run.compare_prompts("irrelevant-examples", settings)
 
 
-app.command("rewards")(rewards)
-app.command("subgoals")(subgoals)
+planning_app.command("rewards")(rewards)
+planning_app.command("subgoals")(subgoals)
+
+
+def manual_command(
+    papers: Annotated[list[Path], typer.Argument(metavar="PAPER.tex...", help="Main LaTeX file of each paper.")],
+    target: Annotated[Path, typer.Option("--out", help="File of the manual (Markdown).")] = Path("manual.md"),
+    model: Annotated[str | None, typer.Option(help="The chat model's name at the server.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="Address of the API; OpenAI's own by default.")] = None,
+    cassette: Annotated[
+        Path | None,
+        typer.Option(help="Recorded answers: played back without network, or recorded if a model is given."),
+    ] = None,
+    chat: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON",
+            help="Further settings of the chat client, such as prices, budget, cache_dir, or a `local` model.",
+        ),
+    ] = None,
+    words: Annotated[int, typer.Option(help="Most words of the manual.")] = 400,
+    batch: Annotated[int, typer.Option(help="Paragraphs per request.")] = 8,
+    figures: Annotated[
+        Path | None, typer.Option("--json", help="Also write facts, figures and cost to this file.")
+    ] = None,
+) -> None:
+    """Make the manual of a game from the LaTeX sources of papers about it, with a chat model or a recording.
+
+    Examples:
+
+        rllib manual paper/main.tex --model gpt-4o --cassette manual.jsonl --out manual.md
+
+        rllib manual paper/main.tex --cassette manual.jsonl --out manual.md
+
+        rllib manual onion_soup --chat '{"local": "smollm2"}' --batch 1
+    """
+    from rllib_llm_comm.experiments.language_stages import run_manual
+
+    given = {"model": model, "base_url": base_url, "cassette": None if cassette is None else str(cassette)}
+    settings = {} if chat is None else load_json_option("--chat", chat)
+    settings |= {key: value for key, value in given.items() if value is not None}
+    run_manual(papers, target, settings, words=words, batch=batch, figures=figures)

@@ -1,4 +1,4 @@
-"""`rllib train`: experiments from a file, or one from options."""
+"""`rllib train`, `rllib study`, `rllib report`, `rllib runs`: experiments trained, and what came of them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,101 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from rllib_llm_comm.cli.train_options import takes_train_settings
+from rllib_llm_comm.cli.options import Imports, Trust, json_of, takes_settings
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.places import fetched, is_remote
+from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, load_json_option, make_experiment
-from rllib_llm_comm.experiments.run_experiments import run_experiments
-from rllib_llm_comm.experiments.train_settings import TrainSettings
+from rllib_llm_comm.experiments.run_experiments import run_experiments, run_study
+from rllib_llm_comm.experiments.train_settings import DEFAULT_STORAGE, TrainSettings
 
-app = typer.Typer(
+Name = Annotated[str | None, Option("--experiment-name", "-n", help="Folder of the results, below the storage path.")]
+Storage = Annotated[str | None, Option(help="Folder above the results; ./results by default.")]
+Address = Annotated[str | None, Option(help="Join a running Ray cluster.")]
+Cpus = Annotated[int | None, Option(min=1, help="Logical CPUs of a local Ray.")]
+Track = Annotated[
+    list[str] | None,
+    Option(metavar="NAME", help="Follow it in tensorboard, mlflow or wandb; may be given several times."),
+]
+Gpus = Annotated[int | None, Option(min=0, help="GPUs of a local Ray.")]
+
+_OPTIONS: dict[str, Any] = {
+    "stop": Annotated[
+        str | None,
+        Option(
+            "--stop",
+            "-s",
+            metavar="JSON",
+            help="Stop criteria, such as '{\"training_iteration\": 10}'.",
+        ),
+    ],
+    "experiment_name": Name,
+    "num_samples": Annotated[int | None, Option(min=1, help="Trials per point of the search space.")],
+    "storage_path": Storage,
+    "restore": Annotated[str | None, Option(help="Checkpoint folder from which every trial starts.")],
+    "resume": Annotated[
+        bool,
+        Option(
+            "--resume/--no-resume",
+            help="Skip finished stages and continue unfinished ones (default), or do all again; old "
+            "results are kept aside.",
+        ),
+    ],
+    "resources_per_trial": Annotated[
+        str | None,
+        Option(
+            metavar="JSON",
+            help='Of the learner\'s process, such as \'{"cpu": 2, "gpu": 1}\'.',
+        ),
+    ],
+    "checkpoint_freq": Annotated[
+        int | None, Option(min=0, help="Training iterations between checkpoints; 0 for none.")
+    ],
+    "checkpoint_at_end": Annotated[
+        bool | None,
+        Option("--checkpoint-at-end/--no-checkpoint-at-end", help="Save when a trial ends (default)."),
+    ],
+    "keep_checkpoints_num": Annotated[int | None, Option(min=1, help="Checkpoints that stay on disk.")],
+    "checkpoint_score_attr": Annotated[
+        str | None, Option(help="Result key by which checkpoints are kept; 'min-KEY' keeps small ones.")
+    ],
+    "scheduler": Annotated[str | None, Option(help="Tune's trial scheduler, such as asynchyperband.")],
+    "scheduler_config": Annotated[
+        str | None,
+        Option(metavar="JSON", help="Arguments of the scheduler."),
+    ],
+    "ray_address": Address,
+    "ray_num_cpus": Cpus,
+    "ray_num_gpus": Gpus,
+    "seed": Annotated[int | None, Option(min=0, help="Seed of everything that runs.")],
+    "track": Track,
+    "modules": Imports,
+    "trust": Trust,
+    "verbose": Annotated[
+        int,
+        Option("--verbose", "-v", count=True, help="-v: workers' output too; -vv: all, with tracebacks."),
+    ],
+}
+
+_READ = {
+    "stop": json_of("--stop"),
+    "resources_per_trial": json_of("--resources-per-trial"),
+    "scheduler_config": json_of("--scheduler-config"),
+}
+
+takes_train_settings = takes_settings(TrainSettings, _OPTIONS, _READ)
+
+
+train_app = typer.Typer(
     invoke_without_command=True,
     no_args_is_help=True,
     help="Train what a file says (`rllib train file FILE`), or one algorithm given by options.",
 )
 
 
-@app.callback()
+@train_app.callback()
 @takes_train_settings
-def train(
+def train_one(
     context: typer.Context,
     settings: TrainSettings,
     algo: Annotated[str | None, Option("--run", "--algo", "-a", help="Algorithm, such as Verco or PPO.")] = None,
@@ -54,7 +133,7 @@ def train(
     run_experiments(ExperimentFile(name, {"train": make_experiment("train", spec)}), settings)
 
 
-@app.command("file")
+@train_app.command("file")
 @takes_train_settings
 def train_file(
     settings: TrainSettings,
@@ -78,3 +157,120 @@ def train_file(
         rllib train file verco.yaml --stage verco --stop '{"training_iteration": 2}'
     """
     run_experiments(file, settings, stage)
+
+
+study_app = typer.Typer(no_args_is_help=True, help="Run a comparison: systems x scenarios x seeds, from one file.")
+
+
+@study_app.callback()
+def study_group() -> None:
+    """Run a comparison: systems x scenarios x seeds, from one file."""
+
+
+@study_app.command("file")
+def study_file(
+    file: Annotated[Path, Argument(help="YAML or JSON file.")],
+    scenario: Annotated[
+        list[str] | None, Option(metavar="NAME", help="Run this scenario only; may be given several times.")
+    ] = None,
+    system: Annotated[
+        list[str] | None, Option(metavar="NAME", help="Run this system only; may be given several times.")
+    ] = None,
+    experiment_name: Name = None,
+    storage_path: Storage = None,
+    resume: Annotated[
+        bool, Option("--resume/--no-resume", help="Skip what is done (default), or do all again.")
+    ] = True,
+    ray_address: Address = None,
+    ray_num_cpus: Cpus = None,
+    ray_num_gpus: Gpus = None,
+    track: Track = None,
+    modules: Imports = None,
+    trust: Trust = False,
+    verbose: Annotated[int, Option("--verbose", "-v", count=True, help="-v: workers' output too; -vv: all.")] = 0,
+) -> None:
+    """Train and judge every system in every scenario with every seed, then write the report.
+
+    As many trials run side by side as there are cores (or as the cluster has room for). A killed study goes on when
+    the same command is typed again; what is done is skipped. What fails is left out, so that a night is not lost to one
+    system; the report names it. `rllib report FOLDER` makes the report anew, and one report of parts that ran at
+    different places.
+
+    Examples:
+
+        rllib study file tuned_examples/study.yaml
+
+        rllib study file tuned_examples/study.yaml --scenario B_all_three --storage-path here
+    """
+    from rllib_llm_comm.experiments.runs_view import PAGE, REPORT, run_report
+
+    settings = TrainSettings(
+        experiment_name=experiment_name, storage_path=storage_path, resume=resume, ray_address=ray_address,
+        ray_num_cpus=ray_num_cpus, ray_num_gpus=ray_num_gpus, track=track, modules=modules, trust=trust,
+        verbose=verbose,
+    )  # fmt: skip
+    folder, failed = run_study(file, settings, scenario or (), system or (), after=lambda folder: run_report([folder]))
+    say(f"Open {short_path(folder / REPORT / PAGE)} in a browser.")
+    if failed:
+        raise UserError(
+            f"The report lacks {', '.join(failed)}, which failed or needed what failed (see above); correct the cause "
+            "and type the same command again."
+        )
+
+
+def report_command(
+    folders: Annotated[
+        list[str], typer.Argument(help="Folder that `rllib study` wrote, or that of a report; s3://..., too.")
+    ],
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Folder of the report; by default report/ in the first folder.")
+    ] = None,
+    marl_eval: Annotated[
+        Path | None, typer.Option("--marl-eval", metavar="FILE", help="Write the study as a file of marl-eval, too.")
+    ] = None,
+) -> None:
+    """Make the report of a study: HTML that needs nothing else, Markdown, JSON and pictures.
+
+    Parts of a study that ran at different places become one report. A report keeps what it is made of (results.json),
+    so it can be made again, or joined with more, where the runs themselves are gone.
+
+    Examples:
+
+        rllib report results/study
+        rllib report results/study_here results/study_there --out results/both
+
+        rllib report results/study --marl-eval study.json
+    """
+    from rllib_llm_comm.experiments.runs_view import is_figure, run_report
+
+    if out_folder is None and is_remote(folders[0]):
+        raise UserError(f"`--out` is missing, since the report of {folders[0]!r} is written to this machine; give it.")
+    page = run_report([fetched(folder, "FOLDERS", is_figure) for folder in folders], out_folder, marl_eval)
+    say(f"Open {short_path(page)} in a browser.")
+
+
+def runs_command(
+    folders: Annotated[
+        list[str] | None,
+        Argument(help="A folder of results (./results by default) to list, or two runs to compare; s3://..., too."),
+    ] = None,
+    every: Annotated[bool, Option("--all", help="List stages that train nothing, too.")] = False,
+    html: Annotated[
+        Path | None, Option(metavar="FILE", help="Write a page with curves that needs nothing else.")
+    ] = None,
+    as_json: Annotated[bool, Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """List what was trained, or compare two runs; needs no tracker and no Ray.
+
+    Examples:
+
+        rllib runs
+
+        rllib runs results/verco --html curves.html
+
+        rllib runs results/verco/verco.old-1 results/verco/verco
+    """
+    from rllib_llm_comm.experiments.runs_view import is_figure, show_runs
+
+    places = [fetched(folder, "FOLDERS", is_figure) for folder in folders or [DEFAULT_STORAGE]]
+    show_runs(places, every=every, html=html, as_json=as_json)

@@ -19,9 +19,13 @@ class PhaseClock:
 
     Phases may lie in each other: the outer one pauses while the inner one runs, so that nothing counts twice. Inside a
     phase that is entered as a `whole`, everything counts to it. One thread only.
+
+    Attributes:
+        clock: Gives the time in seconds; a benchmark on a busy machine takes `time.process_time`.
     """
 
     def __init__(self) -> None:
+        self.clock = time.perf_counter
         self._seconds: dict[str, float] = defaultdict(float)
         self._running: list[str] = []
         self._since = 0.0
@@ -66,7 +70,7 @@ class PhaseClock:
         return tokens
 
     def _book(self) -> None:
-        now = time.perf_counter()
+        now = self.clock()
         if self._running:
             self._seconds[self._running[-1]] += now - self._since
         self._since = now

@@ -18,7 +18,7 @@ from rllib_llm_comm.chat.client import ChatDownError, ChatError
 from rllib_llm_comm.chat.purposes import PLAY, asking_for
 from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.decision import Decision, OneGamePolicy
 from rllib_llm_comm.verco.encoding import read_observation
 
 logger = logging.getLogger(__name__)
@@ -30,8 +30,8 @@ _MAX_ANSWER = 4000
 _MOST_FAILURES = 5
 
 
-class ChatPlayer:
-    """Plays for all agents of an episode, as a policy does; each agent is asked on its own and says nothing.
+class ChatPlayer(OneGamePolicy):
+    """Plays for all agents of an episode; each agent is asked on its own and says nothing.
 
     The paper's "GPT-4 direct play". With `cache_dir` in the settings the same question is never paid twice.
 

@@ -12,16 +12,14 @@ import numpy as np
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice, shown
 from rllib_llm_comm.core.session_files import Session, read_session
-from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.evaluation.chat_player import ChatPlayer
 from rllib_llm_comm.evaluation.session_replay import moments_again
+from rllib_llm_comm.policies.decision import Request
 from rllib_llm_comm.policies.load_options import Loading
-from rllib_llm_comm.policies.load_policy import Policy
-from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, PartnerSettings
+from rllib_llm_comm.policies.partner_settings import CHAT, CHECKPOINT, FUNCTION, PEOPLE, PartnerSettings
 from rllib_llm_comm.policies.partners import Partner, PartnerMemory, make_partner
 from rllib_llm_comm.policies.policy_env import make_recorded_game
 from rllib_llm_comm.policies.policy_folder import weights_digest
-from rllib_llm_comm.policies.stand_ins import CHAT, PEOPLE
 from rllib_llm_comm.verco.encoding import TextObservation, read_observation
 from rllib_llm_comm.verco.message_protocol import heard_by
 from rllib_llm_comm.verco.teachers.base import Teacher, make_teacher, teacher_identity
@@ -310,29 +308,24 @@ class _Demonstrations(Collector):
                 )
 
     def begin_round(self, rng: np.random.Generator) -> None:
-        policy = None if self._partner is None else self._partner.policy
-        if isinstance(policy, Policy):
-            policy.forget()
-            policy.reset(seed=int(rng.integers(2**31)))
+        if self._partner is not None and self._partner.talks and self._partner.policy is not None:
+            self._partner.policy.forget()
+            self._partner.policy.reset(seed=int(rng.integers(2**31)))
 
-    def begin(self, game: Game, seed: int) -> None:
+    def begin(self, game: Game) -> None:
         if self._chat is not None:
-            self._chat.reset(seed=seed)
-            game.memory = PartnerMemory(seed, np.random.default_rng(seed))
+            self._chat.reset(seed=game.seed)
+            game.memory = PartnerMemory(game.seed, np.random.default_rng(game.seed))
         else:
             assert self._partner is not None
-            game.memory = self._partner.begin(seed)
-        game.memory.env = game.env
+            game.memory = self._partner.begin(game.seed)
 
     def decide(self, games: list[Game], rng: np.random.Generator) -> list[dict[str, int]]:
-        seen = [{agent: game.observations[agent] for agent in game.choosing} for game in games]
-        for game in games:
-            game.memory.secret = secret_of(game.infos)
-        advised = self._advise(games, seen, rng)
+        asks = [game.request(game.memory) for game in games]
         played: list[dict[str, int]] = []
-        for game, own, advice in zip(games, seen, advised, strict=True):
+        for game, ask, advice in zip(games, asks, self._advise(games, asks, rng), strict=True):
             played.append({})
-            for agent, observation in own.items():
+            for agent, observation in ask.observations.items():
                 view = read_observation(observation)
                 action = advice[agent]
                 row = None if action is None else _row(view, heard_by(str(agent), game.memory.mailbox), action)
@@ -344,24 +337,23 @@ class _Demonstrations(Collector):
         return played
 
     def _advise(
-        self, games: list[Game], seen: Sequence[Mapping[str, Any]], rng: np.random.Generator
+        self, games: list[Game], asks: Sequence[Request], rng: np.random.Generator
     ) -> list[dict[str, int | None]]:
         """Per game the player's choices, behind messages; `None` where an answer of a chat model was not understood."""
         if self._chat is not None:
             advised = []
-            for own in seen:
-                decided = self._chat.act(own)
+            for ask in asks:
+                decided = self._chat.act(ask.observations)
                 ways = self._chat.understood
                 advised.append({a: None if ways[str(a)] == "fallback" else one.choice for a, one in decided.items()})
             return advised
         assert self._partner is not None
-        asks = [(game.memory, own) for game, own in zip(games, seen, strict=True)]
         if self._messages == OWN:
             spoken = self._partner.speak_together(asks)
         else:
             spoken = []
-            for game, own in zip(games, seen, strict=True):
-                said = dict.fromkeys(own, "")
+            for game, ask in zip(games, asks, strict=True):
+                said = dict.fromkeys(ask.observations, "")
                 if self._teaching is not None:
                     said = self._teaching.messages(game, self.store, rng)
                 game.memory.mailbox.update({str(agent): message for agent, message in said.items()})
@@ -395,14 +387,14 @@ def _of_session(
     game = make_recorded_game(session.env, session.env_config, trust=trust)
     try:
         for episode in session.episodes:
-            for moment, observations, _, _ in moments_again(game, episode):
+            for moment, now in moments_again(game, episode):
                 if moment is None:
                     break
                 for agent, person in moment.people.items():
                     if agent not in moment.actions or person.forced or (who.names and person.name not in who.names):
                         continue
                     told = moment.agents[agent].get("heard", {}) if heard else {}
-                    row = _row(read_observation(observations[agent]), told, moment.actions[agent])
+                    row = _row(read_observation(now.observations[agent]), told, moment.actions[agent])
                     place = {"agent": agent, "episode": before + episode.episode - 1, "game_step": moment.game_step}
                     yield {**(row or {"chosen": None}), **place, **common}
     finally:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from rllib_llm_comm.envs.base_env import Game
 from rllib_llm_comm.envs.interface import ACTION_MASK, PRIVATE, parts_of, secret_of, words_of
@@ -22,14 +23,13 @@ from rllib_llm_comm.evaluation.information import (
     zipf_slope,
 )
 from rllib_llm_comm.evaluation.message_drift import Drift, measure_drift
-from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.decision import Decision, Judge, Policy
+from rllib_llm_comm.policies.play_loop import Observer, PlayedGame
 
 Meaning = Callable[[str], str | None]
 """The meaning of a message in a game's own sayings; `None` for one that it does not understand."""
 Reads = Callable[[str], bool | None]
 """True if a message is one of the game's own sentences."""
-Judge = Callable[[Sequence[tuple[Any, Any, Mapping[str, str]]]], np.ndarray]
-"""Probabilities (B, K) of the candidates; per row an agent, its observation, and the messages heard, by speaker."""
 
 ALTERNATIVES = 32
 """Messages of other episodes per decision of a listener (ours)."""
@@ -60,8 +60,8 @@ class Turn:
     decision: Decision = field(repr=False)
 
 
-class TurnRecorder:
-    """Records every decision of played episodes, as the argument `watch` of `play`.
+class TurnRecorder(Observer):
+    """Records every decision of played episodes.
 
     Attributes:
         turns: The decisions, in the order of play.
@@ -70,18 +70,12 @@ class TurnRecorder:
     def __init__(self) -> None:
         self.turns: list[Turn] = []
 
-    def __call__(
-        self,
-        seed: int,
-        observations: Mapping[Any, Mapping[str, Any]],
-        infos: Mapping[Any, Mapping[str, Any]],
-        decisions: Mapping[Any, Decision],
-    ) -> None:
-        """Records the decisions of one moment."""
-        facts = {agent: str(info.get(PRIVATE) or "") for agent, info in infos.items()}
-        secret = secret_of(infos)
+    @override
+    def on_decisions(self, game: PlayedGame, decisions: Mapping[Any, Decision]) -> None:
+        facts = {agent: str(info.get(PRIVATE) or "") for agent, info in game.infos.items()}
+        secret = secret_of(game.infos)
         self.turns += [
-            Turn(seed, str(agent), facts.get(agent, ""), secret, observations[agent], decision)
+            Turn(game.seed, str(agent), facts.get(agent, ""), secret, game.observations[agent], decision)
             for agent, decision in decisions.items()
         ]
 
@@ -138,7 +132,7 @@ class CommunicationFigures:
         return _rounded(asdict(self))
 
 
-def measure(policy: Any, turns: TurnRecorder, seed: int = 0) -> CommunicationFigures:
+def measure(policy: Policy, turns: TurnRecorder, seed: int = 0) -> CommunicationFigures:
     """Measures the talk of a policy that has played.
 
     Args:
@@ -151,8 +145,7 @@ def measure(policy: Any, turns: TurnRecorder, seed: int = 0) -> CommunicationFig
     request = None if meaning is None else getattr(game, "request", None)
     more: dict[str, Any] = {"reads": reads, "facts": tuple(getattr(game, "facts", ())), "seed": seed}
     spoken = [(turn.agent, turn.observation) for turn in turns.turns if turn.decision.said]
-    judge = getattr(policy, "probabilities", None)
-    found = communication_figures(turns.turns, judge, meaning, request, **more)
+    found = communication_figures(turns.turns, policy.judge, meaning, request, **more)
     return replace(found, drift=measure_drift(policy, spoken, reads, seed=seed))
 
 

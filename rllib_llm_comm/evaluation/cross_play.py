@@ -12,7 +12,7 @@ from rllib_llm_comm.envs.games import game_of, make_env, without_subgoals
 from rllib_llm_comm.evaluation.cross_play_figures import CrossPlayResult
 from rllib_llm_comm.evaluation.metric_names import RETURN, require_metric
 from rllib_llm_comm.evaluation.rollout import Episode, Progress, play, record
-from rllib_llm_comm.policies.decision import draws_actions
+from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.policies.load_options import AS_RECORDED, Loading
 from rllib_llm_comm.policies.partner_checks import try_out
 from rllib_llm_comm.policies.partner_settings import SCRIPTED, PartnerSettings, parse_partners
@@ -20,7 +20,6 @@ from rllib_llm_comm.policies.partners import make_partner
 from rllib_llm_comm.policies.policy_folder import weights_digest
 from rllib_llm_comm.policies.policy_manifest import GROUNDED
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
-from rllib_llm_comm.policies.stand_ins import stand_ins
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import ScriptedPlanner
 
@@ -147,7 +146,7 @@ class CrossPlay:
             metric=self._how.metric,
             episodes=self._how.episodes,
             seed=self._how.seed,
-            sampled=any(draws_actions(one.policy, not self._how.greedy) for one in self._entrants),
+            sampled=not self._how.greedy and any(one.policy is None or one.policy.draws for one in self._entrants),
             agents=self.agents,
             players=players,
             groups={name: self._told(group) for name, group in self.groups.items()},
@@ -271,7 +270,7 @@ class CrossPlay:
         ]
         if not names:
             raise UserError(
-                f"`planning` is {planning!r} but none of the players and partners reads subgoals; leave it away, or "
+                f"`planning` is {planning!r} but none of the players and partners reads subgoals; omit it, or "
                 "add a checkpoint that does, such as one of EMMA."
             )
         planner = planning["planner"]
@@ -300,7 +299,7 @@ class CrossPlay:
             if self._how.env is None and own_id != env_id:
                 raise UserError(
                     f"{name!r} was trained on {own_id!r} but others on {env_id!r}; choose one with "
-                    "`env`, or leave one of them away."
+                    "`env`, or omit one of them."
                 )
         return {**base, **given}
 

@@ -13,7 +13,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.communication import CommunicationFigures, TurnRecorder, measure
 from rllib_llm_comm.evaluation.play_settings import PlaySettings
 from rllib_llm_comm.evaluation.rollout import Episode, EvaluationResult, Progress, figures_of
-from rllib_llm_comm.policies.decision import draws_actions
+from rllib_llm_comm.policies.decision import Policy
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.sama.answer_counts import authors_in
 
@@ -82,7 +82,7 @@ def evaluate_checkpoint(
     """
     settings = settings or PlaySettings()
     if communication and settings.trials is not None:
-        raise UserError("`communication` is measured without reflection; leave `trials` away.")
+        raise UserError("`communication` is measured without reflection; omit `trials`.")
     require_measured(settings.loading.reference, communication)
     found = find_checkpoint(checkpoint)
     policy = settings.loading.load(found)
@@ -91,11 +91,14 @@ def evaluate_checkpoint(
         tell(standing)
     turns = TurnRecorder() if communication else None
     begun = time.perf_counter()
-    played = settings.play(policy, episodes=episodes, seed=seed, progress=progress, watch=turns)
+    played = settings.play(
+        policy, episodes=episodes, seed=seed, progress=progress, observers=[] if turns is None else [turns]
+    )
     seconds = time.perf_counter() - begun
     talk = None if turns is None else _measured(policy, turns, seed)
-    lacks = talk is not None and talk.drift is None and bool(talk.messages) and _trained_messages(policy)
-    figures = figures_of(played, draws_actions(policy, not settings.greedy))
+    trained = policy.communication is not None and policy.communication.train_messages
+    lacks = talk is not None and talk.drift is None and bool(talk.messages) and trained
+    figures = figures_of(played, policy.draws and not settings.greedy)
     return CheckpointEvaluation(found, figures, played, talk, seconds, lacks, standing)
 
 
@@ -110,20 +113,13 @@ def require_measured(reference: str | None, communication: bool) -> None:
         UserError: If a reference is given and communication is not measured.
     """
     if reference is not None and not communication:
-        raise UserError(
-            f"`reference` is {reference!r} but talk is not measured; set `communication`, too, or leave it away."
-        )
+        raise UserError(f"`reference` is {reference!r} but talk is not measured; set `communication`, too, or omit it.")
 
 
-def _measured(policy: Any, turns: TurnRecorder, seed: int) -> CommunicationFigures | None:
+def _measured(policy: Policy, turns: TurnRecorder, seed: int) -> CommunicationFigures | None:
     """The figures of talk; of agents without a language model only if their choices may tell a cue without words."""
     found = measure(policy, turns, seed)
-    return found if hasattr(policy, "probabilities") or found.first_choice is not None else None
-
-
-def _trained_messages(policy: Any) -> bool:
-    settings = getattr(policy, "communication", None)
-    return settings is not None and bool(settings.train_messages)
+    return found if policy.judge is not None or found.first_choice is not None else None
 
 
 def answers_told(played: Sequence[Episode]) -> dict[str, str]:

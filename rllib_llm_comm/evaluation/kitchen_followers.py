@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,11 +12,12 @@ from rllib_llm_comm.envs.overcooked_ai import game
 from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, entities
 from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI
 from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, manual_of
-from rllib_llm_comm.evaluation.rollout import PlayedGame
+from rllib_llm_comm.evaluation.rollout import Episode, EpisodeRecorder
 from rllib_llm_comm.language.text_encoder import load_text_encoder
-from rllib_llm_comm.policies.decision import Decision
 from rllib_llm_comm.policies.own_actions import own_actions
 from rllib_llm_comm.policies.partners import Partner
+from rllib_llm_comm.policies.play_loop import PlayedGame
+from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.sama.emma.frozen import FrozenActor
 from rllib_llm_comm.sama.emma.inputs import EmmaEncoder
 from rllib_llm_comm.sama.emma.policy import GroundedPolicy
@@ -62,12 +63,12 @@ def can_follow(partner: Partner, kitchen: OvercookedAI) -> bool:
     )
 
 
-class PlannedGames:
+class PlannedKitchens:
     """Games under a planner, whose states are rows of one array.
 
     Args:
         envs: One per game, each made for it alone or free again.
-        policies: Per game the policy by which its episode is named, or `None`.
+        policies: Per game the policy by which its episode is named.
         seeds: Per game its seed.
         states: int16 (N, S); from now on the games write their states there.
 
@@ -76,13 +77,18 @@ class PlannedGames:
     """
 
     def __init__(
-        self, envs: Sequence[PlannedSubgoals], policies: Sequence[Any], seeds: Sequence[int], states: np.ndarray
+        self,
+        envs: Sequence[PlannedSubgoals],
+        policies: Sequence[SeatedPolicy],
+        seeds: Sequence[int],
+        states: np.ndarray,
     ) -> None:
         self.envs = envs
         self._games = []
         for env, policy, seed, state in zip(envs, policies, seeds, states, strict=True):
             env.unwrapped.parts = ()  # nobody reads observations: networks see the states
-            self._games.append(PlayedGame(policy, env, seed, reads=False))
+            recorder = EpisodeRecorder(policy)
+            self._games.append((PlayedGame(env, seed, [recorder], reads=False), recorder))
             kitchen = env.unwrapped.kitchen
             state[:] = kitchen.state
             kitchen.state = state
@@ -93,19 +99,12 @@ class PlannedGames:
         Args:
             actions: (N, 2).
         """
-        for played, chosen in zip(self._games, actions.tolist(), strict=True):
-            agents = played.env.possible_agents
-            played.step({agent: _decision(action) for agent, action in zip(agents, chosen, strict=True)})
+        for (played, _), chosen in zip(self._games, actions.tolist(), strict=True):
+            played.advance(dict(zip(played.env.possible_agents, chosen, strict=True)))
 
-    def episodes(self) -> list[Any]:
+    def episodes(self) -> list[Episode]:
         """The episodes, after their ends."""
-        for played in self._games:
-            played.finish()
-        return [played.episode for played in self._games]
-
-
-def _decision(action: int) -> Decision:
-    return Decision(action, "", {}, [], np.zeros(0), np.nan, "")
+        return [recorder.episodes[played.seed] for played, recorder in self._games]
 
 
 class Followers:
@@ -120,9 +119,9 @@ class Followers:
     """
 
     def __init__(
-        self, partner: Partner, games: PlannedGames, rows: Sequence[int], seeds: Sequence[int], explore: bool
+        self, partner: Partner, games: PlannedKitchens, rows: Sequence[int], seeds: Sequence[int], explore: bool
     ) -> None:
-        policy: Any = partner.policy
+        policy = cast(GroundedPolicy, partner.policy)
         how, kitchen = policy.network.settings, games.envs[0].unwrapped.kitchen
         self.rows = list(rows)
         self._layout, self._drawn = kitchen.layout, explore and not partner.settings.greedy

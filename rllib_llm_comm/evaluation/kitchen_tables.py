@@ -20,7 +20,7 @@ from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI
 from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, Kitchen
 from rllib_llm_comm.envs.overcooked_ai.scripted_partners import HabitualCook
-from rllib_llm_comm.evaluation.kitchen_followers import Followers, PlannedGames, can_follow, kitchen_under_a_planner
+from rllib_llm_comm.evaluation.kitchen_followers import Followers, PlannedKitchens, can_follow, kitchen_under_a_planner
 from rllib_llm_comm.evaluation.rollout import Episode, new_episode
 from rllib_llm_comm.policies.numeric_network import VECTOR
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, RANDOM, SCRIPTED, STAY
@@ -176,7 +176,7 @@ class _Table:
             self._seat(game, seating, seed)
         policies = [self._policy(seating) for seating, _ in games]
         seeds = [seed for _, seed in games]
-        self._planned = PlannedGames(envs, policies, seeds, self._batch.states) if envs else None
+        self._planned = PlannedKitchens(envs, policies, seeds, self._batch.states) if envs else None
         self._followers = [
             Followers(entrants[number], self._planned, trained[number].tolist(), self._seeds(trained[number]), explore)
             for number in following

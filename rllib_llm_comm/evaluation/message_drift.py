@@ -11,8 +11,10 @@ import torch
 
 from rllib_llm_comm.language.adapters import REFERENCE
 from rllib_llm_comm.language.generation import Written
+from rllib_llm_comm.policies.decision import Policy
 from rllib_llm_comm.verco.encoding import TextObservation, read_observation
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.policy import LanguagePolicy
 from rllib_llm_comm.verco.settings import DRAWN, CommunicationSettings
 from rllib_llm_comm.verco.utterance_policy import UtteranceEncoder
 
@@ -52,7 +54,7 @@ class Drift:
 
 
 def measure_drift(
-    policy: Any,
+    policy: Policy,
     spoken: Sequence[tuple[Any, Mapping[str, Any]]],
     reads: Callable[[str], bool | None] | None = None,
     *,
@@ -69,7 +71,7 @@ def measure_drift(
     Returns:
         The figures; `None` where no reference is known, nothing was said, or others than the message adapter spoke.
     """
-    if not spoken:
+    if not spoken or not isinstance(policy, LanguagePolicy):
         return None
     talk = policy.communication
     if talk.messages not in _WRITTEN_BY_ADAPTER or talk.message_server is not None:
@@ -86,7 +88,7 @@ def measure_drift(
     return _figures(parts, reads, menu=talk.messages == "menu")
 
 
-def knows_reference(policy: Any, agents: Sequence[Any]) -> bool:
+def knows_reference(policy: LanguagePolicy, agents: Sequence[Any]) -> bool:
     """True if the drift of the messages of these agents can be measured: all have a reference.
 
     Args:

@@ -18,6 +18,7 @@ from rllib_llm_comm.envs.minirts.commanders.command_level import NAMES, Commande
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED
 from rllib_llm_comm.envs.minirts.commanders.tasks import NOTHING, Command
 from rllib_llm_comm.envs.minirts.env import MAX_TICK, MiniRTS
+from rllib_llm_comm.evaluation.columns import from_columns, to_columns
 from rllib_llm_comm.evaluation.officer_lockstep import LockstepGame, in_lockstep
 from rllib_llm_comm.evaluation.statistics import wilson
 
@@ -189,19 +190,39 @@ def _figures(same: Mapping[str, Any], played: Mapping[str, Mapping[str, Any]]) -
     return {"settings": dict(same), "summary": summary, "played": ordered}
 
 
+def games_as_columns(games: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Games by seed as files keep them: `seeds` as runs (first, number), and a column per figure."""
+    runs: list[list[int]] = []
+    for seed in map(int, games):
+        if runs and seed == sum(runs[-1]):
+            runs[-1][1] += 1
+        else:
+            runs.append([seed, 1])
+    return {"seeds": runs, **to_columns(list(games.values()))}
+
+
+def games_by_seed(games: Mapping[str, Any]) -> dict[str, Any]:
+    """What `games_as_columns` made, as games by seed again."""
+    seeds = [str(seed) for first, count in games["seeds"] for seed in range(first, first + count)]
+    rows = from_columns({name: column for name, column in games.items() if name != "seeds"}, len(seeds))
+    return dict(zip(seeds, rows, strict=True))
+
+
 def _kept(path: Path | None, same: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     if path is None or not path.exists():
         return {}
     try:
         kept = read_foreign_json(path, _MOST_BYTES)
-        settings, played = kept["settings"], kept["played"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        settings = kept["settings"]
+        found = {name: games_by_seed(games) for name, games in kept["played"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{str(path)!r} is there and holds no games ({error}); give another file.") from error
     if settings != same:
         raise UserError(f"{str(path)!r} holds games of other settings; give another file or delete this one.")
-    found: dict[str, dict[str, Any]] = played
     return found
 
 
 def _save(path: Path, same: Mapping[str, Any], played: Mapping[str, Mapping[str, Any]]) -> None:
-    write_atomically(path, json.dumps(_figures(same, played), separators=(",", ":")) + "\n")
+    figures = _figures(same, played)
+    figures["played"] = {name: games_as_columns(games) for name, games in figures["played"].items()}
+    write_atomically(path, json.dumps(figures, separators=(",", ":")) + "\n")

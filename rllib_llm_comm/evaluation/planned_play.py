@@ -1,40 +1,38 @@
-"""Episodes played under a planner, with or without reflection, by trained policies and by scripted players. No Ray."""
+"""Episodes of trained policies, under a planner if there is one, with or without reflection. No Ray."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.client import ChatError, begun_at_once
 from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.evaluation.attempt_recorder import AttemptRecorder
-from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
+from rllib_llm_comm.evaluation.frames import Counterfactuals, frame_of
+from rllib_llm_comm.evaluation.replay_schema import Frame
 from rllib_llm_comm.evaluation.rollout import (
     Episode,
-    PlayedGame,
+    EpisodeRecorder,
     Progress,
-    Watch,
-    counted,
-    forget_messages,
+    collisions_in,
+    new_episode,
     play,
-    play_episode,
     record,
+    replaced_messages,
     require_control,
 )
-from rllib_llm_comm.evaluation.subgoal_executors import SCRIPTED, Executor
-from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.decision import Decision, Policy, Request
+from rllib_llm_comm.policies.play_loop import Observer, play_games
 from rllib_llm_comm.policies.policy_env import planning_of
-from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from rllib_llm_comm.policies.seated_policy import SeatedPolicy
+from rllib_llm_comm.sama.attempts import Attempt
 from rllib_llm_comm.sama.planners import make_planner, planner_model
 from rllib_llm_comm.sama.plans import Planner, no_plan
 from rllib_llm_comm.sama.player import Player
-from rllib_llm_comm.sama.random_planners import DisturbedPlanner, thinker
+from rllib_llm_comm.sama.random_planners import thinker
 from rllib_llm_comm.sama.reflection import ReflectedEpisode, ReflectivePlay
 from rllib_llm_comm.sama.rounds import SNAPSHOT, check_recovery
 from rllib_llm_comm.sama.sama_planner import remembers_games
@@ -44,7 +42,7 @@ from rllib_llm_comm.verco.settings import DRAWN
 
 
 def play_planned(
-    policy: Any,
+    policy: Policy,
     *,
     planning: Mapping[str, Any] | None = None,
     trials: int | None = None,
@@ -57,7 +55,7 @@ def play_planned(
     keep_frames: bool = False,
     counterfactuals: bool = True,
     progress: Progress | None = None,
-    watch: Watch | None = None,
+    observers: Sequence[Observer] = (),
 ) -> list[Episode]:
     """Plays episodes of a trained policy, under a planner if there is one.
 
@@ -74,7 +72,7 @@ def play_planned(
         keep_frames: True to keep all frames, also of attempts that were put back.
         counterfactuals: True to score decisions of listeners also in silence; with `keep_frames` only.
         progress: Called with the number of finished episodes and `episodes`.
-        watch: Called before every step; without `trials` and `keep_frames` only.
+        observers: They see all games; without `trials` and `keep_frames` only.
 
     Returns:
         The episodes; `rounds` holds the plans, all figures are those of the attempts that stood.
@@ -88,61 +86,55 @@ def play_planned(
             control that did nothing or cannot be one in this game.
     """
     check_recovery(recover, trials)
-    by, settings = planning_of(policy.manifest, planning), dict(env_config or {})
+    by, settings = _planning_of(policy, planning), dict(env_config or {})
     _require_planner(by, trials, planning)
     model, make_env = _maker(policy, planning, by, settings)
     common: dict[str, Any] = {"episodes": episodes, "seed": seed, "explore": explore}
     if trials is None and keep_frames:
         return record(policy, env=make_env(), counterfactuals=counterfactuals, **common)
     at_once = min(episodes, _begun_at_once(policy, model))
-    if trials is None and at_once > 1 and watch is None:  # talk is measured in the order in which it was said
-        return require_control(_play_beside(policy, make_env, at_once, progress, watch, **common))
+    if trials is None and at_once > 1 and not observers:  # talk is measured in the order in which it was said
+        return require_control(_play_beside(policy, make_env, at_once, progress, **common))
     if by is None or trials is None:
-        return play(policy, env=make_env, num_envs=num_envs, progress=progress, watch=watch, **common)
+        return play(policy, env=make_env, num_envs=num_envs, progress=progress, observers=observers, **common)
     rounds = {"trials": trials, "recover": recover or SNAPSHOT, "patience": by.get("patience", PATIENCE)}
     games = _GamesInRounds(policy, by, model, settings, rounds, explore, keep_frames, counterfactuals)
     return require_control(games.play(range(seed, seed + episodes), progress))
 
 
 def _play_beside(
-    policy: Any,
+    policy: Policy,
     make_env: Callable[..., Any],
     at_once: int,
     progress: Progress | None,
-    watch: Watch | None,
     *,
     episodes: int,
     seed: int,
     explore: bool,
 ) -> list[Episode]:
     """Episodes without rounds, each in a thread of its own; its other arguments are those of `play_planned`."""
-    free, finished = list[Any](), list[int]()
+    free, recorder = list[Any](), EpisodeRecorder(policy, episodes, progress)
 
     def one(number: int) -> Episode:
         env = free.pop() if free else make_env()
-        game, memory = PlayedGame(policy, env, number, watch), policy.begin(number)
-        while env.agents:
-            game.tell(memory)
-            game.step(policy.act_together([(memory, game.asked())], explore=explore)[0])
-        game.finish()
+        play_games(policy, lambda: env, [number], observers=[recorder], explore=explore, reset=False)
         free.append(env)
-        finished.append(number)
-        return counted(game.episode, len(finished), episodes, progress)
+        return recorder.episodes[number]
 
     policy.reset(seed=seed)
     return side_by_side(one, range(seed, seed + episodes), at_once)
 
 
-def _begun_at_once(policy: Any, model: ChatModel | None) -> int:
+def _begun_at_once(policy: Policy, model: ChatModel | None) -> int:
     """The number of games that are played side by side; 1 where messages are drawn, which all games draw from one."""
-    talk = getattr(policy, "communication", None)
+    talk = policy.communication
     drawn = talk is not None and (talk.messages in DRAWN or talk.message_temperature > 0)
-    alone = drawn or hasattr(policy, "partners") or not hasattr(policy, "act_together")
+    alone = drawn or isinstance(policy, SeatedPolicy) or not policy.side_by_side
     return 1 if alone else begun_at_once(model)
 
 
 def env_maker(
-    policy: Any, planning: Mapping[str, Any] | None = None, env_config: Mapping[str, Any] | None = None
+    policy: Policy, planning: Mapping[str, Any] | None = None, env_config: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
     """A function that makes the environment of a policy, under its planner if there is one.
 
@@ -154,7 +146,7 @@ def env_maker(
     Returns:
         The function; it takes further settings of the environment.
     """
-    by = planning_of(policy.manifest, planning)
+    by = _planning_of(policy, planning)
     return _maker(policy, planning, by, dict(env_config or {}))[1]
 
 
@@ -163,7 +155,7 @@ class _GamesInRounds:
 
     def __init__(
         self,
-        policy: Any,
+        policy: Policy,
         by: Mapping[str, Any],
         model: ChatModel | None,
         settings: Mapping[str, Any],
@@ -191,7 +183,7 @@ class _GamesInRounds:
         # Games of which earlier ones are told, or that are recorded frame by frame, are played in their order.
         in_order = self._one or self._silence is not None
         at_once = 1 if in_order else min(len(seeds), _begun_at_once(self._policy, self._model))
-        forget_messages(self._policy)
+        self._policy.forget()
         if at_once == 1:
             env = self._env()
             return [self._played(env, seed, len(seeds), progress) for seed in seeds]
@@ -203,13 +195,15 @@ class _GamesInRounds:
     def _played(self, env: Any, seed: int, games: int, progress: Progress | None) -> Episode:
         recorder = AttemptRecorder(self._policy, env, seed, self._explore, self._silence)
         planner = self._planner if self._one else self._planner.beside()
-        told = _play_rounds(env, recorder, planner, seed, watch=recorder.watch, **self._rounds)
+        told = play_rounds(env, recorder, planner, seed, watch=recorder.watch, **self._rounds)
         self._done += 1
-        return counted(recorder.finished(told), self._done, games, progress)
+        if progress:
+            progress(self._done, games)
+        return recorder.finished(told)
 
 
 def _maker(
-    policy: Any, planning: Mapping[str, Any] | None, by: Mapping[str, Any] | None, settings: Mapping[str, Any]
+    policy: Policy, planning: Mapping[str, Any] | None, by: Mapping[str, Any] | None, settings: Mapping[str, Any]
 ) -> tuple[ChatModel | None, Callable[..., Any]]:
     """The planner's chat model, and a function that makes the environment."""
     if by is None:
@@ -221,7 +215,7 @@ def _maker(
 
 
 def _planned_env(
-    policy: Any,
+    policy: Policy,
     planning: Mapping[str, Any] | None,
     planner: Planner | Callable[[], Planner] | None,
     settings: Mapping[str, Any],
@@ -233,13 +227,19 @@ def _planned_env(
     return policy.env(planning=planned, **{**settings, **more})
 
 
+def _planning_of(policy: Policy, planning: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    if policy.manifest is None:
+        raise UserError("this policy comes from no checkpoint, so its game is not known; use `play` and give `env`.")
+    return planning_of(policy.manifest, planning)
+
+
 def _require_planner(by: Mapping[str, Any] | None, trials: int | None, planning: Mapping[str, Any] | None) -> None:
     for name, value in {"trials": trials, "patience": (planning or {}).get("patience")}.items():
         if by is None and value is not None:
             raise UserError(f"`{name}` is {value!r} but nobody plans; set `planner`, too.")
 
 
-def _play_rounds(env: Any, player: Player, planner: Planner, seed: int, **settings: Any) -> ReflectedEpisode:
+def play_rounds(env: Any, player: Player, planner: Planner, seed: int, **settings: Any) -> ReflectedEpisode:
     """An episode in rounds; raises a `UserError` if no plan could be made for one.
 
     Args:
@@ -255,117 +255,119 @@ def _play_rounds(env: Any, player: Player, planner: Planner, seed: int, **settin
         raise no_plan(error) from error
 
 
-@dataclass(frozen=True)
-class PlanningSetup:
-    """The planner of whole games, and its use.
+class AttemptRecorder:
+    """A policy as a player of `ReflectivePlay` that records each attempt for an `Episode`.
+
+    Args:
+        policy: The policy that `load_policy` gives.
+        env: The environment.
+        seed: Seed of the episode.
+        explore: True if actions are sampled.
+        silence: Scores of listeners in silence; frames are kept if it is given.
+    """
+
+    def __init__(
+        self, policy: Policy, env: Any, seed: int, explore: bool, silence: Counterfactuals | None = None
+    ) -> None:
+        self._policy, self._env, self._explore, self._silence = policy, env, explore, silence
+        self._episode = new_episode(policy, env, seed)
+        self._episode.no_silence = silence.missing if silence is not None else ""
+        self._decisions: dict[Any, Decision] = {}
+        self._latest: Attempt | None = None
+        self._end: Frame | None = None  # how the latest attempt ended
+        self._steps = 0
+        self._notes: dict[int, _Notes] = {}
+
+    def begin(self, seed: int) -> Any:
+        """The policy's memory of an episode that begins.
+
+        Args:
+            seed: Fixes everything that is random in the policy.
+        """
+        self._policy.reset(seed=seed)
+        return self._policy.begin(seed)
+
+    def act(self, memory: Any, observations: dict[Any, Any]) -> dict[Any, int]:
+        """The actions of the agents that are asked.
+
+        Args:
+            memory: The policy's memory.
+            observations: Observations of these agents.
+        """
+        self._decisions = self._policy.act_together([Request(memory, observations)], explore=self._explore)[0]
+        return {agent: decision.action for agent, decision in self._decisions.items()}
+
+    def watch(self, attempt: Attempt, seen: Any, infos: Any, rewards: Any, actions: Mapping[Any, int]) -> None:
+        """Records a moment of an attempt, as a `rllib_llm_comm.sama.rounds.Watch`.
+
+        Args:
+            attempt: The attempt.
+            seen: The observations of all agents.
+            infos: Their infos.
+            rewards: Their rewards since the last call.
+            actions: Their actions; empty at the end of the attempt.
+        """
+        begins = attempt is not self._latest
+        if begins:
+            self._begin_attempt(attempt)
+        notes = self._notes[id(attempt)]
+        if not begins:  # what led to an attempt's first moment belongs to the one before
+            notes.collisions += collisions_in(infos)
+        if actions:
+            notes.said += [decision.said for decision in self._decisions.values() if decision.said]
+            notes.replaced += replaced_messages(self._decisions)
+        self._steps = max((int(info.get("game_step", 0)) for info in infos.values()), default=0)
+        if self._silence is not None:
+            decisions = self._decisions if actions else {}
+            frame = frame_of(self._env, seen, infos, decisions, rewards)
+            self._silence.add_to(frame, seen, decisions)
+            if actions:
+                self._episode.frames.append(frame)
+            else:
+                self._end = frame
+
+    def _begin_attempt(self, attempt: Attempt) -> None:
+        # An attempt after one that stands begins with the moment in which that one ended.
+        if self._end is not None and self._latest is not None and not self._latest.kept:
+            self._episode.frames.append(self._end)
+        self._latest, self._end = attempt, None
+        self._notes[id(attempt)] = _Notes(len(self._episode.frames))
+
+    def finished(self, told: ReflectedEpisode) -> Episode:
+        """The episode; only attempts that stand count.
+
+        Args:
+            told: The result of `ReflectivePlay`.
+        """
+        episode = self._episode
+        if self._end is not None:
+            episode.frames.append(self._end)
+        stood = [self._notes[id(attempts[-1])] for attempts in told.rounds]
+        episode.returns, episode.success = dict(told.returns), told.success
+        episode.metrics = {**told.metrics, **told.counts()}
+        episode.length = self._steps or told.steps
+        episode.collisions = sum(notes.collisions for notes in stood)
+        episode.messages = [said for notes in stood for said in notes.said]
+        episode.replaced = [pair for notes in stood for pair in notes.replaced]
+        episode.rounds = [
+            [{**attempt.to_json(), "frame": self._notes[id(attempt)].frame} for attempt in attempts]
+            for attempts in told.rounds
+        ]
+        return episode
+
+
+@dataclass
+class _Notes:
+    """Counts of one attempt.
 
     Attributes:
-        planner: A name or settings of `make_planner`.
-        replan: "any": plans whenever somebody's subgoal has ended; "all": in rounds, when those of all have or one has
-            failed (SAMA).
-        trials: Most reflections per round; more than 0 needs rounds.
-        recover: Recovery of a failed round, as of `ReflectivePlay`.
-        patience: Game steps that a subgoal may take.
-
-    Raises:
-        UserError: If reflection is wanted without rounds.
+        frame: Index of its first frame.
+        collisions: Its number of collisions.
+        said: Its messages.
+        replaced: Messages that a control changed (`Episode.replaced`).
     """
 
-    planner: str | Mapping[str, Any] = SCRIPTED
-    replan: str = "any"
-    trials: int = 0
-    recover: str = "snapshot"
-    patience: int = PATIENCE
-
-    def __post_init__(self) -> None:
-        """Refuses reflection without rounds; the planner and the games check the rest."""
-        if self.trials and self.replan == "any":
-            raise UserError(
-                f"`replan` is 'any' but `trials` is {self.trials}, and reflection puts whole rounds back; use 'all'."
-            )
-
-
-class PlannedGames:
-    """Plays episodes of one game under one planner.
-
-    Args:
-        executor: Gives the game and the player that carries subgoals out.
-        settings: Settings of the scenario.
-        setup: The planner, and its use.
-
-    Raises:
-        UserError: If the game does not fit or a setting is not allowed.
-    """
-
-    def __init__(self, executor: Executor, settings: Mapping[str, Any], setup: PlanningSetup) -> None:
-        self._executor, self._setup = executor, setup
-        self._env = executor.env(settings)
-        self._planner = make_planner(setup.planner, planner_model(setup.planner))
-        self._wrapped = PlannedSubgoals(
-            self._env, self._planner, subgoal_reward=0.0, patience=setup.patience, replan=setup.replan, wait=True
-        )
-
-    def play(self, seed: int) -> dict[str, Any]:
-        """Plays an episode.
-
-        Args:
-            seed: Fixes everything that is random but a chat model.
-
-        Returns:
-            `seed`, `return` (the game's rewards, averaged over agents) and `metrics`: the game's own, and figures of
-            planning and its cost. `subgoals_completed` and `subgoals_stuck` (not done in time, or no longer possible)
-            leave out attempts that were put back; `plans` and the cost do not.
-
-        Raises:
-            UserError: If the user has to do something first, or no plan could be made: in rounds for one of them, else
-                in the whole episode.
-        """
-        player = self._executor.player(self._env, seed)
-        if self._setup.replan == "all":
-            setup = self._setup
-            rounds = {"trials": setup.trials, "patience": setup.patience, "recover": setup.recover}
-            told = _play_rounds(self._env, player, self._planner, seed, **rounds)
-            returns, metrics = told.returns, _figures(told)
-        else:
-            episode = play_episode(_AsPolicy(player), self._wrapped, seed)
-            returns, metrics = episode.returns, dict(episode.metrics)
-        if isinstance(self._planner, DisturbedPlanner):
-            metrics["subgoals_replaced"] = float(self._planner.replaced)
-        return {"seed": seed, "return": float(np.mean(list(returns.values()))), "metrics": metrics}
-
-
-def _figures(episode: ReflectedEpisode) -> dict[str, float]:
-    """The figures of an episode of rounds, under the names that `PlannedSubgoals` has."""
-    failed = sum(attempts[-1].failed for attempts in episode.rounds)
-    rounds = {"rounds": float(len(episode.rounds)), "rounds_failed": float(failed)}
-    return {**episode.metrics, **episode.counts(), **rounds}
-
-
-class _AsPolicy:
-    """A player of subgoals behind the interface of policies in `rollout`; it says nothing and gives no probabilities.
-
-    Args:
-        player: The player.
-    """
-
-    def __init__(self, player: Player) -> None:
-        self._player = player
-        self._memory: Any = None
-
-    def reset(self, seed: int) -> None:
-        """Begins an episode.
-
-        Args:
-            seed: Seed of the episode.
-        """
-        self._memory = self._player.begin(seed)
-
-    def act(self, observations: dict[Any, Any], explore: bool = True) -> dict[Any, Decision]:
-        """The decisions of the agents that are asked.
-
-        Args:
-            observations: Observations of these agents.
-            explore: Not used: the player has its own setting.
-        """
-        actions = self._player.act(self._memory, observations)
-        return {agent: Decision(action, "", {}, [], np.zeros(0), np.nan, "") for agent, action in actions.items()}
+    frame: int
+    collisions: int = 0
+    said: list[str] = field(default_factory=list)
+    replaced: list[tuple[str, str]] = field(default_factory=list)

@@ -14,14 +14,14 @@ import numpy as np
 import rllib_llm_comm
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
+from rllib_llm_comm.evaluation.columns import from_columns, to_columns
+from rllib_llm_comm.evaluation.planned_games import Executor, PlannedGames, PlanningSetup
+from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, iqm, mean
-from rllib_llm_comm.evaluation.subgoal_executors import Executor
-from rllib_llm_comm.policies.stand_ins import stand_ins
 from rllib_llm_comm.sama.answer_counts import authors_in
 from rllib_llm_comm.sama.planners import fallback_of, played_recording
 
-FORMAT = 1
+FORMAT = 2
 SCENARIO = "scenario"
 ALL = "mean of all"
 _LEAST_FOR_IQM = 4
@@ -108,8 +108,8 @@ class PlannerScores:
         try:
             record = json.loads(text)
             name, cells = record["study"], record["cells"]
-            played = {cell["key"]: {int(one["seed"]): one for one in cell["episodes"]} for cell in cells}
-        except (ValueError, KeyError, TypeError) as error:
+            played = {cell["key"]: {int(one["seed"]): one for one in _rows(cell["episodes"])} for cell in cells}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
                 f"The file of figures cannot be continued ({type(error).__name__}: {error}); give another --json."
             ) from error
@@ -163,7 +163,7 @@ class PlannerScores:
         return rows
 
     def to_json(self) -> str:
-        """The figures as JSON, one cell per line."""
+        """The figures as JSON, one cell per line; its episodes as columns."""
         head = {
             "study": self.name,
             "format": FORMAT,
@@ -179,12 +179,12 @@ class PlannerScores:
                 "made_with": cell.made_with(),
                 "fallback": cell.fallback(),
                 "summary": self._summary(cell, whole=True),
-                "episodes": list(self.played.get(cell.key(), {}).values()),
+                "episodes": to_columns(list(self.played.get(cell.key(), {}).values())),
             }
             for cell in self.cells
         ]
-        lines = ",\n".join(json.dumps(cell, default=str) for cell in [*cells, *self.others])
-        return f'{json.dumps(head)[:-1]}, "cells": [\n{lines}\n]}}\n'
+        lines = ",\n".join(_compact(cell) for cell in [*cells, *self.others])
+        return f'{_compact(head)[:-1]},"cells":[\n{lines}\n]}}\n'
 
     def _episodes(self, cell: Cell) -> list[dict[str, Any]]:
         """The played episodes of a cell, of the wanted seeds."""
@@ -200,6 +200,14 @@ class PlannerScores:
         if at not in self._summaries:
             self._summaries[at] = _summary([episodes])
         return self._summaries[at]
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, default=str, separators=(",", ":"))
+
+
+def _rows(episodes: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return from_columns(episodes, len(episodes["seed"])) if episodes else []
 
 
 def _without_scenario(cell: Cell) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from typing import Any
 
 from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.evaluation.rollout import Episode
+from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.policies.load_options import AS_RECORDED, Loading
-from rllib_llm_comm.policies.stand_ins import stand_ins
+from rllib_llm_comm.policies.policy import TrainedPolicy
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class PlaySettings:
     recover: str | None = None
     num_envs: int = 16
 
-    def stand_ins(self, policy: Any) -> list[str]:
+    def stand_ins(self, policy: TrainedPolicy) -> list[str]:
         """What stands in, in a policy's training and under these settings (`agents.stand_ins`).
 
         Args:
@@ -44,7 +45,7 @@ class PlaySettings:
         planning = {**(manifest.planning or {}), **(self.planning or {})}
         return stand_ins(replace(manifest, planning=planning))
 
-    def play(self, policy: Any, *, episodes: int, seed: int, **options: Any) -> list[Episode]:
+    def play(self, policy: TrainedPolicy, *, episodes: int, seed: int, **options: Any) -> list[Episode]:
         """Episodes of a policy under these settings.
 
         Args:

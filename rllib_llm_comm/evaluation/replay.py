@@ -13,6 +13,7 @@ import numpy as np
 
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.places import local_path
+from rllib_llm_comm.evaluation.frames import event_words
 from rllib_llm_comm.evaluation.replay_schema import (
     ReplayAgent,
     ReplayAttempt,
@@ -128,7 +129,8 @@ def _frames(episode: Episode, sheets: TileSheets) -> list[ReplayFrame]:
         cards: dict[str, ReplayAgent] = {}
         for agent, card in frame["agents"].items():
             totals[agent] = totals.get(agent, 0.0) + card["reward"]
-            cards[agent] = {**card, "reward": round(card["reward"], 4), "total": round(totals[agent], 4)}
+            told = {"events": event_words(episode.game, card["events"]), "reward": round(card["reward"], 4)}
+            cards[agent] = {**card, **told, "total": round(totals[agent], 4)}  # type: ignore[typeddict-item]
         before[number] = dict(totals)
         frames.append(
             {

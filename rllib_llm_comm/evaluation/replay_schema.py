@@ -87,6 +87,7 @@ class ReplayAgent(AgentFrame):
 
     Attributes:
         reward: As in `AgentFrame`, rounded to 4 digits.
+        events: As in `AgentFrame`, in the words that a player reads.
         total: Sum of its rewards so far, rounded to 4 digits; it begins again with a round that begins again.
     """
 

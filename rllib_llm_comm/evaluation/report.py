@@ -122,7 +122,7 @@ def write_report(results: StudyResults, folder: Path) -> Path:
         place = Path(scratch)
         for name, png in pictures.items():
             (place / f"{name}.png").write_bytes(png)
-        (place / "report.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+        (place / "report.json").write_text(json.dumps(summary, separators=(",", ":")) + "\n", encoding="utf-8")
         kept = json.dumps(to_plain(results), separators=(",", ":"))
         (place / RESULTS).write_text(kept + "\n", encoding="utf-8")
         urls = {name: "data:image/png;base64," + base64.b64encode(png).decode() for name, png in pictures.items()}

@@ -1,4 +1,4 @@
-"""Episodes played with a trained policy: figures, and full traces for replays. No Ray."""
+"""Episodes played with a policy: figures, and full traces for replays. No Ray."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+from pettingzoo.utils import BaseParallelWrapper
+from typing_extensions import override
 
-from rllib_llm_comm.envs.game_contract import GameContract
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, asked, secret_of, solved, success_words
-from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
-from rllib_llm_comm.evaluation.frames import frame_of
+from rllib_llm_comm.core.errors import UserError, shown
+from rllib_llm_comm.envs.games import game_of
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, solved, success_words
+from rllib_llm_comm.evaluation.frames import Counterfactuals, frame_of
 from rllib_llm_comm.evaluation.replay_schema import Frame
-from rllib_llm_comm.policies.decision import Decision, draws_actions
+from rllib_llm_comm.policies.decision import Decision, Policy
+from rllib_llm_comm.policies.play_loop import Observer, PlayedGame, play_games
+from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.verco.message_protocol import changes_messages, idle_control
 
 COLLISION = "blocked"
@@ -44,6 +48,7 @@ class Episode:
         words: The game's words for an episode that was solved, and for one that was not (`envs.interface`).
         rounds: Under a planner the tree of plans: per round all attempts from the same situation, of which the last
             stands; each is what `Attempt.to_json` gives, and `frame`, the index of its first frame.
+        game: Name of its game (`envs.games`), in whose words replays tell events; empty for others.
         no_silence: The reason why no frame has `silent`; empty if frames may have it.
     """
 
@@ -62,6 +67,7 @@ class Episode:
     frames: list[Frame] = field(default_factory=list)
     rounds: list[list[dict[str, Any]]] = field(default_factory=list)
     words: tuple[str, str] = NEUTRAL_WORDS
+    game: str = ""
     no_silence: str = ""
 
 
@@ -114,14 +120,106 @@ class EvaluationResult:
         return asdict(self)
 
 
-Watch = Callable[[int, Mapping[Any, Any], Mapping[Any, Any], Mapping[Any, Decision]], None]
-"""Called before every step with the episode's seed, all observations, all infos and the decisions."""
 Progress = Callable[[int, int], None]
 """Called with the number of finished episodes and that of all."""
 
 
+class EpisodeRecorder(Observer):
+    """Counts what happens in episodes.
+
+    Args:
+        policy: The policy that plays.
+        total: Number of episodes that are to be played, for `progress`.
+        progress: Called when an episode has ended.
+
+    Raises:
+        UserError: If the policy is none.
+
+    Attributes:
+        episodes: The episodes so far, by seed.
+    """
+
+    def __init__(self, policy: Policy, total: int = 1, progress: Progress | None = None) -> None:
+        if not isinstance(policy, Policy):
+            raise UserError(
+                f"`policy` is {shown(policy)} but must be what `load_policy` gives, or inherit from `OneGamePolicy` or "
+                "`Policy` of `rllib_llm_comm.policies.decision`."
+            )
+        self.episodes: dict[int, Episode] = {}
+        self._policy, self._total, self._progress, self._finished = policy, total, progress, 0
+
+    @override
+    def on_start(self, game: PlayedGame) -> None:
+        self.episodes[game.seed] = new_episode(self._policy, game.env, game.seed)
+
+    @override
+    def on_decisions(self, game: PlayedGame, decisions: Mapping[Any, Decision]) -> None:
+        episode = self.episodes[game.seed]
+        episode.messages += [decision.said for decision in decisions.values() if decision.said]
+        episode.replaced += replaced_messages(decisions)
+
+    @override
+    def on_step(self, game: PlayedGame) -> None:
+        episode = self.episodes[game.seed]
+        for agent, reward in game.rewards.items():
+            episode.returns[str(agent)] = episode.returns.get(str(agent), 0.0) + reward
+        episode.collisions += collisions_in(game.infos)
+        steps = max((int(info.get("game_step", 0)) for info in game.infos.values()), default=0)
+        episode.length = steps or episode.length + 1
+        episode.success = solved(any(game.terminations.values()), game.infos)
+        for info in game.infos.values():
+            episode.metrics.update(info.get(EPISODE_METRICS, {}))
+
+    def on_end(self, game: PlayedGame) -> None:
+        """Keeps what was planned, if anything was: each plan stood, and began at the frame of its step.
+
+        Raises:
+            UserError: If a planner should have planned but could not at all.
+        """
+        env = game.env
+        while not isinstance(env, PlannedSubgoals) and isinstance(env, BaseParallelWrapper):
+            env = env.env
+        if isinstance(env, PlannedSubgoals):
+            env.require_plan()
+            rounds = [[{**attempt.to_json(), "frame": attempt.start}] for attempt in env.attempts]
+            self.episodes[game.seed].rounds = rounds
+        self.finished()
+
+    def finished(self) -> None:
+        """Reports that an episode has ended."""
+        self._finished += 1
+        if self._progress:
+            self._progress(self._finished, self._total)
+
+
+class FrameRecorder(Observer):
+    """Keeps all that is seen, said, heard and weighed, and what listeners would have weighed in silence.
+
+    Args:
+        recorder: Its episodes take the frames; it has to see the games before.
+        silence: Scores of listeners in silence.
+    """
+
+    def __init__(self, recorder: EpisodeRecorder, silence: Counterfactuals) -> None:
+        self._recorder, self._silence = recorder, silence
+
+    @override
+    def on_start(self, game: PlayedGame) -> None:
+        self._recorder.episodes[game.seed].no_silence = self._silence.missing
+
+    @override
+    def on_decisions(self, game: PlayedGame, decisions: Mapping[Any, Decision]) -> None:
+        frame = frame_of(game.env, game.observations, game.infos, decisions, game.rewards)
+        self._silence.add_to(frame, game.observations, decisions)
+        self._recorder.episodes[game.seed].frames.append(frame)
+
+    @override
+    def on_end(self, game: PlayedGame) -> None:
+        self.on_decisions(game, {})
+
+
 def evaluate(
-    policy: Any,
+    policy: Policy,
     *,
     episodes: int,
     seed: int = 0,
@@ -133,25 +231,25 @@ def evaluate(
     """Plays episodes and gives their figures.
 
     Args:
-        policy: The policy that `load_policy` gives, or anything with its `reset` and `act`.
+        policy: The policy that `load_policy` gives, or one of the reader's own (`policies.decision`).
         episodes: Number of episodes, >= 1.
         seed: Seed of the first; the others count up. Fixes everything that is random.
         explore: True if actions are sampled.
         env: The environment, or a function that makes one; by default the one that the policy was trained on.
-        num_envs: Episodes that are played at once, >= 1, if `env` can be made several times and the policy has
-            `begin` and `act_together`; otherwise they are played one after the other. Messages that are sampled or
-            drawn from other moments depend on it, all else does not.
+        num_envs: Episodes that are played at once, >= 1, if `env` can be made several times and the policy plays side
+            by side; otherwise they are played one after the other. Messages that are sampled or drawn from other
+            moments depend on it, all else does not.
         progress: Called with the number of finished episodes and `episodes`.
 
     Raises:
         UserError: If messages are a control that did nothing, or cannot be one in this game.
     """
     played = play(policy, episodes=episodes, seed=seed, explore=explore, env=env, num_envs=num_envs, progress=progress)
-    return figures_of(played, draws_actions(policy, explore))
+    return figures_of(played, explore and policy.draws)
 
 
 def play(
-    policy: Any,
+    policy: Policy,
     *,
     episodes: int,
     seed: int = 0,
@@ -159,17 +257,49 @@ def play(
     env: Any = None,
     num_envs: int = 16,
     progress: Progress | None = None,
-    watch: Watch | None = None,
+    observers: Sequence[Observer] = (),
 ) -> list[Episode]:
     """Plays episodes and gives them without their frames, in the order of their seeds.
 
-    Arguments as in `evaluate`, and `watch`, which sees every step before it is played.
+    Arguments as in `evaluate`, and `observers`, which see all games.
     """
+    recorder = EpisodeRecorder(policy, episodes, progress)
     make_env = policy.env if env is None else env if callable(env) else lambda: env
-    together = hasattr(policy, "act_together") and (env is None or callable(env))
+    together = policy.side_by_side and (env is None or callable(env))
     seeds = range(seed, seed + episodes)
-    at_once = min(num_envs, episodes) if together else 1
-    return require_control(_play_all(policy, make_env, seeds, explore, at_once, progress, watch))
+    policy.forget()
+    play_games(
+        policy,
+        make_env,
+        seeds,
+        observers=[*observers, recorder],
+        explore=explore,
+        at_once=min(num_envs, episodes) if together else 1,
+    )
+    return require_control([recorder.episodes[number] for number in seeds])
+
+
+def record(
+    policy: Policy,
+    *,
+    episodes: int = 1,
+    seed: int = 0,
+    explore: bool = True,
+    env: Any = None,
+    counterfactuals: bool = True,
+) -> list[Episode]:
+    """Plays episodes and keeps all that was seen, said, heard and weighed.
+
+    Arguments as in `evaluate`; episodes are played one after the other. With `counterfactuals` every decision with
+    something heard is scored once more, without it.
+    """
+    recorder, seeds = EpisodeRecorder(policy), range(seed, seed + episodes)
+    frames = FrameRecorder(recorder, Counterfactuals(policy, counterfactuals))
+    policy.forget()
+    play_games(
+        policy, lambda: policy.env() if env is None else env, seeds, observers=[recorder, frames], explore=explore
+    )
+    return require_control([recorder.episodes[number] for number in seeds])
 
 
 def figures_of(played: Sequence[Episode], explore: bool) -> EvaluationResult:
@@ -208,38 +338,6 @@ def _share(flags: Iterable[bool]) -> float | None:
     return round(float(np.mean(found)), 4) if found else None
 
 
-def record(
-    policy: Any,
-    *,
-    episodes: int = 1,
-    seed: int = 0,
-    explore: bool = True,
-    env: Any = None,
-    counterfactuals: bool = True,
-) -> list[Episode]:
-    """Plays episodes and keeps all that was seen, said, heard and weighed.
-
-    Arguments as in `evaluate`; episodes are played one after the other. With `counterfactuals` every decision with
-    something heard is scored once more, without it.
-    """
-    env = env if env is not None else policy.env()
-    silence = Counterfactuals(policy, counterfactuals)
-    forget_messages(policy)
-    return require_control(
-        [play_episode(policy, env, seed + number, explore, silence=silence) for number in range(episodes)]
-    )
-
-
-def forget_messages(policy: Any) -> None:
-    """Empties what controls draw messages from, so that the same episodes give the same figures once more.
-
-    Args:
-        policy: A policy; only those with messages have something to forget.
-    """
-    if hasattr(policy, "forget"):
-        policy.forget()
-
-
 def require_control(played: list[Episode]) -> list[Episode]:
     """The episodes, unless their messages are a control that did nothing.
 
@@ -255,167 +353,13 @@ def require_control(played: list[Episode]) -> list[Episode]:
     return played
 
 
-def _play_all(
-    policy: Any,
-    make_env: Callable[[], Any],
-    seeds: range,
-    explore: bool,
-    num_envs: int,
-    progress: Progress | None,
-    watch: Watch | None,
-) -> list[Episode]:
-    """Episodes in the order of their seeds; a kitchen that is done takes the next seed."""
-    forget_messages(policy)
-    if num_envs == 1:
-        env = make_env()
-        return [
-            counted(play_episode(policy, env, seed, explore, watch=watch), number, len(seeds), progress)
-            for number, seed in enumerate(seeds, 1)
-        ]
-    policy.reset(seed=seeds[0])
-    waiting, finished = list(reversed(seeds)), {}
-    free = [make_env() for _ in range(num_envs)]
-    live: list[tuple[PlayedGame, Any]] = []
-    while waiting or live:
-        while waiting and free:
-            seed = waiting.pop()
-            live.append((PlayedGame(policy, free.pop(), seed, watch), policy.begin(seed)))
-        for game, memory in live:
-            game.tell(memory)
-        decisions = policy.act_together([(memory, game.asked()) for game, memory in live], explore=explore)
-        for (game, _), decided in zip(live, decisions, strict=True):
-            game.step(decided)
-        for game, _ in live:
-            if not game.env.agents:
-                game.finish()
-                free.append(game.env)
-                finished[game.episode.seed] = game.episode
-                counted(game.episode, len(finished), len(seeds), progress)
-        live = [entry for entry in live if entry[0].env.agents]
-    return [finished[seed] for seed in seeds]
-
-
-def counted(episode: Episode, number: int, total: int, progress: Progress | None) -> Episode:
-    """The episode, after its end was reported.
+def collisions_in(infos: Mapping[Any, Mapping[str, Any]]) -> int:
+    """Number of agents that were blocked by another one in a step.
 
     Args:
-        episode: An episode that has ended.
-        number: Number of episodes that have ended.
-        total: Number of all episodes.
-        progress: Called with both; `None` for none.
+        infos: Infos after the step.
     """
-    if progress:
-        progress(number, total)
-    return episode
-
-
-def play_episode(
-    policy: Any,
-    env: Any,
-    seed: int,
-    explore: bool = True,
-    watch: Watch | None = None,
-    silence: Counterfactuals | None = None,
-) -> Episode:
-    """Plays an episode.
-
-    Args:
-        policy: A policy with `reset` and `act`.
-        env: The environment.
-        seed: Seed of the episode.
-        explore: True if actions are sampled.
-        watch: Called before every step.
-        silence: Scores of listeners in silence; frames are kept if it is given.
-    """
-    game = PlayedGame(policy, env, seed, watch, silence)
-    policy.reset(seed=seed)
-    if hasattr(policy, "meet"):
-        policy.meet(env)
-    while env.agents:
-        if hasattr(policy, "note"):
-            policy.note(game.infos)
-        decisions = policy.act(game.asked(), explore=explore)
-        game.keep_frame(decisions)
-        game.step(decisions)
-    game.keep_frame({})
-    game.finish()
-    return game.episode
-
-
-class PlayedGame:
-    """An episode while it is played; arguments as of `play_episode`, and `reads` of `GameContract`.
-
-    Attributes:
-        env: The environment; it is reset.
-        episode: The counts so far.
-        observations, infos, rewards: The latest ones, by agent; no rewards before the first step.
-    """
-
-    def __init__(
-        self,
-        policy: Any,
-        env: Any,
-        seed: int,
-        watch: Watch | None = None,
-        silence: Counterfactuals | None = None,
-        reads: bool = True,
-    ) -> None:
-        self.env = env
-        self._watch, self._silence = watch, silence
-        self._contract = GameContract(env, reads)
-        self.observations, self.infos = self._contract.reset(seed=seed)
-        self.rewards: dict[str, float] = {}
-        self.episode = new_episode(policy, env, seed)
-        self.episode.no_silence = silence.missing if silence is not None else ""
-
-    def asked(self) -> dict[Any, Any]:
-        """The observations of the agents that are asked now."""
-        return {agent: self.observations[agent] for agent in asked(self.env.agents, self.infos)}
-
-    def tell(self, memory: Any) -> None:
-        """Tells a policy's memory of the episode what it asks for: all private facts at the moment, or the game."""
-        if hasattr(memory, "secret"):
-            memory.secret = secret_of(self.infos)
-        if hasattr(memory, "env"):
-            memory.env = self.env
-
-    def step(self, decisions: dict[Any, Any]) -> None:
-        """Plays a step of the game and counts."""
-        episode = self.episode
-        if self._watch:
-            self._watch(episode.seed, self.observations, self.infos, decisions)
-        episode.messages += [decision.said for decision in decisions.values() if decision.said]
-        episode.replaced += replaced_messages(decisions)
-        actions = {agent: decision.action for agent, decision in decisions.items()}
-        self.observations, self.rewards, terminations, _, infos = self._contract.step(actions)
-        self.infos = infos
-        for agent, reward in self.rewards.items():
-            episode.returns[str(agent)] = episode.returns.get(str(agent), 0.0) + reward
-        episode.collisions += sum(list(info.get("events", ())).count(COLLISION) for info in infos.values())
-        steps = max((int(info.get("game_step", 0)) for info in infos.values()), default=0)
-        episode.length = steps or episode.length + 1
-        episode.success = solved(any(terminations.values()), infos)
-        for info in infos.values():
-            episode.metrics.update(info.get(EPISODE_METRICS, {}))
-
-    def keep_frame(self, decisions: dict[Any, Any]) -> None:
-        """Keeps what is seen now and decided, where frames are kept."""
-        if self._silence is None:
-            return
-        frame = frame_of(self.env, self.observations, self.infos, decisions, self.rewards)
-        self._silence.add_to(frame, self.observations, decisions)
-        self.episode.frames.append(frame)
-
-    def finish(self) -> None:
-        """Keeps what was planned, if anything was: each plan stood, and began at the frame of its step.
-
-        Raises:
-            UserError: If a planner should have planned but could not at all.
-        """
-        if hasattr(self.env, "require_plan"):
-            self.env.require_plan()
-        attempts = getattr(self.env, "attempts", [])
-        self.episode.rounds = [[{**attempt.to_json(), "frame": attempt.start}] for attempt in attempts]
+    return sum(list(info.get("events", ())).count(COLLISION) for info in infos.values())
 
 
 def replaced_messages(decisions: Mapping[Any, Decision]) -> list[tuple[str, str]]:
@@ -427,7 +371,7 @@ def replaced_messages(decisions: Mapping[Any, Decision]) -> list[tuple[str, str]
     return [(one.replaced, one.said) for one in decisions.values() if one.replaced is not None]
 
 
-def new_episode(policy: Any, env: Any, seed: int) -> Episode:
+def new_episode(policy: Policy, env: Any, seed: int) -> Episode:
     """An episode that begins.
 
     Args:
@@ -435,14 +379,15 @@ def new_episode(policy: Any, env: Any, seed: int) -> Episode:
         env: The environment; it is reset.
         seed: Its seed.
     """
-    manifest = getattr(policy, "manifest", None)
+    manifest, talk = policy.manifest, policy.communication
     agents = [str(agent) for agent in getattr(env, "possible_agents", None) or env.agents]
     return Episode(
-        env_id=str(getattr(manifest, "env", None) or getattr(env, "metadata", {}).get("name", "")),
+        env_id=str((manifest and manifest.env) or getattr(env, "metadata", {}).get("name", "")),
         settings=dict(getattr(env.unwrapped, "settings", {})),
         agents=agents,
         seed=seed,
-        control=str(getattr(getattr(policy, "communication", None), "messages", "")),
+        control="" if talk is None else talk.messages,
         returns=dict.fromkeys(agents, 0.0),
         words=success_words(env),
+        game=game.name if (game := game_of(env.unwrapped)) else "",
     )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.session_files import Session, SessionEpisode, SessionMoment, read_session
-from rllib_llm_comm.envs.interface import asked, parts_of
+from rllib_llm_comm.envs.games import game_of
+from rllib_llm_comm.envs.interface import parts_of
 from rllib_llm_comm.evaluation.frames import frame_of
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import Episode
+from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.policies.policy_env import make_recorded_game
 
 
@@ -53,13 +55,19 @@ def played_again(session: Session, recorded: SessionEpisode, trust: bool = False
         UserError: If the game does not come out as it was recorded, or a recorded setting is withheld.
     """
     env = make_recorded_game(session.env, session.env_config, trust=trust)
+    game = game_of(env.unwrapped)
     episode = Episode(
-        session.env, session.env_config, session.agents, recorded.seed, returns=dict.fromkeys(session.agents, 0.0)
+        session.env,
+        session.env_config,
+        session.agents,
+        recorded.seed,
+        returns=dict.fromkeys(session.agents, 0.0),
+        game=game.name if game else "",
     )
-    for moment, observations, infos, rewards in moments_again(env, recorded):
-        for agent, reward in rewards.items():
+    for moment, now in moments_again(env, recorded):
+        for agent, reward in now.rewards.items():
             episode.returns[str(agent)] += float(reward)
-        frame = frame_of(env, observations, infos, {}, rewards)
+        frame = frame_of(env, now.observations, now.infos, {}, now.rewards)
         if moment is not None:
             frame["agents"] = {agent: _card(moment, agent) for agent in moment.agents}  # type: ignore[misc]
             episode.messages += [card["said"] for card in moment.agents.values() if card.get("said")]
@@ -71,9 +79,7 @@ def played_again(session: Session, recorded: SessionEpisode, trust: bool = False
     return episode
 
 
-def moments_again(
-    env: Any, recorded: SessionEpisode
-) -> Iterator[tuple[SessionMoment | None, Mapping[str, Any], Mapping[str, Any], Mapping[str, float]]]:
+def moments_again(env: Any, recorded: SessionEpisode) -> Iterator[tuple[SessionMoment | None, PlayedGame]]:
     """Plays a recorded episode again.
 
     Args:
@@ -81,29 +87,17 @@ def moments_again(
         recorded: The episode.
 
     Yields:
-        Each moment with observations, infos, and the rewards since the one before; at last `None` with those of the
-        end.
+        Each moment with the game as it is then; at last `None` with the game as it ended.
 
     Raises:
         UserError: If the game does not come out as it was recorded.
     """
-    observations, infos = env.reset(seed=recorded.seed)
-    rewards: dict[str, float] = {}
+    game = PlayedGame(env, recorded.seed)
     for number, moment in enumerate(recorded.moments):
-        _require_same(env, observations, moment, number)
-        _require_actions(asked(env.agents, infos), moment, number)
-        yield moment, observations, infos, rewards
-        observations, rewards, _, _, infos = env.step(moment.actions)
-    yield None, observations, infos, rewards
-
-
-def _require_actions(agents: list[str], moment: SessionMoment, number: int) -> None:
-    missing = [agent for agent in agents if agent not in moment.actions]
-    if missing:
-        raise UserError(
-            f"moment {number} of episode {moment.episode} has no action of {missing[0]!r}, so the session is damaged; "
-            "give one that is as it was recorded."
-        )
+        _require_same(game, moment, number)
+        yield moment, game
+        game.advance(moment.actions)
+    yield None, game
 
 
 def _card(moment: SessionMoment, agent: str) -> Any:
@@ -113,11 +107,17 @@ def _card(moment: SessionMoment, agent: str) -> Any:
     return {**moment.agents[agent], "by": f"the clock, not {person.name}" if person.forced else person.name}
 
 
-def _require_same(env: Any, observations: Any, moment: SessionMoment, number: int) -> None:
+def _require_same(game: PlayedGame, moment: SessionMoment, number: int) -> None:
     for agent, card in moment.agents.items():
-        text = str(parts_of(observations.get(agent)).get("text", ""))
-        if not env.agents or text != card.get("text", ""):
+        text = str(parts_of(game.observations.get(agent)).get("text", ""))
+        if game.over or text != card.get("text", ""):
             raise UserError(
                 f"moment {number} of episode {moment.episode} does not come out as it was recorded ({agent} sees "
                 "another text); replay the session with the version of the game that recorded it."
             )
+    missing = [agent for agent in game.asked if agent not in moment.actions]
+    if missing:
+        raise UserError(
+            f"moment {number} of episode {moment.episode} has no action of {missing[0]!r}, so the session is damaged; "
+            "give one that is as it was recorded."
+        )

@@ -14,7 +14,7 @@ import numpy as np
 from rllib_llm_comm.core.json_file import JsonValue, damaged
 from rllib_llm_comm.evaluation.curve_rows import read_rows
 
-METRICS = ("return", "success_rate", "length", "entropy", "message_words", "score")
+METRICS = ("return", "success_rate", "length", "entropy", "score")
 RUN_COSTS = {"seconds": "time_total_s", "decisions": "decisions", "tokens": "tokens", "gpu_memory_gb": "gpu_memory_gb"}
 """What a run takes -> its key in a training result."""
 # Only games with soups have them, and reports of earlier versions have not.
@@ -121,7 +121,6 @@ def read_curve(path: Path) -> Curve:
             "score": runners.get("score", math.nan) if told else math.nan,
             "length": runners.get("episode_game_steps", math.nan) if told else math.nan,
             "entropy": _entropy(result.get("learners", {})),
-            "message_words": runners.get("message_words", math.nan),
         }
         for name, value in row.items():
             values[name].append(math.nan if value in _NO_NUMBER else float(value))

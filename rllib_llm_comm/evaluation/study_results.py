@@ -45,6 +45,8 @@ DRIFT = {
     "drift.unreadable_reference": "Unreadable, taught",
 }
 """Figures of `evaluation.message_drift`, for systems whose messages were trained."""
+_BY_EPISODE, _SUCCESSES = ("returns", "lengths"), "successes"
+_DIGITS = 6
 # Scenarios and systems name folders and pictures, so that a foreign file must not say "../../elsewhere".
 _NAME = re.compile(r"[A-Za-z0-9][\w+-]*")
 _STUDY_AGAIN = "type the command of the study again, which writes it anew"
@@ -153,13 +155,22 @@ def read_results(folder: Path) -> StudyResults:
 
 
 def to_plain(results: StudyResults) -> dict[str, Any]:
-    """Everything that a report is made of as values for JSON (a missing figure is null)."""
-    plain: dict[str, Any] = _without_nan(asdict(results))
+    """Everything that a report is made of as values for JSON (a missing figure is null).
+
+    Figures have six digits. Of evaluated episodes only success is kept: returns and lengths of each stay in the study's
+    own folder.
+    """
+    plain: dict[str, Any] = _kept_values(asdict(results))
     for systems in plain["scenarios"].values():
         for system in systems.values():
             for curve in system["curves"]:
                 if not curve["cost"]:  # of runs that did not count
                     del curve["cost"]
+            for run in (run for runs in system["evaluations"].values() for run in runs):
+                for name in _BY_EPISODE:
+                    run.pop(name, None)
+                if _SUCCESSES in run:
+                    run[_SUCCESSES] = [int(one) for one in run[_SUCCESSES]]
     return plain if results.cost else {name: value for name, value in plain.items() if name != "cost"}
 
 
@@ -277,13 +288,16 @@ def _check_messages(messages: JsonValue) -> None:
         share.number()
 
 
-def _without_nan(value: Any) -> Any:
+def _kept_values(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _without_nan(item) for key, item in value.items()}
+        return {key: _kept_values(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_without_nan(item) for item in value]
+        return [_kept_values(item) for item in value]
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        if not math.isfinite(value):
+            return None
+        rounded = float(f"{value:.{_DIGITS}g}")
+        return int(value) if value.is_integer() else int(rounded) if rounded.is_integer() else rounded
     return value
 
 

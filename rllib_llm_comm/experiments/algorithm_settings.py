@@ -10,17 +10,18 @@ import functools
 import inspect
 import math
 import re
+import types
 import typing
-from collections.abc import Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Union
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
+from rllib_llm_comm.core.settings import describe
 from rllib_llm_comm.core.trust import DATA, READERS, is_vouched_for, is_word, names_code, texts_in
 from rllib_llm_comm.experiments.console import cause_of, one_line, state
 from rllib_llm_comm.experiments.env_settings import require_known
 from rllib_llm_comm.experiments.ray_session import quiet_loggers
 from rllib_llm_comm.experiments.search_space import check_by_seed, check_search, search_kind, seeds_of, single_points
-from rllib_llm_comm.experiments.validation import check_type, fits, holds_plain_values
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
@@ -104,6 +105,18 @@ def find_algorithm(name: str, others: Iterable[str] = ()) -> type[Algorithm]:
     raise UserError(f"`run` is {name!r} but must be one of {', '.join(known)}.{did_you_mean(name, known)}")
 
 
+def default_config(run: str) -> AlgorithmConfig | None:
+    """The default settings of an algorithm; `None` if its name is unknown, which the check of its stage tells.
+
+    Args:
+        run: The name.
+    """
+    try:
+        return find_algorithm(run).get_default_config()
+    except UserError:
+        return None
+
+
 def check_config(
     stage: str,
     algorithm: type[Algorithm],
@@ -150,7 +163,7 @@ def check_mutations(place: str, algorithm: type[Algorithm], mutations: Any, trus
     default = algorithm.get_default_config()
     for key, values in mutations.items() if isinstance(mutations, Mapping) else ():
         setting, attribute = f"{place}.{key}", _attribute(default, key)
-        _check_key(setting, algorithm.__name__, key, _settings(default), default)
+        _check_key(setting, algorithm.__name__, key, config_settings(default), default)
         if trust:
             continue
         listed = isinstance(values, list)  # else a mapping of settings, each with its own values
@@ -167,8 +180,8 @@ def _check_settings(
     place: str, algorithm: str, config: Mapping[str, Any], default: AlgorithmConfig, trust: bool
 ) -> None:
     """Checks each key and value by itself; `place` is where they stand, for messages."""
-    known = _settings(default)
-    annotations = _annotations(type(default))
+    known = config_settings(default)
+    annotations = config_annotations(type(default))
     for key, value in config.items():
         setting = f"{place}.{key}"
         _check_key(setting, algorithm, key, known, default)
@@ -180,12 +193,12 @@ def _check_settings(
         attribute = _attribute(default, key)
         annotation = annotations.get(attribute)
         # Some of RLlib's annotations are wrong about RLlib's own defaults.
-        if not fits(_default(default, attribute), annotation):
+        if not fits(default_of(default, attribute), annotation):
             annotation = None
         for single in values:
             check_type(setting, single, annotation)
             _check_range(setting, attribute, single)
-            if single is not None and single != _default(default, attribute):
+            if single is not None and single != default_of(default, attribute):
                 _check_code(setting, attribute, single)
             if not trust:
                 _refuse_code(setting, attribute, single, annotation, default)
@@ -222,7 +235,7 @@ def _refuse_code(setting: str, attribute: str, value: Any, annotation: Any, defa
     RLlib makes a class of a text in settings of many types, so texts with dots, colons or slashes are taken only where
     the type says that a text is meant.
     """
-    if value == _default(default, attribute) or _inner_configs(setting, attribute, value):
+    if value == default_of(default, attribute) or _inner_configs(setting, attribute, value):
         return
     if attribute == DATA and default.offline_data_class is not None:  # a reader of ours, or of the user's own
         return
@@ -247,8 +260,13 @@ def _refuse(setting: str, names: Iterable[str]) -> None:
         )
 
 
-def _default(default: AlgorithmConfig, attribute: str) -> Any:
-    """A setting's default; `None` of RLlib's old names, which raise when they are read."""
+def default_of(default: AlgorithmConfig, attribute: str) -> Any:
+    """A setting's default; `None` of RLlib's old names, which raise when they are read.
+
+    Args:
+        default: An algorithm's config as it is by default.
+        attribute: The setting.
+    """
     try:
         return getattr(default, attribute, None)
     except ValueError:
@@ -267,8 +285,12 @@ def _attribute(default: AlgorithmConfig, key: Any) -> str:
     return str(default._translate_special_keys(key, warn_deprecated=False))
 
 
-def _settings(default: AlgorithmConfig) -> list[str]:
-    """Names that are settings: public attributes, and properties that can be set."""
+def config_settings(default: AlgorithmConfig) -> list[str]:
+    """Names that are settings: public attributes, and properties that can be set.
+
+    Args:
+        default: An algorithm's config as it is by default.
+    """
     from ray._common.deprecation import DEPRECATED_VALUE
 
     attributes = [
@@ -313,8 +335,12 @@ def _build(stage: str, config: AlgorithmConfig, values: dict[str, Any], unresolv
     return config
 
 
-def _annotations(config_class: type[AlgorithmConfig]) -> dict[str, Any]:
-    """Setting -> annotation of the parameter of that name in the config's fluent methods."""
+def config_annotations(config_class: type[AlgorithmConfig]) -> dict[str, Any]:
+    """Setting -> annotation of the parameter of that name in the config's fluent methods.
+
+    Args:
+        config_class: Class of an algorithm's config.
+    """
     found: dict[str, Any] = {}
     for base in reversed(config_class.__mro__):
         for method in vars(base).values():
@@ -345,7 +371,85 @@ def _check_range(setting: str, attribute: str, value: Any) -> None:
         raise UserError(f"`{setting}` is {shown(value)} but must be a number, or 'auto' where RLlib has that.")
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
-    for pattern, low, high in _RANGES:
-        if pattern.fullmatch(attribute) and not low <= value <= high:
-            allowed = f"at least {low}" if high == math.inf else f"in [{low}, {high}]"
-            raise UserError(f"`{setting}` is {value!r} but must be {allowed}.")
+    low, high = range_of(attribute)
+    if not low <= value <= high:
+        allowed = f"at least {low:g}" if high == math.inf else f"in [{low:g}, {high:g}]"
+        raise UserError(f"`{setting}` is {value!r} but must be {allowed}.")
+
+
+def range_of(attribute: str) -> tuple[float, float]:
+    """The smallest and the largest value that makes sense for a setting of RLlib's; infinite without a bound.
+
+    Args:
+        attribute: The setting.
+    """
+    found = [(low, high) for pattern, low, high in _RANGES if pattern.fullmatch(attribute)]
+    return max((low for low, _ in found), default=-math.inf), min((high for _, high in found), default=math.inf)
+
+
+def check_type(setting: str, value: Any, annotation: Any) -> None:
+    """Raises a `UserError` unless a plain value may be meant by an annotation (`fits`).
+
+    Args:
+        setting: Full name of the setting.
+        value: The user's value.
+        annotation: The annotation of the parameter or field.
+    """
+    if not fits(value, annotation):
+        raise UserError(f"`{setting}` is {one_line(repr(value), 80)} but must be {describe(annotation)}.")
+
+
+def fits(value: Any, annotation: Any) -> bool:
+    """True if a plain value may be meant by an annotation; `None`, for a setting that is not given, always may.
+
+    It is `True`, too, for annotations that are not about plain values.
+    """
+    return value is None or _is_a(value, annotation)
+
+
+def _is_a(value: Any, annotation: Any) -> bool:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Union or origin is types.UnionType:
+        return any(_is_a(value, option) for option in arguments)
+    if annotation is type(None):
+        return value is None
+    if value is None:
+        return annotation not in (bool, int, float, str) and origin is not Literal
+    if not isinstance(value, bool | int | float | str | list | dict):
+        return True
+    if origin is Literal:
+        return value in arguments
+    if Callable in (origin, annotation):
+        return not isinstance(value, str)
+    if annotation is bool:
+        return isinstance(value, bool)
+    if annotation is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if annotation is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if annotation is str:
+        return isinstance(value, str)
+    kind = origin or annotation
+    if not isinstance(kind, type) or not issubclass(kind, Collection):
+        return True
+    if issubclass(kind, Mapping):
+        return isinstance(value, dict) and all(_is_a(item, arguments[-1]) for item in value.values() if arguments)
+    if not isinstance(value, list):
+        return False
+    if kind is tuple and arguments and Ellipsis not in arguments:
+        return len(value) == len(arguments) and all(map(_is_a, value, arguments))
+    return all(_is_a(item, arguments[0]) for item in value if arguments)
+
+
+def holds_plain_values(annotation: Any) -> bool:
+    """True for annotations of numbers, texts, and lists and mappings of such: nothing is looked up by their texts.
+
+    Args:
+        annotation: The annotation of a parameter.
+    """
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Literal:
+        return True
+    if origin in (Union, types.UnionType) or (isinstance(origin, type) and issubclass(origin, Collection)):
+        return bool(arguments) and all(one is Ellipsis or holds_plain_values(one) for one in arguments)
+    return annotation in (bool, int, float, str, type(None))

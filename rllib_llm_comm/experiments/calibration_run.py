@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice
 from rllib_llm_comm.experiments.algorithm_settings import find_algorithm
 from rllib_llm_comm.experiments.experiment_file import Experiment, read_experiment_file
-from rllib_llm_comm.experiments.file_model import with_model
+from rllib_llm_comm.experiments.pipeline import with_model
 from rllib_llm_comm.experiments.search_space import search_kind
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
 from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE, PROMPT_FORMATS

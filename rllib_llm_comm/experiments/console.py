@@ -1,11 +1,14 @@
-"""The two consoles, tables on them, and one-sentence errors."""
+"""The two consoles, tables on them, one-sentence errors; files and modules that a command is given."""
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
+import tempfile
 import textwrap
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from rich.table import Table
 from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.core.errors import UserError, without_passwords
 from rllib_llm_comm.core.places import original_of
+from rllib_llm_comm.core.trust import vouch_for
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -197,3 +201,52 @@ def short_path(path: str | Path) -> str:
         return str(absolute.relative_to(Path.cwd()))
     except ValueError:
         return str(absolute)
+
+
+def require_writable(files: Mapping[str, Path | None]) -> None:
+    """Refuses files that could not be written in the end.
+
+    Args:
+        files: By option; `None` where nothing is written. Folders above a file need not be there yet.
+
+    Raises:
+        UserError: If one is a folder or something else that is no file, or its folder takes no files.
+    """
+    for option, path in files.items():
+        if path is None:
+            continue
+        try:
+            if path.exists() and not path.is_file():
+                kind = "is a folder" if path.is_dir() else "is no ordinary file"
+                raise UserError(f"{option} is {str(path)!r}, which {kind}; give the path of a file.")
+            folder = next(above for above in path.absolute().parents if above.exists())
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise UserError(
+                f"{option} is {str(path)!r}, which cannot be written ({error.strerror}); give another path."
+            ) from error
+
+
+def import_modules(modules: Sequence[str] | None) -> None:
+    """Imports modules that register a user's own environments, algorithms or teachers.
+
+    From then on settings may name what is in them, such as a class of callbacks.
+
+    Args:
+        modules: Dotted names; the current folder is searched too.
+
+    Raises:
+        UserError: If one cannot be imported.
+    """
+    vouch_for(modules or ())
+    for module in modules or []:
+        if str(Path.cwd()) not in sys.path:
+            sys.path.insert(0, str(Path.cwd()))
+        try:
+            importlib.import_module(module)
+        except UserError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {one_line(str(error))}"
+            raise UserError(f"`--import` module {module!r} cannot be imported: {reason}") from error

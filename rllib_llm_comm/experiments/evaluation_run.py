@@ -1,22 +1,134 @@
-"""Evaluation of checkpoints with a progress bar, a table on the console, and JSON files."""
+"""Checkpoints evaluated and played with each other: progress bar, tables on the console, and files."""
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import write_atomically
-from rllib_llm_comm.experiments.console import say, say_stand_ins, short_path
-from rllib_llm_comm.experiments.evaluation_table import print_figures, print_talk
+from rllib_llm_comm.core.trust import names_code, texts_in
+from rllib_llm_comm.experiments.console import print_table, say, say_stand_ins, short_path
+from rllib_llm_comm.experiments.experiment_file import load_file
 from rllib_llm_comm.experiments.progress import counting_bar
 
 if TYPE_CHECKING:
+    from rllib_llm_comm.evaluation.cross_play import CrossPlaySettings
     from rllib_llm_comm.evaluation.evaluate_checkpoint import CheckpointEvaluation
     from rllib_llm_comm.evaluation.play_settings import PlaySettings
     from rllib_llm_comm.evaluation.rollout import Episode
+
+_TRIAL = re.compile(r"^trial_\d+_|^\d+_")
+_SHOWN = (
+    "return_mean",
+    "return_std",
+    "success_rate",
+    "length_mean",
+    "episodes",
+    "seconds_per_game",
+    "sampled",
+    "fallback",
+    "answers_from",
+    "message_words_mean",
+    "shuffled_same_share",
+    "shuffled_silent_share",
+)
+# Told of controls that change messages, where they say what the control is worth.
+_OF_CONTROLS = ("message_words_mean", "shuffled_same_share", "shuffled_silent_share")
+_TALK = {
+    "signalling (nats)": "signalling.corrected",
+    "p": "signalling.p_value",
+    "first choice (nats)": "first_choice.corrected",
+    "listening (nats)": "listening",
+    "obeyed": "obeyed",
+    "by chance": "obeyed_chance",
+    "vocabulary": "vocabulary",
+    "understood": "understood",
+}
+_DRIFT = {
+    "drift (nats per message)": "drift.kl",
+    "new words": "drift.new_words",
+    "taught": "drift.new_words_reference",
+    "unreadable": "drift.unreadable",
+    "taught ": "drift.unreadable_reference",
+}
+
+
+def print_figures(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Prints returns, success and metrics, a row per checkpoint.
+
+    Args:
+        rows: The figures of each (`CheckpointEvaluation.to_json`).
+    """
+    from rllib_llm_comm.sama.answer_counts import without_empty_counts
+
+    changed = any(row.get("shuffled_same_share") is not None for row in rows)
+    shown = [
+        name
+        for name in _SHOWN
+        if any(row.get(name) is not None for row in rows) and (changed or name not in _OF_CONTROLS)
+    ]
+    metrics = [row["metrics"] for row in rows]
+    counted = without_empty_counts(dict.fromkeys(name for one in metrics for name in one), metrics)
+    figures = [
+        {name: "" if row.get(name) is None else row[name] for name in shown}
+        | {name: row["metrics"].get(name, "") for name in counted}
+        for row in rows
+    ]
+    # Equal figures of all checkpoints stand once below: a terminal has few columns.
+    same = [name for name in shown if len(rows) > 1 and len({str(figure[name]) for figure in figures}) == 1]
+    caption = ", ".join(f"{name.replace('_', ' ')} {_text(figures[0][name])}" for name in same)
+    names = [name for name in figures[0] if name not in same]
+    labels = _labels([row["checkpoint"] for row in rows]) if len(rows) > 1 else [""]
+    lines = [[label, *(_text(figure[name]) for name in names)] for label, figure in zip(labels, figures, strict=True)]
+    cells = [["checkpoint", *(name.replace("_", " ") for name in names)], *lines]
+    if len(rows) == 1:
+        cells = [line[1:] for line in cells]
+    print_table(cells, f"All: {caption}" if same else None)
+
+
+def print_talk(checkpoints: Sequence[str], measured: Sequence[Mapping[str, Any] | None]) -> None:
+    """Prints the measures of communication, a row per checkpoint; `-` for a missing one, no column where all miss it.
+
+    Args:
+        checkpoints: Their paths.
+        measured: The entry `communication` of each one's figures; `None` for agents that say nothing.
+    """
+    drifts = any((told or {}).get("drift") for told in measured)
+    named = {**_TALK, **_DRIFT} if drifts else _TALK
+    shown = {name: path for name, path in named.items() if any(_nested(told, path) is not None for told in measured)}
+    cells = [["checkpoint", *shown]]
+    for label, told in zip(_labels(checkpoints) if len(checkpoints) > 1 else [""], measured, strict=True):
+        values = [_nested(told, path) for path in shown.values()]
+        cells.append([label, *("-" if value is None else _text(value) for value in values)])
+    print_table([line if len(checkpoints) > 1 else line[1:] for line in cells], "Talk: docs/guides/communication.md")
+
+
+def _nested(values: Any, path: str) -> Any:
+    for key in path.split("."):
+        values = None if values is None else values[key]
+    return values
+
+
+def _labels(checkpoints: Sequence[str]) -> list[str]:
+    """The parts in which paths of checkpoints differ, so that a row fits in a line: trials by their varied settings."""
+    columns = list(itertools.zip_longest(*(Path(path).parts for path in checkpoints)))
+    differing = [column for column in columns if len(set(column)) > 1] or columns
+    names = [[_TRIAL.sub("", part) for part in column if part] for column in differing]
+    if len(set(names[0])) == len(checkpoints):
+        return names[0]
+    return ["/".join(part for part in row if part) for row in zip(*differing, strict=True)]
+
+
+def _text(value: Any) -> str:
+    """A figure as a cell of the table."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{round(value, 3) + 0.0:g}" if isinstance(value, float) else str(value)
 
 
 def run_evaluation(
@@ -134,3 +246,121 @@ def _tell_missing_reference(evaluated: CheckpointEvaluation) -> None:
             f"The drift of the messages of {short_path(evaluated.checkpoint)} is not measured: the checkpoint carries "
             "no reference. Give --reference, the checkpoint whose message adapter its training began with."
         )
+
+
+_PAIR = 2
+
+
+def run_cross_play(
+    players: Sequence[str],
+    settings: CrossPlaySettings,
+    *,
+    partners: Path | None = None,
+    json_path: Path | None = None,
+    html_path: Path | None = None,
+    replay: str | None = None,
+    replay_path: Path | None = None,
+) -> dict[str, Any]:
+    """Plays policies with each other, prints tables and writes files.
+
+    Args:
+        players: Paths, or NAME=PATH.
+        settings: Settings of play.
+        partners: YAML or JSON file: a mapping from groups to lists of partners that were not seen in training.
+        json_path: File of the figures; `None` for none.
+        html_path: File of the page; `None` for none.
+        replay: Names or numbers of those who hold the seats of a recorded episode, joined by commas; `None` for none.
+        replay_path: File of the replay; `None` for `crossplay_replay.html` in this folder.
+
+    Returns:
+        The figures.
+
+    Raises:
+        UserError: If something cannot be loaded or played.
+    """
+    from rllib_llm_comm.evaluation.cross_play import CrossPlay
+    from rllib_llm_comm.evaluation.cross_play_figures import write_cross_play
+
+    cross = CrossPlay([_named(one) for one in players], _read_partners(partners, settings.loading.trust), settings)
+    seats = None if replay is None else _seats(replay, cross.names, len(cross.agents))
+    for note in cross.notes:
+        say(f"Note: {note}")
+    say_stand_ins(cross.stand_ins)
+    with counting_bar("playing pairs") as progress:
+        result = cross.play(progress)
+    told = result.to_json()
+    _print_cross_play(told)
+    say_stand_ins(cross.stand_ins)
+    if json_path is not None:
+        write_atomically(json_path, json.dumps(told, indent=2) + "\n")
+        say(f"Written to {short_path(json_path)}")
+    if html_path is not None:
+        say(f"Open {short_path(write_cross_play(result, html_path))} in a browser.")
+    if seats is not None:
+        from rllib_llm_comm.evaluation.replay import write_replay
+
+        page = write_replay(
+            cross.record(seats),
+            replay_path or Path("crossplay_replay.html"),
+            title=" and ".join(seats),
+            stand_ins=cross.stand_ins,
+        )
+        say(f"The replay of {' and '.join(seats)} is {short_path(page)}")
+    return told
+
+
+def _read_partners(file: Path | None, trust: bool) -> Any:
+    """The groups of partners in a file, which names no function whose module the user has not imported."""
+    groups = None if file is None else load_file(file)
+    for text in () if trust else texts_in(groups):
+        if names_code(text):
+            raise UserError(
+                f"`--partners` {str(file)!r} names {text!r}, which may be code; import its module with `--import "
+                "MODULE`, or say `--trust` if you know where the file comes from."
+            )
+    return groups
+
+
+def _named(player: str) -> str | dict[str, str]:
+    """A player of the command line: a policy, or NAME=POLICY."""
+    name, sign, policy = player.partition("=")
+    return {"name": name, "policy": policy} if sign and not Path(player).exists() else player
+
+
+def _seats(text: str, names: Sequence[str], count: int) -> list[str]:
+    """The names in `--replay`; a number counts players from 0, then partners."""
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != count:
+        raise UserError(
+            f"--replay is {text!r} but must be {count} names or numbers, joined by commas; names with commas by number."
+        )
+    found = []
+    for part in parts:
+        if part not in names and not (part.isdigit() and int(part) < len(names)):
+            listed = ", ".join(f"{number} {name}" for number, name in enumerate(names))
+            raise UserError(f"--replay has {part!r} but must have names or numbers of {listed}.")
+        found.append(part if part in names else names[int(part)])
+    return found
+
+
+def _print_cross_play(told: Mapping[str, Any]) -> None:
+    from rllib_llm_comm.evaluation.cross_play_figures import estimate_text, others_text
+
+    agents, names = told["agents"], [one["name"] for one in told["players"]]
+    for agent in agents:
+        lines = [[f"as {agent}", *names, "all others"]]
+        for number, (name, row) in enumerate(zip(names, told["matrix"][agent], strict=True)):
+            lines.append([name, *(f"{score:.4g}" for score in row), others_text(told, agent, number)])
+        print_table(lines, "the row holds the seat, the column all others")
+    lines = [["", "all seats", *(f"as {agent}" for agent in agents)]]
+    blank = [""] * len(agents)
+    lines.append(["self-play", estimate_text(told["self_play"]), *blank])
+    for label, part in {"cross-play": told["cross_play"], **told["groups"]}.items():
+        apart = [estimate_text(part["by_seat"][agent]) for agent in agents]
+        # With two seats each game among players has a player in both, so that both means are the same.
+        same = part is told["cross_play"] and len(agents) == _PAIR
+        lines.append([label, estimate_text(part), *(blank if same else apart)])
+    lines.append(["gap", estimate_text(told["gap"]), *blank])
+    print_table(
+        lines, f"mean ± standard error over {len(names)} players, {told['episodes']} episodes per pair and seat"
+    )

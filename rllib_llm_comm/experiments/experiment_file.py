@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
 from rllib_llm_comm.core.files import read_text
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.experiments.console import one_line
-from rllib_llm_comm.experiments.validation import StrictSettings
 
 MODEL = "model"
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
 # Keys of still older files and what they are called inside `checkpoint_config`.
-_OLD_CHECKPOINT_KEYS = {
+OLD_CHECKPOINT_KEYS = {
     "checkpoint_freq": "checkpoint_frequency",
     "checkpoint_at_end": "checkpoint_at_end",
     "keep_checkpoints_num": "num_to_keep",
@@ -70,7 +70,7 @@ _COUNTERS = (
 )
 
 
-class CheckpointSettings(StrictSettings):
+class CheckpointSettings(Settings):
     """The times at which checkpoints are written, and the number that is kept (Ray's `CheckpointConfig`).
 
     Attributes:
@@ -89,7 +89,7 @@ class CheckpointSettings(StrictSettings):
     checkpoint_at_end: bool = True
 
 
-class Experiment(StrictSettings):
+class Experiment(Settings):
     """One entry of an experiment file: what runs, on what, until when.
 
     Attributes:
@@ -108,13 +108,11 @@ class Experiment(StrictSettings):
         time_budget_s: Longest duration of the experiment in seconds.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
     run: str = Field(min_length=1, examples=["run: PPO"])
     env: str | type | None = None
     stop: dict[str, Any] = Field(default_factory=dict)
     config: dict[str, Any] = Field(default_factory=dict)
-    checkpoint_config: CheckpointSettings = Field(default_factory=lambda: CheckpointSettings())
+    checkpoint_config: CheckpointSettings = Field(default_factory=CheckpointSettings)
     num_samples: int = Field(default=1, ge=1)
     storage_path: str | None = None
     scheduler: str = "FIFO"
@@ -130,20 +128,19 @@ class Experiment(StrictSettings):
         if not isinstance(data, Mapping):
             return data
         data = {key: value for key, value in data.items() if value is not None}
-        old = {_OLD_CHECKPOINT_KEYS[key]: data.pop(key) for key in list(data) if key in _OLD_CHECKPOINT_KEYS}
+        old = {OLD_CHECKPOINT_KEYS[key]: data.pop(key) for key in list(data) if key in OLD_CHECKPOINT_KEYS}
         if old and isinstance(data.get("checkpoint_config", {}), Mapping):
             data["checkpoint_config"] = {**old, **data.get("checkpoint_config", {})}
         if isinstance(config := data.get("config"), Mapping) and "env" in config:
             data.setdefault("env", config["env"])
             data["config"] = {key: value for key, value in config.items() if key != "env"}
+        if isinstance(stop := data.get("stop"), Mapping):
+            # Callbacks may report results of any name.
+            given = data.get("config")
+            settings = given.items() if isinstance(given, Mapping) else ()
+            custom = any(str(key).startswith("callbacks") and value is not None for key, value in settings)
+            data["stop"] = check_stop(stop, any_root=custom)
         return data
-
-    @model_validator(mode="after")
-    def _check_stop(self) -> Experiment:
-        # Callbacks may report results of any name.
-        custom = any(key.startswith("callbacks") and value is not None for key, value in self.config.items())
-        self.stop = check_stop(self.stop, any_root=custom)
-        return self
 
 
 @dataclass(frozen=True)

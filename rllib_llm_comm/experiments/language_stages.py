@@ -2,23 +2,565 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from pydantic import Field
 
-from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.experiments.plain_stage import PlainStage
-from rllib_llm_comm.experiments.stage_chat import check_stage_chat, open_stage_chat, who_answered
-from rllib_llm_comm.experiments.stages import Stage, StageResult
-from rllib_llm_comm.experiments.validation import StrictSettings
+from rllib_llm_comm.chat.answers import AnswerError
+from rllib_llm_comm.chat.chat_model import ChatModel
+from rllib_llm_comm.chat.client import begun_at_once
+from rllib_llm_comm.chat.turns import side_by_side
+from rllib_llm_comm.chat.usage import ChatCounters, cost_of
+from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.files import read_text, write_atomically
+from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.experiments.console import out, require_writable, say, short_path
+from rllib_llm_comm.experiments.progress import counting_bar
+from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
+from rllib_llm_comm.sama.action_translation import translate_actions
+from rllib_llm_comm.sama.code_index import CodeIndex
+from rllib_llm_comm.sama.manuals.manual import read_manual
+from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner
+from rllib_llm_comm.sama.planning_game import State
+from rllib_llm_comm.sama.preparation import GamePreparation, open_game, preparation_of
+from rllib_llm_comm.sama.proposed_states import distinct, propose_states
+from rllib_llm_comm.sama.rewards.checked_rewards import checked_reward, told_manual
+from rllib_llm_comm.sama.rewards.reward_agreement import Agreement
+from rllib_llm_comm.sama.rewards.subgoal_rewards import file_name
+from rllib_llm_comm.sama.state_translator import Told, to_json, write_translator
+from rllib_llm_comm.sama.subgoal_dataset import SubgoalDataset, diverse_states, read_subgoals, words_of
 
-Settings = TypeVar("Settings", bound="ChatStageSettings")
+if TYPE_CHECKING:
+    from rllib_llm_comm.chat.chat_model import ChatModel
+    from rllib_llm_comm.sama.manuals.manual import Manual
+
+ANSWERS = "answers.jsonl"
+"""Recording of the answers of a stage, in its folder."""
+_WAYS = ("model", "local", "cassette")
+
+
+def check_stage_chat(where: str, chat: Mapping[str, Any]) -> None:
+    """Refuses settings of a chat model that cannot be used; nobody is asked and no recording is begun.
+
+    Args:
+        where: Full name of the setting, for messages.
+        chat: As of `open_chat`; `cassette` may be the name of a recording that comes with the package.
+
+    Raises:
+        UserError: If a setting is not allowed or nobody can be asked.
+    """
+    from rllib_llm_comm.chat.cassettes import open_chat
+    from rllib_llm_comm.chat.settings import ChatSettings
+
+    if not any(chat.get(way) for way in _WAYS):
+        raise UserError(f"`{where}.model` is missing; name the model at the server, or give `local` or `cassette`.")
+    if "model" in chat:
+        known = [*ChatSettings.names(), "cassette", "note"]
+        for key in chat:
+            if key not in known:
+                hint = did_you_mean(key, known)
+                raise UserError(f"`{where}.{key}` is no setting; known are {', '.join(known)}.{hint}")
+    if asks(chat):
+        open_chat({key: value for key, value in chat.items() if key != "cassette"})
+    else:
+        open_chat(_of_the_package(chat))
+
+
+def asks(chat: Mapping[str, Any]) -> bool:
+    """True if a chat model is asked, and not only a recording played.
+
+    Args:
+        chat: As of `open_chat`.
+    """
+    return bool(chat.get("model") or chat.get("local"))
+
+
+def kept_chat(chat: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Settings of a chat model whose answers are recorded in a stage's folder, unless they name another recording.
+
+    A killed stage goes on with the answers that it has, and the recording can be played in place of the model.
+
+    Args:
+        chat: As of `open_chat`.
+        folder: The stage's folder.
+    """
+    if not asks(chat):
+        return _of_the_package(chat)
+    return {"cassette": str(folder / ANSWERS), **chat}
+
+
+def open_stage_chat(chat: Mapping[str, Any], folder: Path) -> ChatModel:
+    """The chat model of a stage; what it answers is recorded.
+
+    Args:
+        chat: As of `open_chat`.
+        folder: The stage's folder.
+    """
+    from rllib_llm_comm.chat.cassettes import open_chat
+
+    folder.mkdir(parents=True, exist_ok=True)
+    return open_chat(kept_chat(chat, folder))
+
+
+def kept_planner(planner: Any, folder: Path) -> Any:
+    """Settings of a planner; the answers of a chat model that it asks are recorded in a stage's folder.
+
+    Args:
+        planner: As of `make_planner`.
+        folder: The stage's folder.
+    """
+    if not isinstance(planner, Mapping) or not isinstance(planner.get("chat"), Mapping):
+        return planner
+    chat = planner["chat"]
+    kept = asks(chat) and not chat.get("cassette") and not chat.get("cache_dir") and not chat.get("temperature")
+    return {**planner, "chat": kept_chat(chat, folder)} if kept else planner
+
+
+def who_answered(model: ChatModel) -> dict[str, Any]:
+    """Authors and cost of a stage's answers, for its summary and the report.
+
+    Args:
+        model: The chat model that the stage has asked.
+
+    Returns:
+        `answers_from` in words, `answers` (count by author, of recordings), `note` (how a recording was made), and the
+        counts `requests`, `kept_answers`, `input_tokens`, `output_tokens` and `cost`.
+    """
+    from rllib_llm_comm.chat.cassettes import Cassette
+
+    played = dict(model.played) if isinstance(model, Cassette) else {}
+    recorded = isinstance(model, Cassette) and model.client is None
+    name = str(getattr(model, "model", "") or getattr(getattr(model, "client", None), "model", ""))
+    return {
+        "answers_from": _recording_in_words(model) if recorded else name,
+        "answers": played if recorded else {name: model.counters.requests + model.counters.cached},
+        "note": str(getattr(model, "header", {}).get("note", "")) if recorded else "",
+        **cost_of(model.counters),
+    }
+
+
+def _recording_in_words(tape: Any) -> str:
+    authors = ", ".join(f"{count} by {who}" for who, count in sorted(tape.played.items()))
+    return f"recording {tape.path.name} of {tape.header.get('made', 'an unknown day')} ({authors or 'none was needed'})"
+
+
+def _of_the_package(chat: Mapping[str, Any]) -> dict[str, Any]:
+    from rllib_llm_comm.sama.shipped_cassettes import find_recording
+
+    return {**chat, "cassette": str(find_recording(chat["cassette"]))}
+
+
+def run_manual(
+    papers: Sequence[Path],
+    target: Path,
+    chat: Mapping[str, Any],
+    *,
+    words: int = 400,
+    batch: int = 8,
+    figures: Path | None = None,
+    chat_model: ChatModel | None = None,
+) -> dict[str, Any]:
+    """Makes the manual of a game from papers about it, and prints what it cost.
+
+    Args:
+        papers: Main LaTeX file of each paper, or the name of one that comes with the package.
+        target: File of the manual (Markdown).
+        chat: Settings of the chat model, as of `open_chat`; a recording may be one that comes with the package.
+        words: Most words of the manual.
+        batch: Paragraphs per request.
+        figures: File of facts, figures and cost (JSON); `None` for none.
+        chat_model: The chat model, in place of the one that the settings name.
+
+    Returns:
+        Facts, figures and cost.
+
+    Raises:
+        UserError: If a file cannot be read or written, or a setting is not allowed.
+        ChatError: If a request failed for good.
+    """
+    from rllib_llm_comm.chat.cassettes import open_chat
+    from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
+    from rllib_llm_comm.sama.manuals.manual import ManualSettings, make_manual
+    from rllib_llm_comm.sama.shipped_cassettes import find_recording
+
+    require_writable({"--out": target, "--json": figures})
+    settings = ManualSettings(batch, words)
+    asked = manual_chat(chat)
+    if asked.get("cassette") and not asked.get("local") and not asked.get("model"):
+        asked["cassette"] = find_recording(asked["cassette"])
+    sources = {path: read_latex(path) for path in map(find_paper, papers)}
+    found = {path: split_latex(source) for path, source in sources.items()}
+    for path, parts in found.items():
+        if not parts:
+            raise UserError(f"{str(path)!r} has no paragraphs; give the main LaTeX file of a paper.")
+    paragraphs = [paragraph for parts in found.values() for paragraph in parts]
+    if chat_model is None:  # a recording without answers is false
+        chat_model = open_chat(asked)
+    with out.status(f"asking about {len(paragraphs)} paragraphs"):
+        manual = make_manual(chat_model, paragraphs, settings)
+    made = _provenance(sources, manual.to_json(), chat_model)
+    write_atomically(target, f"<!--\n{made}\n-->\n\n{manual.text}\n")
+    if figures is not None:
+        write_atomically(figures, json.dumps(manual.to_json(), indent=2) + "\n")
+    _tell(manual, len(paragraphs), target)
+    return manual.to_json()
+
+
+def manual_chat(chat: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a chat model with room for the long answers of a manual, which a local model has to be told.
+
+    Args:
+        chat: As of `open_chat`.
+    """
+    from rllib_llm_comm.chat.purposes import MANUAL, TOKENS
+
+    return {"max_tokens": TOKENS[MANUAL], **chat} if chat.get("local") else dict(chat)
+
+
+def _tell(manual: Manual, paragraphs: int, target: Path) -> None:
+    say(
+        f"{len(manual.relevant)} of {paragraphs} paragraphs are relevant; "
+        f"{sum(map(len, manual.facts.values()))} facts, {manual.repeated} repetitions left out; "
+        f"{manual.cost.requests} requests, {manual.cost.cached} kept answers, cost {manual.cost.cost:.4g}"
+    )
+    for line in _doubts(manual.to_json()):
+        say(line)
+    say(f"The manual is in {short_path(target)}.")
+
+
+def _doubts(figures: dict[str, Any]) -> list[str]:
+    """Sentences about all that was kept because the answer of the model could not be used."""
+    undecided, unsorted = figures["undecided"], figures["unsorted"]
+    told = [f"{undecided} paragraphs were kept although the model said neither yes nor no."] if undecided else []
+    return told + ([f"{unsorted} lists of facts were kept whole for want of a usable answer."] if unsorted else [])
+
+
+def _provenance(sources: dict[Path, str], figures: dict[str, Any], chat_model: Any) -> str:
+    """The sources and the author of a manual, kept in the file so that nobody takes it for one that a person wrote."""
+    names = ", ".join(
+        f"{path.name} (sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]})" for path, text in sources.items()
+    )
+    by, note = getattr(chat_model, "model", ""), ""
+    if (header := getattr(chat_model, "header", None)) is not None:  # a recording
+        by = str(header["model"])
+        if getattr(chat_model, "client", None) is None:
+            authors = ", ".join(chat_model.played) or by
+            by, note = f"the recording {chat_model.path.name} ({authors}, {header['made']})", str(header["note"])
+    lines = [
+        f"Made by `rllib manual` from {names}, by {by}. Not checked by a person.",
+        f"{len(figures['relevant'])} of {figures['paragraphs']} paragraphs were relevant.",
+        *_doubts(figures),
+        *([note] if note else []),
+    ]
+    return "\n".join(lines).replace("--", "- -")
+
+
+_TRIED = 20
+_SHOWN = 3
+_TRUTHS = ("true", "false", "unclear")
+
+
+def run_translation(
+    model: ChatModel,
+    target: Path,
+    *,
+    env: str,
+    settings: Mapping[str, Any],
+    manual: str = "",
+    code: Sequence[str] = (),
+    pieces: int = 1,
+    states: int = 200,
+    actions: int = 1,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Lets a chat model write a translator, measures it on random states, and lets it tell the effects of actions.
+
+    Args:
+        model: The chat model.
+        target: File of the translation.
+        env: Id of the game's environment.
+        settings: Its settings.
+        manual: Manual that the model is shown; empty: the game's own.
+        code: Python files of the game; none: those that its preparation names.
+        pieces: Pieces of code that the model is shown.
+        states: States in which the translator is checked; fewer where the game has no more that differ in words.
+        actions: States in which actions are told.
+        seed: Of the states.
+
+    Returns:
+        Counts of true, false and unclear sentences about `states`, and of the effects of actions.
+
+    Raises:
+        AnswerError: If the model writes no translator that works.
+        ChatError: If a request failed for good.
+        UserError: If a file cannot be read, or the user has to do something first.
+    """
+    game = open_game(env, settings, seed)
+    how = preparation_of(game)
+    index = CodeIndex.of_files(map(Path, code)) if code else how.code()
+    found = list(diverse_states(game, max(states, _TRIED), seed).values())
+    told_manual = f"{read_manual(manual)}\n{game.scenario()}" if manual else game.manual()
+    write = partial(write_translator, model, game, found[:_TRIED], index, manual=told_manual, pieces=pieces)
+    # The translator is one question, the effects of actions in each state are another.
+    tell = [partial(_effects, model, how, index, pieces, one) for one in range(seed, seed + actions)]
+    asks: list[Callable[[], Any]] = [write, *tell]
+    translator, *told_effects = side_by_side(lambda ask: ask(), asks, begun_at_once(model))
+    effects, unusable = _joined(told_effects)
+    sums, examples, looked_at = Told(), [], found[:states]
+    with counting_bar("checking sentences") as progress:
+        for number, state in enumerate(looked_at, 1):
+            told = translator.told(game, state)
+            sums += told
+            if number <= _SHOWN:
+                examples.append({"state": game.plain(state), "words": translator.words(game, state)})
+            progress(number, len(looked_at))
+    figures = {
+        "states": len(looked_at),
+        "sentences_true": len(sums.true),
+        "sentences_false": len(sums.false),
+        "sentences_unclear": len(sums.unclear),
+        "actions_true": len(effects["true"]),
+        "actions_false": len(effects["false"]),
+        "actions_unclear": len(effects["unclear"]),
+        "actions_unusable": unusable,
+    }
+    write_atomically(target, to_json(translator, **how.origin(), figures=figures, examples=examples, actions=effects))
+    say(
+        f"{len(looked_at)} states: {figures['sentences_true']} sentences true, {figures['sentences_false']} false, "
+        f"{figures['sentences_unclear']} not understood. The translator is in {short_path(target)}."
+    )
+    return figures
+
+
+def _effects(
+    model: ChatModel, how: GamePreparation, index: CodeIndex, pieces: int, seed: int
+) -> dict[str, dict[str, str]] | None:
+    """Effects of the first agent's actions in a random state, checked; `None` without a usable answer."""
+    agent, state = how.game.agents[0], how.draw(np.random.default_rng(seed))
+    actions, beside = how.actions(state, agent), how.beside(state, agent)
+    if not actions:
+        return {}
+    try:
+        shown = how.game.plain(state)
+        found = translate_actions(model, index, shown, agent, actions, beside=beside, pieces=pieces)
+    except AnswerError:
+        return None
+    return {name: getattr(found, name) for name in _TRUTHS}
+
+
+def _joined(effects: Sequence[dict[str, dict[str, str]] | None]) -> tuple[dict[str, list[str]], int]:
+    """The effects of all states by their truth, and the number of states without an answer."""
+    told: dict[str, list[str]] = {name: [] for name in _TRUTHS}
+    for found in effects:
+        for name, words in (found or {}).items():
+            told[name] += [f"{action}: {said}" for action, said in words.items()]
+    return told, sum(found is None for found in effects)
+
+
+STATES_BY = BY_MODEL, RANDOM = ("model", "random")
+
+
+def planner_without_chat(planner: Mapping[str, Any], chat: Mapping[str, Any]) -> None:
+    """Checks a planner whose chat model is given apart.
+
+    Args:
+        planner: Settings of `make_planner`.
+        chat: Settings of the chat model.
+
+    Raises:
+        UserError: If the planner asks no chat model, names one itself, or a setting is not allowed.
+    """
+    if "chat" in planner or "cassette" in planner:
+        raise UserError("`chat` is given for the whole stage; leave it away here.")
+    if planner.get("name") not in WITH_MODEL:
+        raise UserError(f"`name` is {planner.get('name')!r} but must ask a chat model: {', '.join(WITH_MODEL)}.")
+    # A chat model that nobody asks: settings are checked without loading one.
+    make_planner(dict(planner), _Nobody())
+
+
+def run_subgoals(
+    model: ChatModel,
+    target: Path,
+    *,
+    env: str,
+    settings: Mapping[str, Any],
+    planner: Mapping[str, Any],
+    states: int,
+    states_by: str,
+    apart: float,
+    text_encoder: str,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Asks a planner in diverse states and writes the data set.
+
+    Args:
+        model: The chat model.
+        target: File of the data set; what it holds is not asked for again.
+        env: Id of the game's environment.
+        settings: Its settings.
+        planner: Settings of `make_planner`, without `chat`.
+        states: States in which the planner is asked.
+        states_by: "model" or "random".
+        apart: Least distance between the words of two proposed states.
+        text_encoder: The encoder that compares them.
+        seed: Of the states.
+
+    Returns:
+        Figures of the data set; `proposed` states and those that stayed after de-duplication (`distinct`).
+
+    Raises:
+        ChatError: If a request failed for good.
+        UserError: If the user has to do something first.
+    """
+    data = SubgoalDataset(open_game(env, settings, seed), planner, seed, model, states_by=states_by)
+    proposed = states
+    if states_by == BY_MODEL:
+        given, proposed = _proposed(model, data, planner, states, apart, text_encoder)
+        data.given, states = given, len(given)
+    if target.exists():
+        data.take_over(read_text(target))
+    with counting_bar(f"asking in {settings.get('layout', env)}") as progress:
+        there = data.ask(states, partial(write_atomically, target), progress)
+    summary = data.summary()
+    say(
+        f"{proposed} states, {there} of them distinct: {summary['subgoals']} subgoals, {summary['goals']} goals, "
+        f"{summary['refused']} refusals, {summary['failed']} without an answer. Data set: {short_path(target)}"
+    )
+    if not summary["subgoals"]:
+        raise UserError(
+            f"The planner gave no subgoal in {there} states; mend `config.planner` or give another chat model."
+        )
+    return {"proposed": proposed, "distinct": there, **summary}
+
+
+def _proposed(
+    model: ChatModel, data: SubgoalDataset, planner: Mapping[str, Any], count: int, apart: float, text_encoder: str
+) -> tuple[dict[str, State], int]:
+    game, manual = data.game, str(planner.get("manual", ""))
+    told = f"{read_manual(manual)}\n{game.scenario()}" if manual else game.manual()
+    proposed = propose_states(model, game, count, manual=told, seed=data.seed)
+    return distinct(proposed, partial(words_of, game), apart, text_encoder), len(proposed)
+
+
+class _Nobody:
+    """Stands for a chat model while settings are checked."""
+
+    def __init__(self) -> None:
+        self.counters = ChatCounters()
+
+    def complete(self, prompt: str, system: str = "") -> str:
+        """Never called."""
+        raise NotImplementedError
+
+    def recall(self, prompt: str, system: str = "") -> str | None:
+        """Nothing is kept."""
+        return None
+
+    def remember(self, prompt: str, answer: str, system: str = "") -> None:
+        """Nothing is kept."""
+
+
+AGREEMENT, SUBGOALS = "agreement.json", "subgoals.json"
+
+
+def run_rewards(
+    model: ChatModel,
+    folder: Path,
+    stage: str,
+    *,
+    subgoals: str,
+    manual: str = "",
+    steps: int = 300,
+    least_agreement: float = 0.8,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Has reward code written for the subgoals of a data set, and keeps what agrees with the game's own tests.
+
+    Args:
+        model: The chat model.
+        folder: Folder of the code, of `agreement.json`, and of `subgoals.json`, the data set's subgoals that have code.
+        stage: Name of the stage, for messages.
+        subgoals: The data set.
+        manual: Manual that the model is shown; empty: the game's own.
+        steps: Steps in which code and tests are compared.
+        least_agreement: Least share of judgements that agree.
+        seed: Of the steps.
+
+    Returns:
+        Numbers of `subgoals`, of those `with_code`, without a usable answer (`refused`) and below the least agreement
+        (`disagree`), those with code that are done in none of the steps (`never_done`); and over all code that was
+        kept `judgements`, their `share` that agrees, `precision` and `recall`.
+
+    Raises:
+        ChatError: If a request failed for good.
+        UserError: If the data set cannot be read, or no code is left.
+    """
+    record, game, wanted = read_subgoals(subgoals)
+    told = told_manual(game, manual)
+    transitions = list(preparation_of(game).steps(steps, seed))
+    game.env.reset(seed=seed)
+    done: list[str] = []
+    with counting_bar("writing rewards") as progress:
+
+        def write(text: str) -> dict[str, Any]:
+            source, row = checked_reward(model, game, text, told, transitions, least_agreement)
+            path = folder / f"{file_name(text)}.py"
+            if source:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(path, f"# {text}\n{source.strip()}\n")
+            else:
+                path.unlink(missing_ok=True)
+            done.append(text)
+            progress(len(done), len(wanted))
+            return row
+
+        rows = side_by_side(write, wanted, begun_at_once(model))
+    figures = _figures(rows)
+    kept = {row["subgoal"] for row in rows if row["kept"]}
+    if not kept:
+        raise UserError(
+            f"`{stage}` has no reward code: of {len(rows)} subgoals {figures['refused']} got no usable code and "
+            f"{figures['disagree']} disagree with the game; give another chat model, or lower "
+            "`config.least_agreement`."
+        )
+    left = {**record, "subgoals": [entry for entry in record["subgoals"] if entry["subgoal"] in kept]}
+    write_atomically(folder / SUBGOALS, json.dumps(left, indent=1) + "\n")
+    write_atomically(folder / AGREEMENT, json.dumps({"figures": figures, "by_subgoal": rows}, indent=1) + "\n")
+    say(
+        f"{figures['with_code']} of {figures['subgoals']} subgoals have reward code, which agrees with the exact tests "
+        f"in {figures['share']:.1%} of {figures['judgements']} judgements; {figures['never_done']} of them are done in "
+        f"none of the steps. Code: {short_path(folder)}"
+    )
+    return figures
+
+
+def _figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    total = Agreement()
+    for row in rows:
+        total += Agreement(**row["agreement"]) if row["kept"] else Agreement()
+    return {
+        "subgoals": len(rows),
+        "with_code": sum(row["kept"] for row in rows),
+        "refused": sum("agreement" not in row for row in rows),
+        "never_done": sum(row["kept"] and not row["agreement"]["both"] + row["agreement"]["missed"] for row in rows),
+        "disagree": sum("agreement" in row and not row["kept"] for row in rows),
+        "judgements": total.steps,
+        "share": round(total.share, 6),
+        "precision": round(total.precision, 6),
+        "recall": round(total.recall, 6),
+    }
+
+
 _OF_THE_GAME = {"chat", "env_config", "layout"}
 
 
-class ChatStageSettings(StrictSettings):
+class ChatStageSettings(Settings):
     """`config:` of stages that ask a chat model.
 
     Attributes:
@@ -34,13 +576,8 @@ class ChatStageSettings(StrictSettings):
 class _ChatStage(PlainStage):
     """A stage that asks a chat model; a killed one goes on with the answers that it has."""
 
-    settings_class: ClassVar[type[ChatStageSettings]]
     texts: ClassVar[tuple[str, ...]] = ()
     """Settings that are paths of files."""
-
-    def settings(self, stage: Stage) -> Any:
-        """The checked `config:`."""
-        return self.settings_class.checked(f"{stage.name}.config", stage.experiment.config)
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, files that should be there by now, and who is asked."""
@@ -133,8 +670,6 @@ class MakeManual(_ChatStage):
 
     def run(self, stage: Stage) -> StageResult:
         """Writes `manual.md`, and its facts and figures to `manual.json`."""
-        from rllib_llm_comm.experiments.manual_run import manual_chat, run_manual
-
         settings = self.settings(stage)
         model = open_stage_chat(manual_chat(settings.chat), stage.folder)
         target, facts = stage.folder / "manual.md", stage.folder / "manual.json"
@@ -183,8 +718,6 @@ class Translate(_GameStage):
 
     def run(self, stage: Stage) -> StageResult:
         """Writes `translation.json`."""
-        from rllib_llm_comm.experiments.translation_run import run_translation
-
         settings = self.settings(stage)
         model = open_stage_chat(settings.chat, stage.folder)
         target = stage.folder / "translation.json"
@@ -221,7 +754,6 @@ class CollectSubgoals(_GameStage):
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks planner and encoder, too."""
         from rllib_llm_comm.core.errors import require_choice
-        from rllib_llm_comm.experiments.subgoal_stage_run import BY_MODEL, STATES_BY, planner_without_chat
         from rllib_llm_comm.language.text_encoder import check_text_encoder
         from rllib_llm_comm.sama.preparation import open_game, preparation_of
         from rllib_llm_comm.sama.proposed_states import require_form
@@ -243,8 +775,6 @@ class CollectSubgoals(_GameStage):
 
     def run(self, stage: Stage) -> StageResult:
         """Writes `subgoals.json`; what an earlier call has asked is not asked again."""
-        from rllib_llm_comm.experiments.subgoal_stage_run import run_subgoals
-
         settings = self.settings(stage)
         model = open_stage_chat(settings.chat, stage.folder)
         target = stage.folder / "subgoals.json"
@@ -278,8 +808,6 @@ class WriteRewards(_ChatStage):
 
     def run(self, stage: Stage) -> StageResult:
         """Writes the folder `rewards`: code, `agreement.json`, and `subgoals.json` with the subgoals that have code."""
-        from rllib_llm_comm.experiments.reward_stage_run import run_rewards
-
         settings = self.settings(stage)
         model = open_stage_chat(settings.chat, stage.folder)
         target = stage.folder / "rewards"

@@ -3,46 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from pydantic import Field, create_model
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor, checkpoints_of
 from rllib_llm_comm.experiments.console import say
-from rllib_llm_comm.experiments.plain_stage import PlainStage
 from rllib_llm_comm.experiments.progress import counting_bar
-from rllib_llm_comm.experiments.stages import Stage, StageResult
-from rllib_llm_comm.experiments.validation import check_type
+from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult, model_of
 
 if TYPE_CHECKING:
     from rllib_llm_comm.baselines.red.officer_cloning import OfficerCloningSettings
-    from rllib_llm_comm.baselines.red.officer_demonstrations import DemonstrationSettings
-    from rllib_llm_comm.evaluation.officer_scores import OfficerScoreSettings
 
 _DEMONSTRATIONS = "demonstrations"
-
-
-def _checked(stage: Stage, kind: type, given: Mapping[str, Any]) -> Any:
-    """The settings of a `config:`, its keys and types checked.
-
-    Raises:
-        UserError: If a key is unknown, or a value of the wrong type or out of its range.
-    """
-    types = typing.get_type_hints(kind)
-    known = [field.name for field in dataclasses.fields(kind)]
-    for key, value in given.items():
-        if key not in known:
-            raise UserError(
-                f"`{stage.name}.config.{key}` is no setting of {stage.experiment.run}; known are "
-                f"{', '.join(known)}.{did_you_mean(key, known)}"
-            )
-        check_type(f"{stage.name}.config.{key}", value, types[key])
-    try:
-        return kind(**given)
-    except UserError as error:
-        raise UserError(f"In `{stage.name}.config`: {error}") from None
+_EXAMPLE = "demonstrations: ${demonstrations}"
 
 
 def _check_officer(stage: Stage, setting: str, checkpoint: str) -> None:
@@ -59,18 +37,37 @@ def _check_officer(stage: Stage, setting: str, checkpoint: str) -> None:
         raise UserError(f"In `{stage.name}.config`: {error}") from None
 
 
-class DemonstrateOfficers(PlainStage):
+class _OfficerStage(PlainStage):
+    """A stage whose `config:` are the fields of a dataclass, which checks their ranges itself."""
+
+    def dataclass(self) -> Callable[..., Any]:
+        """The dataclass."""
+        raise NotImplementedError
+
+    def model(self) -> type[Settings]:
+        """The fields of the dataclass."""
+        return model_of(self.dataclass())
+
+    def settings(self, stage: Stage) -> Any:
+        """The dataclass made of the checked `config:`."""
+        given = self.model().checked(f"{stage.name}.config", stage.experiment.config)
+        try:
+            return self.dataclass()(**{name: getattr(given, name) for name in given.model_fields_set})
+        except UserError as error:
+            raise UserError(f"In `{stage.name}.config`: {error}") from None
+
+
+class DemonstrateOfficers(_OfficerStage):
     """`run: demonstrate_officers`: games of imperfect scripted officers, to learn from."""
 
     name = "demonstrate_officers"
     stands_in = "demonstrations: scripted officers in the place of people"
 
-    def settings(self, stage: Stage) -> DemonstrationSettings:
-        """The checked `config:`."""
+    def dataclass(self) -> Callable[..., Any]:
+        """`DemonstrationSettings`."""
         from rllib_llm_comm.baselines.red.officer_demonstrations import DemonstrationSettings
 
-        found: DemonstrationSettings = _checked(stage, DemonstrationSettings, stage.experiment.config)
-        return found
+        return DemonstrationSettings
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values and the game."""
@@ -88,28 +85,34 @@ class DemonstrateOfficers(PlainStage):
         return StageResult([folder], summary=figures)
 
 
-class CloneOfficer(PlainStage):
+class CloneOfficer(_OfficerStage):
     """`run: clone_officer`: behaviour cloning of demonstrated officers."""
 
     name = "clone_officer"
 
-    def settings(self, stage: Stage) -> tuple[str, OfficerCloningSettings]:
-        """Folder of the demonstrations, and the checked rest of `config:`; `network` holds the network's settings."""
+    def dataclass(self) -> Callable[..., Any]:
+        """`OfficerCloningSettings`."""
         from rllib_llm_comm.baselines.red.officer_cloning import OfficerCloningSettings
+
+        return OfficerCloningSettings
+
+    def model(self) -> type[Settings]:
+        """The fields of the dataclass, those of the network as a mapping, and the demonstrations."""
+        given: dict[str, Any] = {"network": (dict[str, Any], {}), _DEMONSTRATIONS: (str, Field(examples=[_EXAMPLE]))}
+        return create_model("clone_officer settings", __base__=model_of(self.dataclass()), **given)
+
+    def settings(self, stage: Stage) -> tuple[str, OfficerCloningSettings]:
+        """Folder of the demonstrations, and the checked rest of `config:`."""
         from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
 
-        given = dict(stage.experiment.config)
-        source = given.pop(_DEMONSTRATIONS, None)
-        if not isinstance(source, str):
-            raise UserError(
-                f"`{stage.name}.config.{_DEMONSTRATIONS}` is {source!r} but must be a folder of demonstrations, "
-                "usually the `${NAME}` of a stage above."
-            )
-        if "network" in given:
-            check_type(f"{stage.name}.config.network", given["network"], dict[str, Any])
-            given["network"] = OfficerSettings.from_mapping(given["network"])
-        found: OfficerCloningSettings = _checked(stage, OfficerCloningSettings, given)
-        return source, found
+        given = self.model().checked(f"{stage.name}.config", stage.experiment.config)
+        values = {name: getattr(given, name) for name in given.model_fields_set}
+        try:
+            if "network" in values:
+                values["network"] = OfficerSettings.from_mapping(values["network"])
+            return values.pop(_DEMONSTRATIONS), self.dataclass()(**values)
+        except UserError as error:
+            raise UserError(f"In `{stage.name}.config`: {error}") from None
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, and demonstrations and an officer to go on from that should be there by now."""
@@ -135,17 +138,16 @@ class CloneOfficer(PlainStage):
         return StageResult([folder], summary=figures)
 
 
-class PlayOfficers(PlainStage):
+class PlayOfficers(_OfficerStage):
     """`run: play_officers`: win rates of officers under scripted commanders."""
 
     name = "play_officers"
 
-    def settings(self, stage: Stage) -> OfficerScoreSettings:
-        """The checked `config:`."""
+    def dataclass(self) -> Callable[..., Any]:
+        """`OfficerScoreSettings`."""
         from rllib_llm_comm.evaluation.officer_scores import OfficerScoreSettings
 
-        found: OfficerScoreSettings = _checked(stage, OfficerScoreSettings, stage.experiment.config)
-        return found
+        return OfficerScoreSettings
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values and the game; officers that are not trained yet are left out."""

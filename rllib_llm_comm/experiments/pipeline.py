@@ -18,35 +18,67 @@ import filelock
 from rich.panel import Panel
 from rich.table import Table
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
 from rllib_llm_comm.core.trust import KEYS, evaluated_in, secrets_in
-from rllib_llm_comm.experiments import stages_without_tune, tune_stage
-from rllib_llm_comm.experiments.checkpoint_paths import on_this_machine
+from rllib_llm_comm.evaluation.stand_ins import stand_ins
+from rllib_llm_comm.experiments import tune_stage
+from rllib_llm_comm.experiments.algorithm_settings import default_config
 from rllib_llm_comm.experiments.console import StoppedError, one_line, out, plain, say, say_stand_ins, short_path
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile
-from rllib_llm_comm.experiments.file_model import with_model
-from rllib_llm_comm.experiments.played_games import check_played_games
-from rllib_llm_comm.experiments.prerequisites import check_base_models
+from rllib_llm_comm.experiments.experiment_file import MODEL, ExperimentFile
+from rllib_llm_comm.experiments.prerequisites import check_base_models, check_played_games, on_this_machine
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, ray_runs
 from rllib_llm_comm.experiments.remote_results import results_folder, sent
-from rllib_llm_comm.experiments.resume import unsigned_parts
 from rllib_llm_comm.experiments.search_space import check_searches, grid_points, search_kind, seeds_of
 from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
-from rllib_llm_comm.experiments.trackers import check_trackers, open_trackers
-from rllib_llm_comm.experiments.train_settings import TrainSettings
-from rllib_llm_comm.language.adapters import ACTION, MESSAGE
+from rllib_llm_comm.experiments.stages_without_tune import KINDS, config_identity
+from rllib_llm_comm.experiments.train_settings import DEFAULT_STORAGE, TrainSettings
+from rllib_llm_comm.experiments.tune_state import unsigned_parts
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.policies.policy_folder import TRAINS_ALONE
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record, require_readable
-from rllib_llm_comm.policies.stand_ins import stand_ins
+from rllib_llm_comm.verco.policy_files import TRAINS_ALONE
+
+
+def with_model(file: ExperimentFile) -> ExperimentFile:
+    """Gives the settings of `model:` to all stages that load a language model.
+
+    A stage's own settings stand above them; a stage that names a `base_model` of its own takes none of them, as they
+    are about another model. `evaluate` and `replay` play what the checkpoint was trained with.
+
+    Raises:
+        UserError: If a setting is unknown, or no stage loads a language model.
+    """
+    if not file.model:
+        return file
+    from rllib_llm_comm.verco.language_config import MODEL_SETTINGS, LanguageModelConfigMixin
+
+    def known(run: str) -> tuple[str, ...]:
+        if kind := KINDS.get(run):
+            return kind.model_settings
+        return MODEL_SETTINGS if isinstance(default_config(run), LanguageModelConfigMixin) else ()
+
+    for name in file.model:
+        if name not in MODEL_SETTINGS:
+            raise UserError(
+                f"`{MODEL}.{name}` is no setting of a language model; known are {', '.join(MODEL_SETTINGS)}."
+                f"{did_you_mean(str(name), MODEL_SETTINGS)}"
+            )
+    filled, taken = {}, False
+    for stage, experiment in file.experiments.items():
+        takes = () if "base_model" in experiment.config else known(experiment.run)
+        own = {key: value for key, value in file.model.items() if key in takes}
+        taken = taken or bool(own)
+        filled[stage] = experiment.model_copy(update={"config": {**own, **experiment.config}})
+    if not taken:
+        raise UserError(f"`{MODEL}` means nothing to any stage of this file; remove it.")
+    return replace(file, experiments=filled, model={})
+
 
 # Settings that may be a trained stage's folder instead of the checkpoint in it.
 _CHECKPOINTS = ("checkpoint", "message_checkpoint", "action_checkpoint")
 # Settings that a stage must share with the one whose adapter it takes over.
 _OF_ADAPTERS = ("prompt_format", "prompt_date", "lora_r", "lora_alpha", "lora_layers", "lora_target_modules")
 _WHOLE_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
-DEFAULT_STORAGE = "results"
 
 
 def run_file(
@@ -79,7 +111,7 @@ def run_file(
         return results_folder(storage, file.name, setting) / name
 
     file = with_model(file)
-    made = make_stages(file.experiments, folder, file.digest, stages_without_tune.config_identity)
+    made = make_stages(file.experiments, folder, file.digest, config_identity)
     track = tuple(settings.track or ())
     stages = [replace(stage, trust=settings.trust, track=track) for stage in made]
     with sent({stage.folder.parent for stage in stages}):
@@ -96,7 +128,10 @@ def _check_and_run(
     records = _finished(stages, settings.resume)
     to_run = [stage.name for stage in stages if stage.name not in records]
     training = [stage for stage in stages if _needs_ray(stage)]
-    check_trackers(track, any_training=bool(training))
+    if track:
+        from rllib_llm_comm.experiments.trackers import check_trackers, open_trackers
+
+        check_trackers(track, any_training=bool(training))
     with out.status("checking all settings"):
         many_cpus = bool(settings.ray_address or settings.ray_num_cpus)
         most = None if settings.ray_address or ray_runs() else settings.ray_num_cpus
@@ -109,7 +144,8 @@ def _check_and_run(
     # Nothing is written if all is done, so that results on a read-only disk can be told once more.
     with _lock({stage.folder.parent for stage in stages if to_run}), _session(settings, cpus) as ray:
         before()
-        open_trackers(track, {stage.folder.parent for stage in training if stage.name in to_run})
+        if track:
+            open_trackers(track, {stage.folder.parent for stage in training if stage.name in to_run})
         failed = _run_all(stages, records, to_run, ray, settings, keep_going)
     _show_end([stage for stage in stages if stage.name in records], records, settings.modules or ())
     return failed
@@ -161,10 +197,7 @@ def _run(stage: Stage, resolved: Stage, ray: RaySession, settings: TrainSettings
         _make_room(stage, settings.resume)
         remove_scratch(stage.folder)
         stage.write()
-        if _needs_ray(stage):
-            result = tune_stage.run(resolved, ray)
-        else:
-            result = stages_without_tune.KINDS[stage.experiment.run].run(resolved)
+        result = tune_stage.run(resolved, ray) if _needs_ray(stage) else KINDS[stage.experiment.run].run(resolved)
         return stage.write(result, time.monotonic() - start)
     except KeyboardInterrupt:
         raise StoppedError from None
@@ -177,13 +210,13 @@ def _run(stage: Stage, resolved: Stage, ray: RaySession, settings: TrainSettings
 def _stand_ins(stage: Stage) -> list[str]:
     config = stage.experiment.config
     if _needs_ray(stage):
-        return stand_ins({"base_model": getattr(tune_stage.default_config(stage), "base_model", None), **config})
-    kind = stages_without_tune.KINDS[stage.experiment.run]
+        return stand_ins({"base_model": getattr(default_config(stage.experiment.run), "base_model", None), **config})
+    kind = KINDS[stage.experiment.run]
     return [*([kind.stands_in] if kind.stands_in else []), *stand_ins(kind.loads(config))]
 
 
 def _needs_ray(stage: Stage) -> bool:
-    return stage.experiment.run not in stages_without_tune.KINDS
+    return stage.experiment.run not in KINDS
 
 
 def _finished(stages: list[Stage], resume: bool) -> dict[str, StageRecord]:
@@ -242,10 +275,10 @@ def check_stages(
         if stage.name not in finished:
             try:
                 if _needs_ray(stage):
-                    tune_stage.check(resolved, tuple(stages_without_tune.KINDS), missing, trusted, many_cpus)
+                    tune_stage.check(resolved, tuple(KINDS), missing, trusted, many_cpus)
                     cpus = max(cpus, tune_stage.cpus_needed(resolved, most))
                 else:
-                    stages_without_tune.KINDS[stage.experiment.run].check(resolved, missing)
+                    KINDS[stage.experiment.run].check(resolved, missing)
             except OSError as error:
                 path = one_line(str(error.filename), 80)
                 raise UserError(f"`{stage.name}` names the path {path!r}, but {error.strerror or error}.") from error
@@ -279,8 +312,10 @@ def _base_models(stages: list[Stage]) -> dict[str, tuple[str, dict[str, str], di
     """Of stages with a base model: that, what else must be equal, and by role the stage whose adapter is taken over."""
     found: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {}
     for stage in filter(_needs_ray, stages):
+        from rllib_llm_comm.language.adapters import ACTION, MESSAGE  # with torch, of which other stages have no need
+
         config = stage.experiment.config
-        default = tune_stage.default_config(stage)
+        default = default_config(stage.experiment.run)
         base = config.get("base_model", getattr(default, "base_model", None))
         given = {role: _WHOLE_REFERENCE.fullmatch(str(config.get(f"{role}_checkpoint"))) for role in (MESSAGE, ACTION)}
         if isinstance(base, str):
@@ -301,7 +336,7 @@ def _check_sources(stages: list[Stage], sources: Mapping[str, Mapping[str, str]]
         for role, source in by_role.items():
             setting, run = f"{role}_checkpoint", made[source].run
             others = {algorithm for other, algorithm in TRAINS_ALONE.items() if other != role}
-            if run in stages_without_tune.KINDS or (run in others and not made[source].config.get(setting)):
+            if run in KINDS or (run in others and not made[source].config.get(setting)):
                 raise UserError(
                     f"`{name}.config.{setting}` is the result of `{source}`, a stage of {run}, which trains no {role} "
                     f"adapter; name a stage of {TRAINS_ALONE[role]} or Verco."
@@ -313,7 +348,7 @@ def _check_rows(stages: list[Stage]) -> None:
     made = {stage.name: stage.experiment.run for stage in stages}
     for stage in filter(_needs_ray, stages):
         given = _WHOLE_REFERENCE.fullmatch(str(stage.experiment.config.get("input_")))
-        form = getattr(getattr(tune_stage.default_config(stage), "rows", None), "form", None)
+        form = getattr(getattr(default_config(stage.experiment.run), "rows", None), "form", None)
         if given and form is not None and made[given.group(1)] != form.collector:
             raise UserError(
                 f"`{stage.name}.config.input_` is the result of `{given.group(1)}`, a stage of {made[given.group(1)]}, "
@@ -338,11 +373,11 @@ def _resolved(stage: Stage, outputs: Mapping[str, list[str]], seeds: Mapping[str
         seeds: Stage -> seeds, of sweeps over seeds; a sweep that refers to one over the same seeds takes the result of
             each seed.
     """
-    many = stage.experiment.run in stages_without_tune.KINDS
+    many = stage.experiment.run in KINDS
     own = seeds_of(stage.experiment.config)
     same_seeds = [name for name in stage.uses if own and seeds.get(name) == own]
     config = resolve(stage.experiment.config, outputs, many, same_seeds)
-    default = None if many else tune_stage.default_config(stage)
+    default = None if many else default_config(stage.experiment.run)
     rllibs_own = default is not None and type(default).__module__.startswith("ray.")
     config = on_this_machine(f"{stage.name}.config", config, rllibs_own)
     restore = on_this_machine(stage.name, {"restore": resolve(stage.experiment.restore, outputs)})["restore"]

@@ -1,30 +1,256 @@
-"""The comparisons of `rllib planning`: planners by their scores, and the ablations of SAMA."""
+"""The comparisons of `rllib planning`: planners, the ablations of SAMA, reward code, data sets of subgoals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.core.files import write_atomically
-from rllib_llm_comm.experiments.console import out, say, short_path
-from rllib_llm_comm.experiments.import_modules import import_modules
-from rllib_llm_comm.experiments.outputs import require_writable
-from rllib_llm_comm.experiments.planner_comparison import (
-    ComparisonSettings,
-    PlannerSettings,
-    Variant,
-    comparison,
-    have_skills,
-    play_and_tell,
-    require_different_prompts,
-    require_prompts,
-    with_settings,
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import read_text, write_atomically
+from rllib_llm_comm.experiments.console import (
+    import_modules,
+    out,
+    print_table,
+    require_writable,
+    say,
+    say_stand_ins,
+    short_path,
 )
+from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
+from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
+from rllib_llm_comm.policies.load_options import Loading
 
 if TYPE_CHECKING:
+    from rllib_llm_comm.evaluation.planned_games import Executor
+    from rllib_llm_comm.evaluation.planner_scores import Cell, PlannerScores
+
+SCRIPTED = "scripted"
+RULES = ("scripted", "plan4mc", "random")
+"""Planners that read no prompts."""
+PlannerSettings = str | Mapping[str, Any]
+"""A planner's name, or its settings with `name`."""
+Variant = tuple[Mapping[str, Any], PlannerSettings, int]
+"""Labels, planner and most reflections per round of one row of a comparison."""
+
+
+@dataclass(frozen=True)
+class ComparisonSettings:
+    """Settings of all comparisons of planners, the same as the options of `rllib planning`.
+
+    Attributes:
+        executor: Players who carry out subgoals: "scripted" (rules; by default) or paths of checkpoints.
+        planner: Planners; the scripted one by default.
+        layouts: Names of kitchens, or of the scenarios of other games; all by default, or those that a checkpoint was
+            trained on.
+        env: Game of the scripted executor: an id in PettingZoo's registry; the kitchens by default.
+        env_config: Settings of the game.
+        episodes: Episodes per cell, >= 1, a seed each.
+        seed: The first seed; the others count up.
+        trials: Most reflections per round.
+        replan: "any": plans after the end of any subgoal; "all": plans in rounds, which `trials` needs; by default
+            rounds only with reflection.
+        recover: Recovery of a failed round, "snapshot" or "replay".
+        patience: Game steps that a subgoal may take, >= 1.
+        greedy: True if a checkpoint takes the most likely action.
+        json_file: File of the figures; its cells are not played again.
+        markdown_file: File of the table.
+        modules: Modules that are imported first.
+        trust: True to use addresses, names of keys, paths and hub ids that a checkpoint recorded.
+    """
+
+    executor: Sequence[str] | None = None
+    planner: Sequence[PlannerSettings] | None = None
+    layouts: Sequence[str] | None = None
+    env: str | None = None
+    env_config: Mapping[str, Any] | None = None
+    episodes: int = 10
+    seed: int = 0
+    trials: int = 0
+    replan: str | None = None
+    recover: str = "snapshot"
+    patience: int = 40
+    greedy: bool = False
+    json_file: Path | None = None
+    markdown_file: Path | None = None
+    modules: Sequence[str] | None = None
+    trust: bool = False
+
+    def planners(self) -> list[PlannerSettings]:
+        """The planners, the scripted one if none is given."""
+        return list(self.planner or [SCRIPTED])
+
+    def one_planner(self) -> PlannerSettings:
+        """The only planner.
+
+        Raises:
+            UserError: If several are given.
+        """
+        found = self.planners()
+        if len(found) > 1:
+            raise UserError(f"--planner is given {len(found)} times, which only `rllib planning planners` takes.")
+        return found[0]
+
+    def executors(self) -> dict[str, Executor]:
+        """The executors by name.
+
+        Raises:
+            UserError: If a checkpoint cannot be loaded, or the game does not fit.
+        """
+        from rllib_llm_comm.evaluation.planned_games import DEFAULT_ENV, PolicyExecutor, ScriptedExecutor
+        from rllib_llm_comm.policies.policy_folder import weights_digest
+
+        config = self.env_config or {}
+        made: dict[str, Executor] = {}
+        for name in self.executor or [SCRIPTED]:
+            if name == SCRIPTED:
+                made[name] = ScriptedExecutor(self.env or DEFAULT_ENV, config)
+            else:
+                path = short_path(find_checkpoint(name))
+                policy = Loading(trust=self.trust).load(path)
+                made[path] = PolicyExecutor(policy, path, config, self.greedy, weights_digest(path))
+        return made
+
+
+def comparison(
+    name: str, measures: str, variants: Sequence[Variant], settings: ComparisonSettings, rounds: bool = False
+) -> PlannerScores:
+    """A comparison of all variants in all scenarios of all executors.
+
+    Args:
+        name: Name of the comparison.
+        measures: The quantity that it measures, in a sentence.
+        variants: Its rows.
+        settings: Executors, scenarios and seeds.
+        rounds: True if all variants are played in rounds.
+
+    Raises:
+        UserError: If a setting is not allowed.
+    """
     from rllib_llm_comm.evaluation.planner_scores import PlannerScores
+
+    seeds = range(settings.seed, settings.seed + settings.episodes)
+    return PlannerScores(name, measures, _cells(variants, settings, rounds), seeds)
+
+
+def _cells(variants: Sequence[Variant], settings: ComparisonSettings, rounds: bool) -> list[Cell]:
+    from rllib_llm_comm.evaluation.planned_games import PlanningSetup
+    from rllib_llm_comm.evaluation.planner_scores import SCENARIO, Cell
+
+    cells = []
+    executors, names = settings.executors(), settings.layouts
+    for name, executor in executors.items():
+        known = executor.scenarios
+        scenarios = known if names is None else {name: known.get(name, {"layout": name}) for name in names}
+        for scenario, config in scenarios.items():
+            who = {"executor": name} if len(executors) > 1 else {}
+            for labels, planner, trials in variants:
+                replan = settings.replan or ("all" if rounds or trials else "any")
+                setup = PlanningSetup(planner, replan, trials, settings.recover, settings.patience)
+                cells.append(Cell({SCENARIO: scenario, **who, **labels}, executor, config, setup))
+    return cells
+
+
+def have_skills(settings: ComparisonSettings) -> bool:
+    """True if all games that are played have skill graphs.
+
+    Args:
+        settings: The executors.
+    """
+    from rllib_llm_comm.sama.planning_game import planning_game
+
+    games = (executor.env(next(iter(executor.scenarios.values()))) for executor in settings.executors().values())
+    return all(planning_game(game).has_skills for game in games)
+
+
+def require_different_prompts(
+    variants: Sequence[tuple[Mapping[str, Any], PlannerSettings]], settings: ComparisonSettings, what: str
+) -> None:
+    """Refuses a comparison of prompts in which two variants lead to the same ones.
+
+    Args:
+        variants: Per variant its labels and its planner.
+        settings: The executors.
+        what: Name of the comparison.
+
+    Raises:
+        UserError: If two do, in the first scenario of an executor.
+    """
+    from rllib_llm_comm.sama import prompt_check
+    from rllib_llm_comm.sama.planning_game import planning_game
+
+    for executor in settings.executors().values():
+        env = executor.env(next(iter(executor.scenarios.values())))
+        env.reset(seed=settings.seed)
+        prompt_check.require_different_prompts(variants, planning_game(env), what)
+
+
+def with_settings(planner: PlannerSettings, /, **settings: Any) -> dict[str, Any]:
+    """A planner's settings with some of them changed.
+
+    Args:
+        planner: A name or settings.
+        **settings: The changes.
+    """
+    return {**({"name": planner} if isinstance(planner, str) else planner), **settings}
+
+
+def require_prompts(planner: PlannerSettings, what: str) -> None:
+    """Refuses a planner that reads no prompts in a comparison of prompts.
+
+    Args:
+        planner: A name or settings.
+        what: The settings that are compared, in words.
+
+    Raises:
+        UserError: If it reads none.
+    """
+    name = with_settings(planner)["name"]
+    if name in RULES:
+        chat, tape = {"name": "chat", "chat": {"model": "gpt-4o"}}, {"name": "cassette", "cassette": "plans.jsonl"}
+        raise UserError(
+            f"--planner is {name!r}, which asks no language model, so that {what} change nothing; give one that does, "
+            f"such as '{json.dumps(chat)}', or a recording, '{json.dumps(tape)}'."
+        )
+
+
+def play_and_tell(
+    scores: PlannerScores, settings: ComparisonSettings, figure: Callable[[PlannerScores], None] | None = None
+) -> None:
+    """Plays the missing episodes of a comparison, prints its table and writes the files.
+
+    Args:
+        scores: The comparison and its episodes so far.
+        settings: The files.
+        figure: Draws it; `None` for no figure.
+
+    Raises:
+        UserError: If the file of figures holds another comparison, or a game cannot be played.
+    """
+    from rllib_llm_comm.evaluation.planner_scores import markdown, table
+
+    path = settings.json_file
+    if path is not None and path.exists():
+        scores.take_over(read_text(path))
+    say(f"Measures {scores.measures}.")
+    say_stand_ins(scores.stand_ins())
+    with counting_bar("playing") as progress:
+        scores.play(lambda text: None if path is None else write_atomically(path, text), progress)
+    columns, rows = table(scores.figures())
+    print_table([columns, *rows])
+    say_stand_ins(scores.stand_ins())
+    if path is not None:
+        say(f"Figures: {short_path(path)}")
+    if settings.markdown_file is not None:
+        write_atomically(settings.markdown_file, markdown(columns, rows, scores.stand_ins()))
+        say(f"Table: {short_path(settings.markdown_file)}")
+    if figure is not None:
+        figure(scores)
+
 
 PROMPT_ABLATIONS: dict[str, tuple[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]]] = {
     "objects": (
@@ -159,3 +385,170 @@ def _draw(scores: PlannerScores, path: Path) -> None:
         picture = to_png(draw_shares(lines))
     write_atomically(path, picture)
     say(f"Figure: {short_path(path)}")
+
+
+_RECORDING, _RECORDED_KITCHEN, _RECORDED_CODE = "claude_reward_code", "cramped_room", Path("results/reward_code")
+
+
+def compare_reward_code(
+    code: Path | None = None,
+    planner: PlannerSettings | None = None,
+    layouts: Sequence[str] | None = None,
+    *,
+    steps: int = 300,
+    seed: int = 0,
+    json_file: Path | None = None,
+    markdown_file: Path | None = None,
+) -> None:
+    """Measures and tells the agreement of reward code with the exact tests, for all subgoals of kitchens.
+
+    Args:
+        code: Folder of reward code; code that a model writes is kept there. `None` replays the packaged recording.
+        planner: Planner whose chat model writes the code of subgoals that have none; `None` leaves them out.
+        layouts: Kitchens; all by default.
+        steps: Steps of disturbed scripted cooks per kitchen, >= 1.
+        seed: Seed of these steps.
+        json_file: File of the figures; its code is not measured again.
+        markdown_file: File of the table.
+
+    Raises:
+        UserError: If a setting is not allowed.
+        ChatError: If a request failed for good.
+    """
+    quiet_libraries(0)
+    require_writable({"--json": json_file, "--markdown": markdown_file})
+    from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
+    from rllib_llm_comm.evaluation.planner_scores import markdown
+    from rllib_llm_comm.evaluation.reward_code_scores import RewardCodeScores
+    from rllib_llm_comm.evaluation.stand_ins import stand_ins
+    from rllib_llm_comm.sama.planners import planner_model
+
+    if code is None:
+        code, planner, layouts = _recorded(planner, layouts)
+    if planner is not None:
+        require_prompts(planner, "written rewards")
+    elif not code.is_dir():
+        raise UserError(f"--code is {str(code)!r}, which is no folder; give one, or a --planner that writes the code.")
+    scores = RewardCodeScores(code, None if planner is None else planner_model(planner), steps, seed)
+    if json_file is not None and json_file.exists():
+        scores.take_over(read_text(json_file))
+    kitchens = layouts or LAYOUT_NAMES
+    standing = stand_ins({"planner": planner})
+    say_stand_ins(standing)
+
+    def keep(text: str) -> None:
+        if json_file is not None:
+            write_atomically(json_file, text)
+
+    with counting_bar("comparing") as progress:
+        scores.measure(kitchens, keep, progress)
+    names, rows = _table({layout: found for layout, found in scores.summary().items() if layout in kitchens})
+    print_table([names, *rows])
+    say_stand_ins(standing)
+    if markdown_file is not None:
+        write_atomically(markdown_file, markdown(names, rows, standing))
+
+
+def _table(summary: dict[str, dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    columns = ["scenario", *next(iter(summary.values()))]
+    rows = [[layout, *map(_figure, found.values())] for layout, found in summary.items()]
+    return [name.replace("_", " ") for name in columns], rows
+
+
+def _recorded(
+    planner: PlannerSettings | None, layouts: Sequence[str] | None
+) -> tuple[Path, dict[str, Any], Sequence[str]]:
+    """Folder, planner and kitchen of the reward code that comes with the package.
+
+    Raises:
+        UserError: If another planner or kitchen is wanted.
+    """
+    kitchens = None if layouts is None else ",".join(layouts)
+    asked = planner if planner is None or isinstance(planner, str) else json.dumps(planner)
+    for option, value, allowed in (("--planner", asked, None), ("--layouts", kitchens, _RECORDED_KITCHEN)):
+        if value not in (None, allowed):
+            raise UserError(
+                f"{option} is {value!r} but --code is not given, without which only the recording {_RECORDING!r} of "
+                f"{_RECORDED_KITCHEN!r} is replayed; give --code, a folder of reward code."
+            )
+    say(
+        f"No --code is given: the recording {_RECORDING!r} that comes with the package is replayed for "
+        f"{_RECORDED_KITCHEN!r}, and its code kept in {_RECORDED_CODE}."
+    )
+    return _RECORDED_CODE, {"name": "cassette", "cassette": _RECORDING}, [_RECORDED_KITCHEN]
+
+
+def _figure(value: float) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+_COLUMNS = (
+    "scenario", "states", "subgoals", "of the library", "goals", "refused", "no answer", "answered by", "assigned by"
+)  # fmt: skip
+
+
+def collect_subgoals(
+    folder: Path,
+    planner: PlannerSettings = SCRIPTED,
+    layouts: Sequence[str] | None = None,
+    *,
+    states: int = 200,
+    seed: int = 0,
+    markdown_file: Path | None = None,
+    modules: Sequence[str] | None = None,
+) -> None:
+    """Asks a planner in different states of kitchens and writes a data set of subgoals per kitchen.
+
+    Args:
+        folder: Folder of the data sets; what they hold is not asked for again.
+        planner: The planner's name or settings.
+        layouts: Kitchens; all by default.
+        states: Different states per kitchen, >= 1.
+        seed: Seed of the states.
+        markdown_file: File of the table.
+        modules: Modules that are imported first.
+
+    Raises:
+        UserError: If a setting is not allowed.
+        ChatError: If a request failed for good.
+    """
+    quiet_libraries(0)
+    require_writable({"--markdown": markdown_file})
+    import_modules(modules)
+    from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
+    from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
+    from rllib_llm_comm.evaluation.planner_scores import markdown
+    from rllib_llm_comm.evaluation.stand_ins import stand_ins
+    from rllib_llm_comm.sama.planners import planner_model
+    from rllib_llm_comm.sama.preparation import open_game
+    from rllib_llm_comm.sama.subgoal_dataset import SubgoalDataset
+
+    model = planner_model(planner)
+    standing = stand_ins({"planner": planner})
+    say_stand_ins(standing)
+    rows = []
+    for kitchen in [get_layout(name).name for name in layouts or LAYOUT_NAMES]:
+        game, path = open_game(ENV_ID, {"layout": kitchen}, seed), folder / f"{kitchen}.json"
+        data = SubgoalDataset(game, planner, seed, model)
+        if path.exists():
+            data.take_over(read_text(path))
+        with counting_bar(f"asking in {kitchen}") as progress:
+            there = data.ask(states, partial(write_atomically, path), progress)
+        if there < states:
+            say(f"{kitchen} has only {there} states that differ to a planner, as far as was drawn.")
+        rows.append([kitchen, *_counts(data.summary())])
+    print_table([_COLUMNS, *rows])
+    say_stand_ins(standing)
+    say(f"Data sets: {short_path(folder)}")
+    if markdown_file is not None:
+        write_atomically(markdown_file, markdown(_COLUMNS, rows, standing))
+
+
+def _counts(summary: Mapping[str, Any]) -> list[str]:
+    """The figures of a data set as cells of the table."""
+    of_library = f"{summary['share']:.0%} of {summary['library']}"
+    rest = [str(summary[name]) for name in ("goals", "refused", "failed")]
+    authors = [
+        ", ".join(f"{who} {count}" for who, count in summary[name].items()) for name in ("answered_by", "assigned_by")
+    ]
+    return [str(summary["states"]), str(summary["subgoals"]), of_library, *rest, *authors]

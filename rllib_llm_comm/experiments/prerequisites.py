@@ -1,20 +1,102 @@
-"""Prerequisites of a stage beside right settings: a fitting environment, models, adapters, labels, cores."""
+"""Checks of a stage beside its settings: what is at its paths, models, adapters, labels, cores, the game it plays."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.envs.games import make_env
+from rllib_llm_comm.core.places import fetched, local_path, scheme_of
+from rllib_llm_comm.envs.games import make_env, without_subgoals
+from rllib_llm_comm.experiments.algorithm_settings import algorithm_names, default_config, find_algorithm
 from rllib_llm_comm.experiments.console import one_line
-from rllib_llm_comm.experiments.env_settings import is_parallel, planning_to_check
+from rllib_llm_comm.experiments.env_settings import check_guesses, is_parallel, planning_to_check
 from rllib_llm_comm.experiments.ray_session import available_cpus
+from rllib_llm_comm.experiments.search_space import first_point
+from rllib_llm_comm.experiments.stages import Stage
+from rllib_llm_comm.policies.find_checkpoint import is_named
+from rllib_llm_comm.policies.zoo import is_shipped, shipped_policy
+from rllib_llm_comm.verco.settings import CommunicationSettings
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+
+
+def require_path(setting: str, path: str) -> None:
+    """Refuses a path at which nothing is.
+
+    Args:
+        setting: Name of the setting, for messages.
+        path: Its value.
+
+    Raises:
+        UserError: If nothing is there.
+    """
+    if not local_path(path, setting).exists():
+        raise UserError(
+            f"`{setting}` is {path!r} but nothing is there; give a path that exists, or the `${{NAME}}` of a stage "
+            "above."
+        )
+
+
+def require_checkpoint(setting: str, path: str) -> None:
+    """Refuses a checkpoint that is not there; what is on a hub is left to who fetches it.
+
+    Args:
+        setting: Name of the setting, for messages.
+        path: Its value, as of `find_checkpoint`.
+
+    Raises:
+        UserError: If nothing is there, or no shipped policy has the name.
+    """
+    if not is_named(path):
+        require_path(setting, path)
+    elif is_shipped(path):
+        try:
+            shipped_policy(path)
+        except UserError as error:
+            raise UserError(f"In `{setting}`: {error}") from None
+
+
+# Settings that are read and never written; a stage gets a copy of what lies in a store.
+_READ = (
+    "action_checkpoint", "base_model", "checkpoint", "demonstrations", "input", "input_", "manual",
+    "message_checkpoint", "officer", "paper", "partners", "player", "policy", "population_from", "prompts", "reference",
+    "restore", "sessions", "subgoal_file", "text_encoder", "translation",
+)  # fmt: skip
+# RLlib's own algorithms read and write these themselves, wherever pyarrow can.
+_OFFLINE_DATA = ("input", "input_", "output")
+_PYARROWS = ("abfs", "abfss", "file", "gcs", "gs", "hdfs", "s3", "viewfs")
+_ADDRESSES = ("http", "https", "ws", "wss")
+
+
+def on_this_machine(setting: str, values: Mapping[str, Any], rllibs_own: bool = False) -> dict[str, Any]:
+    """Settings with paths of this machine in place of URIs.
+
+    Args:
+        setting: The name above them, for messages.
+        values: The settings.
+        rllibs_own: True if they are of an algorithm of RLlib's own.
+
+    Raises:
+        UserError: If a URI is of an unknown kind, leads to nothing, or is of a setting that cannot lie in a store.
+    """
+
+    def local(name: str, key: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {inner: local(f"{name}.{inner}", str(inner), item) for inner, item in value.items()}
+        if isinstance(value, list):
+            return [local(name, key, item) for item in value]
+        if not isinstance(value, str) or "://" not in value or scheme_of(value) in ("", *_ADDRESSES):
+            return value
+        if rllibs_own and key in _OFFLINE_DATA and scheme_of(value) in _PYARROWS:
+            return value
+        return str(fetched(value, name) if key in _READ else local_path(value, name))
+
+    return {key: local(f"{setting}.{key}", key, value) for key, value in values.items()}
 
 
 def check_prerequisites(stage: str, run: str, config: AlgorithmConfig, unresolved: tuple[str, ...] = ()) -> None:
@@ -159,7 +241,7 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
     )
     from rllib_llm_comm.language.layer_cut import check_lora_layers
     from rllib_llm_comm.language.message_words import TOKENS_PER_WORD
-    from rllib_llm_comm.policies.policy_folder import check_adapter_of
+    from rllib_llm_comm.verco.policy_files import check_adapter_of
 
     base = getattr(config, "base_model", None)
     if base is None:
@@ -188,3 +270,138 @@ def _check_labels(config: Any, unresolved: tuple[str, ...]) -> None:
         path = local_path(labels, "input_")
         if path.exists():  # a pattern is for Ray Data
             check_rows(path, config.rows.form)
+
+
+_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
+_PLAYING = ("evaluate", "replay")
+_CLONING = "clone_officer"
+_TALK = ("messages", "message_server", "base_model", "reference")
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """What a stage that plays a checkpoint has to fit.
+
+    Attributes:
+        algorithm: Name of its algorithm.
+        env: Id of its environment; `None` if it tells none.
+        env_config: Settings of the environment.
+        talk: Its `CommunicationSettings`; `None` if its agents say nothing.
+        teacher: Its teacher.
+    """
+
+    algorithm: str
+    env: str | None
+    env_config: Mapping[str, Any]
+    talk: Mapping[str, Any] | None
+    teacher: Any
+
+
+def check_played_games(stages: Sequence[Stage], finished: Collection[str] = ()) -> None:
+    """Refuses stages that cannot play what they name: no policy, messages that it has not, settings of another game.
+
+    Args:
+        stages: All stages of a file, with the references between them; each is right by itself.
+        finished: Names of those that need not run.
+
+    Raises:
+        UserError: At the first such stage.
+    """
+    named = {stage.name: stage for stage in stages}
+    for stage in stages:
+        if stage.name in finished or stage.experiment.run not in _PLAYING:
+            continue
+        given = stage.experiment.config["checkpoint"]
+        for one in given if isinstance(given, list) else [given]:
+            try:
+                trained = _trained(str(one), named)
+                if trained is not None:
+                    _check_talk(stage.experiment.config, trained)
+                    _check_game(stage.experiment.config, trained)
+            except UserError as error:
+                raise UserError(f"In `{stage.name}.config`: {error}") from None
+
+
+def _check_talk(config: Mapping[str, Any], trained: _Trained) -> None:
+    if trained.talk is None:
+        for name in _TALK:
+            if config.get(name) not in (None, "none"):
+                raise UserError(
+                    f"`{name}` is {config[name]!r} but agents of {trained.algorithm} say nothing; leave it away."
+                )
+        return
+    given = {name: config[name] for name in ("messages", "message_server") if config.get(name) is not None}
+    if given.get("message_server") == "none":
+        given["message_server"] = None
+    messages = CommunicationSettings.from_mapping({**trained.talk, **given, "train_messages": False}).messages
+    if messages == "teacher" and not (config.get("teacher") or trained.teacher):
+        raise UserError("`messages` is 'teacher' but no `teacher` is set; give one, for example 'scripted'.")
+
+
+def _check_game(config: Mapping[str, Any], trained: _Trained) -> None:
+    from rllib_llm_comm.sama.planners import guesses
+    from rllib_llm_comm.verco.message_protocol import require_possible
+    from rllib_llm_comm.verco.settings import OTHER_FACT, SWAPPED
+
+    guessing, telling = guesses(config.get("planner")), config.get("messages") in (OTHER_FACT, SWAPPED)
+    if trained.env is None or not (guessing or telling or config.get("env_config")):
+        return
+    settings = first_point({**trained.env_config, **(config.get("env_config") or {})})
+    settings = {key: value for key, value in settings.items() if not _REFERENCE.search(str(value))}
+    if config.get("planner") is not None:
+        env, settings = without_subgoals(trained.env, settings)
+    else:
+        env = trained.env
+    made = make_env(env, **settings)
+    if guessing:
+        check_guesses(config["planner"], made)
+    require_possible(str(config.get("messages")), made)
+    made.close()
+
+
+def _trained(checkpoint: str, named: Mapping[str, Stage]) -> _Trained | None:
+    """What is known of a checkpoint; `None` of an officer, which has no game of its own.
+
+    Args:
+        checkpoint: A path, or the reference to a stage.
+        named: All stages by their names.
+    """
+    reference = _REFERENCE.fullmatch(checkpoint)
+    return _of_folder(checkpoint) if reference is None else _of_stage(named[reference.group(1)])
+
+
+def _of_folder(checkpoint: str) -> _Trained:
+    from rllib_llm_comm.policies.policy_folder import find_policy
+    from rllib_llm_comm.policies.policy_manifest import LANGUAGE, read_manifest
+
+    manifest = read_manifest(find_policy(checkpoint))
+    talk = manifest.communication if manifest.kind == LANGUAGE else None
+    return _Trained(manifest.algorithm, manifest.env, manifest.env_config, talk, manifest.teacher)
+
+
+def _of_stage(stage: Stage) -> _Trained | None:
+    experiment = stage.experiment
+    default = default_config(stage.experiment.run)
+    if experiment.run == _CLONING:
+        return None
+    if default is None or not (hasattr(find_algorithm(experiment.run), "save_policy") or _is_of_users(experiment.run)):
+        raise UserError(f"`checkpoint` is `${{{stage.name}}}`, but `run: {experiment.run}` leaves no policy to play.")
+    given = first_point(dict(experiment.config))
+
+    def setting(name: str) -> Any:
+        return given.get(name, getattr(default, name, None))
+
+    env = experiment.env or getattr(default, "env", None)
+    talk = {name: setting(name) for name in CommunicationSettings.names()} if hasattr(default, "messages") else None
+    return _Trained(
+        experiment.run,
+        env if isinstance(env, str) else None,
+        dict(given.get("env_config") or {}),
+        talk,
+        setting("teacher"),
+    )
+
+
+def _is_of_users(algorithm: str) -> bool:
+    """True for an algorithm that the user has registered, whose module may be one of ours."""
+    return algorithm not in algorithm_names()

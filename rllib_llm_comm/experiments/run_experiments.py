@@ -9,11 +9,10 @@ from pathlib import Path
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_text
-from rllib_llm_comm.experiments.console import state
+from rllib_llm_comm.experiments.console import import_modules, state
 from rllib_llm_comm.experiments.experiment_file import NAME_PATTERN, ExperimentFile, read_experiment_file
-from rllib_llm_comm.experiments.import_modules import import_modules
 from rllib_llm_comm.experiments.study_file import Study, expand, is_study, part_of, read_study
-from rllib_llm_comm.experiments.train_settings import TrainSettings, apply_settings
+from rllib_llm_comm.experiments.train_settings import DEFAULT_STORAGE, TrainSettings, apply_settings
 
 
 def run_experiments(
@@ -76,8 +75,7 @@ def run_study(
     _begin(settings)
     study = read_study(source)
 
-    from rllib_llm_comm.experiments.file_model import with_model
-    from rllib_llm_comm.experiments.pipeline import DEFAULT_STORAGE, run_file
+    from rllib_llm_comm.experiments.pipeline import run_file, with_model
     from rllib_llm_comm.experiments.remote_results import results_folder
 
     experiments = with_model(expand(study, settings.experiment_name or source.stem))

@@ -1,4 +1,4 @@
-"""The list of runs and the comparison of two: on the console, as JSON, and as a page with curves."""
+"""Runs listed, compared side by side, drawn and reported: on the console, as JSON, and as pages."""
 
 from __future__ import annotations
 
@@ -8,14 +8,64 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.files import write_atomically
-from rllib_llm_comm.experiments.console import one_line, out, print_table, say, short_path
-from rllib_llm_comm.experiments.outputs import require_writable
-from rllib_llm_comm.experiments.run_comparison import compare
+from rllib_llm_comm.core.files import disk_error, write_atomically
+from rllib_llm_comm.evaluation.statistics import Interval, Statistic, bootstrap, bootstrap_difference, iqm, mean
+from rllib_llm_comm.experiments.console import one_line, out, print_table, require_writable, say, short_path
 from rllib_llm_comm.experiments.run_records import RESULTS, Run, find_run, find_runs, say_damaged
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.evaluation.study_results import StudyResults
+
+_FEW = 4
+"""With fewer seeds in a run means are compared, not interquartile means, as in the report of a study."""
+
+
+def compare(ours: Run, other: Run) -> dict[str, Any]:
+    """Differences between two runs.
+
+    Args:
+        ours: A run.
+        other: Another one.
+
+    Returns:
+        `runs` (both), `settings` (path -> the two values, `None` where one has no such setting), `earlier` (true if
+        they agree in all settings, but not in those of stages that they use), and `figures` (title -> `values`, two
+        intervals, and `difference`, the second minus the first; intervals of one seed are `None` at their ends).
+    """
+    keys = [key for key in {**ours.settings, **other.settings} if ours.settings.get(key) != other.settings.get(key)]
+    settings = {key: [ours.settings.get(key), other.settings.get(key)] for key in keys}
+    figures = {}
+    for title in (title for title in ours.figures if title in other.figures):
+        pair = [np.array(run.figures[title], np.float64) for run in (ours, other)]
+        figures[title] = _figure(pair)
+    return {
+        "runs": [ours.to_json(), other.to_json()],
+        "settings": settings,
+        "earlier": not settings and bool(ours.identity) and ours.identity != other.identity,
+        "figures": figures,
+    }
+
+
+def _figure(pair: Sequence[np.ndarray]) -> dict[str, Any]:
+    least = min(len(values) for values in pair)
+    statistic: Statistic = iqm if least >= _FEW else mean
+    several = least > 1
+    return {
+        "statistic": "iqm" if statistic is iqm else "mean",
+        "values": [_told(bootstrap(values, statistic), len(values) > 1) for values in pair],
+        "difference": _told(bootstrap_difference(pair[1], pair[0], statistic), several),
+    }
+
+
+def _told(interval: Interval, several: bool) -> dict[str, float | None]:
+    told: dict[str, float | None] = {**interval.rounded()}
+    return told if several else {**told, "low": None, "high": None}
+
 
 HEADINGS = ["run", "algorithm", "env", "seeds", "iterations", "last return", "duration", "status", "date"]
 _OPTIONAL = ["date", "env", "duration", "seeds"]
@@ -266,3 +316,56 @@ def curves_of(run: Run) -> list[Any]:
         if any(curve.decisions):
             found.append(curve)
     return found
+
+
+REPORT, PAGE = "report", "report.html"
+
+
+def run_report(folders: Sequence[Path], target: Path | None = None, marl_eval: Path | None = None) -> Path:
+    """Writes the report of studies.
+
+    Args:
+        folders: Folders of studies or of earlier reports; several become one report.
+        target: The report's folder; by default `report/` in the first folder.
+        marl_eval: A file to write for marl-eval besides; `None` for none.
+
+    Returns:
+        The page.
+
+    Raises:
+        UserError: If a folder holds no study, they cannot be joined, no system is whole enough for marl-eval, or a
+            file cannot be written.
+    """
+    from rllib_llm_comm.evaluation.report import write_report
+    from rllib_llm_comm.evaluation.study_parts import join_results
+    from rllib_llm_comm.evaluation.study_results import read_results
+
+    results = join_results([read_results(folder) for folder in folders])
+    if marl_eval is not None:
+        _write_marl_eval(results, marl_eval)
+    place = target or folders[0] / REPORT
+    try:
+        with out.status("computing intervals and drawing"):
+            page = write_report(results, place)
+    except OSError as error:
+        doing = f"The report cannot be written to {short_path(place)}"
+        raise disk_error(error, doing, "give another folder with `rllib report FOLDER --out OTHER`") from error
+    if results.missing:
+        are = "1 evaluation is" if len(results.missing) == 1 else f"{len(results.missing)} evaluations are"
+        say(f"{are} not there yet; the report says so.")
+    return page
+
+
+def _write_marl_eval(results: StudyResults, file: Path) -> None:
+    from rllib_llm_comm.evaluation.marl_eval import to_marl_eval
+
+    document, left_out = to_marl_eval(results)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, json.dumps(document, indent=1) + "\n")
+    except OSError as error:
+        doing = f"`--marl-eval`: {short_path(file)} cannot be written"
+        raise disk_error(error, doing, "give another file with `--marl-eval OTHER`") from error
+    say(f"Written to {short_path(file)}, for marl-eval.")
+    if left_out:
+        say(f"Left out there, since they were not compared in all scenarios to the end: {', '.join(left_out)}.")

@@ -11,12 +11,11 @@ from pydantic import Field
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_foreign_json, read_text, write_atomically
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.evaluation.curve_rows import read_rows
 from rllib_llm_comm.evaluation.study_cost import COSTS, asked_in_training
 from rllib_llm_comm.experiments.console import say, short_path
-from rllib_llm_comm.experiments.plain_stage import PlainStage
-from rllib_llm_comm.experiments.stages import Stage, StageResult
-from rllib_llm_comm.experiments.validation import StrictSettings
+from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
 from rllib_llm_comm.policies.stage_record import StageRecord, read_record
 from rllib_llm_comm.sama.answer_authors import OWN, RANDOM, RULES
 from rllib_llm_comm.sama.answer_counts import authors_in
@@ -30,7 +29,7 @@ _MOST_BYTES = 2**28
 _NO_MODEL = {RULES: "rules", RANDOM: "random draws", OWN: "a planner of one's own"}
 
 
-class SamaReportSettings(StrictSettings):
+class SamaReportSettings(Settings):
     """`config:` of `run: sama_report`.
 
     Attributes:
@@ -46,10 +45,7 @@ class SamaReport(PlainStage):
     """`run: sama_report`: one page about the stages of a SAMA run."""
 
     name = "sama_report"
-
-    def settings(self, stage: Stage) -> SamaReportSettings:
-        """The checked `config:`."""
-        return SamaReportSettings.checked(f"{stage.name}.config", stage.experiment.config)
+    settings_class = SamaReportSettings
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, and that each result is that of a stage, where it should be there by now."""

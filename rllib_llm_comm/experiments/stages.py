@@ -1,24 +1,25 @@
-"""Stages of an experiment file: their references to each other, and the fingerprints of finished results.
-
-A stage's folder holds `stage.json`, written when the stage starts and again, with its outputs, when it has
-ended. Its fingerprint covers the stage's settings and the fingerprints of the stages it uses, so a changed
-setting makes this stage and those behind it run again, while moving the results' folder changes nothing.
-"""
+"""Stages of an experiment file: their kinds, references to each other, and fingerprints of finished results."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import inspect
 import json
 import os
 import re
+import typing
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+from pydantic import Field, create_model
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import write_atomically
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.search_space import BY_SEED
 from rllib_llm_comm.language.prompt_sets import SHIPPED, SLOTS, read_prompts
@@ -238,3 +239,85 @@ def _canonical(value: Any) -> str:
 def _plain(value: dict[str, Any]) -> dict[str, Any]:
     """The value with objects that JSON cannot hold as their texts."""
     return dict(json.loads(json.dumps(value, default=str)))
+
+
+# Experiment keys that mean something to these stages.
+_USED = {"run", "env", "config", "storage_path"}
+
+
+def model_of(source: Callable[..., Any], without: Collection[str] = ()) -> type[Settings]:
+    """The settings that a function or dataclass takes, as a strict model.
+
+    Args:
+        source: The function or dataclass.
+        without: Parameters that are no settings.
+    """
+    hints = typing.get_type_hints(source)
+    made = {one.name: one.default_factory for one in getattr(source, "__dataclass_fields__", {}).values()}
+    fields: dict[str, Any] = {}
+    for name, parameter in inspect.signature(source).parameters.items():
+        if name in without:
+            continue
+        if callable(made.get(name)):
+            fields[name] = (hints[name], Field(default_factory=made[name]))
+        else:
+            fields[name] = (hints[name], ... if parameter.default is parameter.empty else parameter.default)
+    return create_model(f"{source.__name__} settings", __base__=Settings, __doc__=inspect.getdoc(source), **fields)
+
+
+class PlainStage(ABC):
+    """One kind of stage, named in `run:`: its settings, their check, and what it writes into its folder."""
+
+    name: ClassVar[str]
+    settings_class: ClassVar[type[Settings] | None] = None
+    """The model of `config:`; a subclass may make it in `model` instead."""
+    takes_env: ClassVar[bool] = False
+    model_settings: ClassVar[tuple[str, ...]] = ()
+    """Settings of the file's `model:` that it takes."""
+    stands_in: ClassVar[str] = ""
+    """What it is, with a name, if it stands in for what a paper uses."""
+
+    def model(self) -> type[Settings]:
+        """The model of `config:`."""
+        assert self.settings_class is not None
+        return self.settings_class
+
+    def settings(self, stage: Stage) -> Any:
+        """The checked `config:`; a value of none is one that is not given."""
+        given = {key: value for key, value in stage.experiment.config.items() if value is not None}
+        return self.model().checked(f"{stage.name}.config", given)
+
+    def check(self, stage: Stage, unresolved: tuple[str, ...] = ()) -> None:
+        """Checks the stage before anything runs.
+
+        Args:
+            stage: The stage, references replaced.
+            unresolved: Paths in it at which nothing is yet.
+
+        Raises:
+            UserError: At the first unknown key or impossible value.
+        """
+        for key in stage.experiment.model_fields_set - _USED:
+            if getattr(stage.experiment, key) != Experiment.model_fields[key].get_default(call_default_factory=True):
+                raise UserError(f"`{stage.name}.{key}` means nothing to `run: {self.name}`; remove it.")
+        if stage.experiment.env is not None and not self.takes_env:
+            raise UserError(
+                f"`{stage.name}.env` means nothing to `run: {self.name}` (the checkpoint has it); remove it."
+            )
+        self.check_config(stage, unresolved)
+
+    @abstractmethod
+    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+        """Checks `config:`."""
+
+    def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The part of `config:` that decides the result; all of it, if a stage knows no better."""
+        return config
+
+    def loads(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The settings of what it loads, as of `agents.stand_ins`: `config:`, with defaults that stand in."""
+        return config
+
+    @abstractmethod
+    def run(self, stage: Stage) -> StageResult:
+        """Does the work; what lies in the stage's folder from a killed call is used or overwritten."""

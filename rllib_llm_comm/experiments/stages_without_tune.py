@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import typing
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,29 +11,131 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from rllib_llm_comm.chat.usage import ChatCounters, cost_of, count_scope
-from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice
+from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.registry import Registry
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import make_env
-from rllib_llm_comm.experiments.checkpoint_paths import require_checkpoint
-from rllib_llm_comm.experiments.checkpoint_settings import CheckpointStageSettings
 from rllib_llm_comm.experiments.console import out, say, short_path
 from rllib_llm_comm.experiments.env_settings import check_environment, check_shows_words
 from rllib_llm_comm.experiments.evaluation_run import kept_checkpoints, run_evaluation
 from rllib_llm_comm.experiments.experiment_file import Experiment
-from rllib_llm_comm.experiments.language_stages import CollectSubgoals, MakeManual, Translate, WriteRewards
+from rllib_llm_comm.experiments.language_stages import (
+    CollectSubgoals,
+    MakeManual,
+    Translate,
+    WriteRewards,
+    check_stage_chat,
+    kept_planner,
+)
 from rllib_llm_comm.experiments.officer_stages import CloneOfficer, DemonstrateOfficers, PlayOfficers
-from rllib_llm_comm.experiments.plain_stage import PlainStage
+from rllib_llm_comm.experiments.prerequisites import require_checkpoint
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.sama_report import SamaReport
-from rllib_llm_comm.experiments.stage_chat import check_stage_chat, kept_planner
-from rllib_llm_comm.experiments.stages import Stage, StageResult
-from rllib_llm_comm.experiments.validation import StrictSettings, check_type
+from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult, model_of
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
+from rllib_llm_comm.policies.load_options import Loading
 
 if TYPE_CHECKING:
+    from rllib_llm_comm.evaluation.play_settings import PlaySettings
     from rllib_llm_comm.evaluation.rollout import Episode
     from rllib_llm_comm.verco.teachers.collection import CollectionReport
+
+NOBODY = "none"
+
+
+class CheckpointStageSettings(Settings):
+    """`config:` of `run: evaluate` and `run: replay`.
+
+    Attributes:
+        checkpoint: A checkpoint (usually `${stage}`), or several.
+        episodes: Number of episodes.
+        seed: Seed of the first episode; the others count up.
+        greedy: True if the most likely action is taken instead of a sampled one.
+        env_config: Settings of the environment that differ from training.
+        messages: Another message mode than in training.
+        teacher: The teacher of `messages` "teacher", if not the recorded one: a name, or a mapping with `name`.
+        message_server: Keys of `MessageServer`, if not the recorded ones; "none": the policy writes its messages.
+        base_model: Path of the base model, if it differs from training.
+        planner: The planner, if not that of the training: a name or settings of `make_planner`; "none": nobody plans.
+        patience: Game steps after which a subgoal counts as not done.
+        trials: Thinks failures over, with at most so many trials per round; `None`: does not.
+        recover: Recovery of failed rounds, "snapshot" (if `None`) or "replay"; only with `trials`.
+        communication: Measures talk, too; of `run: evaluate` alone, and without `trials`.
+        reference: The checkpoint whose message adapter the drift of messages is measured from, if not the one that is
+            carried; with `communication`.
+        curve: Plays all checkpoints that the run of `checkpoint` kept, from the earliest to the last: a learning curve
+            under the planner (SAMA's Figure 5); of `run: evaluate` alone.
+        counterfactuals: Shows what listeners would have weighed in silence; of `run: replay` alone.
+        animation: Writes the first episode as an animated picture, too; of `run: replay` alone.
+    """
+
+    checkpoint: str | list[str] = Field(examples=["checkpoint: ${verco}"])
+    episodes: int = Field(1, ge=1, le=1_000_000)
+    seed: int = Field(0, ge=0, le=2**31 - 1)
+    greedy: bool = False
+    env_config: dict[str, Any] = Field(default_factory=dict)
+    messages: str | None = None
+    teacher: str | dict[str, Any] | None = None
+    message_server: str | dict[str, Any] | None = None
+    base_model: str | None = None
+    planner: str | dict[str, Any] | None = None
+    patience: int | None = Field(None, ge=1)
+    trials: int | None = Field(None, ge=0)
+    recover: str | None = None
+    communication: bool = False
+    reference: str | None = None
+    curve: bool = False
+    counterfactuals: bool = True
+    animation: bool = False
+
+    def play_settings(self, trust: bool = False) -> PlaySettings:
+        """The settings of play, checked. Recorded settings of checkpoints that were written here need no `trust`.
+
+        Args:
+            trust: True if the user trusts all checkpoints.
+
+        Raises:
+            UserError: If a setting is not allowed, or settings exclude each other.
+        """
+        from rllib_llm_comm.evaluation.evaluate_checkpoint import require_measured
+        from rllib_llm_comm.evaluation.play_settings import PlaySettings
+        from rllib_llm_comm.sama.rounds import check_recovery
+
+        check_recovery(self.recover, self.trials)
+        planning = planning_of(self.planner, self.patience)
+        require_measured(self.reference, self.communication)
+        loading = Loading(
+            self.messages, self.teacher, self.message_server, self.base_model, trust, True, self.reference
+        )
+        loading.check()
+        return PlaySettings(self.greedy, self.env_config, loading, planning, self.trials, self.recover)
+
+
+def planning_of(planner: str | Mapping[str, Any] | None, patience: int | None = None) -> dict[str, Any] | None:
+    """Arguments of `PlannedSubgoals` that differ from training; `None` if none do.
+
+    Args:
+        planner: A name or settings of `make_planner`; "none": nobody plans; `None`: as in training.
+        patience: Game steps after which a subgoal counts as not done.
+
+    Raises:
+        UserError: If there is no such planner or it is not allowed.
+    """
+    from rllib_llm_comm.sama.planners import PLANNERS, make_planner
+
+    given: dict[str, Any] = {} if patience is None else {"patience": patience}
+    if planner == NOBODY:
+        return {**given, "planner": None}
+    if planner is not None:
+        try:
+            make_planner(planner)
+        except UserError as error:
+            if isinstance(planner, str) and planner not in PLANNERS:
+                raise UserError(f"{str(error).rstrip('.')}, or 'none'.") from None
+            raise
+        given["planner"] = planner
+    return given or None
 
 
 class _Collection(PlainStage):
@@ -49,6 +150,10 @@ class _Collection(PlainStage):
     def collector(self) -> Callable[..., CollectionReport]:
         """The function."""
 
+    def model(self) -> type[Settings]:
+        """The collector's parameters, but those that the stage itself gives."""
+        return model_of(self.collector(), _NOT_SETTINGS)
+
     @abstractmethod
     def check_settings(self, stage: Stage, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
         """Checks values, which are of the right types, and what they name."""
@@ -56,15 +161,7 @@ class _Collection(PlainStage):
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks the keys against the collector's parameters, and the environment."""
         config = stage.experiment.config
-        parameters = typing.get_type_hints(self.collector())
-        known = [name for name in parameters if name not in _NOT_SETTINGS]
-        for key, value in config.items():
-            if key not in known:
-                raise UserError(
-                    f"`{stage.name}.config.{key}` is no setting of {self.name}; known are "
-                    f"{', '.join(known)}.{did_you_mean(key, known)}"
-                )
-            check_type(f"{stage.name}.config.{key}", value, parameters[key])
+        self.settings(stage)
         if stage.experiment.env is None:
             raise UserError(f"`{stage.name}.env` is missing; say where {self.noun} are collected.")
         check_environment(stage.name, stage.experiment.env, config.get("env_config") or {}, stage.trust)
@@ -221,6 +318,8 @@ class _OnCheckpoint(PlainStage):
     of_others: ClassVar[dict[str, str]] = {}
     """Settings that would have no effect here -> the `run` that has them."""
 
+    settings_class = CheckpointStageSettings
+
     def settings(self, stage: Stage, keeps: bool = False) -> CheckpointStageSettings:
         """The checked `config:`; with `keeps`, what the planner's chat model answers is recorded in the folder."""
         given = {"episodes": self.default_episodes, **stage.experiment.config}
@@ -328,7 +427,7 @@ class Replay(_OnCheckpoint):
         return StageResult(written, summary={**planned_by(played), **cost_of(asked)})
 
 
-class ChatPlaySettings(StrictSettings):
+class ChatPlaySettings(Settings):
     """`config:` of `run: chat_play`.
 
     Attributes:
@@ -350,10 +449,7 @@ class ChatPlay(PlainStage):
 
     name = "chat_play"
     takes_env = True
-
-    def settings(self, stage: Stage) -> ChatPlaySettings:
-        """The checked `config:`."""
-        return ChatPlaySettings.checked(f"{stage.name}.config", stage.experiment.config)
+    settings_class = ChatPlaySettings
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, the environment and who is asked."""

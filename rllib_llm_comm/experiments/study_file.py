@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, field_validator
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.experiments.experiment_file import (
     NAME_PATTERN,
     Experiment,
@@ -20,7 +21,6 @@ from rllib_llm_comm.experiments.experiment_file import (
     make_experiment,
 )
 from rllib_llm_comm.experiments.search_space import BY_SEED, GRID, search_kind
-from rllib_llm_comm.experiments.validation import StrictSettings
 from rllib_llm_comm.verco.settings import require_message_mode
 
 _ENV, _SCENARIO, _SEEDS = "${env}", "${scenario}", "${seeds}"
@@ -42,7 +42,7 @@ def _different(values: list[Any]) -> list[Any]:
 _Different = AfterValidator(_different)
 
 
-class StudyEvaluation(StrictSettings):
+class StudyEvaluation(Settings):
     """The evaluation of every trained policy.
 
     Attributes:
@@ -62,7 +62,7 @@ class StudyEvaluation(StrictSettings):
     )
 
 
-class StudySystem(StrictSettings):
+class StudySystem(Settings):
     """One system that is compared: an experiment without `env`, `env_config` and `seed`, which the study gives.
 
     Attributes:
@@ -98,7 +98,7 @@ class StudySystem(StrictSettings):
         return modes
 
 
-class Study(StrictSettings):
+class Study(Settings):
     """The content of a study file.
 
     Attributes:
@@ -125,7 +125,7 @@ class Study(StrictSettings):
     )
     baseline: str | None = None
     seeds: Annotated[list[Annotated[int, Field(ge=0)]], _Different] = Field(default=[0, 1, 2, 3], min_length=1)
-    evaluation: StudyEvaluation = Field(default_factory=lambda: StudyEvaluation())
+    evaluation: StudyEvaluation = Field(default_factory=StudyEvaluation)
 
     def label(self, system: str) -> str:
         """A system's name in the report."""

@@ -10,6 +10,8 @@ from typing import Any
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.experiment_file import Experiment, ExperimentFile, make_experiment
 
+DEFAULT_STORAGE = "results"
+
 
 @dataclass(frozen=True)
 class TrainSettings:

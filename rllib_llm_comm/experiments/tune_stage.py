@@ -14,9 +14,10 @@ from rllib_llm_comm.experiments.algorithm_settings import (
     annotations_of,
     check_config,
     check_mutations,
+    check_type,
     find_algorithm,
+    holds_plain_values,
 )
-from rllib_llm_comm.experiments.checkpoint_paths import require_checkpoint, require_path
 from rllib_llm_comm.experiments.console import (
     StageFailedError,
     StoppedError,
@@ -27,21 +28,32 @@ from rllib_llm_comm.experiments.console import (
 )
 from rllib_llm_comm.experiments.env_settings import check_environment, check_planned_environment
 from rllib_llm_comm.experiments.experiment_file import Experiment
-from rllib_llm_comm.experiments.prerequisites import check_cores, check_prerequisites
+from rllib_llm_comm.experiments.prerequisites import check_cores, check_prerequisites, require_checkpoint, require_path
 from rllib_llm_comm.experiments.progress import TrainingTable, lookup, summary_of
-from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, ray_is_local, trials_at_once
-from rllib_llm_comm.experiments.resume import check_restore, put_unsigned_aside
+from rllib_llm_comm.experiments.ray_session import (
+    RaySession,
+    available_cpus,
+    check_resources,
+    cpus_alone,
+    demand,
+    ray_is_local,
+    trials_at_once,
+    works_alone,
+)
 from rllib_llm_comm.experiments.search_space import grid_points, has_draws, has_search, seeds_of, to_tune
 from rllib_llm_comm.experiments.stages import Stage, StageResult
-from rllib_llm_comm.experiments.trial_checkpoints import sealed_metrics, whole_checkpoints
-from rllib_llm_comm.experiments.trial_resources import check_resources, cpus_alone, demand, works_alone
-from rllib_llm_comm.experiments.tune_state import find_state, repair_state
-from rllib_llm_comm.experiments.validation import check_type, holds_plain_values
+from rllib_llm_comm.experiments.tune_state import (
+    check_restore,
+    find_state,
+    put_unsigned_aside,
+    repair_state,
+    sealed_metrics,
+    whole_checkpoints,
+)
 from rllib_llm_comm.policies.signatures import OwnStates, make_key
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
-    from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
     from ray.tune.experiment import Trial
 
 # Settings that are paths of something that must be there.
@@ -97,14 +109,6 @@ def check(
 def _there(env_config: Mapping[str, Any], unresolved: tuple[str, ...]) -> dict[str, Any]:
     """Settings of an environment without paths at which nothing is yet."""
     return {key: value for key, value in env_config.items() if not any(path in str(value) for path in unresolved)}
-
-
-def default_config(stage: Stage) -> AlgorithmConfig | None:
-    """The default settings of a stage's algorithm; `None` if its name is unknown, which its check tells."""
-    try:
-        return find_algorithm(stage.experiment.run).get_default_config()
-    except UserError:
-        return None
 
 
 def cpus_needed(stage: Stage, most: int | None = None) -> int:
@@ -179,12 +183,13 @@ def _run_trials(
     from ray.tune.schedulers import create_scheduler
     from ray.tune.search import BasicVariantGenerator
 
-    from rllib_llm_comm.experiments.curve_files import CurveRows, CurveTable
-    from rllib_llm_comm.experiments.sign_callback import SignCallback
-    from rllib_llm_comm.experiments.tracker_callbacks import tracker_callbacks
+    from rllib_llm_comm.experiments.trackers import tracker_callbacks
     from rllib_llm_comm.experiments.tune_callback import (
+        CurveRows,
+        CurveTable,
         EndedTrials,
         SafeKeeping,
+        SignCallback,
         TableCallback,
         catch_stop,
         trial_folder,
@@ -303,7 +308,7 @@ def _what_to_continue(stage: Stage, trials: int) -> tuple[bool, str | None]:
 
 def _keep_rows(checkpoint: Path, trial: Path) -> None:
     """Gives a trial the rows of the one whose checkpoint it goes on from."""
-    from rllib_llm_comm.experiments.curve_files import RESULTS, drop_rows
+    from rllib_llm_comm.experiments.tune_callback import RESULTS, drop_rows
 
     if (checkpoint.parent / RESULTS).exists():
         trial.mkdir()

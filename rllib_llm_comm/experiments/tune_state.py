@@ -1,8 +1,4 @@
-"""The state that a stage's trials go on from: kept whole, put right after a kill or a full disk.
-
-Ray Tune copies its state into the results' folder file by file and in place, so a kill or a full disk can leave half a
-file. A copy of our own, replaced at once, lies beside it. Imports Ray late: unpickling a state is part of a resume.
-"""
+"""What a killed stage goes on from: whole checkpoints, Tune's state put right, and only what was written here."""
 
 from __future__ import annotations
 
@@ -10,22 +6,182 @@ import base64
 import fnmatch
 import gzip
 import json
+import pickletools
+import shutil
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.core.files import move_aside, open_regular, read_foreign_json, write_atomically
-from rllib_llm_comm.experiments.trial_checkpoints import (
-    highest_number,
-    pickle_ends,
-    put_incomplete_aside,
-    sealed_metrics,
-    whole_checkpoints,
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import (
+    digest_of,
+    move_aside,
+    open_regular,
+    read_foreign_json,
+    sync_tree,
+    write_atomically,
 )
+from rllib_llm_comm.experiments.console import short_path
+from rllib_llm_comm.experiments.stages import Stage
+from rllib_llm_comm.policies.policy_manifest import MANIFEST, read_manifest
+from rllib_llm_comm.policies.signatures import OwnStates, is_own_checkpoint, signed_algorithm
 
 if TYPE_CHECKING:
+    from ray.rllib.algorithms.algorithm import Algorithm
     from ray.tune.experiment import Trial
+
+SEAL = "complete.json"
+_INCOMPLETE = "incomplete_"
+_MOST_BYTES = 2**27  # of a seal, and of other JSON in a checkpoint
+# Without these RLlib could not go on.
+_PARTS = ("class_and_ctor_args.pkl", "learner_group/learner/rl_module")
+
+
+def seal(checkpoint: Path, metrics: Mapping[str, Any]) -> None:
+    """Waits until a checkpoint is on the disk itself, then says so in a file of its own.
+
+    Args:
+        checkpoint: A checkpoint folder to which nothing is added any more.
+        metrics: The result of the training iteration it was written after; must be JSON-able.
+
+    Raises:
+        OSError: If the disk fails; the checkpoint does not count then.
+    """
+    sync_tree(checkpoint)
+    files = {str(path.relative_to(checkpoint)): digest_of(path) for path in _files(checkpoint)}
+    write_atomically(checkpoint / SEAL, json.dumps({"files": files, "metrics": dict(metrics)}) + "\n")
+
+
+def sealed_metrics(checkpoint: Path) -> dict[str, Any] | None:
+    """The result that a checkpoint was sealed with; `None` without a (readable) seal."""
+    content = _read_seal(checkpoint)
+    return None if content is None else dict(content["metrics"])
+
+
+def whole_checkpoints(trial: Path) -> list[Path]:
+    """The checkpoints of a trial from which training can go on, the newest last.
+
+    A checkpoint without a seal counts if it is older than all that have one (earlier versions wrote none) and every
+    file of it can be read to its end. Nothing is unpickled.
+    """
+    found = _checkpoints(trial)
+    first = next((number for number, path in enumerate(found) if (path / SEAL).exists()), len(found))
+    return [
+        path for number, path in enumerate(found) if (_seal_holds(path) if number >= first else _reads_to_its_end(path))
+    ]
+
+
+def put_incomplete_aside(trial: Path) -> list[Path]:
+    """Renames the checkpoints that are not whole, so that nothing is written into them or read from them.
+
+    Returns:
+        Their former paths.
+    """
+    whole = set(whole_checkpoints(trial))
+    incomplete = [path for path in _checkpoints(trial) if path not in whole]
+    for path in incomplete:
+        move_aside(path, _INCOMPLETE + path.name)
+    return incomplete
+
+
+def remove_incomplete(trial: Path) -> None:
+    """Deletes what `put_incomplete_aside` renamed; to be called when a newer checkpoint is sealed."""
+    for path in trial.glob(f"{_INCOMPLETE}checkpoint_*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def highest_number(trial: Path) -> int:
+    """The largest number of a checkpoint of a trial, whole or not; -1 where there is none."""
+    names = [path.name.removeprefix(_INCOMPLETE) for path in trial.glob("*checkpoint_*") if path.is_dir()]
+    numbers = [name.removeprefix("checkpoint_").split("-")[0] for name in names]
+    return max((int(number) for number in numbers if number.isdigit()), default=-1)
+
+
+def pickle_ends(path: Path) -> bool:
+    """True if a pickle was written to its end; nothing is unpickled."""
+    try:
+        _read_pickle(path)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _checkpoints(trial: Path) -> list[Path]:
+    return sorted(path for path in trial.glob("checkpoint_*") if path.is_dir())
+
+
+def _files(checkpoint: Path) -> list[Path]:
+    return sorted(path for path in checkpoint.rglob("*") if path.is_file() and path != checkpoint / SEAL)
+
+
+def _read_seal(checkpoint: Path) -> dict[str, Any] | None:
+    try:
+        content = read_foreign_json(checkpoint / SEAL, _MOST_BYTES)
+    except (OSError, ValueError):
+        return None
+    valid = isinstance(content, dict) and all(isinstance(content.get(key), dict) for key in ("files", "metrics"))
+    return content if valid else None
+
+
+def _seal_holds(checkpoint: Path) -> bool:
+    content = _read_seal(checkpoint)
+    if content is None:
+        return False
+    try:
+        return all(digest_of(checkpoint / name) == digest for name, digest in content["files"].items())
+    except OSError:
+        return False
+
+
+def _reads_to_its_end(checkpoint: Path) -> bool:
+    """True if a checkpoint without a seal has the parts of RLlib's and no file that ends too early."""
+    if not all((checkpoint / part).exists() for part in _PARTS) or not list(checkpoint.glob("algorithm_state*")):
+        return False
+    for folder in {path.parent for path in checkpoint.rglob("class_and_ctor_args.pkl")}:
+        if not list(folder.glob("*state.*")) or not list(folder.glob("*.json")):
+            return False
+    try:
+        for path in _files(checkpoint):
+            _READERS.get(path.suffix, lambda path: None)(path)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _read_pickle(path: Path) -> None:
+    """Goes through the operations of a pickle without doing any of them.
+
+    Raises:
+        ValueError: If it ends before its last one.
+    """
+    with path.open("rb") as handle:
+        for _ in pickletools.genops(handle):
+            pass
+
+
+def _read_tensors(path: Path) -> None:
+    """Compares the length of a safetensors file with what its head says.
+
+    Raises:
+        ValueError: If it is another one.
+    """
+    with path.open("rb") as handle:
+        length = int.from_bytes(handle.read(8), "little")
+        if length > min(path.stat().st_size, _MOST_BYTES):
+            raise ValueError(f"{path.name} ends in its head, or has a head of more than {_MOST_BYTES} bytes")
+        head = json.loads(handle.read(length))
+    end = max((entry["data_offsets"][1] for name, entry in head.items() if name != "__metadata__"), default=0)
+    if path.stat().st_size != 8 + length + end:
+        raise ValueError(f"{path.name} does not have the length that its head says")
+
+
+_READERS: dict[str, Callable[[Path], Any]] = {
+    ".pkl": _read_pickle,
+    ".json": lambda path: read_foreign_json(path, _MOST_BYTES),
+    ".safetensors": _read_tensors,
+}
+
 
 STATE_COPY = "tune_state.json.gz"
 STATE_FILES = "experiment_state-*.json"
@@ -201,3 +357,91 @@ def _read_copy(folder: Path) -> dict[str, bytes]:
     # Of other names it could replace anything in the folder, such as the file with the signatures.
     forms = (STATE_FILES, *_OTHER_FILES)
     return {name: held for name, held in found.items() if any(fnmatch.fnmatchcase(name, form) for form in forms)}
+
+
+_UNPICKLED = ("*state*.json", "*.pkl")
+_WHY = (
+    "was not written by this user's `rllib train` on this machine, or was changed since; going on from it unpickles "
+    "its files, which can run any program"
+)
+
+
+def check_restore(stage: Stage, algorithm: type[Algorithm]) -> None:
+    """Checks the checkpoint that a stage's trials start from, without unpickling anything.
+
+    Args:
+        stage: The stage, its references replaced.
+        algorithm: The algorithm that it trains.
+
+    Raises:
+        UserError: If the checkpoint was not written here and is not trusted, or is another algorithm's.
+    """
+    restore, run = stage.experiment.restore, stage.experiment.run
+    if restore is None:
+        return
+    written_by = signed_algorithm(restore)
+    if written_by is None and not stage.trust:
+        raise UserError(
+            f"`{stage.name}.restore` is {restore!r}, which {_WHY}; give `--trust` if you know where it comes from."
+        )
+    written_by = written_by or _told_algorithm(Path(restore))
+    if written_by not in (None, run, algorithm.__name__):
+        alone = hasattr(algorithm.get_default_config(), "message_checkpoint")
+        adapter = ", or take an adapter alone with `message_checkpoint` or `action_checkpoint`" if alone else ""
+        raise UserError(
+            f"`{stage.name}.restore` is {restore!r}, a checkpoint of {written_by}, but `run` is {run}, which would "
+            f"take over its weights and optimizers as if they were its own; write `run: {written_by}`{adapter}."
+        )
+
+
+def _told_algorithm(checkpoint: Path) -> str | None:
+    """The algorithm that a checkpoint's policy folder names; `None` if it has none."""
+    folder = checkpoint / "policy"
+    return read_manifest(folder).algorithm if (folder / MANIFEST).is_file() else None
+
+
+def unsigned_parts(stage: Stage) -> list[Path]:
+    """The state files and checkpoints of a stage's folder that Tune would unpickle and that were not written here.
+
+    Args:
+        stage: The stage; if it is trusted, there are none.
+
+    Raises:
+        UserError: If nothing there was written here: then this is somebody else's run.
+    """
+    if stage.trust:
+        return []
+    states = OwnStates(stage.folder)
+    files = sorted({path for form in _UNPICKLED for path in stage.folder.glob(form)})
+    checkpoints = [path for path in sorted(stage.folder.glob("trial_*/checkpoint_*")) if path.is_dir()]
+    unsigned = [path for path in files if not states.holds(path)]
+    unsigned += [path for path in checkpoints if not is_own_checkpoint(path)]
+    if unsigned and len(unsigned) == len(files) + len(checkpoints) and not states.has_begun(stage.fingerprint):
+        raise UserError(
+            f"{short_path(stage.folder)} holds an unfinished run ({unsigned[0].name}) that {_WHY}; give `--trust` if "
+            "you know where it comes from, or `--no-resume` to put it aside and begin anew."
+        )
+    return unsigned
+
+
+def put_unsigned_aside(stage: Stage) -> list[str]:
+    """Renames what Tune would unpickle and was not written here: half written in a kill, changed, or from elsewhere.
+
+    Checkpoints that were never sealed are put aside as incomplete, and are deleted when the next one is whole.
+
+    Args:
+        stage: The stage.
+
+    Returns:
+        Sentences about checkpoints that are passed over.
+
+    Raises:
+        UserError: If nothing there was written here.
+    """
+    told = []
+    for path in unsigned_parts(stage):
+        kind = "unsigned" if path.is_file() or (path / SEAL).is_file() else "incomplete"
+        if path.is_dir():
+            told.append(f"{path.parent.name}/{path.name} is not whole and is passed over.")
+        move_aside(path, f"{kind}_{path.name}")
+    return told

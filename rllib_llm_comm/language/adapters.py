@@ -17,6 +17,7 @@ from torch import nn
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import replace_folder
 from rllib_llm_comm.core.phases import phase
+from rllib_llm_comm.core.weights import read_weights
 from rllib_llm_comm.language.adapter_file import (
     ADAPTER_WEIGHTS,
     read_adapter_settings,
@@ -29,7 +30,6 @@ from rllib_llm_comm.language.layer_cut import above, added_mask, layers_below
 from rllib_llm_comm.language.llama import LlamaAdapter, LlamaDecoder, Lora, llama_weights
 from rllib_llm_comm.language.prefix_cache import PrefixCache, Prefixes
 from rllib_llm_comm.language.static_decoding import StaticWriters
-from rllib_llm_comm.language.weights import read_weights
 
 if TYPE_CHECKING:
     from rllib_llm_comm.language.trunk import Trunk

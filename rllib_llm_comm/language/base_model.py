@@ -20,6 +20,7 @@ import torch
 
 from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.core.places import local_path
+from rllib_llm_comm.core.weights import require_finite, require_formats
 from rllib_llm_comm.language.chat_template import CHAT, PLAIN, PROMPT_DATE, PROMPT_FORMATS, ChatFrame, chat_frame
 from rllib_llm_comm.language.hub_model import find_on_hub
 from rllib_llm_comm.language.output_head import Head, output_head
@@ -28,7 +29,6 @@ from rllib_llm_comm.language.precision import DTYPE_NAMES, QUANTIZATIONS
 from rllib_llm_comm.language.progress_bar import without_progress_bar
 from rllib_llm_comm.language.prompts import Prompt
 from rllib_llm_comm.language.smollm2 import SMOLLM2, SMOLLM2_LAYERS, check_smollm2, smollm2_folder
-from rllib_llm_comm.language.weights import require_finite, require_formats
 
 EMBEDDED = "embedded"
 EMBEDDED_MINIRTS = "embedded_minirts"
@@ -52,8 +52,9 @@ _ALL_KINDS = (
     # Some normalizers put blanks around these, or leave them out.
     "x - y , z . \u65e5\u672c \u8a9e\u200b \u200b \u00ad \u200d x "
 )
-_BETWEEN_WORDS = re.compile(r"(?<=\S) (?=\S)")
-_BETWEEN_SENTENCES = re.compile(r"(?<=[.:]) (?=\S)")
+# Blanks come first, as these are searched for quickly.
+_BETWEEN_WORDS = re.compile(r" (?=\S)(?<=\S )")
+_BETWEEN_SENTENCES = re.compile(r" (?=\S)(?<=[.:] )")
 
 
 @dataclass(frozen=True, eq=False)

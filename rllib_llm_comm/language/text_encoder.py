@@ -16,10 +16,10 @@ from torch.nn import functional
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import local_path
+from rllib_llm_comm.core.weights import require_finite, require_formats
 from rllib_llm_comm.language.base_model import EMBEDDED, embedded_model_path, only_read
 from rllib_llm_comm.language.hub_model import find_on_hub
 from rllib_llm_comm.language.progress_bar import without_progress_bar
-from rllib_llm_comm.language.weights import require_finite, require_formats
 from rllib_llm_comm.language.word_vectors import WORD_WIDTH, WordVectors
 
 MINILM = "minilm"

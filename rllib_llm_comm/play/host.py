@@ -11,12 +11,11 @@ from pathlib import Path
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_text
 from rllib_llm_comm.evaluation.play_settings import PlaySettings
-from rllib_llm_comm.play.limits import Limits
-from rllib_llm_comm.play.room import Room
+from rllib_llm_comm.evaluation.stand_ins import stand_ins
+from rllib_llm_comm.play.room import Limits, Room
 from rllib_llm_comm.play.seating import set_table
-from rllib_llm_comm.play.server import Door, listen, make_app, make_server, require_libraries
+from rllib_llm_comm.play.server import Access, listen, make_app, make_server, require_libraries
 from rllib_llm_comm.play.session_recorder import SessionRecorder, require_new
-from rllib_llm_comm.policies.stand_ins import stand_ins
 
 logger = logging.getLogger(__name__)
 _MOST_CONSENT = 20_000
@@ -74,7 +73,7 @@ def host_table(
     require_libraries()
     how = hosting or Hosting()
     if how.watch and not how.spectators:
-        raise UserError("--watch and --no-spectators were given, so nobody would see the game; leave one of them away.")
+        raise UserError("--watch and --no-spectators were given, so nobody would see the game; omit one of them.")
     if how.record is not None:
         require_new(how.record)
     listening = listen(how.host, how.port)
@@ -88,19 +87,19 @@ def host_table(
             table, how.limits, title=f"Play with {checkpoint}", why=how.why, spectators=how.spectators,
             consent=how.consent, recorded=log is not None, watch=how.watch,
         )  # fmt: skip
-        door = Door(how.host, listening.getsockname()[1])
-        tell(f"Open {door.url}")
+        access = Access(how.host, listening.getsockname()[1])
+        tell(f"Open {access.url}")
         for phrase in standing:
             tell(f"Stands in: {phrase}")
         tell(f"Every browser with this address can take one of the seats: {', '.join(table.agents)}. Ctrl-C ends it.")
-        if not door.local:
+        if not access.local:
             tell(f"The page is open to everybody who reaches {how.host} and has the address; nothing is encrypted.")
         if how.record is not None or how.consent:
-            tell(f"Who has no seat cannot steer; you can, at {door.host_url}")
+            tell(f"Who has no seat cannot steer; you can, at {access.host_url}")
         if how.browser:
-            webbrowser.open(door.once_url)  # other users of this machine can read a browser's command line
+            webbrowser.open(access.once_url)  # other users of this machine can read a browser's command line
         try:
-            make_server(make_app(room, door), how.limits).run(sockets=[listening])
+            make_server(make_app(room, access), how.limits).run(sockets=[listening])
         finally:
             if log is not None:
                 log.close()

@@ -15,14 +15,41 @@ import numpy as np
 
 from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.play.limits import MOST_SEED, SPEEDS, Limits
 from rllib_llm_comm.play.seat_view import SeatViews
 from rllib_llm_comm.play.table import Table
 
+SPEEDS = (0.1, 50.0)
+"""Least and most moments per second."""
+MOST_SEED = 2**31 - 1
 logger = logging.getLogger(__name__)
 _FAULT = "A fault of the program stopped the game; its console tells it."
 _MOST_WAITING = 32
 _STEERING = ("pause", "step", "restart", "speed", "clock")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one server.
+
+    Attributes:
+        most_connections: Browsers at a time.
+        most_bytes: Longest message of a browser, in bytes.
+        commands_per_second: Commands of one browser, on average; twice as many may come at once.
+        idle_minutes: Minutes without a command after which a seat is given back and the browser sent away.
+        most_episodes: Episodes until the server has to be started anew.
+        send_seconds: Longest time that a browser may take for one message before its seat is given back.
+        most_strangers: Connections at a time that have not yet shown the token; the oldest makes room for a new one.
+        stranger_seconds: Longest time of such a connection.
+    """
+
+    most_connections: int = 16
+    most_bytes: int = 4096
+    commands_per_second: float = 30.0
+    idle_minutes: float = 60.0
+    most_episodes: int = 1000
+    send_seconds: float = 20.0
+    most_strangers: int = 64
+    stranger_seconds: float = 10.0
 
 
 class Wire(Protocol):

@@ -13,7 +13,7 @@ import numpy as np
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.interface import PRIVATE, parts_of
-from rllib_llm_comm.evaluation.frames import ansi_of, image_of
+from rllib_llm_comm.evaluation.frames import ansi_of, event_words, image_of
 from rllib_llm_comm.evaluation.replay import headline
 from rllib_llm_comm.play.table import Table
 
@@ -51,7 +51,7 @@ class SeatViews:
             "step": max((int(info.get("game_step", 0)) for info in table.game.infos.values()), default=0),
             "over": table.over,
             "outcome": self._outcome() if table.over else "",
-            "returns": {agent: _rounded(total) for agent, total in table.game.episode.returns.items()},
+            "returns": {agent: _rounded(total) for agent, total in table.episode.returns.items()},
             "seats": [self._seat(agent) for agent in table.agents],
             "notice": table.notice,
             "you": seat,
@@ -126,14 +126,14 @@ class SeatViews:
                         "agent": line.agent,
                         "said": line.said,
                         "phrase": line.phrase if own else "",
-                        "events": list(line.events) if own else [],
+                        "events": event_words(self._table.episode.game, line.events) if own else [],
                         "reward": _rounded(line.reward) if own else 0,
                     }
                 )
         return lines
 
     def _outcome(self) -> str:
-        return headline(self._table.game.episode)
+        return headline(self._table.episode)
 
     def _picture(self, seat: str | None) -> str | None:
         """The picture as a data URL; `None` where the game draws none for this seat."""

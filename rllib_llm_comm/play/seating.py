@@ -40,7 +40,7 @@ def set_table(
     """
     how = settings or PlaySettings()
     if how.trials is not None:
-        raise UserError(f"`trials` is {how.trials} but nobody puts a game with people back; leave it away.")
+        raise UserError(f"`trials` is {how.trials} but nobody puts a game with people back; omit it.")
     policy = how.loading.load(checkpoint)
     holder = Partner(PartnerSettings(policy=str(checkpoint), name=_short(checkpoint), greedy=how.greedy), policy)
     make_env = _with_words(env_maker(policy, how.planning, how.env_config))

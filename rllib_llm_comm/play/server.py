@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.page_templates import render_page
-from rllib_llm_comm.play.limits import Limits, Pace
-from rllib_llm_comm.play.room import Guest, Room
+from rllib_llm_comm.play.room import Guest, Limits, Room
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -52,7 +51,7 @@ def require_libraries() -> None:
     del starlette, uvicorn, websockets
 
 
-class Door:
+class Access:
     """Lets in who knows the token and comes from the page itself.
 
     Args:
@@ -67,7 +66,7 @@ class Door:
         self._once, self._until = secrets.token_urlsafe(24), time.monotonic() + _ONCE_SECONDS
         self.local = _is_local(host)
         shown = f"[{host}]" if ":" in host else host
-        end = "" if port == _HTTP else f":{port}"  # browsers leave the usual port away
+        end = "" if port == _HTTP else f":{port}"  # browsers omit the usual port
         self._hosts = {f"{name}{end}" for name in (shown, "127.0.0.1", "localhost", "[::1]")}
         self.address = f"http://{shown}{end}"
 
@@ -126,33 +125,33 @@ def _is_local(host: str) -> bool:
         return host == "localhost"
 
 
-def make_app(room: Room, door: Door) -> Starlette:
+def make_app(room: Room, access: Access) -> Starlette:
     """The web application.
 
     Args:
         room: The table and who is there.
-        door: Decides who may come in.
+        access: Decides who may come in.
     """
     from starlette.applications import Starlette
     from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse
     from starlette.routing import Route, WebSocketRoute
 
     async def page(request: Request) -> Response:
-        if not door.opens(request, with_origin=False):
+        if not access.opens(request, with_origin=False):
             return PlainTextResponse(_CLOSED, status_code=403, headers=_END)
         nonce = secrets.token_urlsafe(16)
         return HTMLResponse(render_page("play.html", {}, title=room.title, nonce=nonce), headers=_headers(nonce))
 
     async def once(request: Request) -> Response:
-        if not door.meets(request) or not door.spend(request.path_params["code"]):
+        if not access.meets(request) or not access.spend(request.path_params["code"]):
             return PlainTextResponse(_CLOSED, status_code=403, headers=_END)
-        return RedirectResponse(door.url, status_code=303, headers={**_END, **_headers("")})
+        return RedirectResponse(access.url, status_code=303, headers={**_END, **_headers("")})
 
     async def wire(socket: WebSocket) -> None:
-        if not door.opens(socket, with_origin=True):
+        if not access.opens(socket, with_origin=True):
             await socket.close(_NOT_ALLOWED)
             return
-        await _serve(room, socket, door.is_host(socket))
+        await _serve(room, socket, access.is_host(socket))
 
     @contextlib.asynccontextmanager
     async def running(app: Starlette) -> AsyncIterator[None]:
@@ -223,6 +222,28 @@ async def _serve(room: Room, socket: WebSocket, host: bool) -> None:
     code, reason = reasons[0] if isinstance(reasons[0], tuple) else (_TRY_LATER, "the browser takes no messages")
     with contextlib.suppress(Exception):  # closed by the other side, or a browser that takes nothing
         await asyncio.wait_for(socket.close(code, reason), _CLOSE_SECONDS)
+
+
+class Pace:
+    """Counts the commands of one browser.
+
+    Args:
+        per_second: Commands per second, on average.
+    """
+
+    def __init__(self, per_second: float) -> None:
+        self._rate, self._most = per_second, 2 * per_second
+        self._left, self._then = self._most, time.monotonic()
+
+    def allows(self) -> bool:
+        """Takes one command; false if it comes too soon."""
+        now = time.monotonic()
+        self._left = min(self._most, self._left + (now - self._then) * self._rate)
+        self._then = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
 
 
 async def _read(room: Room, guest: Guest, socket: WebSocket) -> tuple[int, str]:

@@ -104,7 +104,7 @@ class SessionRecorder:
         self._write({"kind": "moment", **told})
         self._episode["moments"].append(told)
         if table.over:
-            episode = table.game.episode
+            episode = table.episode
             self._write(
                 {
                     "kind": "end", "episode": table.episodes, "returns": episode.returns, "success": episode.success,

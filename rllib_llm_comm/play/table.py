@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.envs.interface import asked, parts_of
-from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
-from rllib_llm_comm.evaluation.frames import frame_of, phrases_of
+from rllib_llm_comm.envs.interface import parts_of
+from rllib_llm_comm.evaluation.frames import Counterfactuals, frame_of, phrases_of
 from rllib_llm_comm.evaluation.replay_schema import Frame
-from rllib_llm_comm.evaluation.rollout import PlayedGame
+from rllib_llm_comm.evaluation.rollout import Episode, EpisodeRecorder
 from rllib_llm_comm.language.message_words import limit_words
 from rllib_llm_comm.policies.decision import Decision
-from rllib_llm_comm.policies.load_policy import Spoken
 from rllib_llm_comm.policies.partners import allowed_actions, require_wait
+from rllib_llm_comm.policies.play_loop import PlayedGame
+from rllib_llm_comm.policies.policy import Spoken
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.verco.message_protocol import heard_by
 
@@ -146,12 +146,17 @@ class Table:
     @property
     def seed(self) -> int:
         """Seed of the episode."""
-        return self.game.episode.seed
+        return self.game.seed
+
+    @property
+    def episode(self) -> Episode:
+        """The counts of the episode so far."""
+        return self._recorder.episodes[self.game.seed]
 
     @property
     def over(self) -> bool:
         """True if the episode has ended."""
-        return not self.env.agents
+        return self.game.over
 
     def restart(self, seed: int) -> None:
         """Begins an episode; everybody keeps the seat, nobody has said anything.
@@ -159,7 +164,8 @@ class Table:
         Args:
             seed: Fixes everything but what people do.
         """
-        self.game = PlayedGame(self.policy, self.env, seed)
+        self._recorder = EpisodeRecorder(self.policy)
+        self.game = PlayedGame(self.env, seed, [self._recorder])
         self.policy.reset(seed=seed)
         self.policy.meet(self.env)
         self.why: dict[str, Any] = {}
@@ -247,7 +253,7 @@ class Table:
 
     def asked(self) -> list[str]:
         """The seats that have to choose now."""
-        return [str(agent) for agent in asked(self.env.agents, self.game.infos)]
+        return [str(agent) for agent in self.game.asked]
 
     def thinking(self) -> list[str]:
         """The people who are asked and have not chosen."""
@@ -352,8 +358,6 @@ class Table:
             person.spoke = person.spoke and agent not in moment.spoke
         self.moments += 1
         self._said = {}
-        if self.over:
-            self.game.finish()
         for watch in self.watchers:
             watch(self, moment)
         self._open()

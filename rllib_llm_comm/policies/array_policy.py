@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
+from typing_extensions import Self
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of
-from rllib_llm_comm.policies.decision import Decision, choose
+from rllib_llm_comm.policies.decision import Decision, Memory, Request, choose
 from rllib_llm_comm.policies.observation_forms import open_actions
-from rllib_llm_comm.policies.policy_env import make_environment
-from rllib_llm_comm.policies.policy_folder import PolicyManifest
-from rllib_llm_comm.policies.publish import Publishable
+from rllib_llm_comm.policies.policy import TrainedPolicy
+from rllib_llm_comm.policies.policy_folder import load_network, network_file
+from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 
 Observation = Mapping[str, Any]
+MOST_SIZE = 10**7
+"""Most inputs or actions of a network: a strange folder is told before it fills the memory."""
 
 
 @dataclass
-class ArrayMemory:
+class ArrayMemory(Memory):
     """State of one episode between two calls.
 
     Attributes:
@@ -33,26 +39,49 @@ class ArrayMemory:
     seen: dict[str, Any] = field(default_factory=dict)
 
 
-Asked = tuple[str, ArrayMemory, Observation]
+AgentRequest = tuple[str, ArrayMemory, Observation]
+"""An agent that is asked, the memory of its game, and its observation."""
 
 
-class ArrayPolicy(Publishable, ABC):
-    """Acts for all agents of one episode, or of many at once, as `Policy` does.
+class ArrayPolicy(TrainedPolicy):
+    """A policy of agents that see numbers or maps and say nothing.
 
     Args:
         network: The network, with `logits` and `values`.
         manifest: Origin of the policy.
-
-    Attributes:
-        draws: True if actions can be sampled; a policy that always takes the best one has no chances.
     """
-
-    draws: ClassVar[bool] = True
 
     def __init__(self, network: Any, manifest: PolicyManifest) -> None:
         self.network = network
         self.manifest = manifest
         self._memory = ArrayMemory(np.random.default_rng())
+
+    @staticmethod
+    @abstractmethod
+    def network_builder(settings: dict[str, Any]) -> Callable[[], nn.Module]:
+        """Makes a network of this policy's kind, untrained.
+
+        Args:
+            settings: `model_config` of its manifest.
+
+        Raises:
+            UserError: If a setting is out of its range.
+            KeyError: If settings are missing.
+        """
+
+    @classmethod
+    def load(cls, folder: Path, manifest: PolicyManifest, **options: Any) -> Self:
+        """The policy of a folder; options of messages are refused."""
+        for name in ("messages", "message_server", "base_model", "reference"):
+            if options.get(name) not in (None, "none"):
+                raise UserError(
+                    f"`{name}` is {options[name]!r} but agents of {manifest.algorithm} say nothing; omit it."
+                )
+        return cls(load_network(folder, manifest), manifest)
+
+    def files(self) -> dict[str, bytes]:
+        """The network's weights."""
+        return network_file(self.network)
 
     def reset(self, seed: int | None = None) -> None:
         """Begins an episode.
@@ -84,11 +113,9 @@ class ArrayPolicy(Publishable, ABC):
         Raises:
             UserError: If an observation lacks what the policy acts on.
         """
-        return self.act_together([(self._memory, observations)], explore)[0]
+        return self.act_together([Request(self._memory, observations)], explore)[0]
 
-    def act_together(
-        self, episodes: Sequence[tuple[ArrayMemory, Mapping[Any, Observation]]], explore: bool = True
-    ) -> list[dict[Any, Decision]]:
+    def act_together(self, episodes: Sequence[Request], explore: bool = True) -> list[dict[Any, Decision]]:
         """Does for several episodes what `act` does for one, in one pass of the network.
 
         Args:
@@ -130,7 +157,7 @@ class ArrayPolicy(Publishable, ABC):
         return answers
 
     @abstractmethod
-    def batch(self, asked: Sequence[Asked]) -> dict[str, torch.Tensor]:
+    def batch(self, asked: Sequence[AgentRequest]) -> dict[str, torch.Tensor]:
         """Inputs of the network, one row per agent that is asked; their memories take in the observations.
 
         Args:
@@ -158,7 +185,7 @@ class ArrayPolicy(Publishable, ABC):
             action: Its choice.
         """
 
-    def values(self, asked: Sequence[Asked], batch: dict[str, torch.Tensor]) -> list[float]:
+    def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> list[float]:
         """Values of all rows.
 
         Args:
@@ -168,7 +195,7 @@ class ArrayPolicy(Publishable, ABC):
         values: list[float] = self.network.values(batch).tolist()
         return values
 
-    def masks(self, asked: Sequence[Asked]) -> torch.Tensor:
+    def masks(self, asked: Sequence[AgentRequest]) -> torch.Tensor:
         """int8 (B, K): which actions are allowed; all where an observation says nothing.
 
         Args:
@@ -180,12 +207,3 @@ class ArrayPolicy(Publishable, ABC):
         count = int(self.manifest.model_config["actions"])
         masks = [open_actions(seen, count, agent) for agent, _, seen in asked]
         return torch.from_numpy(np.stack(masks).astype(np.int8))
-
-    def env(self, *, planning: Mapping[str, Any] | None = None, **settings: Any) -> Any:
-        """Makes the PettingZoo environment that the policy was trained on.
-
-        Args:
-            planning: Source of subgoals, if not as in training, as of `make_environment`.
-            **settings: Settings that differ from those of the training, such as `render_mode`.
-        """
-        return make_environment(self.manifest, settings, planning)

@@ -1,11 +1,18 @@
-"""Decision of an agent at one moment, with all that it knew: the answer of every policy."""
+"""What every policy takes and gives: requests of games, and a decision of each agent that is asked."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+
+from rllib_llm_comm.core.errors import UserError
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.policies.policy_manifest import PolicyManifest
+    from rllib_llm_comm.verco.settings import CommunicationSettings
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,108 @@ class Decision:
         return int(np.asarray(self.action).reshape(-1)[0])
 
 
+@dataclass(kw_only=True)
+class Memory:
+    """State of one game between two requests; policies add their own.
+
+    Attributes:
+        env: The game, for policies that ask more of it than observations; whoever plays sets it (`PlayedGame.request`).
+        secret: Facts told to anybody in this game at the moment (`envs.interface.secret_of`); only controls use it,
+            agents do not.
+    """
+
+    env: Any = None
+    secret: str = ""
+
+
+class Request(NamedTuple):
+    """What a policy is asked in one game.
+
+    Attributes:
+        memory: The policy's memory of this game, of `Policy.begin`.
+        observations: Observations of the agents that have to choose now, and only of these.
+    """
+
+    memory: Any
+    observations: Mapping[Any, Mapping[str, Any]]
+
+
+Heard = tuple[Any, Mapping[str, Any], Mapping[str, str]]
+"""An agent, its observation, and the messages that it hears, by speaker."""
+Judge = Callable[[Sequence[Heard]], np.ndarray]
+"""Gives the chances (B, K) of each candidate behind messages that are given."""
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Decides for all agents of many games at once; everything that plays takes one (`play_loop.play_games`).
+
+    Attributes:
+        manifest: Origin of a trained policy; `None` for others.
+        communication: Settings of its messages; `None` if it exchanges none.
+        draws: True if its actions can be sampled; a policy that always takes the best one has no chances.
+        side_by_side: True if it can play several games at once.
+    """
+
+    manifest: PolicyManifest | None = None
+    communication: CommunicationSettings | None = None
+    draws: bool = True
+    side_by_side: bool = True
+
+    @property
+    def judge(self) -> Judge | None:
+        """Gives its chances behind other messages than those that were heard; `None` if it hears none."""
+        return None
+
+    def env(self, *, planning: Mapping[str, Any] | None = None, **settings: Any) -> Any:
+        """Makes the game that it is for; without one it plays games that it is given."""
+        raise UserError("this policy knows no environment; give one.")
+
+    def reset(self, seed: int | None = None) -> None:
+        """Fixes what it draws for all games together, such as messages, before a game or several begin."""
+        return
+
+    def forget(self) -> None:
+        """Forgets earlier games, from whose messages controls draw."""
+        return
+
+    def begin(self, seed: int) -> Any:
+        """The memory of a game that begins; what is drawn in the game depends on the seed."""
+        return Memory()
+
+    def act_together(self, requests: Sequence[Request], explore: bool = True) -> list[dict[Any, Decision]]:
+        """Per game a decision of each agent that is asked; sampled with `explore`, else the most likely one."""
+        ...
+
+
+class OneGamePolicy(Policy):
+    """Base of policies that play one game at a time, such as a reader's own: give `act`, and `reset` if it draws."""
+
+    side_by_side = False
+
+    def act(self, observations: Mapping[Any, Mapping[str, Any]], explore: bool = True) -> dict[Any, Decision]:
+        """A decision of each agent that is asked.
+
+        Args:
+            observations: Observations of these agents.
+            explore: True if actions are sampled.
+        """
+        raise NotImplementedError
+
+    def act_together(self, requests: Sequence[Request], explore: bool = True) -> list[dict[Any, Decision]]:
+        """As `act`, for the one game."""
+        return [self.act(request.observations, explore) for request in requests]
+
+
+def unweighed(action: Any) -> Decision:
+    """The decision of a player without a network: it says nothing and gives no probabilities.
+
+    Args:
+        action: As of `Decision`.
+    """
+    return Decision(action, "", {}, [], np.zeros(0), np.nan, "")
+
+
 def choose(chances: np.ndarray, rng: np.random.Generator, explore: bool) -> int:
     """An action by its probabilities.
 
@@ -48,13 +157,3 @@ def choose(chances: np.ndarray, rng: np.random.Generator, explore: bool) -> int:
         explore: True to draw; otherwise the most likely action is taken.
     """
     return int(rng.choice(len(chances), p=chances) if explore else chances.argmax())
-
-
-def draws_actions(policy: Any, explore: bool) -> bool:
-    """True if a policy samples its actions: it is wanted, and it has chances at all.
-
-    Args:
-        policy: A policy, also one of the reader's own.
-        explore: True if actions are to be sampled.
-    """
-    return explore and getattr(policy, "draws", True)

@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.chat.message_server import MessageServer
-from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
+from rllib_llm_comm.policies.policy_manifest import KINDS, LANGUAGE
 from rllib_llm_comm.policies.signatures import is_own_checkpoint
-from rllib_llm_comm.verco.settings import MESSAGE_MODES
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.policies.array_policy import ArrayPolicy
-    from rllib_llm_comm.policies.load_policy import Policy
+    from rllib_llm_comm.policies.policy import TrainedPolicy
 
 
 @dataclass(frozen=True)
@@ -48,21 +45,9 @@ class Loading:
         Raises:
             UserError: If one is not allowed.
         """
-        from rllib_llm_comm.language.base_model import check_base_model
-        from rllib_llm_comm.verco.teachers.base import make_teacher
+        KINDS[LANGUAGE].check_options(self.messages, self.teacher, self.message_server, self.base_model)
 
-        if self.messages is not None:
-            require_choice("messages", self.messages, MESSAGE_MODES)
-        if self.teacher is not None:
-            make_teacher(self.teacher)
-        if isinstance(self.message_server, Mapping):
-            MessageServer.from_settings(self.message_server)
-        elif self.message_server is not None:
-            require_choice("message_server", self.message_server, ("none",))
-        if self.base_model is not None:
-            check_base_model(self.base_model)
-
-    def load(self, path: str | Path) -> Policy | ArrayPolicy:
+    def load(self, path: str | Path) -> TrainedPolicy:
         """The policy of a checkpoint.
 
         Args:

@@ -10,8 +10,8 @@ import numpy as np
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.policies.array_policy import ArrayPolicy
-from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.decision import Decision, Request
+from rllib_llm_comm.policies.policy import Policy
 
 
 def own_actions(env: Any, agent: Any, manifest: Any, seed: int) -> Any:
@@ -33,8 +33,8 @@ def own_actions(env: Any, agent: Any, manifest: Any, seed: int) -> Any:
 
 
 def decide(
-    policy: ArrayPolicy,
-    episodes: Sequence[tuple[Any, Mapping[Any, Mapping[str, Any]]]],
+    policy: Policy,
+    episodes: Sequence[Request],
     own: Sequence[Mapping[Any, Any]],
     envs: Sequence[Any],
     explore: bool,
@@ -56,7 +56,7 @@ def decide(
                 free[agent] = seen
             elif actions[agent].free():
                 free[agent] = {**seen, ACTION_MASK: actions[agent].mask()}
-        asked.append((memory, free))
+        asked.append(Request(memory, free))
     made = policy.act_together(asked, explore)
     return [
         {

@@ -10,10 +10,9 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.envs.games import GAMES
 from rllib_llm_comm.envs.interface import asked, secret_of
-from rllib_llm_comm.policies.load_policy import Policy
+from rllib_llm_comm.policies.decision import Request
 from rllib_llm_comm.policies.partner_settings import FUNCTION
 from rllib_llm_comm.policies.partners import Partner, require_wait
-from rllib_llm_comm.verco.encoding import read_observation
 
 _VERSION = re.compile(r"-v\d+$")
 
@@ -61,14 +60,12 @@ def try_out(partner: Partner, env: Any, seed: int, others: Iterable[Any] = ()) -
     if partner.settings.pauses:
         for agent in free:
             require_wait(env, agent, "pauses")
-    if isinstance(partner.policy, Policy):
-        for agent, one in seen.items():
-            partner.policy.core_of(agent)
-            read_observation(one)
+    if partner.policy is not None and partner.talks:
+        partner.policy.require_readable(seen)
     elif partner.settings.kind != FUNCTION:
         memory = partner.begin(seed)
         memory.env, memory.secret = env, secret_of(infos)
-        for agent, decision in partner.act_together([(memory, seen)])[0].items():
+        for agent, decision in partner.act_together([Request(memory, seen)])[0].items():
             _require_actions(env, agent, decision.probabilities)
 
 

@@ -10,10 +10,11 @@ from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, STEP_REWARDS, asked, joined_info, secret_of
-from rllib_llm_comm.policies.load_policy import Spoken
+from rllib_llm_comm.policies.decision import Request
 from rllib_llm_comm.policies.numeric_network import VECTOR
 from rllib_llm_comm.policies.partner_settings import shares
 from rllib_llm_comm.policies.partners import Partner, PartnerMemory
+from rllib_llm_comm.policies.policy import Spoken
 
 BOTH = "both"
 
@@ -139,14 +140,14 @@ class PartnerSeats(BaseParallelWrapper):
         for agent, one in seen.items():
             if isinstance(one, Mapping) and VECTOR in one:
                 self.vectors[str(agent)] = np.array(one[VECTOR], np.float32)
-        self._waiting = (seen, self.partner.speak_together([(self._memory, seen)])[0] if seen else {})
+        self._waiting = (seen, self.partner.speak_together([Request(self._memory, seen)])[0] if seen else {})
 
     def _play(self, actions: Mapping[Any, Any]) -> tuple[dict[Any, Any], ...]:
         """One step of the game, with the partner's actions."""
         chosen = dict(actions)
         seen, spoken = self._waiting
         if self.partner is not None and self._memory is not None and seen:
-            decisions = self.partner.act_together([(self._memory, seen)], True, [spoken])[0]
+            decisions = self.partner.act_together([Request(self._memory, seen)], True, [spoken])[0]
             chosen.update({agent: decision.action for agent, decision in decisions.items()})
         self._waiting = ({}, {})
         found: tuple[dict[Any, Any], ...] = self.env.step(chosen)

@@ -24,6 +24,18 @@ _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\
 _MOST_WEIGHT = 1e9
 _NAMED_PARTS = 3
 _MOST_TURNS = 100
+CHAT = "chat"
+PEOPLE = "people"
+PLAYERS: Mapping[str, str] = {
+    SCRIPTED: "the scripted player, rules that see the whole game",
+    PEOPLE: "recorded people",
+    CHECKPOINT: "a checkpoint",
+    CHAT: "a chat model",
+    FUNCTION: "a function",
+    RANDOM: "random play",
+    STAY: "waiting",
+}
+"""Kind of player, in the column `player` of demonstrations -> who it is. Other texts in files are not shown."""
 
 
 @dataclass(frozen=True)

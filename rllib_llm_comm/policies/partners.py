@@ -8,34 +8,28 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.baselines.numeric.policy import NumericPolicy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
-from rllib_llm_comm.envs.games import game_of
+from rllib_llm_comm.envs.games import game_of, scripted_player_of
 from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of, teacher_state
-from rllib_llm_comm.policies.array_policy import ArrayPolicy
-from rllib_llm_comm.policies.decision import Decision, choose
-from rllib_llm_comm.policies.load_policy import EpisodeMemory, Policy, Spoken
+from rllib_llm_comm.policies.decision import Decision, Heard, Memory, Request, choose
 from rllib_llm_comm.policies.own_actions import decide, own_actions
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, RANDOM, SCRIPTED, STAY, PartnerSettings
+from rllib_llm_comm.policies.policy import Spoken, TalkingPolicy, TrainedPolicy
 from rllib_llm_comm.policies.stuck_rule import StuckRule, pose_of
-from rllib_llm_comm.verco.teachers.base import TeacherRequest
-from rllib_llm_comm.verco.teachers.scripted_teacher import ScriptedTeacher
 
 Player = Callable[[Mapping[str, Any]], Any]
 """Gives the action for an observation, or a pair of action and message."""
 
 
 @dataclass
-class PartnerMemory:
-    """State of a partner in one episode between two calls.
+class PartnerMemory(Memory):
+    """State of a partner in one episode between two calls; `env` has to be set before the first call.
 
     Attributes:
         seed: Seed of the episode.
         rng: Draws its actions.
-        env: The game; it has to be set before the first call.
         mailbox: The latest message of every speaker of the episode.
-        secret: Facts told to anybody in this episode at the moment, as of `EpisodeMemory`.
         policy: The memory of a checkpoint's policy.
         players: Per agent the player of this episode, for partners that are no checkpoints.
         replies: Per agent the action that came with its message, until it is asked for.
@@ -45,9 +39,7 @@ class PartnerMemory:
 
     seed: int
     rng: np.random.Generator
-    env: Any = None
     mailbox: MutableMapping[str, str] = field(default_factory=dict)
-    secret: str = ""
     policy: Any = None
     players: dict[Any, Player] = field(default_factory=dict)
     replies: dict[Any, int] = field(default_factory=dict)
@@ -55,12 +47,8 @@ class PartnerMemory:
     still: dict[Any, StuckRule] = field(default_factory=dict)
 
 
-Asked = tuple[PartnerMemory, Mapping[Any, Mapping[str, Any]]]
-"""A memory, and the observations of the partner's agents that are asked now."""
-
-
 class Partner:
-    """A frozen player of one or several seats, behind the interface of `Policy` and `ArrayPolicy`.
+    """A frozen player of one or several seats, with messages of its own (`speak_together`).
 
     Its mistakes are part of its probabilities: with `noise` and `pauses` each action's is
     (1 - noise - pauses) p + noise / allowed, and `pauses` more for waiting. Partners without a network hear nothing
@@ -72,19 +60,18 @@ class Partner:
         policy: The loaded policy of a checkpoint; `None` for others.
     """
 
-    def __init__(self, settings: PartnerSettings, policy: Policy | ArrayPolicy | None = None) -> None:
+    def __init__(self, settings: PartnerSettings, policy: TrainedPolicy | None = None) -> None:
         self.settings, self.policy = settings, policy
-        self._teacher = ScriptedTeacher()
 
     @property
     def talks(self) -> bool:
         """True if it is a checkpoint of language agents."""
-        return isinstance(self.policy, Policy)
+        return isinstance(self.policy, TalkingPolicy)
 
     @property
     def needs_the_team(self) -> bool:
         """True if its agents exchange vectors inside of one network, which therefore has to hold all seats."""
-        return isinstance(self.policy, NumericPolicy) and bool(self.policy.network.settings.hears)
+        return self.policy is not None and self.policy.needs_the_team
 
     def begin(self, seed: int) -> PartnerMemory:
         """Begins an episode that is played beside others.
@@ -97,14 +84,14 @@ class Partner:
             memory.policy = self.policy.begin(seed)
         return memory
 
-    def speak_together(self, episodes: Sequence[Asked], explore: bool = True) -> list[dict[Any, Spoken]]:
+    def speak_together(self, episodes: Sequence[Request], explore: bool = True) -> list[dict[Any, Spoken]]:
         """Lets its agents of several episodes speak; the mailboxes take in their messages.
 
         Args:
             episodes: Per episode the memory and the observations of its agents that are asked now.
             explore: True if a checkpoint's messages that are part of its policy are drawn.
         """
-        if self.settings.speech == "own" and isinstance(self.policy, Policy):
+        if self.settings.speech == "own" and isinstance(self.policy, TalkingPolicy):
             return self.policy.speak_together(self._inner(episodes), explore)
         spoken: list[dict[Any, Spoken]] = []
         for memory, observations in episodes:
@@ -114,7 +101,7 @@ class Partner:
         return spoken
 
     def act_together(
-        self, episodes: Sequence[Asked], explore: bool = True, spoken: Sequence[Mapping[Any, Spoken]] | None = None
+        self, episodes: Sequence[Request], explore: bool = True, spoken: Sequence[Mapping[Any, Spoken]] | None = None
     ) -> list[dict[Any, Decision]]:
         """The decisions of its agents in several episodes.
 
@@ -142,19 +129,17 @@ class Partner:
                     memory.still[agent].note(pose, made.action)
         return chosen
 
-    def probabilities(
-        self, heard: Sequence[tuple[Any, Mapping[str, Any], Mapping[str, str]]], env: Any = None
-    ) -> np.ndarray:
-        """The chances of each candidate behind messages that are given, as of `Policy.probabilities`.
+    def probabilities(self, heard: Sequence[Heard], env: Any = None) -> np.ndarray:
+        """The chances of each candidate behind messages that are given, as of `LanguagePolicy.probabilities`.
 
         Args:
-            heard: As of `Policy.probabilities`.
+            heard: As of `LanguagePolicy.probabilities`.
             env: The game, for partners that pause.
 
         Raises:
             UserError: If it is no checkpoint of language agents.
         """
-        if not isinstance(self.policy, Policy):
+        if not isinstance(self.policy, TalkingPolicy):
             raise UserError(f"partner {self.settings.name!r} hears nothing; only checkpoints of language agents do.")
         rows = self.policy.probabilities(heard)
         if self.settings.noise or self.settings.pauses:
@@ -162,13 +147,12 @@ class Partner:
             rows = np.stack(mixed)
         return rows
 
-    def _inner(self, episodes: Sequence[Asked]) -> list[tuple[Any, Mapping[Any, Mapping[str, Any]]]]:
+    def _inner(self, episodes: Sequence[Request]) -> list[Request]:
         """The episodes as a checkpoint's policy takes them: with its own memories, which share the mailboxes."""
-        for memory, _ in episodes:
-            if isinstance(memory.policy, EpisodeMemory):
-                memory.policy.mailbox, memory.policy.secret = memory.mailbox, memory.secret  # type: ignore[assignment]
+        for memory, _ in episodes if self.talks else ():
+            memory.policy.mailbox, memory.policy.secret = memory.mailbox, memory.secret
         return [
-            (memory.policy, {agent: self._own_view(memory, agent, seen) for agent, seen in observations.items()})
+            Request(memory.policy, {agent: self._own_view(memory, agent, seen) for agent, seen in observations.items()})
             for memory, observations in episodes
         ]
 
@@ -185,8 +169,14 @@ class Partner:
         """Its message where no adapter writes it: of the game's scripted player, of a function, or none."""
         if self.settings.speech == "scripted":
             game = memory.env.unwrapped
-            request = TeacherRequest(tuple(game.possible_agents), {}, state=teacher_state(game))
-            return self._teacher.messages(request, rng=memory.rng).get(agent, "")
+            state, player = teacher_state(game), scripted_player_of(teacher_state(game))
+            if player is None:
+                raise UserError(
+                    f"`speech` is 'scripted' but {type(game).__name__} has no scripted player; use 'none', or register "
+                    "the game with a `scripted_player`."
+                )
+            said: dict[str, str] = player.messages(state, tuple(game.possible_agents), memory.rng)
+            return said.get(agent, "")
         if self.settings.kind != FUNCTION or self.settings.speech == "none":
             return ""
         answer = self._player(memory, agent)(seen)
@@ -197,10 +187,10 @@ class Partner:
         return str(message)
 
     def _choices(
-        self, episodes: Sequence[Asked], explore: bool, spoken: Sequence[Mapping[Any, Spoken]]
+        self, episodes: Sequence[Request], explore: bool, spoken: Sequence[Mapping[Any, Spoken]]
     ) -> list[dict[Any, Decision]]:
         """Its decisions without mistakes."""
-        if isinstance(self.policy, Policy):
+        if isinstance(self.policy, TalkingPolicy):
             return self.policy.act_together(self._inner(episodes), explore, spoken)
         if self.policy is not None:
             own = [self._own_actions(memory, observations) for memory, observations in episodes]
@@ -377,7 +367,8 @@ def require_wait(env: Any, agent: Any, wanted: str) -> int:
 
 def _advice(game: Any, agent: Any) -> int:
     """The action of the game's scripted player."""
-    advice = ScriptedTeacher().advise(game, agent)
+    player = scripted_player_of(game)
+    advice: int | None = None if player is None else player.advise(game, agent)
     if advice is None:
         raise UserError(
             f"`policy` is '{SCRIPTED}' but {type(game).__name__} with these settings has no scripted player that acts; "

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.envs.games import env_spec, make_env, without_subgoals
-from rllib_llm_comm.policies.policy_folder import NUMERIC, PolicyManifest
-from rllib_llm_comm.policies.policy_manifest import require_bounded
+from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest, require_bounded
 from rllib_llm_comm.policies.recorded_settings import granted, withhold_game
+
+_PLANNED = "rllib_llm_comm.sama.planned_env:PlannedSubgoals"
 
 
 def make_environment(
@@ -29,8 +31,6 @@ def make_environment(
         UserError: If the checkpoint names none, PettingZoo does not know it in this process, or planners do not; or if
             a recorded setting is withheld that the caller does not give (`rllib_llm_comm.policies.recorded_settings`).
     """
-    from rllib_llm_comm.sama.planned_env import PlannedSubgoals
-
     env_id, merged = manifest.env, {**manifest.env_config, **settings}
     if not env_id:
         raise UserError("this checkpoint names no environment; make the environment yourself.")
@@ -45,7 +45,8 @@ def make_environment(
         ) from error
     env = _made(env_id, merged, "give settings of the right kind with `--env-config` (`env_config:` in a file)")
     by = planning_of(manifest, planning)
-    return env if by is None else PlannedSubgoals(env, **{"subgoal_reward": 0.0, "wait": True, **by})
+    # Who plans is known where planners are.
+    return env if by is None else load(_PLANNED)(env, **{"subgoal_reward": 0.0, "wait": True, **by})
 
 
 def make_recorded_game(env_id: str, recorded: Mapping[str, Any], *, trust: bool = False, **settings: Any) -> Any:

@@ -21,7 +21,7 @@ LANGUAGE, NUMERIC, GROUNDED, VALUED, OFFICER = "language", "numeric", "grounded"
 KINDS: Registry[Any] = Registry(
     "kind",
     {
-        LANGUAGE: "rllib_llm_comm.policies.load_policy:Policy",
+        LANGUAGE: "rllib_llm_comm.verco.policy:LanguagePolicy",
         NUMERIC: "rllib_llm_comm.baselines.numeric.policy:NumericPolicy",
         GROUNDED: "rllib_llm_comm.sama.emma.policy:GroundedPolicy",
         VALUED: "rllib_llm_comm.baselines.value.q_policy:QPolicy",

@@ -9,14 +9,14 @@ import tempfile
 from collections.abc import Mapping
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rllib_llm_comm.core.errors import UserError, shown
 from rllib_llm_comm.core.markdown import in_markdown
 from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
 from rllib_llm_comm.policies.hub import FILES, endpoint, is_repo
-from rllib_llm_comm.policies.policy_folder import LANGUAGE, network_file, policy_files, write_policy
-from rllib_llm_comm.policies.policy_manifest import MANIFEST, PolicyManifest
+from rllib_llm_comm.policies.policy_folder import write_policy
+from rllib_llm_comm.policies.policy_manifest import LANGUAGE, MANIFEST, PolicyManifest
 from rllib_llm_comm.policies.recorded_settings import Withheld, withhold
 from rllib_llm_comm.policies.zoo import is_shipped
 
@@ -32,31 +32,22 @@ _PLACE = re.compile(r"(?:^|[\s'\"=:(,\[])(?:/|~[/\\]|[A-Za-z]:\\|\\\\)\S")
 _GAME_TEXT = re.compile(r"[^/\\.~]*")
 
 
-class Publishable:
-    """A loaded policy that can be published."""
+class Publishable(Protocol):
+    """What can be published: a policy with its manifest."""
 
-    def push_to_hub(
-        self, repo: str, *, private: bool = False, figures: Mapping[str, float] | None = None, licence: str = ""
-    ) -> str:
-        """Publishes the policy on the Hugging Face hub; `load_policy("hf:user/name")` loads it.
+    manifest: PolicyManifest
 
-        Args:
-            repo: `user/name`.
-            private: As of `push_policy`.
-            figures: As of `push_policy`.
-            licence: As of `push_policy`.
-
-        Returns:
-            The address of the commit.
-
-        Raises:
-            UserError: As of `push_policy`.
-        """
-        return push_policy(self, repo, private=private, figures=figures, licence=licence)
+    def files(self) -> dict[str, bytes]:
+        """The files of its folder but the manifest."""
 
 
 def push_policy(
-    policy: Any, repo: str, *, private: bool = False, figures: Mapping[str, float] | None = None, licence: str = ""
+    policy: Publishable,
+    repo: str,
+    *,
+    private: bool = False,
+    figures: Mapping[str, float] | None = None,
+    licence: str = "",
 ) -> str:
     """Writes a policy into a repository on the hub, which is made if it is not there.
 
@@ -83,7 +74,7 @@ def push_policy(
     manifest = public_manifest(policy.manifest)
     api = HfApi(endpoint=endpoint())
     with tempfile.TemporaryDirectory() as scratch:
-        folder = write_policy(Path(scratch) / "policy", _files(policy), manifest)
+        folder = write_policy(Path(scratch) / "policy", policy.files(), manifest)
         (folder / CARD).write_text(model_card(manifest, repo, figures or {}, licence), encoding="utf-8")
         try:
             api.create_repo(repo, private=private, exist_ok=True)
@@ -195,20 +186,6 @@ def _require_no_place(setting: str, value: Any) -> None:
                 f"`{setting}` of the policy is {shown(value)}, which names a place on this machine and would be told "
                 f"to everybody; take it out of `{MANIFEST}` first."
             )
-
-
-def _files(policy: Any) -> dict[str, bytes]:
-    """The files of a policy folder but its manifest."""
-    manifest = policy.manifest
-    if manifest.kind != LANGUAGE:
-        return network_file(policy.network)
-    if not manifest.agents:
-        return policy_files(policy.core)
-    return {
-        f"{agent}/{name}": content
-        for agent in manifest.agents
-        for name, content in policy_files(policy.core_of(agent)).items()
-    }
 
 
 def model_card(manifest: PolicyManifest, repo: str, figures: Mapping[str, float], licence: str) -> str:

@@ -10,32 +10,27 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
-from rllib_llm_comm.language.base_model import EMBEDDED, PACKAGED
-from rllib_llm_comm.language.prompt_sets import SHIPPED
-from rllib_llm_comm.language.smollm2 import SMOLLM2
-from rllib_llm_comm.language.text_encoder import MINILM
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.policies.zoo import is_shipped
-from rllib_llm_comm.sama.planners import WITH_MODEL
-from rllib_llm_comm.sama.shipped_cassettes import recordings
 
 _Value = TypeVar("_Value")
 
+# Who plans, and with which settings that stays inside, is known where planners are.
+_PLANNER = "rllib_llm_comm.sama.recorded_planner:stays_inside"
 _OWN_GAMES = "rllib_llm_comm/"
 # Settings of our own games that are paths, and those that say how long an episode may last, which end no evaluation.
 _PATHS = ("subgoal_file",)
 _DURATIONS = ("horizon", "max_game_steps", "max_tick")
 _MOST_STEPS = 10**6
 _LAYOUT_FILE = ".layout"  # a kitchen of this name is read from a file
-_MODELS = {"base_model": (*PACKAGED, SMOLLM2), "text_encoder": (EMBEDDED, MINILM)}
-_LOCAL_CHATS = (SMOLLM2,)
 _HAS_OPTION = ("base_model", "teacher", "message_server", "planner")
 _LONGEST = 300
 
@@ -100,7 +95,7 @@ def withhold(manifest: PolicyManifest) -> PolicyManifest:
     talk, planning = dict(manifest.communication), manifest.planning
     if talk.get("message_server") is not None:
         talk["message_server"] = Withheld("message_server", talk["message_server"])
-    if planning is not None and not _planner_stays_inside(planning.get("planner")):
+    if planning is not None and not load(_PLANNER)(planning.get("planner")):
         planning = {**planning, "planner": Withheld("planner", planning["planner"])}
     inside = _teacher_stays_inside(manifest.teacher)
     return dataclasses.replace(
@@ -138,11 +133,32 @@ def reaches_outside(manifest: PolicyManifest) -> bool:
 
 def _model_setting_stays_inside(name: str, value: Any) -> bool:
     if name == "prompts":  # texts, as checkpoints keep them, or the name of a shipped set, but no folder
+        from rllib_llm_comm.language.prompt_sets import SHIPPED
+
         return isinstance(value, Mapping) or value in SHIPPED
-    return name not in _MODELS or _model_stays_inside(value, _MODELS[name])
+    return name not in ("base_model", "text_encoder") or model_stays_inside(value, packaged_models(name))
 
 
-def _model_stays_inside(model: Any, packaged: tuple[str, ...]) -> bool:
+def packaged_models(setting: str) -> tuple[str, ...]:
+    """Names of models that come with the package, or as packages of their own, and that a checkpoint may name.
+
+    Args:
+        setting: `base_model` or `text_encoder`.
+    """
+    from rllib_llm_comm.language.base_model import EMBEDDED, PACKAGED
+    from rllib_llm_comm.language.smollm2 import SMOLLM2
+    from rllib_llm_comm.language.text_encoder import MINILM
+
+    return (*PACKAGED, SMOLLM2) if setting == "base_model" else (EMBEDDED, MINILM)
+
+
+def model_stays_inside(model: Any, packaged: Collection[str]) -> bool:
+    """True if a recorded model is one of the package's or a folder of this machine.
+
+    Args:
+        model: As recorded.
+        packaged: Names of models that come with the package, or as packages of their own.
+    """
     # Reading a folder runs nothing and fetches nothing: only safetensors, no code of the model's own.
     if not isinstance(model, str):
         return False
@@ -159,37 +175,12 @@ def _teacher_stays_inside(teacher: Any) -> bool:
     return teacher is None or (isinstance(teacher, str) and teacher != "chat")
 
 
-def _planner_stays_inside(planner: Any) -> bool:
-    if planner is None or isinstance(planner, str):
-        return planner not in WITH_MODEL
-    if not isinstance(planner, Mapping):
-        return False
-    name, rest = planner.get("name"), {key: value for key, value in planner.items() if key != "name"}
-    if name == "cassette":
-        return rest.get("cassette") in recordings() and _asks_plainly(rest, "cassette")
-    if name in WITH_MODEL:
-        chat = rest.get("chat")
-        if not isinstance(chat, Mapping) or not _model_stays_inside(chat.get("local"), _LOCAL_CHATS):
-            return False
-        return _has_no_text({**chat, "local": None}) and _asks_plainly(rest, "chat")
-    inner = rest.pop("planner", None)
-    return _planner_stays_inside(inner) and _has_no_text(rest)
-
-
-def _asks_plainly(settings: Mapping[str, Any], whom: str) -> bool:
-    """True if questions to a chat model are made without files and models from elsewhere."""
-    if not _model_stays_inside(settings.get("text_encoder", EMBEDDED), _MODELS["text_encoder"]):
-        return False
-    words = ("menu", "nearest", "text_encoder", whom)
-    return not settings.get("manual") and _has_no_text({k: v for k, v in settings.items() if k not in words})
-
-
 def _game_setting_stays_inside(env: str | None, name: str, value: Any) -> bool:
     if not str(env).startswith(_OWN_GAMES):
-        return _has_no_text(value)
+        return has_no_text(value)
     if name == "executor":  # a folder is only read, as safetensors, and may be named
         named = checkpoints_of(value)
-        return named is not None and all(is_shipped(one) or _model_stays_inside(one, ()) for one in named)
+        return named is not None and all(is_shipped(one) or model_stays_inside(one, ()) for one in named)
     if name == "layout":
         return not (isinstance(value, str) and value.endswith(_LAYOUT_FILE))
     if name in _DURATIONS:
@@ -197,10 +188,10 @@ def _game_setting_stays_inside(env: str | None, name: str, value: Any) -> bool:
     return name not in _PATHS or value is None
 
 
-def _has_no_text(value: Any) -> bool:
+def has_no_text(value: Any) -> bool:
     """True if plain values are numbers, yes or no, or nothing, however nested."""
     if isinstance(value, Mapping):
-        return all(map(_has_no_text, value.values()))
+        return all(map(has_no_text, value.values()))
     if isinstance(value, list | tuple):
-        return all(map(_has_no_text, value))
+        return all(map(has_no_text, value))
     return not isinstance(value, str) or not value

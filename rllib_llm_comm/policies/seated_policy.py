@@ -10,32 +10,26 @@ import numpy as np
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import secret_of
-from rllib_llm_comm.policies.decision import Decision
-from rllib_llm_comm.policies.load_policy import Policy, Spoken
+from rllib_llm_comm.policies.decision import Decision, Heard, Judge, Memory, Policy, Request
 from rllib_llm_comm.policies.partners import Partner, PartnerMemory
+from rllib_llm_comm.policies.policy import Spoken, TalkingPolicy
 
 
 @dataclass
-class SeatedMemory:
+class SeatedMemory(Memory):
     """State of one episode between two calls.
 
     Attributes:
         partners: Per partner its memory; they share one mailbox.
-        env: The game; whoever plays sets it before the first call.
-        secret: Facts told to anybody in this episode at the moment.
+        mailbox: The latest message of every speaker.
     """
 
     partners: list[PartnerMemory]
-    env: Any = None
-    secret: str = ""
     mailbox: dict[str, str] = field(default_factory=dict)
 
 
-Asked = tuple[SeatedMemory, Mapping[Any, Mapping[str, Any]]]
-
-
-class SeatedPolicy:
-    """Lets every seat of a game be held by a partner, with the interface that `evaluation.rollout.play` uses.
+class SeatedPolicy(Policy):
+    """Lets every seat of a game be held by a partner.
 
     All agents that are asked in one moment speak first, each in its partner's way, then all of them hear and choose.
     Numeric partners hear nothing. A partner that holds several seats plays them as in its own training.
@@ -62,18 +56,25 @@ class SeatedPolicy:
                 )
         self.manifest = next((one.policy.manifest for one in self.partners if one.policy is not None), None)
         self._memory: SeatedMemory | None = None
-        if any(partner.talks for partner in self.partners):
-            self.probabilities = self._probabilities
 
-    def env(self, **settings: Any) -> Any:
+    @property
+    def judge(self) -> Judge | None:
+        """As of `LanguagePolicy`; `None` if no partner talks."""
+        return self._probabilities if any(partner.talks for partner in self.partners) else None
+
+    def env(self, *, planning: Mapping[str, Any] | None = None, **settings: Any) -> Any:
         """Makes the game.
+
+        Args:
+            planning: Passed on if it is given.
+            **settings: Settings that differ.
 
         Raises:
             UserError: If nobody told how.
         """
         if self._make_env is None:
-            raise UserError("this policy knows no environment; give one.")
-        return self._make_env(**settings)
+            return super().env()
+        return self._make_env(**settings, **({} if planning is None else {"planning": planning}))
 
     def begin(self, seed: int) -> SeatedMemory:
         """Begins an episode that is played beside others.
@@ -101,9 +102,9 @@ class SeatedPolicy:
         self._memory = self.begin(seed)
 
     def forget(self) -> None:
-        """Lets all partners forget the messages that controls draw from, as of `Policy.forget`."""
+        """Lets all partners forget the messages that controls draw from, as of `LanguagePolicy.forget`."""
         for partner in self.partners:
-            if isinstance(partner.policy, Policy):
+            if isinstance(partner.policy, TalkingPolicy):
                 partner.policy.forget()
 
     def meet(self, env: Any) -> None:
@@ -137,7 +138,7 @@ class SeatedPolicy:
         Returns:
             Each agent's message, as `act` takes it.
         """
-        spoken = self._speak(self._shares([(self._now(), observations)]), explore)
+        spoken = self._speak(self._shares([Request(self._now(), observations)]), explore)
         return {agent: said for (own,) in spoken for agent, said in own.items()}
 
     def act(
@@ -153,10 +154,10 @@ class SeatedPolicy:
             explore: True if checkpoints' actions are drawn.
             spoken: Their messages, where they have spoken before this call (`speak`).
         """
-        return self.act_together([(self._now(), observations)], explore, None if spoken is None else [spoken])[0]
+        return self.act_together([Request(self._now(), observations)], explore, None if spoken is None else [spoken])[0]
 
     def act_together(
-        self, episodes: Sequence[Asked], explore: bool = True, spoken: Sequence[Mapping[Any, Spoken]] | None = None
+        self, episodes: Sequence[Request], explore: bool = True, spoken: Sequence[Mapping[Any, Spoken]] | None = None
     ) -> list[dict[Any, Decision]]:
         """Does for several episodes what `act` does for one; each partner judges its agents of all of them at once.
 
@@ -181,24 +182,21 @@ class SeatedPolicy:
             for decisions, (_, observations) in zip(found, episodes, strict=True)
         ]
 
-    def _shares(self, episodes: Sequence[Asked]) -> list[list[tuple[PartnerMemory, dict[Any, Any]]]]:
+    def _shares(self, episodes: Sequence[Request]) -> list[list[Request]]:
         return [self._share(place, episodes) for place in range(len(self.partners))]
 
-    def _speak(
-        self, shares: Sequence[Sequence[tuple[PartnerMemory, dict[Any, Any]]]], explore: bool
-    ) -> list[list[dict[Any, Spoken]]]:
+    def _speak(self, shares: Sequence[Sequence[Request]], explore: bool) -> list[list[dict[Any, Spoken]]]:
         """Per partner and episode what its agents say; all mailboxes take it in before anybody chooses."""
         return [partner.speak_together(share, explore) for partner, share in zip(self.partners, shares, strict=True)]
 
-    def _share(self, place: int, episodes: Sequence[Asked]) -> list[tuple[PartnerMemory, dict[Any, Any]]]:
+    def _share(self, place: int, episodes: Sequence[Request]) -> list[Request]:
         """A partner's part of the episodes: its memories, and the observations of its agents."""
         share = []
         for memory, observations in episodes:
             own = memory.partners[place]
             own.env, own.secret = memory.env, memory.secret
-            share.append(
-                (own, {a: seen for a, seen in observations.items() if self._holder(a) is self.partners[place]})
-            )
+            seen = {a: one for a, one in observations.items() if self._holder(a) is self.partners[place]}
+            share.append(Request(own, seen))
         return share
 
     def _holder(self, agent: Any) -> Partner:
@@ -206,8 +204,8 @@ class SeatedPolicy:
             raise UserError(f"nobody holds the seat of {agent!r}; the seats are those of {', '.join(self.seats)}.")
         return self.seats[str(agent)]
 
-    def _probabilities(self, heard: Sequence[tuple[Any, Mapping[str, Any], Mapping[str, str]]]) -> np.ndarray:
-        """The chances of each candidate behind messages that are given, as of `Policy.probabilities`."""
+    def _probabilities(self, heard: Sequence[Heard]) -> np.ndarray:
+        """The chances of each candidate behind messages that are given, as of `LanguagePolicy.probabilities`."""
         env = None if self._memory is None else self._memory.env
         return np.concatenate([self._holder(row[0]).probabilities([row], env) for row in heard])
 

@@ -14,7 +14,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.typing import EpisodeType, ModuleID
 
 from rllib_llm_comm.envs.interface import ACTION_MASK, DURATION, STEP_REWARDS
-from rllib_llm_comm.language.packing import distinct_rows
+from rllib_llm_comm.language.packing import distinct_rows, trimmed
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS
 from rllib_llm_comm.rl.gae import discounted_sum
 from rllib_llm_comm.rl.minibatches import ROW_GROUP
@@ -105,5 +105,5 @@ def decisions_only(
 
 def _text_groups(observations: dict[str, torch.Tensor]) -> torch.Tensor:
     # Rows that show the same prompt and candidates get the same number.
-    columns = [observations[name].flatten(1).long().cpu() for name in (PROMPT_IDS, CANDIDATE_IDS, ACTION_MASK)]
+    columns = [trimmed(observations[name].cpu()).flatten(1).long() for name in (PROMPT_IDS, CANDIDATE_IDS, ACTION_MASK)]
     return distinct_rows(torch.cat(columns, dim=1))[1]

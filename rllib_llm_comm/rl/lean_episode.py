@@ -28,8 +28,7 @@ class LeanEpisode(MultiAgentEpisode):
     def validate(self) -> None:
         """Refuses data of different lengths, as RLlib does."""
         for single in self.agent_episodes.values():
-            if not _fits(single):
-                single.validate()  # RLlib has the sentence
+            _require_fit(single)
 
     @property
     def is_reset(self) -> bool:
@@ -115,6 +114,7 @@ class LeanEpisode(MultiAgentEpisode):
                     paid = self._hanging_rewards_end.pop(agent, 0.0) + paid
                 single.add_env_step(observations[agent], action, paid, infos.get(agent), extra_model_outputs=told)
                 steps.append(len(single) + self.agent_t_started[agent])
+                _require_fit(single)
                 continue
             steps.append(_SKIPPED)
             if agent in actions:
@@ -122,21 +122,17 @@ class LeanEpisode(MultiAgentEpisode):
                 self._hanging_extra_model_outputs_end[agent] = outputs.get(agent)
             elif agent in rewards or any(agent in end for end in ends):
                 self._hanging_rewards_end[agent] += paid
-        self.validate()
         self._last_step_time = time.perf_counter()  # type: ignore[misc]
         if self._start_time is None:  # type: ignore[has-type]
             self._start_time = self._last_step_time  # type: ignore[misc]
 
 
-def _fits(single: SingleAgentEpisode) -> bool:
-    """True if an episode that is played has one observation and one info more than all else."""
+def _require_fit(single: SingleAgentEpisode) -> None:
+    """Refuses an episode unless it is played and has one observation and one info more than all else."""
     seen = single.observations
-    if seen.finalized:
-        return False
-    count = len(seen.data) - seen.lookback
-    if count < 1:
-        return False
-    for column, wanted in ((single.infos, count), (single.actions, count - 1), (single.rewards, count - 1)):
-        if len(column.data) - column.lookback != wanted:
-            return False
-    return all(len(column.data) - column.lookback == count - 1 for column in single.extra_model_outputs.values())
+    steps = len(seen.data) - seen.lookback - 1
+    fits = not seen.finalized and steps >= 0 and len(single.infos.data) - single.infos.lookback == steps + 1
+    for column in (single.actions, single.rewards, *single.extra_model_outputs.values()):
+        fits = fits and len(column.data) - column.lookback == steps
+    if not fits:
+        single.validate()  # RLlib has the sentence

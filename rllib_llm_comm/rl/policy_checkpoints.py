@@ -14,13 +14,8 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.checkpoints import Checkpointable
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.policies.policy_folder import (
-    POLICY_FOLDER,
-    PolicyExport,
-    PolicyManifest,
-    write_policy,
-)
-from rllib_llm_comm.policies.policy_manifest import MANIFEST, read_manifest
+from rllib_llm_comm.policies.policy_folder import POLICY_FOLDER, PolicyExport, write_policy
+from rllib_llm_comm.policies.policy_manifest import MANIFEST, PolicyManifest, read_manifest
 from rllib_llm_comm.rl.agent_policies import agents_apart
 from rllib_llm_comm.rl.plain_errors import raise_told
 from rllib_llm_comm.rl.policy_export import on_first_learner, with_team

@@ -17,15 +17,8 @@ from ray.rllib.utils.checkpoints import Checkpointable
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.policies.numeric_network import BY_TEAM, COMMNET
-from rllib_llm_comm.policies.policy_folder import (
-    LANGUAGE,
-    NUMERIC,
-    POLICY_FOLDER,
-    PolicyExport,
-    PolicyManifest,
-    write_policy,
-)
-from rllib_llm_comm.policies.policy_manifest import MANIFEST, names_a_folder
+from rllib_llm_comm.policies.policy_folder import POLICY_FOLDER, PolicyExport, write_policy
+from rllib_llm_comm.policies.policy_manifest import LANGUAGE, MANIFEST, NUMERIC, PolicyManifest, names_a_folder
 from rllib_llm_comm.rl.env_registration import agents_of, playable_id
 from rllib_llm_comm.rl.trials_in_turn import TrialsInTurn
 
@@ -205,7 +198,7 @@ def _records(algo: Algorithm, talks: bool) -> dict[str, Any]:
             "No `MessageExchange` is among the env-to-module connectors, so that nobody knows how the agents talk; put "
             "it into `env_to_module_connector`, with `communication={'messages': 'none'}` if they are silent."
         )
-    return {name: value for one in (*told, *runners) for name, value in one.items()}
+    return {"communication": {}} | {name: value for one in (*told, *runners) for name, value in one.items()}
 
 
 def _told_by_connectors(runner: Any) -> dict[str, Any]:

@@ -210,14 +210,16 @@ class ParallelEnvAdapter(MultiAgentEnv):
             if name in self._unseen:
                 self._meet(name, rewards.get(agent, 0.0), infos.get(agent, {}), bool(ended), observations, out)
                 continue
-            pending = self._collect(name, rewards[agent], infos.get(agent, {}))
-            if not ended and not pending.get(NEEDS_ACTION, True):
+            told = self._collected(name, rewards[agent], infos.get(agent, {}))
+            if not ended and not told.get(NEEDS_ACTION, True):
+                self._pending[name] = told
                 continue
-            del self._pending[name]
-            steps = pending[STEP_REWARDS]
+            steps = told[STEP_REWARDS]
             out[0][name] = observations[agent]
             out[1][name] = float(sum(steps))
-            out[4][name] = {**pending, DURATION: len(steps), **self._named()}
+            out[4][name] = told
+            told[DURATION] = len(steps)
+            told.update(self._named())
         self._ends(known, terminations, truncations, over, out)
         if over and self._starts is not None:
             self._starts[0].end(self._starts[1])
@@ -239,14 +241,13 @@ class ParallelEnvAdapter(MultiAgentEnv):
         out[0][name], out[1][name], out[4][name] = observations[self._ids[name]], 0.0, self._first_info(info)
         self._paid_before[name] = self._unseen.pop(name)
 
-    def _collect(self, agent: AgentID, reward: float, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Adds one step of an agent to what it is still to be told."""
+    def _collected(self, agent: AgentID, reward: float, info: Mapping[str, Any]) -> dict[str, Any]:
+        """What an agent was still to be told, and one step more."""
         told = {**info, STEP_REWARDS: list(info.get(STEP_REWARDS) or [reward])}
         if agent in self._paid_before:
             told[STEP_REWARDS][0] += self._paid_before.pop(agent)
-        before = self._pending.get(agent)
-        self._pending[agent] = new = told if before is None else joined_info(before, told)
-        return new
+        before = self._pending.pop(agent, None)
+        return told if before is None else joined_info(before, told)
 
     def _ends(
         self,
@@ -258,12 +259,14 @@ class ParallelEnvAdapter(MultiAgentEnv):
     ) -> None:
         """Fills in which of the agents that RLlib knows are terminated and truncated."""
         _, _, terminateds, truncateds, _ = out
-        ends = {name: bool(terminations.get(self._ids[name], False)) for name in known}
-        limited = {name: bool(truncations.get(self._ids[name], False)) and not ends[name] for name in known}
-        terminateds.update(ends)
+        for name in known:
+            agent = self._ids[name]
+            terminateds[name] = bool(terminations.get(agent, False))
+            truncateds[name] = bool(truncations.get(agent, False)) and not terminateds[name]
         if not over:
-            truncateds.update(limited)
-        elif any(limited.values()):
+            return
+        limited = [truncateds.pop(name) for name in known]
+        if any(limited):
             # RLlib takes an episode whose agents are all done one by one as terminated, and would bootstrap
             # nobody's value; so those that ran into the limit are told by `__all__` alone.
             truncateds[ALL] = True

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import numpy as np
-from pydantic import AfterValidator, Field, ValidationInfo, create_model
+from pydantic import AfterValidator, ValidationInfo, create_model
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
 from ray.rllib.utils import force_list
 from ray.tune.result import TRIAL_INFO
@@ -62,7 +62,7 @@ def _schedule(value: Any, info: ValidationInfo) -> Any:
     return value
 
 
-Schedule = Annotated[float, Field(ge=0)] | Annotated[list[Any], AfterValidator(_schedule)]
+Schedule = Annotated[float | list[Any], AfterValidator(_schedule)]
 """A number, or pairs [decisions, number] that lie on lines."""
 
 
@@ -143,7 +143,7 @@ class StrictConfigMixin(AlgorithmConfig):
 
     def policy_record(self) -> dict[str, Any]:
         """What a policy folder tells of the training: fields of its `PolicyManifest`."""
-        return {}
+        return {"communication": {}}
 
     def _set_shared_policy(self) -> None:
         self.policies = {SHARED_POLICY}

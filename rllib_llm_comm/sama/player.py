@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rllib_llm_comm.policies.decision import Policy, Request
+
 
 class Player(Protocol):
     """Follows subgoals. What it remembers of an episode is one object, which can be copied."""
@@ -21,11 +23,11 @@ class PolicyPlayer:
     """A trained policy as a player.
 
     Attributes:
-        policy: Result of `load_policy`, with `begin` and `act_together`.
+        policy: A policy, such as `load_policy` gives.
         explore: Whether actions are sampled.
     """
 
-    policy: Any
+    policy: Policy
     explore: bool = True
 
     def begin(self, seed: int) -> Any:
@@ -34,5 +36,5 @@ class PolicyPlayer:
 
     def act(self, memory: Any, observations: dict[Any, Any]) -> dict[Any, int]:
         """Actions of the wrapped player."""
-        decisions = self.policy.act_together([(memory, observations)], explore=self.explore)[0]
+        decisions = self.policy.act_together([Request(memory, observations)], explore=self.explore)[0]
         return {agent: decision.action for agent, decision in decisions.items()}

@@ -13,6 +13,7 @@ from typing import Any
 
 from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, asked, secret_of, solved
+from rllib_llm_comm.policies.decision import Memory
 from rllib_llm_comm.sama.attempts import Attempt
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import LOST, STUCK, Outcome, Plan
@@ -161,7 +162,7 @@ class Rounds:
     def _step(self, attempt: Attempt) -> None:
         seen = self._seen()
         choosing = {agent: seen[agent] for agent in asked(self._env.agents, self._infos)}
-        if hasattr(self._memory, "secret"):  # a policy whose messages may be a control
+        if isinstance(self._memory, Memory):  # of a policy whose messages may be a control
             self._memory.secret = secret_of(self._infos)
         actions = self._player.act(self._memory, choosing)
         if self._watch is not None:

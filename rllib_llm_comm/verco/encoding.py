@@ -180,21 +180,22 @@ class ObservationEncoder:
         if candidates is None:
             candidates = self._candidate_arrays(observation, dict(zip(allowed, tails, strict=True)))
             self._candidates.put(key, candidates)
-        width = self._settings.max_prompt_tokens
         return {
-            PROMPT_IDS: self._pad(prompt, width, "max_prompt_tokens", "an action prompt"),
+            PROMPT_IDS: self._prompt_array(prompt, "an action prompt"),
             **candidates,
-            CRITIC_IDS: self._critic_array(observation, width),
+            CRITIC_IDS: self._critic_array(observation),
         }
 
-    def _critic_array(self, observation: TextObservation, width: int) -> np.ndarray:
+    def _prompt_array(self, ids: Sequence[int], what: str) -> np.ndarray:
+        return _filled(np.empty(self._settings.max_prompt_tokens, np.int32), ids, "max_prompt_tokens", what)
+
+    def _critic_array(self, observation: TextObservation) -> np.ndarray:
         # What is heard is none of the critic's, so the same texts come back more often.
         seen = observation.text if observation.critic_text is None else observation.critic_text
         key = (seen, observation.subgoal)
         critic = self._critics.get(key)
         if critic is None:
-            ids = self._base.encode(self._templates.critic(*key))
-            critic = self._pad(ids, width, "max_prompt_tokens", "a critic prompt")
+            critic = self._prompt_array(self._base.encode(self._templates.critic(*key)), "a critic prompt")
             self._critics.put(key, critic)
         return critic
 
@@ -204,7 +205,7 @@ class ObservationEncoder:
         words = np.zeros(count, np.int32)
         for index, tail in tails.items():
             phrase = observation.candidates[index]
-            candidates[index] = self._pad(tail, length, "max_candidate_tokens", f"the candidate {phrase!r}")
+            _filled(candidates[index], tail, "max_candidate_tokens", f"the candidate {phrase!r}")
             words[index] = len(phrase.split())
         return {
             CANDIDATE_IDS: candidates,
@@ -212,12 +213,13 @@ class ObservationEncoder:
             ACTION_MASK: np.asarray(observation.mask, np.int8),
         }
 
-    def _pad(self, ids: list[int], width: int, setting: str, what: str) -> np.ndarray:
-        if len(ids) > width:
-            raise UserError(
-                f"{what} has {len(ids)} tokens but `{setting}` is {width}; set `{setting}` to {len(ids)} or "
-                "more, or shorten the environment's text."
-            )
-        row = np.full(width, PAD, np.int32)
-        row[: len(ids)] = ids
-        return row
+
+def _filled(row: np.ndarray, ids: Sequence[int], setting: str, what: str) -> np.ndarray:
+    count = len(ids)
+    if count > len(row):
+        raise UserError(
+            f"{what} has {count} tokens but `{setting}` is {len(row)}; set `{setting}` to {count} or "
+            "more, or shorten the environment's text."
+        )
+    row[:count], row[count:] = ids, PAD
+    return row

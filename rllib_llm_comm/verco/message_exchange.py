@@ -258,10 +258,10 @@ def message_metrics(said: Sequence[str]) -> dict[str, float]:
         the package's games (`verco.teachers.message_meaning.is_understood`), as scripted players use them.
     """
     return {
-        "message_words": float(np.mean([len(message.split()) for message in said])),
+        "message_words": sum([len(message.split()) for message in said]) / len(said),
         "message_distinct_share": len(set(said)) / len(said),
-        "message_printable_share": float(np.mean([_printable(message) for message in said])),
-        "message_understood_share": float(np.mean([is_understood(message) for message in said])),
+        "message_printable_share": sum(map(_printable, said)) / len(said),
+        "message_understood_share": sum(map(is_understood, said)) / len(said),
     }
 
 

@@ -15,7 +15,8 @@ import pytest
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
-from rllib_llm_comm.policies.policy_folder import GROUNDED, NUMERIC, PolicyManifest, network_file, write_policy
+from rllib_llm_comm.policies.policy_folder import network_file, write_policy
+from rllib_llm_comm.policies.policy_manifest import GROUNDED, NUMERIC, PolicyManifest
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord
 from rllib_llm_comm.sama.emma.inputs import emma_space
 from rllib_llm_comm.sama.emma.network import EmmaNetwork

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rllib_llm_comm.experiments.trial_checkpoints import whole_checkpoints
+from rllib_llm_comm.experiments.tune_state import whole_checkpoints
 
 
 def rows(trial: Path) -> list[int]:

@@ -17,8 +17,8 @@ from ray import cloudpickle
 from ray.tune import Checkpoint
 from ray.tune.schedulers import TrialScheduler
 
-from rllib_llm_comm.experiments.trial_checkpoints import SEAL, seal, whole_checkpoints
 from rllib_llm_comm.experiments.tune_callback import SafeKeeping
+from rllib_llm_comm.experiments.tune_state import SEAL, seal, whole_checkpoints
 from rllib_llm_comm.policies.signatures import OwnStates
 from tests.cli.command import rllib, start_rllib
 from tests.cli.faults import actor, disk, remount, rows, table_rows

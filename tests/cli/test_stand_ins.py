@@ -9,12 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from rllib_llm_comm.cli.main import cli
-from rllib_llm_comm.experiments.plain_stage import PlainStage
+from rllib_llm_comm.evaluation.stand_ins import stand_ins
+from rllib_llm_comm.experiments.stages import PlainStage
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
 from rllib_llm_comm.language.base_model import PACKAGED
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.policies.recorded_settings import withhold
-from rllib_llm_comm.policies.stand_ins import stand_ins
 from rllib_llm_comm.sama.planners import PLANNERS, planner_stands_in
 from rllib_llm_comm.verco.teachers.base import TEACHERS
 from tests.cli.command import rllib

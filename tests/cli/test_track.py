@@ -164,7 +164,7 @@ def pieces(data, block=32_768, heading=7):
 
 def test_a_trial_that_goes_on_stays_one_run(tmp_path):
     require("mlflow")
-    from rllib_llm_comm.experiments.tracker_callbacks import MLflowRuns
+    from rllib_llm_comm.experiments.trackers import MLflowRuns
 
     stage = Stage("tiny", make_experiment("tiny", TINY), tmp_path / "results/small/tiny")
     place = SimpleNamespace(trial_fs_path=str(tmp_path))
@@ -177,7 +177,7 @@ def test_a_trial_that_goes_on_stays_one_run(tmp_path):
 
 
 def test_a_tracker_that_fails_is_told_once_and_the_training_goes_on(monkeypatch, capsys, tmp_path):
-    from rllib_llm_comm.experiments.tracker_callbacks import RunLogger
+    from rllib_llm_comm.experiments.trackers import RunLogger
 
     class Gone(RunLogger):
         tracker = "gone"
@@ -206,7 +206,7 @@ def test_a_tracker_that_fails_is_told_once_and_the_training_goes_on(monkeypatch,
 
 
 def test_only_numbers_are_figures():
-    from rllib_llm_comm.experiments.tracker_callbacks import numbers_of
+    from rllib_llm_comm.experiments.trackers import numbers_of
 
     result = {"training_iteration": 1, "config": {"lr": 0.1}, "done": True, "date": "x", "a": {"b": 2, "c": None}}
     assert numbers_of(result) == {"training_iteration": 1.0, "a/b": 2.0}

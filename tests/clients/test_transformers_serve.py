@@ -16,7 +16,7 @@ import pytest
 from toys import write_talker
 
 from rllib_llm_comm import load_policy
-from rllib_llm_comm.policies.export_models import export_models
+from rllib_llm_comm.verco.export_models import export_models
 
 PROMPT = "i am alice. the plum door is right. i say:"
 

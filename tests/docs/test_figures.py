@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 from snippets import PAGES, ROOT, name
 
+from rllib_llm_comm.evaluation.report import summarise
 from rllib_llm_comm.evaluation.statistics import same_share
+from rllib_llm_comm.evaluation.study_results import read_results
 
 sys.path.append(str(ROOT / "benchmarks"))
 import partners_page
@@ -35,7 +37,8 @@ def load(path: str) -> Any:
 
 @pytest.fixture(scope="module")
 def files() -> list:
-    return [json.loads(path.read_text()) for path in RESULTS.rglob("*.json")]
+    told = [json.loads(path.read_text()) for path in RESULTS.rglob("*.json")]
+    return told + [summarise(read_results(path.parent)) for path in RESULTS.glob("*/results.json")]
 
 
 def dicts(value) -> Iterator[dict]:

@@ -34,7 +34,7 @@ from rllib_llm_comm.envs.minirts.view.names import KINDS
 from rllib_llm_comm.envs.minirts.view.sprites import sprite
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import record
-from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.decision import Decision, OneGamePolicy
 
 
 def map_lines(drawing: str) -> list[str]:
@@ -124,14 +124,11 @@ def test_every_type_has_its_own_drawing(kind):
     assert (mine != np.array(sprite(kind, COOK_COLOURS[1], 24))).any()
 
 
-class Scripted:
+class Scripted(OneGamePolicy):
     """The oracle as a policy that can be recorded."""
 
     def __init__(self, env: minirts.MiniRTS) -> None:
         self.env, self.commander = env, make_commander("oracle", env.executor, env.commands)
-
-    def reset(self, seed: int | None = None) -> None:
-        pass
 
     def act(self, observations, explore=True):
         count = len(self.env.commands)

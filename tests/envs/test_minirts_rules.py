@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.golden import GoldenReport, check_golden
+from rllib_llm_comm.envs.minirts import golden as minirts
 from rllib_llm_comm.envs.minirts.engine import fingerprint, opponents
 from rllib_llm_comm.envs.minirts.engine import unit_order as order
 from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings, generate
@@ -27,9 +29,6 @@ from rllib_llm_comm.envs.minirts.engine.units import (
     SPEARMAN,
     TOWN_HALL,
 )
-from rllib_llm_comm.evaluation.golden import check_golden
-from rllib_llm_comm.evaluation.golden_formats import minirts
-from rllib_llm_comm.evaluation.golden_report import GoldenReport
 
 DATA = Path(__file__).parents[1] / "data"
 GOLDEN = DATA / "minirts_golden.jsonl.gz"

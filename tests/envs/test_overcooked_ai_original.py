@@ -11,6 +11,7 @@ import pytest
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import overcooked_ai
+from rllib_llm_comm.envs.golden import check_golden
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
 from rllib_llm_comm.envs.overcooked_ai.kernel import EVENTS
@@ -22,7 +23,6 @@ from rllib_llm_comm.envs.overcooked_ai.render import ansi, rgb_array
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.envs.overcooked_ai.text import cook_sentences, observation_text, state_sentences
-from rllib_llm_comm.evaluation.golden import check_golden
 
 GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_ai_original.jsonl.gz"
 TOMATO_SOUPS = {

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.golden import check_golden
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.goal_cells import Walker, goal_places, legal_goals
 from rllib_llm_comm.envs.overcooked_ai.kernel import INTERACT, STAY
@@ -19,7 +20,6 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import ALIASES, FLOOR, LAYOUT_NAM
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
 from rllib_llm_comm.envs.overcooked_ai.routes import UNREACHABLE, Routes, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
-from rllib_llm_comm.evaluation.golden import check_golden
 
 GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_ai_golden.jsonl.gz"
 

@@ -14,7 +14,7 @@ from test_replay import NASTY, RandomCooks
 from toys import ColourTalk
 from typer.testing import CliRunner
 
-from rllib_llm_comm.cli import replay
+from rllib_llm_comm.cli.evaluate import replay_command
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.evaluation.animation import write_animation
@@ -22,8 +22,10 @@ from rllib_llm_comm.evaluation.rollout import record
 from rllib_llm_comm.experiments.experiment_file import make_experiment
 from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
-from rllib_llm_comm.policies.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
+from rllib_llm_comm.policies.policy_folder import write_policy
+from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.policy_files import base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 COOKS = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": ["alice"], "max_game_steps": 12}
@@ -116,7 +118,7 @@ def cooks(tmp_path_factory):
 
 def test_the_command_writes_it_and_refuses_other_formats(cooks, tmp_path):
     app = typer.Typer()
-    app.command()(replay.command)
+    app.command()(replay_command)
     page, picture = tmp_path / "page.html", tmp_path / "told.gif"
     done = CliRunner().invoke(app, [str(cooks), "--out", str(page), "--animation", str(picture)])
     assert done.exit_code == 0, done.output

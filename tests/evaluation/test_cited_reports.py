@@ -16,7 +16,6 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CITED = sorted({name for page in PAGES for name in re.findall(r"results/(\w+)/report\.\w+", page.read_text())})
-_PICTURE = re.compile(r"data:image/png;base64,[A-Za-z0-9+/=]+")
 
 
 def test_all_reports_are_cited():
@@ -27,10 +26,8 @@ def test_all_reports_are_cited():
 def test_a_cited_report_is_made_again(name, tmp_path):
     folder = RESULTS / name
     write_report(read_results(folder), tmp_path)
-    for made in ("results.json", "report.json", "report.md"):
+    for made in ("results.json", "report.md"):
         assert (tmp_path / made).read_bytes() == (folder / made).read_bytes(), made
-    pages = [(place / "report.html").read_text(encoding="utf-8") for place in (tmp_path, folder)]
-    assert _PICTURE.sub("", pages[0]) == _PICTURE.sub("", pages[1])
     pictures = sorted(path.name for path in folder.glob("*.png"))
     assert pictures == sorted(path.name for path in tmp_path.glob("*.png"))
     for picture in pictures:
@@ -39,8 +36,6 @@ def test_a_cited_report_is_made_again(name, tmp_path):
             same_versions = kept.info["Software"] == drawn_by()
         if same_versions:  # others draw letters a little differently
             assert (tmp_path / picture).read_bytes() == (folder / picture).read_bytes(), picture
-    if same_versions:
-        assert pages[0] == pages[1]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -12,26 +12,27 @@ from test_replay import NASTY, RandomCooks, opened
 from toys import ENV_ID, ColourTalk, language_model, randomise, register
 from typer.testing import CliRunner
 
-from rllib_llm_comm.cli import replay
+from rllib_llm_comm.cli.evaluate import replay_command
 from rllib_llm_comm.envs.overcooked_text import parallel_env
-from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals, total_variation
-from rllib_llm_comm.evaluation.frames import frame_of
+from rllib_llm_comm.evaluation.frames import Counterfactuals, frame_of, total_variation
 from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
 from rllib_llm_comm.evaluation.replay_schema import ReplayPage
 from rllib_llm_comm.evaluation.rollout import Episode, record
-from rllib_llm_comm.policies.decision import Decision
-from rllib_llm_comm.policies.load_policy import Policy
-from rllib_llm_comm.policies.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
+from rllib_llm_comm.policies.decision import Decision, OneGamePolicy
+from rllib_llm_comm.policies.policy_folder import write_policy
+from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.policy import LanguagePolicy
+from rllib_llm_comm.verco.policy_files import base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 HEARD, SILENT = np.array([0.7, 0.2, 0.1]), np.array([0.1, 0.6, 0.3])
 KEYS = ("silent", "influence", "changed")
 
 
-class Obeys:
-    """Bob hears alice at every second moment; what he would do without her is told by `probabilities`."""
+class Obeys(OneGamePolicy):
+    """Bob hears alice at every second moment; what he would do without her is told by `judge`."""
 
     def __init__(self, silent=SILENT, heard=HEARD, said="the first"):
         self.silent, self.heard, self.said, self.asked = silent, heard, said, []
@@ -46,7 +47,7 @@ class Obeys:
             agent: Decision(0, self.said, ears[agent], ["a", "b", "c"], self.heard, 0.0, "") for agent in observations
         }
 
-    def probabilities(self, rows):
+    def judge(self, rows):
         self.asked.append([(agent, heard) for agent, _, heard in rows])
         return np.stack([self.silent for _ in rows])
 
@@ -97,7 +98,7 @@ def test_it_can_be_left_out_and_then_nothing_more_is_scored(tmp_path):
 
 def test_the_page_says_why_there_is_nothing_to_show(tmp_path):
     class Mute(Obeys):
-        probabilities = None
+        judge = None
 
     (unasked,) = record(Mute(), env=ColourTalk(length=4))
     assert "cannot be asked" in told(write_replay(unasked, tmp_path / "a.html"))["influence"]
@@ -132,7 +133,7 @@ def test_its_curve_shows_when_messages_moved_somebody(tmp_path):
 class Hearers(RandomCooks):
     """As its parent, whose texts no page should run; what it would do in silence is known."""
 
-    def probabilities(self, rows):
+    def judge(self, rows):
         return np.stack([np.full(len(view["candidates"]), 1 / len(view["candidates"])) for _, view, _ in rows])
 
 
@@ -178,13 +179,13 @@ def test_language_agents_are_scored_behind_a_prompt_without_messages(talkers, ki
         randomise(other, "action", std=0.5, seed=7)
         randomise(other, "message", std=0.5, seed=8)
         core = other if kind == "twosome" else {"alice": core, "bob": other}
-    policy = Policy(core, CommunicationSettings(max_message_words=4), manifest)
+    policy = LanguagePolicy(core, CommunicationSettings(max_message_words=4), manifest)
     (episode,) = record(policy, seed=3)
     env = policy.env()
     seen, infos = env.reset(seed=3)
     policy.reset(seed=3)
     spoken = policy.act(seen)
-    silent = Policy(core, CommunicationSettings(messages="none"), manifest).act(seen)
+    silent = LanguagePolicy(core, CommunicationSettings(messages="none"), manifest).act(seen)
     cards = episode.frames[0]["agents"]
     for agent in seen:
         assert spoken[agent].heard and not silent[agent].heard
@@ -198,7 +199,7 @@ def test_language_agents_are_scored_behind_a_prompt_without_messages(talkers, ki
 
 def test_the_episode_is_the_same_with_and_without(talkers):
     core, manifest = talkers
-    policy = Policy(core, CommunicationSettings(max_message_words=4, message_temperature=1.0), manifest)
+    policy = LanguagePolicy(core, CommunicationSettings(max_message_words=4, message_temperature=1.0), manifest)
     one, other = (record(policy, seed=5, counterfactuals=flag)[0] for flag in (True, False))
     strip = [{a: {k: v for k, v in c.items() if k not in KEYS} for a, c in f["agents"].items()} for f in one.frames]
     assert strip == [frame["agents"] for frame in other.frames] and one.messages == other.messages
@@ -207,7 +208,7 @@ def test_the_episode_is_the_same_with_and_without(talkers):
 
 def test_agents_without_messages_have_none_of_it(talkers, tmp_path):
     core, manifest = talkers
-    episodes = play_planned(Policy(core, CommunicationSettings(messages="none"), manifest), keep_frames=True)
+    episodes = play_planned(LanguagePolicy(core, CommunicationSettings(messages="none"), manifest), keep_frames=True)
     page = write_comparison({"one": episodes, "two": episodes}, tmp_path / "r.html", title="x")
     assert '"silent":[' not in page.read_text() and told(page)["influence"].startswith("Nobody heard a message")
 
@@ -216,7 +217,7 @@ def test_the_command_and_its_option(talkers, tmp_path):
     core, manifest = talkers
     write_policy(tmp_path / "policy", policy_files(core), manifest)
     app = typer.Typer()
-    app.command()(replay.command)
+    app.command()(replay_command)
     for name, options in (("with", []), ("without", ["--no-counterfactuals"])):
         done = CliRunner().invoke(app, [str(tmp_path / "policy"), "--out", str(tmp_path / f"{name}.html"), *options])
         assert done.exit_code == 0, done.output

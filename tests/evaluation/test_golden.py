@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.evaluation.golden import check_golden, read_episodes
+from rllib_llm_comm.envs.golden import check_golden, read_episodes
 
 GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_text_golden.jsonl.gz"
 

@@ -10,7 +10,8 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation import kitchen_tables
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
-from rllib_llm_comm.policies.policy_folder import NUMERIC, PolicyManifest, network_file, write_policy
+from rllib_llm_comm.policies.policy_folder import network_file, write_policy
+from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest
 
 AI = "rllib_llm_comm/overcooked_ai-v0"
 KITCHEN = {"layout": "cramped_room", "horizon": 40, "observe": ["vector"]}

@@ -13,7 +13,7 @@ from toys import ENV_ID, ColourTalk, language_model, randomise, register
 from typer.testing import CliRunner
 
 from rllib_llm_comm import load_policy
-from rllib_llm_comm.cli import evaluate
+from rllib_llm_comm.cli.evaluate import evaluate_command
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.communication import TurnRecorder, measure
 from rllib_llm_comm.evaluation.message_drift import PROMPTS, measure_drift
@@ -21,16 +21,12 @@ from rllib_llm_comm.evaluation.rollout import play
 from rllib_llm_comm.language.adapters import MESSAGE, REFERENCE
 from rllib_llm_comm.language.plain_scoring import plain_scores
 from rllib_llm_comm.language.prompts import message_prompt
-from rllib_llm_comm.policies.load_policy import Policy
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
-from rllib_llm_comm.policies.policy_folder import (
-    PolicyManifest,
-    base_model_digest,
-    network_file,
-    policy_files,
-    write_policy,
-)
+from rllib_llm_comm.policies.policy_folder import network_file, write_policy
+from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.policy import LanguagePolicy
+from rllib_llm_comm.verco.policy_files import base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.verco.utterance_policy import encode_menu
 
@@ -53,7 +49,7 @@ def manifest_of(core, talk=TALK):
 
 
 def policy_of(core, talk=TALK):
-    return Policy(core, talk, manifest_of(core, talk))
+    return LanguagePolicy(core, talk, manifest_of(core, talk))
 
 
 def spoken(count=12):
@@ -141,8 +137,8 @@ def test_agents_with_networks_of_their_own_are_measured_apart():
         core.keep_reference()
     randomise(wild, MESSAGE, std=0.3, seed=9)
     rows = spoken(6)
-    both = measure_drift(Policy({"alice": calm, "bob": wild}, TALK, manifest_of(calm)), rows)
-    alone = measure_drift(Policy({"bob": wild}, TALK, manifest_of(calm)), rows[1::2], seed=1)
+    both = measure_drift(LanguagePolicy({"alice": calm, "bob": wild}, TALK, manifest_of(calm)), rows)
+    alone = measure_drift(LanguagePolicy({"bob": wild}, TALK, manifest_of(calm)), rows[1::2], seed=1)
     assert both.kl == pytest.approx(alone.kl / 2, rel=1e-4) and alone.kl > 0.05
 
 
@@ -178,7 +174,7 @@ def drifted(tmp_path, reference=True):
 
 def figures(policy):
     turns = TurnRecorder()
-    play(policy, episodes=3, seed=0, watch=turns)
+    play(policy, episodes=3, seed=0, observers=[turns])
     return measure(policy, turns).to_json()
 
 
@@ -211,7 +207,7 @@ def test_sentences_of_the_game_count_as_understood_whatever_they_name(words, sha
         "Verco", core.settings.to_dict(), talk.to_dict(), env="rllib_llm_comm/overcooked_text-v0",
         env_config={"map_name": "B", "max_game_steps": 8}, base_model_digest=base_model_digest(core.lm.base),
     )  # fmt: skip
-    found = figures(Policy(core, talk, manifest))
+    found = figures(LanguagePolicy(core, talk, manifest))
     assert found["understood"] == share and found["messages"] > 3
 
 
@@ -236,7 +232,7 @@ def test_a_reference_for_agents_that_say_nothing_is_refused(tmp_path):
 
 def test_the_command(tmp_path):
     app = typer.Typer()
-    app.command()(evaluate.command)
+    app.command()(evaluate_command)
 
     def run(path, *options):
         target = tmp_path / "figures.json"

@@ -113,8 +113,9 @@ def test_a_call_that_is_cut_off_goes_on_and_keeps_what_was_played(executors, tmp
     with pytest.raises(KilledError):
         officer_scores.officer_scores(settings, path, killed)
     kept = json.loads(path.read_text())
-    assert [len(games) for games in kept["played"].values()] == [3, 0] and set(kept["summary"]) == {"none"}
-    kept["played"]["none"]["0"]["ticks"] = 123  # to tell it from one that is played anew
+    assert kept["played"]["none"]["seeds"] == [[0, 3]] and kept["played"]["random:0.5"] == {"seeds": []}
+    assert set(kept["summary"]) == {"none"}
+    kept["played"]["none"]["ticks"][0] = 123  # to tell it from one that is played anew
     path.write_text(json.dumps(kept))
     counted: list[int] = []
     went_on = officer_scores.officer_scores(settings, path, lambda done, total: counted.append(done))

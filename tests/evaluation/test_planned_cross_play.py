@@ -18,7 +18,8 @@ from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
-from rllib_llm_comm.policies.policy_folder import GROUNDED, NUMERIC, PolicyManifest, network_file, write_policy
+from rllib_llm_comm.policies.policy_folder import network_file, write_policy
+from rllib_llm_comm.policies.policy_manifest import GROUNDED, NUMERIC, PolicyManifest
 from rllib_llm_comm.sama.emma.inputs import emma_space
 from rllib_llm_comm.sama.emma.network import EmmaNetwork
 from rllib_llm_comm.sama.emma.settings import EmmaSettings

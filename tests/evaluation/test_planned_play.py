@@ -16,15 +16,15 @@ from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.replay_schema import ReplayPage
 from rllib_llm_comm.evaluation.rollout import figures_of
-from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.decision import Decision, Policy
 from rllib_llm_comm.policies.policy_env import make_environment
-from rllib_llm_comm.policies.policy_folder import GROUNDED, NUMERIC, PolicyManifest
+from rllib_llm_comm.policies.policy_manifest import GROUNDED, NUMERIC, PolicyManifest
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 
 SETTINGS = {"observe": ["entities"], "action_level": "goal_cell", "horizon": 40}
 
 
-class Obedient:
+class Obedient(Policy):
     """Goes where it is told, but bob fetches nothing from the right crate."""
 
     manifest = PolicyManifest(
@@ -35,14 +35,8 @@ class Obedient:
         self.game = make_environment(self.manifest, settings, planning)
         return self.game
 
-    def reset(self, seed=None):
-        pass
-
     def begin(self, seed):
         return np.random.default_rng(seed)
-
-    def act(self, observations, explore=True):
-        return self.act_together([(None, observations)], explore)[0]
 
     def act_together(self, episodes, explore=True):
         return [{agent: self.decision(agent, seen) for agent, seen in seen_by.items()} for _, seen_by in episodes]
@@ -69,7 +63,7 @@ class Listens(Idle):
     def decision(self, agent, seen):
         return Decision(0, "", {"else": "stay"}, ["x", "y"], np.array([0.9, 0.1]), 0.5, "")
 
-    def probabilities(self, rows):
+    def judge(self, rows):
         assert all(heard == {} for *_, heard in rows)
         return np.tile([0.6, 0.4], (len(rows), 1))
 

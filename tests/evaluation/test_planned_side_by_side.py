@@ -16,9 +16,9 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
 from rllib_llm_comm.evaluation.planned_play import play_planned
-from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.decision import Decision, Policy
 from rllib_llm_comm.policies.policy_env import make_environment
-from rllib_llm_comm.policies.policy_folder import GROUNDED, PolicyManifest
+from rllib_llm_comm.policies.policy_manifest import GROUNDED, PolicyManifest
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -26,7 +26,7 @@ LAYOUT = get_layout("cramped_room")
 SETTINGS = {"observe": ["entities"], "action_level": "goal_cell", "horizon": 20, "commit": True}
 
 
-class Walks:
+class Walks(Policy):
     """Goes where it is told, or anywhere, by the numbers of its own episode."""
 
     manifest = PolicyManifest(
@@ -36,14 +36,8 @@ class Walks:
     def env(self, *, planning=None, **settings):
         return make_environment(self.manifest, settings, planning)
 
-    def reset(self, seed=None):
-        self.alone = self.begin(seed)
-
     def begin(self, seed):
         return np.random.default_rng(seed)
-
-    def act(self, observations, explore=True):
-        return self.act_together([(self.alone, observations)], explore)[0]
 
     def act_together(self, episodes, explore=True):
         return [{a: self._decision(rng, seen) for a, seen in by.items()} for rng, by in episodes]

@@ -21,7 +21,7 @@ from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
 from rllib_llm_comm.evaluation.replay_schema import ReplayPage
 from rllib_llm_comm.evaluation.rollout import Episode, evaluate, record
 from rllib_llm_comm.evaluation.tiles import TileSheets
-from rllib_llm_comm.policies.load_policy import Decision
+from rllib_llm_comm.policies.decision import Decision, OneGamePolicy
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 NASTY = "<script>alert(1)</script> & </script>"
 
 
-class RandomCooks:
+class RandomCooks(OneGamePolicy):
     """Plays uniformly among the allowed actions and says something that no page should run."""
 
     def reset(self, seed=None):
@@ -72,11 +72,8 @@ def test_rewards_of_the_frames_add_up(episodes):
             assert total == pytest.approx(episode.returns[agent])
 
 
-class Idle:
+class Idle(OneGamePolicy):
     """Takes the first action in any game."""
-
-    def reset(self, seed=None):
-        pass
 
     def act(self, observations, explore=True):
         return {agent: Decision(0, "", {}, ["left", "right"], np.array([1.0, 0.0]), 0.0, "") for agent in observations}
@@ -256,12 +253,8 @@ def test_two_runs_side_by_side_in_a_browser(tmp_path):
 def test_subgoals_and_actions_have_words(tmp_path):
     """Also where agents see numbers only."""
     from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
-    from rllib_llm_comm.policies.decision import Decision
 
-    class Stays:
-        def reset(self, seed):
-            pass
-
+    class Stays(OneGamePolicy):
         def act(self, observations, explore):
             even = np.full(20, 0.05)
             return {a: Decision(0, "", {}, [str(i) for i in range(20)], even, 0.0, "") for a in observations}

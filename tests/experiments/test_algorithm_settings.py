@@ -9,7 +9,7 @@ import pytest
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments import tune_stage
-from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm
+from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm, fits
 from rllib_llm_comm.experiments.env_settings import check_environment, check_planned_environment
 from rllib_llm_comm.experiments.experiment_file import make_experiment
 from rllib_llm_comm.experiments.ray_session import available_cpus
@@ -24,7 +24,6 @@ from rllib_llm_comm.experiments.search_space import (
 )
 from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.experiments.tune_stage import tune_config
-from rllib_llm_comm.experiments.validation import fits
 from rllib_llm_comm.verco.sft import MessageSFT
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"

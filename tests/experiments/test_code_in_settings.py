@@ -10,9 +10,9 @@ import pytest
 from rllib_llm_comm.core import trust
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.cross_play import CrossPlaySettings
-from rllib_llm_comm.experiments.cross_play_run import run_cross_play
+from rllib_llm_comm.experiments.console import import_modules
+from rllib_llm_comm.experiments.evaluation_run import run_cross_play
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
-from rllib_llm_comm.experiments.import_modules import import_modules
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.study_file import expand, read_study
 from rllib_llm_comm.experiments.train_settings import TrainSettings

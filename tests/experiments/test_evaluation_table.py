@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from rllib_llm_comm.experiments.evaluation_table import print_figures
+from rllib_llm_comm.experiments.evaluation_run import print_figures
 
 MANY = {f"figure_number_{k}": float(k) for k in range(15)}
 

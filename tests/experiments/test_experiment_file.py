@@ -53,13 +53,13 @@ def test_env_may_stand_in_config():
     [
         ({"runn": "PPO"}, ["`a.runn`", "Did you mean 'run'?"]),
         ({"env": "X"}, ["`a.run` is missing"]),
-        ({"run": "PPO", "num_samples": 0}, ["`a.num_samples` is 0", "greater than or equal to 1"]),
-        ({"run": "PPO", "num_samples": "2"}, ["`a.num_samples` is '2'", "must be a whole number."]),
+        ({"run": "PPO", "num_samples": 0}, ["`a.num_samples` is 0", "at least 1"]),
+        ({"run": "PPO", "num_samples": "2"}, ["`a.num_samples` is '2'", "must be a whole number"]),
         (
             {"run": "PPO", "checkpoint_config": {"num_to_kep": 1}},
             ["`a.checkpoint_config.num_to_kep`", "'num_to_keep'"],
         ),
-        ({"run": "PPO", "checkpoint_config": {"checkpoint_score_order": "up"}}, ["'up'", "'max' or 'min'"]),
+        ({"run": "PPO", "checkpoint_config": {"checkpoint_score_order": "up"}}, ["'up'", "'max', 'min'"]),
         ({"run": "PPO", "config": [1]}, ["`a.config` is [1]", "must be a mapping."]),
         ({"run": "PPO", "env": 3}, ["`a.env` is 3 but must be a text or a class."]),
         ({"run": ""}, ["`a.run` is '' but must be a text that is not empty."]),

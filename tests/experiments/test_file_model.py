@@ -8,7 +8,7 @@ import yaml
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.calibration_run import read_settings
 from rllib_llm_comm.experiments.experiment_file import read_experiment_file
-from rllib_llm_comm.experiments.file_model import with_model
+from rllib_llm_comm.experiments.pipeline import with_model
 from rllib_llm_comm.experiments.study_file import expand, part_of, read_study
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 

@@ -43,7 +43,7 @@ def test_one_file_goes_from_demonstrations_to_win_rates(tmp_path):
 @pytest.mark.parametrize(
     ("stage", "setting", "value", "sentence"),
     [
-        ("shown", "game", 3, "`shown.config.game` is no setting of demonstrate_officers; known are games, opponent"),
+        ("shown", "game", 3, "`shown.config.game` is no known key; known are games, opponent"),
         ("shown", "games", "3", "`shown.config.games` is '3' but must be a whole number"),
         ("shown", "opponent", "weak", "'weak'"),
         ("cloned", "demonstrations", "nowhere", "`cloned.config.demonstrations` is 'nowhere' but no demonstrations"),

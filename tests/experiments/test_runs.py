@@ -12,9 +12,8 @@ import pytest
 from rllib_llm_comm.cli.main import app
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.console import out
-from rllib_llm_comm.experiments.run_comparison import compare
 from rllib_llm_comm.experiments.run_records import find_run, find_runs, last_row
-from rllib_llm_comm.experiments.runs_view import duration, spans, spread
+from rllib_llm_comm.experiments.runs_view import compare, duration, spans, spread
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 

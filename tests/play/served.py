@@ -11,9 +11,8 @@ from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
-from rllib_llm_comm.play.limits import Limits
-from rllib_llm_comm.play.room import Room
-from rllib_llm_comm.play.server import Door, listen, make_app, make_server
+from rllib_llm_comm.play.room import Limits, Room
+from rllib_llm_comm.play.server import Access, listen, make_app, make_server
 from rllib_llm_comm.play.table import Table
 
 
@@ -26,7 +25,7 @@ class Served:
         door: Its address and token.
     """
 
-    def __init__(self, table: Table, room: Room, door: Door) -> None:
+    def __init__(self, table: Table, room: Room, door: Access) -> None:
         self.table, self.room, self.door = table, room, door
 
     def wire(self, host: bool = False, **options: Any) -> ClientConnection:
@@ -42,7 +41,7 @@ def served(table: Table, limits: Limits | None = None, **options: Any) -> Iterat
     listening = listen("127.0.0.1", 0)
     with listening:
         room = Room(table, limits, **options)
-        door = Door("127.0.0.1", listening.getsockname()[1])
+        door = Access("127.0.0.1", listening.getsockname()[1])
         server = make_server(make_app(room, door), room.limits)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()

@@ -81,7 +81,7 @@ def test_a_person_serves_a_salad_and_gets_an_answer(chromium):
     assert food in answer["candidates"][answer["action"]], "Bob does what he was asked for"
     assert answer["influence"] > 0.1, "and does it because he was asked"
     assert f'alice: "please bring the {food}"' in shown and "in silence" in shown
-    assert table.game.episode.success
+    assert table.episode.success
     assert [line.said for line in table.lines if line.agent == "bob" and line.said] and "Bob" in log
 
 

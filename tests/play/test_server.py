@@ -21,8 +21,8 @@ from websockets.sync.client import connect  # noqa: E402
 
 from rllib_llm_comm.core.errors import UserError  # noqa: E402
 from rllib_llm_comm.core.session_files import DECISIONS, SESSION, read_session  # noqa: E402
-from rllib_llm_comm.play.limits import Limits  # noqa: E402
-from rllib_llm_comm.play.server import Door, listen  # noqa: E402
+from rllib_llm_comm.play.room import Limits  # noqa: E402
+from rllib_llm_comm.play.server import Access, listen  # noqa: E402
 from rllib_llm_comm.play.session_recorder import SessionRecorder  # noqa: E402
 
 
@@ -82,7 +82,7 @@ def test_it_listens_on_this_machine_alone(door_game):
 
 
 def test_the_usual_port_is_left_away_as_browsers_do():
-    door = Door("127.0.0.1", 80)
+    door = Access("127.0.0.1", 80)
     assert door.url.startswith("http://127.0.0.1/?token=")
     request = type("Request", (), {})()
     request.query_params = {"token": door.token}
@@ -91,7 +91,7 @@ def test_the_usual_port_is_left_away_as_browsers_do():
 
 
 def test_an_address_of_a_network_asks_for_the_origin_of_its_own_page():
-    door = Door("0.0.0.0", 80)  # noqa: S104
+    door = Access("0.0.0.0", 80)  # noqa: S104
     request = type("Request", (), {})()
     request.query_params = {"token": door.token}
     request.headers = {"host": "lab.example:80", "origin": "http://lab.example:80"}
@@ -203,7 +203,7 @@ def test_a_fault_of_a_game_is_told_and_the_server_goes_on(monkeypatch):
 
 def test_rewards_that_are_no_numbers_reach_the_page_as_text():
     table = table_of("door", policy="random")
-    table.game.episode.returns["alice"] = np.float32("nan")
+    table.episode.returns["alice"] = np.float32("nan")
     with served(table) as running, running.wire() as wire:
         assert json.loads(wire.recv(timeout=60), parse_constant=pytest.fail)["returns"]["alice"] == "nan"
 
@@ -402,7 +402,7 @@ def test_the_address_for_a_browsers_command_line_works_once(door_game):
     status, headers, page = get(door_game, path)
     assert status == 303 and headers["location"] == door_game.door.url and headers["referrer-policy"] == "no-referrer"
     assert get(door_game, path)[0] == 403, "who comes second learns nothing"
-    late = Door("127.0.0.1", 80)
+    late = Access("127.0.0.1", 80)
     late._until = 0.0
     assert not late.spend(late._once) and not late.spend("")
 

@@ -101,7 +101,7 @@ def test_a_person_serves_a_salad_with_a_scripted_cook():
     table.sit("alice", "Mary")
     assert table.thinking() == ["alice"] and not table.advance(), "the game waits for the person"
     play_as_taught(table, "alice")
-    assert table.game.episode.success and table.game.episode.returns["alice"] > 0.9
+    assert table.episode.success and table.episode.returns["alice"] > 0.9
     assert {line.agent for line in table.lines} == {"alice", "bob"}
     assert any(line.said for line in table.lines if line.agent == "bob")
 
@@ -112,7 +112,7 @@ def test_the_game_is_the_same_whoever_presses_the_keys():
     play_as_taught(one, "bob")
     while other.advance():
         pass
-    assert one.game.episode.returns == other.game.episode.returns and one.moments == other.moments
+    assert one.episode.returns == other.episode.returns and one.moments == other.moments
 
 
 def test_what_a_person_says_is_one_short_line_that_stays_until_the_next():
@@ -153,7 +153,7 @@ def test_a_seat_that_is_left_is_played_by_its_agent_again():
     table.stand("alice")
     while table.advance():
         pass
-    assert table.over and table.game.episode.success
+    assert table.over and table.episode.success
     table.restart(7)
     assert not table.over and table.seed == 7 and table.episodes == 2 and not table.lines
 

@@ -17,9 +17,12 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import POT
 from rllib_llm_comm.evaluation.rollout import evaluate, play, record
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.partners import Partner, make_partner, require_wait
-from rllib_llm_comm.policies.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
+from rllib_llm_comm.policies.play_loop import Observer
+from rllib_llm_comm.policies.policy_folder import write_policy
+from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.policy_files import base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 AI, DOOR, TEXT = (f"rllib_llm_comm/{name}-v0" for name in ("overcooked_ai", "door", "overcooked_text"))
@@ -38,11 +41,12 @@ def watched(policy, env, episodes=1, **options):
     """All decisions of some episodes, in order, by agent."""
     seen = {agent: [] for agent in policy.seats}
 
-    def watch(seed, observations, infos, decisions):
-        for agent, decision in decisions.items():
-            seen[agent].append(decision)
+    class Watch(Observer):
+        def on_decisions(self, game, decisions):
+            for agent, decision in decisions.items():
+                seen[agent].append(decision)
 
-    played = play(policy, episodes=episodes, env=env, watch=watch, **options)
+    played = play(policy, episodes=episodes, env=env, observers=[Watch()], **options)
     return seen, played
 
 
@@ -165,23 +169,24 @@ def test_cooks_with_a_habit_leave_the_rest_to_the_other(habit, never, does):
     held = set()
     policy = pair(partner("scripted"), partner("scripted", habit=habit))
 
-    def watch(seed, observations, infos, decisions):
-        held.add(getattr(env.kitchen.cook(1).held, "kind", None))
+    class Watch(Observer):
+        def on_decisions(self, game, decisions):
+            held.add(getattr(env.kitchen.cook(1).held, "kind", None))
 
-    (episode,) = play(policy, episodes=1, env=env, watch=watch)
+    (episode,) = play(policy, episodes=1, env=env, observers=[Watch()])
     assert does in held and never not in held and episode.returns["bob"] > 0
 
 
 def test_a_cook_of_one_pot_fills_the_other_never():
     env = make_env(AI, layout="asymmetric_advantages", horizon=150, observe=["vector"])
-    pots = {}
-    for habit in ("", "one_pot"):
-        filled = pots.setdefault(habit, set())
+    pots = {"": set(), "one_pot": set()}
 
-        def watch(seed, observations, infos, decisions, filled=filled):
-            filled.update(cell for cell in env.kitchen.items() if cell in env.kitchen.layout.cells(POT))
+    class Watch(Observer):
+        def on_decisions(self, game, decisions):
+            pots[habit].update(cell for cell in env.kitchen.items() if cell in env.kitchen.layout.cells(POT))
 
-        play(pair(partner("scripted", habit=habit)), episodes=1, env=env, watch=watch)
+    for habit in pots:
+        play(pair(partner("scripted", habit=habit)), episodes=1, env=env, observers=[Watch()])
     assert len(env.kitchen.layout.cells(POT)) == 2
     assert pots["one_pot"] < pots[""]
 

@@ -14,6 +14,7 @@ from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.rollout import play
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.partners import make_partner
+from rllib_llm_comm.policies.play_loop import Observer
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.policies.stuck_rule import StuckRule, pose_of
 from tests.idle_cook import AI, LIKED, idle_cook
@@ -54,10 +55,11 @@ def actions_of(partner, explore=True):
     told = []
     env = make_env(AI, **KITCHEN)
 
-    def watch(seed, observations, infos, decisions):
-        told.append((decisions["alice"].action, decisions["alice"].probabilities, pose_of(env, "alice")))
+    class Watch(Observer):
+        def on_decisions(self, game, decisions):
+            told.append((decisions["alice"].action, decisions["alice"].probabilities, pose_of(env, "alice")))
 
-    play(SeatedPolicy({"alice": partner, "bob": stay}), episodes=1, env=env, watch=watch, explore=explore)
+    play(SeatedPolicy({"alice": partner, "bob": stay}), episodes=1, env=env, observers=[Watch()], explore=explore)
     return told
 
 

@@ -16,7 +16,8 @@ from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSetti
 from rllib_llm_comm.policies.partner_seats import PartnerSeats
 from rllib_llm_comm.policies.partner_settings import parse_partners
 from rllib_llm_comm.policies.partners import make_partner
-from rllib_llm_comm.policies.policy_folder import NUMERIC, PolicyManifest, network_file, write_policy
+from rllib_llm_comm.policies.policy_folder import network_file, write_policy
+from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest
 from rllib_llm_comm.rl.columns import MAILBOX
 
 pytestmark = pytest.mark.usefixtures("small_ray")

@@ -159,7 +159,7 @@ def test_every_policy_has_a_seat_beside_it_a_replay_and_a_match(name, tmp_path):
             table.choose(seat, int(np.flatnonzero(table.allowed(seat))[0]))
         if not table.advance():
             break
-    assert table.moments and np.isfinite(list(table.game.episode.returns.values())).all()
+    assert table.moments and np.isfinite(list(table.episode.returns.values())).all()
     page = replay_checkpoint(f"zoo:{name}", tmp_path / "replay.html", settings=settings)
     assert all(agent in page.read_text() for agent in table.agents)
     cross = CrossPlay([f"zoo:{name}", "random"], settings=CrossPlaySettings(episodes=1, env_config=settings.env_config))

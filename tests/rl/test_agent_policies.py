@@ -12,7 +12,8 @@ from rllib_llm_comm import TWOSOMEConfig, VercoConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import evaluate, record
-from rllib_llm_comm.policies.policy_folder import find_policy, read_manifest
+from rllib_llm_comm.policies.policy_folder import find_policy
+from rllib_llm_comm.policies.policy_manifest import read_manifest
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 

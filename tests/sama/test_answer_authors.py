@@ -14,8 +14,7 @@ from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.chat.usage import ChatCounters
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
-from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
-from rllib_llm_comm.evaluation.subgoal_executors import ScriptedExecutor
+from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.sama.answer_authors import answerer_of, answerers_of
 from rllib_llm_comm.sama.chat_planner import ChatPlanner, ChatPlanSettings
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals

@@ -10,7 +10,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
-from rllib_llm_comm.policies.policy_folder import PolicyManifest
+from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.sama.emma.inputs import emma_space
 from rllib_llm_comm.sama.emma.network import EmmaNetwork
 from rllib_llm_comm.sama.emma.policy import GroundedPolicy

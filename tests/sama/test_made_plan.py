@@ -6,8 +6,7 @@ import pytest
 
 from rllib_llm_comm import make_env
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
-from rllib_llm_comm.evaluation.subgoal_executors import ScriptedExecutor
+from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import AssignedSubgoal, Plan, Planner

@@ -15,7 +15,7 @@ from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError, open_chat
 from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.experiments.manual_run import run_manual
+from rllib_llm_comm.experiments.language_stages import run_manual
 from rllib_llm_comm.sama.manuals.latex import Paragraph, find_paper, papers, read_latex, split_latex
 from rllib_llm_comm.sama.manuals.manual import (
     ManualSettings,

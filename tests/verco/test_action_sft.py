@@ -16,10 +16,10 @@ from ray.rllib.core.columns import Columns
 from rllib_llm_comm import ActionSFT, ActionSFTConfig, MessageSFTConfig, Verco, VercoConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
+from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.language.adapters import ACTION
-from rllib_llm_comm.policies.policy_folder import check_adapter_of
-from rllib_llm_comm.policies.stand_ins import stand_ins
 from rllib_llm_comm.verco.encoding import read_observation
+from rllib_llm_comm.verco.policy_files import check_adapter_of
 from rllib_llm_comm.verco.sft import check_rows, is_held_out, learned_terms, read_demonstration
 from rllib_llm_comm.verco.teachers.label_store import DEMONSTRATIONS
 

@@ -8,7 +8,7 @@ from loop import Loop
 from toys import TellDoor, language_model, randomise
 
 from rllib_llm_comm import VercoConfig
-from rllib_llm_comm.language.weights import read_weights
+from rllib_llm_comm.core.weights import read_weights
 from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
 from rllib_llm_comm.verco.learner import adapted_kl_coeff
 

@@ -17,10 +17,11 @@ from rllib_llm_comm.language.engines import ENGINES
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.prompt_sets import SHIPPED
 from rllib_llm_comm.policies import policy_folder
-from rllib_llm_comm.policies.policy_folder import load_adapter_of, read_manifest
+from rllib_llm_comm.policies.policy_manifest import read_manifest
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation
 from rllib_llm_comm.verco.language_agent import LLMCommCore
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker
+from rllib_llm_comm.verco.policy_files import load_adapter_of
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.verco.utterance_policy import UTTERANCE_IDS, UtteranceEncoder
 

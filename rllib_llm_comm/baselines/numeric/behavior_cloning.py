@@ -21,7 +21,8 @@ from rllib_llm_comm.envs.overcooked_ai.original_games import read_games
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS, Kitchen
 from rllib_llm_comm.policies.demonstrations import HALVES, Demonstrations, half_of, read_session_demonstrations
 from rllib_llm_comm.policies.numeric_network import BY_STATE, VECTOR, NumericNetwork, NumericSettings
-from rllib_llm_comm.policies.policy_folder import NUMERIC, PolicyManifest, network_file, write_policy
+from rllib_llm_comm.policies.policy_folder import network_file, write_policy
+from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest
 from rllib_llm_comm.policies.settings import require_number, require_seed, require_whole
 
 PLAYERS = ("both", "0", "1")

@@ -17,7 +17,8 @@ from rllib_llm_comm.policies.numeric_network import (
     NumericNetwork,
     NumericSettings,
 )
-from rllib_llm_comm.policies.policy_folder import NUMERIC, PolicyExport, network_file
+from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
+from rllib_llm_comm.policies.policy_manifest import NUMERIC
 from rllib_llm_comm.rl.actor_critic import ActorCriticModule
 
 

@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import UserError, shown
 from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.policies.array_policy import ArrayMemory, ArrayPolicy, Asked, Observation
-from rllib_llm_comm.policies.numeric_network import CRITIC_STATE, STATE, TEAM_VECTORS, VECTOR, team_vectors
+from rllib_llm_comm.policies.array_policy import MOST_SIZE, AgentRequest, ArrayMemory, ArrayPolicy, Observation
+from rllib_llm_comm.policies.numeric_network import (
+    CRITIC_STATE,
+    STATE,
+    TEAM_VECTORS,
+    VECTOR,
+    NumericNetwork,
+    NumericSettings,
+    team_vectors,
+)
+from rllib_llm_comm.policies.settings import require_whole
 
 
 class NumericPolicy(ArrayPolicy):
     """Acts by numeric vectors; an episode's memory holds the vector (V,) that each agent saw last."""
 
-    def batch(self, asked: Sequence[Asked]) -> dict[str, torch.Tensor]:
+    @staticmethod
+    def network_builder(settings: dict[str, Any]) -> Callable[[], NumericNetwork]:
+        """Makes a network from `model_config`."""
+        for name in ("size", "actions"):
+            require_whole(name, settings[name], 1, MOST_SIZE)
+        if settings.get("critic_size") is not None:
+            require_whole("critic_size", settings["critic_size"], 1, MOST_SIZE)
+        size, actions, critic_size = settings.pop("size"), settings.pop("actions"), settings.pop("critic_size", None)
+        team = settings.pop("team", [])  # for `NumericPolicy`; the network knows no names
+        if not isinstance(team, list) or not all(isinstance(name, str) for name in team):
+            raise UserError(f"`team` is {shown(team)} but must be a list of names.")
+        checked = NumericSettings.from_mapping(settings)
+        return lambda: NumericNetwork(checked, size, actions, critic_size)
+
+    @property
+    def needs_the_team(self) -> bool:
+        """True of CommNet's networks."""
+        return bool(self.network.settings.hears)
+
+    def batch(self, asked: Sequence[AgentRequest]) -> dict[str, torch.Tensor]:
         """The vectors of all rows, or those of their teams.
 
         Args:
@@ -42,7 +71,7 @@ class NumericPolicy(ArrayPolicy):
             batch[VECTOR] = torch.from_numpy(np.stack([memory.seen[agent] for agent, memory, _ in asked]))
         return batch
 
-    def values(self, asked: Sequence[Asked], batch: dict[str, torch.Tensor]) -> list[float]:
+    def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> list[float]:
         """Values of all rows; NaN where a central critic is not told all that it needs, which acting does not need.
 
         Args:

@@ -12,15 +12,8 @@ from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.same_kitchen import difference
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, PartnerSettings
-from rllib_llm_comm.policies.policy_folder import (
-    NUMERIC,
-    PolicyExport,
-    PolicyManifest,
-    find_policy,
-    load_network,
-    network_file,
-    read_manifest,
-)
+from rllib_llm_comm.policies.policy_folder import PolicyExport, find_policy, load_network, network_file
+from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest, read_manifest
 
 PLANES = 26
 

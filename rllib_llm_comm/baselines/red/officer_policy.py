@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from rllib_llm_comm.baselines.red.collective_choice import CollectiveChoice
+from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork
+from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.minirts.collective_command import KIND_WORDS
 from rllib_llm_comm.envs.minirts.view.officer_view import officer_spaces
-from rllib_llm_comm.policies.array_policy import ArrayMemory, ArrayPolicy, Asked, Observation
-from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.array_policy import AgentRequest, ArrayMemory, ArrayPolicy
+from rllib_llm_comm.policies.decision import Decision, Request
 
 _SEEN = tuple(officer_spaces())
 
@@ -24,9 +26,13 @@ class OfficerPolicy(ArrayPolicy):
     With commanders the same network is the game's `executor="trained:CHECKPOINT"`.
     """
 
-    def act_together(
-        self, episodes: Sequence[tuple[ArrayMemory, Mapping[Any, Observation]]], explore: bool = True
-    ) -> list[dict[Any, Decision]]:
+    @staticmethod
+    def network_builder(settings: dict[str, Any]) -> Callable[[], OfficerNetwork]:
+        """Makes a network from `model_config`."""
+        checked = OfficerSettings.from_mapping(settings)
+        return lambda: OfficerNetwork(checked)
+
+    def act_together(self, episodes: Sequence[Request], explore: bool = True) -> list[dict[Any, Decision]]:
         """Decisions of several episodes, in one pass of the network; arguments as of `ArrayPolicy.act_together`.
 
         The candidates are the kinds of commands, with their chances where all own units go along by their flags' means.
@@ -55,7 +61,7 @@ class OfficerPolicy(ArrayPolicy):
                 )
         return answers
 
-    def batch(self, asked: Sequence[Asked]) -> dict[str, torch.Tensor]:
+    def batch(self, asked: Sequence[AgentRequest]) -> dict[str, torch.Tensor]:
         """The arrays of all rows.
 
         Args:

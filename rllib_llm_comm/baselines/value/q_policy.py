@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
 from rllib_llm_comm.baselines.value.q_network import agent_inputs, open_values
-from rllib_llm_comm.baselines.value.q_settings import LDSA, ROMA
+from rllib_llm_comm.baselines.value.q_settings import LDSA, ROMA, QSettings
+from rllib_llm_comm.baselines.value.q_team import QTeam
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.policies.array_policy import ArrayMemory, ArrayPolicy, Asked
+from rllib_llm_comm.policies.array_policy import MOST_SIZE, AgentRequest, ArrayMemory, ArrayPolicy
 from rllib_llm_comm.policies.observation_forms import flat, open_actions
+from rllib_llm_comm.policies.settings import require_whole
 
 MEMORY, LAST, VALUES = "memory", "last_actions", "values"
 
@@ -25,7 +28,27 @@ class QPolicy(ArrayPolicy):
 
     draws = False
 
-    def batch(self, asked: Sequence[Asked]) -> dict[str, torch.Tensor]:
+    @staticmethod
+    def network_builder(settings: dict[str, Any]) -> Callable[[], QTeam]:
+        """Makes a network from `model_config`."""
+        sizes = {name: settings.pop(name) for name in ("size", "actions", "agents", "state_size")}
+        for name in ("size", "actions", "agents"):
+            require_whole(name, sizes[name], 1, MOST_SIZE)
+        require_whole("state_size", sizes["state_size"], 0, 0)
+        team, choices, forms = settings.pop("team"), settings.pop("choices"), settings.pop("forms")
+        named = (
+            isinstance(team, list) and len(team) == sizes["agents"] and all(isinstance(agent, str) for agent in team)
+        )
+        if not named or not isinstance(choices, Mapping) or not isinstance(forms, Mapping):
+            raise UserError(f"`team`, `choices` and `forms` must tell of {sizes['agents']} agents; save it again.")
+        for agent in team:
+            require_whole(f"choices.{agent}", choices[agent], 1, sizes["actions"])
+            if not isinstance(forms[agent], Mapping):
+                raise UserError(f"`forms.{agent}` is {str(forms[agent])[:80]!r} but must be a mapping.")
+        checked = QSettings.from_mapping(settings)
+        return lambda: QTeam(checked, **sizes)
+
+    def batch(self, asked: Sequence[AgentRequest]) -> dict[str, torch.Tensor]:
         """Values of all rows' actions and what is remembered behind them, which goes into the episodes' memories.
 
         Args:
@@ -56,7 +79,7 @@ class QPolicy(ArrayPolicy):
         return {VALUES: open_values(values, masks), ACTION_MASK: masks}
 
     def _judge(
-        self, inputs: torch.Tensor, before: torch.Tensor, asked: Sequence[Asked]
+        self, inputs: torch.Tensor, before: torch.Tensor, asked: Sequence[AgentRequest]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Values (B, A) and memories (B, M) of rows."""
         settings = self.network.settings
@@ -78,7 +101,7 @@ class QPolicy(ArrayPolicy):
         best = batch[VALUES].argmax(-1)
         return torch.nn.functional.one_hot(best, batch[VALUES].shape[-1]).double().numpy()
 
-    def values(self, asked: Sequence[Asked], batch: dict[str, torch.Tensor]) -> list[float]:
+    def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> list[float]:
         """Each agent's own value of its best action, a part of the team's value that means little by itself."""
         best: list[float] = batch[VALUES].max(-1).values.tolist()
         return best
@@ -87,7 +110,7 @@ class QPolicy(ArrayPolicy):
         """Remembers an agent's action, which is an input of its next choice."""
         memory.seen[agent][LAST] = action
 
-    def masks(self, asked: Sequence[Asked]) -> torch.Tensor:
+    def masks(self, asked: Sequence[AgentRequest]) -> torch.Tensor:
         """int8 (B, K): which actions are open, those of games without masks and of shorter lists of actions, too."""
         config = self.manifest.model_config
         rows = np.zeros((len(asked), int(config["actions"])), np.int8)

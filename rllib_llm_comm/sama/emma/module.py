@@ -10,7 +10,8 @@ from ray.rllib.utils.annotations import override
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.policies.numeric_network import AUTO, BY_OWN, BY_STATE, CRITIC_STATE
-from rllib_llm_comm.policies.policy_folder import GROUNDED, PolicyExport, network_file
+from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
+from rllib_llm_comm.policies.policy_manifest import GROUNDED
 from rllib_llm_comm.rl.actor_critic import ActorCriticModule
 from rllib_llm_comm.sama.emma.inputs import FRAMES, MANUAL_TOKENS, SUBGOAL_TOKENS
 from rllib_llm_comm.sama.emma.network import EmmaNetwork

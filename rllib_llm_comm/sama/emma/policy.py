@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,21 +10,42 @@ import torch
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import ACTION_MASK, SUBGOAL
+from rllib_llm_comm.language.base_model import EMBEDDED
 from rllib_llm_comm.language.text_encoder import load_text_encoder
-from rllib_llm_comm.policies.array_policy import ArrayPolicy, Asked
+from rllib_llm_comm.policies.array_policy import MOST_SIZE, AgentRequest, ArrayPolicy
 from rllib_llm_comm.policies.numeric_network import CRITIC_STATE, STATE
-from rllib_llm_comm.policies.policy_folder import PolicyManifest
+from rllib_llm_comm.policies.policy_manifest import PolicyManifest
+from rllib_llm_comm.policies.recorded_settings import granted
+from rllib_llm_comm.policies.settings import require_whole, require_whole_numbers
 from rllib_llm_comm.sama.emma.inputs import ENTITIES, MANUAL, EmmaEncoder
+from rllib_llm_comm.sama.emma.network import EmmaNetwork
+from rllib_llm_comm.sama.emma.settings import EmmaSettings
 
 
 class GroundedPolicy(ArrayPolicy):
     """Acts by maps, manuals and subgoals; an episode's memory holds the earlier maps of each agent."""
 
+    @staticmethod
+    def network_builder(settings: dict[str, Any]) -> Callable[[], EmmaNetwork]:
+        """Makes a network from `model_config`."""
+        sizes = {name: settings.pop(name) for name in ("symbols", "shape", "actions", "state_size")}
+        for name in ("symbols", "actions"):
+            require_whole(name, sizes[name], 1, MOST_SIZE)
+        require_whole("state_size", sizes["state_size"], 0, MOST_SIZE)
+        require_whole_numbers("shape", sizes["shape"], 2, MOST_SIZE)
+        if len(sizes["shape"]) != 2:
+            raise UserError(f"`shape` is {sizes['shape']!r} but must hold two whole numbers.")
+        checked = EmmaSettings.from_mapping(
+            {**settings, "text_encoder": granted(settings.get("text_encoder", EMBEDDED))}
+        )
+        encoder = load_text_encoder(checked.text_encoder)
+        return lambda: EmmaNetwork(checked, **sizes, encoder=encoder)
+
     def __init__(self, network: Any, manifest: PolicyManifest) -> None:
         super().__init__(network, manifest)
         self._encoder = EmmaEncoder(load_text_encoder(network.settings.text_encoder), network.settings)
 
-    def batch(self, asked: Sequence[Asked]) -> dict[str, torch.Tensor]:
+    def batch(self, asked: Sequence[AgentRequest]) -> dict[str, torch.Tensor]:
         """The arrays of all rows.
 
         Args:
@@ -53,7 +74,7 @@ class GroundedPolicy(ArrayPolicy):
         batch = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in names}
         return {**batch, ACTION_MASK: self.masks(asked)}
 
-    def values(self, asked: Sequence[Asked], batch: dict[str, torch.Tensor]) -> list[float]:
+    def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> list[float]:
         """Values of all rows; NaN where the critic wants a state that nobody tells, which acting does not need.
 
         Args:

@@ -189,7 +189,7 @@ class _LabelCollector(Collector):
         actions: list[dict[str, int]] = [{} for _ in games]
         open_turns = []
         for number, game in enumerate(games):
-            for agent in game.choosing:
+            for agent in game.asked:
                 draw = rng.random()
                 choice: int | None = None
                 if draw < self._shares[1]:

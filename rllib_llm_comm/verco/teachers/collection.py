@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.envs.game_contract import GameContract
 from rllib_llm_comm.envs.games import make_env
-from rllib_llm_comm.envs.interface import asked, teacher_state
+from rllib_llm_comm.envs.interface import teacher_state
 from rllib_llm_comm.language.message_words import limit_words
+from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.verco.teachers.base import Teacher, TeacherRequest
 from rllib_llm_comm.verco.teachers.label_store import LabelStore
 
@@ -50,27 +50,22 @@ class CollectionReport:
         return asdict(self)
 
 
-@dataclass
-class Game:
-    """A game while it is played.
+class Game(PlayedGame):
+    """A game of a collection.
+
+    Args:
+        episode: Its number in the collection.
+        env: The environment; it is reset.
+        seed: Seed of the game.
 
     Attributes:
-        episode: Its number in the collection.
-        env: The environment.
-        contract: Plays it.
-        observations: The latest ones.
-        infos: The latest ones.
         memory: What the collector keeps of this episode.
-        choosing: The agents that have to choose now.
     """
 
-    episode: int
-    env: Any
-    contract: GameContract
-    observations: Mapping[str, Any]
-    infos: Mapping[str, Any]
-    memory: Any = None
-    choosing: tuple[str, ...] = ()
+    def __init__(self, episode: int, env: Any, seed: int) -> None:
+        super().__init__(env, seed)
+        self.episode = episode
+        self.memory: Any = None
 
     def place(self, agent: str) -> dict[str, Any]:
         """Columns that say where in the collection a row comes from."""
@@ -102,7 +97,7 @@ class TeacherInCollection:
         Raises:
             UserError: If it seems dead or useless.
         """
-        if not game.choosing:
+        if not game.asked:
             return {}
         made = game.env.unwrapped
         request = TeacherRequest(
@@ -121,7 +116,7 @@ class TeacherInCollection:
                 f"{f' ({counts})' if counts else ''}; {store.labels} {store.form.name} are kept in "
                 f"{str(store.folder)!r}. Mend the teacher, or raise `max_empty_moments`, and call again."
             )
-        return {agent: limit_words(said.get(agent, ""), self._max_words) for agent in game.choosing}
+        return {agent: limit_words(said.get(agent, ""), self._max_words) for agent in game.asked}
 
 
 class Collector(ABC):
@@ -152,12 +147,11 @@ class Collector(ABC):
         """Prepares for a round; all that it draws comes from `rng`."""
         return
 
-    def begin(self, game: Game, seed: int) -> None:
+    def begin(self, game: Game) -> None:
         """Prepares for an episode.
 
         Args:
             game: The game, after its reset.
-            seed: The game's.
         """
         return
 
@@ -215,19 +209,14 @@ class Collector(ABC):
         self.begin_round(rng)
         games = []
         for number, env in enumerate(self._envs):
-            contract, seed = GameContract(env), int(rng.integers(2**31))
-            observations, infos = contract.reset(seed=seed)
-            game = Game(self.round * len(self._envs) + number, env, contract, observations, infos)
-            self.begin(game, seed)
-            games.append(game)
+            games.append(Game(self.round * len(self._envs) + number, env, int(rng.integers(2**31))))
+            self.begin(games[-1])
         while games:
             for game in games:
-                present = [agent for agent in game.observations if agent in game.env.agents]
-                game.choosing = tuple(asked(present, game.infos))
-                self.decisions += len(game.choosing)
+                self.decisions += len(game.asked)
             for game, chosen in zip(games, self.decide(games, rng), strict=True):
-                game.observations, _, _, _, game.infos = game.contract.step(chosen)
-            games = [game for game in games if game.env.agents]
+                game.advance(chosen)
+            games = [game for game in games if not game.over]
             if progress:
                 progress(min(self.store.labels, target), target)
             if self.store.labels >= target:

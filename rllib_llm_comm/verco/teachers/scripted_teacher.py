@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.core.errors import UserError, require_choice
-from rllib_llm_comm.core.lazy import load
-from rllib_llm_comm.envs.games import GAMES, game_of
+from rllib_llm_comm.envs.games import GAMES, scripted_player_of
 from rllib_llm_comm.verco.teachers.base import Teacher, TeacherRequest
 
 
@@ -50,7 +49,7 @@ class ScriptedTeacher(Teacher):
         Raises:
             UserError: If the request comes from another game.
         """
-        player = _scripted_player(request.state)
+        player = scripted_player_of(request.state)
         if player is None:
             known = ", ".join(name for name, record in GAMES.items() if record.scripted_player)
             raise UserError(
@@ -77,12 +76,6 @@ class ScriptedTeacher(Teacher):
             env: The (unwrapped) environment. In the textual kitchen there is advice on macro-actions only.
             agent: Name of the agent to act.
         """
-        player = _scripted_player(env)
+        player = scripted_player_of(env)
         advice: int | None = None if player is None else player.advise(env, agent)
         return advice
-
-
-def _scripted_player(thing: Any) -> Any:
-    """The scripted player of the game that a state or an environment belongs to, or `None`."""
-    record = game_of(thing)
-    return load(record.scripted_player) if record and record.scripted_player else None

@@ -1,0 +1,143 @@
+"""Golden episodes and single transitions of the onion-soup kitchen, and games that the original itself saved."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.golden import GoldenReport
+from rllib_llm_comm.envs.overcooked_ai.manual import soup_of
+from rllib_llm_comm.envs.overcooked_ai.original_games import OriginalGame, read_games
+from rllib_llm_comm.envs.overcooked_ai.recipes import contents
+from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, Kitchen, StepResult
+
+_LARGEST = 64 * 2**20
+
+
+def replay(episode: Mapping[str, Any], report: GoldenReport) -> None:
+    """Replays an episode, or a block of single transitions, and notes differences.
+
+    Args:
+        episode: The recorded episode.
+        report: Takes the differences.
+
+    Raises:
+        UserError: If its kind is unknown.
+    """
+    kitchen = Kitchen(episode["layout"], episode["dynamics"], int(episode.get("horizon", 400)))
+    if episode["kind"] == "episode":
+        _replay_episode(episode, kitchen, report)
+    elif episode["kind"] == "transitions":
+        _replay_transitions(episode, kitchen, report)
+    else:
+        raise UserError(f"`kind` is {episode['kind']!r} but must be 'episode' or 'transitions'.")
+
+
+def _replay_episode(episode: Mapping[str, Any], kitchen: Kitchen, report: GoldenReport) -> None:
+    planes = _array(episode["lossless"])
+    # Left out where the original takes too long for them.
+    features = _array(episode["featurize"]) if "featurize" in episode else [None] * len(planes)
+    name = str(episode["id"])
+    report.compare(name, 0, "state", episode["states"][0], kitchen.snapshot())
+    _compare_encodings(report, name, 0, planes[0], features[0], kitchen)
+    for number, actions in enumerate(episode["actions"], 1):
+        result = kitchen.step(actions)
+        report.steps += 1
+        at = number - 1
+        expected = (episode["sparse_r"][at], episode["shaped_r"][at], episode["events"][at])
+        _compare_result(report, name, number, expected, result)
+        report.compare(name, number, "state", episode["states"][number], kitchen.snapshot())
+        report.compare(name, number, "done", bool(episode["done"][at]), kitchen.over)
+        _compare_encodings(report, name, number, planes[number], features[number], kitchen)
+
+
+def _replay_transitions(episode: Mapping[str, Any], kitchen: Kitchen, report: GoldenReport) -> None:
+    planes, features = _array(episode["lossless_next"]), _array(episode["featurize_next"])
+    name = str(episode["id"])
+    for number, (before, actions, after, *expected) in enumerate(episode["cases"], 1):
+        kitchen.restore(before)
+        report.compare(name, number, "state before", before, kitchen.snapshot())
+        result = kitchen.step(actions)
+        report.steps += 1
+        _compare_result(report, name, number, expected, result)
+        report.compare(name, number, "state", after, kitchen.snapshot())
+        _compare_encodings(report, name, number, planes[number - 1], features[number - 1], kitchen)
+
+
+def _compare_result(report: GoldenReport, name: str, number: int, expected: Sequence[Any], result: StepResult) -> None:
+    sparse, shaped, events = expected
+    report.compare(name, number, "sparse reward", list(sparse), list(result.sparse))
+    report.compare(name, number, "shaped reward", list(shaped), list(result.shaped))
+    ours = sorted([event, i] for i in range(2) for event in result.events[i])
+    report.compare(name, number, "events", sorted(events), ours)
+
+
+def _compare_encodings(
+    report: GoldenReport, name: str, number: int, planes: np.ndarray, features: np.ndarray | None, kitchen: Kitchen
+) -> None:
+    ours = kitchen.lossless()
+    if planes.shape != ours.shape or (planes != ours).any():
+        report.compare(name, number, "lossless encoding", planes.tolist(), ours.tolist())
+    if features is not None:
+        report.compare(name, number, "features", features.tolist(), kitchen.features().tolist())
+
+
+def _array(packed: Mapping[str, Any]) -> np.ndarray:
+    """An array from base64 of zlib of its bytes, in bounds."""
+    raw = zlib.decompressobj().decompress(base64.b64decode(packed["b64zlib"]), _LARGEST)
+    return np.frombuffer(raw, np.dtype(packed["dtype"])).reshape(packed["shape"])
+
+
+def replay_saved_games(
+    trajectories: Mapping[str, Any], report: GoldenReport, layout: Any = None, dynamics: str | None = None
+) -> None:
+    """Replays all games of a file and notes differences.
+
+    After a state that differs the game goes on from the recorded one, so that each difference is told once.
+
+    Args:
+        trajectories: Content of the file.
+        report: Notes differences.
+        layout: See `rllib_llm_comm.envs.overcooked_ai.original_games.read_games`.
+        dynamics: See `rllib_llm_comm.envs.overcooked_ai.original_games.read_games`.
+
+    Raises:
+        UserError: If something cannot be read.
+    """
+    games = 0
+    for game in read_games(trajectories, layout, dynamics):
+        _replay_game(game, report)
+        games += 1
+    report.episodes += games - 1  # a file counts as one
+
+
+def _replay_game(game: OriginalGame, report: GoldenReport) -> None:
+    kitchen = Kitchen(game.layout, game.dynamics, game.horizon or HORIZON)
+    kitchen.restore(game.states[0])
+    _compare_times(game, 0, kitchen, report)
+    for number, actions in enumerate(game.actions, 1):
+        result = kitchen.step(actions)
+        report.steps += 1
+        if game.rewards:
+            report.compare(game.name, number, "reward", game.rewards[number - 1], float(sum(result.sparse)))
+        if number < len(game.states):
+            recorded, ours = game.states[number], kitchen.snapshot()
+            report.compare(game.name, number, "state", recorded, ours)
+            if recorded != ours:
+                kitchen.restore(recorded)
+            _compare_times(game, number, kitchen, report)
+
+
+def _compare_times(game: OriginalGame, number: int, kitchen: Kitchen, report: GoldenReport) -> None:
+    """Cook times that the recorded state tells; the state of the kitchen is that one."""
+    for place, time in game.cook_times[number].items():
+        cooks = [kitchen.cook(i) for i in range(2)]
+        soup = next((cook.held for cook in cooks if cook.cell == place), None) or kitchen.item((place[0], place[1]))
+        if soup is not None and soup.time != time:
+            told = f"cook time of {soup_of(contents(soup.onions, soup.tomatoes))}"
+            report.compare(game.name, number, told, time, soup.time)

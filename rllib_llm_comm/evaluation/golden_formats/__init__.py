@@ -1,1 +1,0 @@
-"""Replays of the golden episodes of each game, one file per game."""

@@ -1,0 +1,259 @@
+"""The JSON schema of experiment and study files, so that an editor completes and checks them.
+
+It is made of what checks the files themselves: the models of experiments, studies and stages, the configs of
+algorithms, and the constructors of games. It is a little wider than they are: ranges and settings that exclude each
+other are told by `rllib train` alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.lazy import load
+from rllib_llm_comm.envs.games import GAMES
+from rllib_llm_comm.envs.setting_types import arguments_of
+from rllib_llm_comm.experiments.algorithm_settings import (
+    algorithm_names,
+    config_annotations,
+    config_settings,
+    default_of,
+    find_algorithm,
+    fits,
+    holds_plain_values,
+    range_of,
+)
+from rllib_llm_comm.experiments.experiment_file import MODEL, OLD_CHECKPOINT_KEYS, Experiment
+from rllib_llm_comm.experiments.search_space import KINDS as SEARCHES
+from rllib_llm_comm.experiments.stages_without_tune import KINDS
+from rllib_llm_comm.experiments.study_file import Study
+
+Schema = dict[str, Any]
+_REFERENCE: Schema = {"type": "string", "pattern": r"\$\{[^{}]+\}", "description": "The result of another stage."}
+_ENTRY = re.compile(r"^ {4,8}`?\**(\w+)`?(?: \([^)]*\))?: (.+(?:\n {8,}.+)*)", re.MULTILINE)
+_ARGUMENT = re.compile(r"^`(\w+)`: (.+(?:\n.+)*)", re.MULTILINE)
+_LONGEST = 300  # characters of a description
+
+
+class _Lenient(GenerateJsonSchema):
+    """Types that no file can hold allow anything."""
+
+    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> Schema:
+        return {}
+
+
+def file_schema() -> Schema:
+    """The schema of experiment files and of study files."""
+    configs: dict[str, Schema] = {name: _stage_config(kind) for name, kind in KINDS.items()}
+    texts: dict[str, Schema] = {}
+    for name in algorithm_names():
+        try:
+            configs[name] = _algorithm_config(name, texts)
+        except (ImportError, UserError):  # one of RLlib's that needs what is not installed
+            continue
+    runs = [
+        {"if": {"properties": {"run": {"const": name}}, "required": ["run"]}, "then": _config(f"config of {name}")}
+        for name in configs
+    ]
+    environments = dict(_environments())
+    games = [
+        {
+            "if": {"properties": {"env": {"const": env}}, "required": ["env"]},
+            "then": {"properties": {"config": {"properties": {"env_config": _ref(f"settings of {env}")}}}},
+        }
+        for env in environments
+    ]
+    experiment, study = _model(Experiment), _model(Study)
+    inner = {**experiment.pop("$defs", {}), **study.pop("$defs", {})}
+    keys = experiment["properties"]
+    checkpoints = inner["CheckpointSettings"]["properties"]
+    keys |= {old: checkpoints[new] for old, new in OLD_CHECKPOINT_KEYS.items()}
+    keys["run"] = inner["StudySystem"]["properties"]["run"] = {
+        "enum": list(configs),
+        "description": "An algorithm, or a stage that trains nothing.",
+    }
+    keys["env"] = {"anyOf": [{"enum": list(environments)}, {"type": ["string", "null"]}]}
+    experiment["allOf"] = [*runs, *games]
+    inner["StudySystem"]["allOf"] = runs
+    study["properties"]["env"] = {"anyOf": [{"enum": list(environments)}, {"type": "string"}]}
+    study["properties"]["shared"] = {"type": "object", "additionalProperties": _ref("experiment")}
+    study["properties"][MODEL] = _ref("language model")
+    study["allOf"] = [
+        {
+            "if": {"properties": {"env": {"const": env}}, "required": ["env"]},
+            "then": {"properties": {"scenarios": {"additionalProperties": _ref(f"settings of {env}")}}},
+        }
+        for env in environments
+    ]
+    experiments = {
+        "type": "object",
+        "properties": {MODEL: {"anyOf": [_ref("language model"), _ref("experiment")]}},
+        "additionalProperties": _ref("experiment"),
+    }
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Experiments or a study of rllib_llm_comm",
+        "if": {"required": ["systems", "scenarios"]},
+        "then": _ref("study"),
+        "else": experiments,
+        "$defs": {
+            **inner,
+            "experiment": experiment,
+            "study": study,
+            "language model": _language_model(),
+            "search": _search(),
+            **{f"config of {name}": one for name, one in configs.items()},
+            **{f"settings of {env}": one for env, one in environments.items()},
+            **{f"setting {name}": one for name, one in texts.items()},
+        },
+    }
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/$defs/{name.replace('/', '~1').replace(' ', '%20')}"}
+
+
+def _config(name: str) -> Schema:
+    return {"properties": {"config": _ref(name)}}
+
+
+def _model(model: type[BaseModel]) -> Schema:
+    """The schema of a model, with what its docstring says of its fields."""
+    schema = model.model_json_schema(schema_generator=_Lenient)
+    for name, about in (*schema.get("$defs", {}).items(), (model.__name__, schema)):
+        kind = next((one for one in (model, *_models_in(model)) if one.__name__ == name), None)
+        about["description"] = (inspect.getdoc(kind) or "").split("\n\n")[0] if kind else ""
+        told = _entries([kind]) if kind else {}
+        for key, value in about.get("properties", {}).items():
+            value.pop("title", None)
+            if key not in about.get("required", ()):  # what is not given may be written as null
+                about["properties"][key] = {**_or_null(value), **_said(told.get(key))}
+            else:
+                value |= _said(told.get(key))
+    return schema
+
+
+def _models_in(model: type[BaseModel]) -> list[type[BaseModel]]:
+    module = vars(sys.modules[model.__module__]).values()
+    return [one for one in module if isinstance(one, type) and issubclass(one, BaseModel)]
+
+
+def _or_null(schema: Schema) -> Schema:
+    kept: Schema = {key: schema[key] for key in ("default", "description") if key in schema}
+    rest = {key: value for key, value in schema.items() if key not in kept}
+    return {"anyOf": [rest, {"type": "null"}], **kept} if rest else kept
+
+
+def _stage_config(kind: Any) -> Schema:
+    """The settings of a stage that trains nothing; a text may be the result of another stage."""
+    schema = _model(kind.model())
+    told = _entries([kind.model()])
+    for key, value in schema.get("properties", {}).items():
+        schema["properties"][key] = {**_given_later(value), **_said(told.get(key))}
+    return schema
+
+
+def _given_later(schema: Schema) -> Schema:
+    """A setting whose value may also be the result of another stage."""
+    kept: Schema = {key: schema[key] for key in ("default", "description") if key in schema}
+    rest = {key: value for key, value in schema.items() if key not in kept}
+    return {"anyOf": [rest, _REFERENCE], **kept} if rest else kept
+
+
+def _algorithm_config(name: str, shared: dict[str, Schema]) -> Schema:
+    """The settings of an algorithm: those of its config object.
+
+    Args:
+        name: The algorithm.
+        shared: Settings that several algorithms have alike, by name; new ones are added.
+    """
+    config = find_algorithm(name).get_default_config()
+    annotations = config_annotations(type(config))
+    methods = [vars(base) for base in type(config).__mro__ if base is not object]
+    told = _entries(method for base in methods for method in base.values() if inspect.isfunction(method))
+    told |= _entries(type(config).__mro__)
+    properties: dict[str, Schema] = {}
+    for key in config_settings(config):
+        attribute = str(config._translate_special_keys(key, warn_deprecated=False))
+        default, annotation = default_of(config, attribute), annotations.get(attribute)
+        schema: Schema = _said(told.get(attribute))
+        # Some of RLlib's annotations are wrong about RLlib's own defaults.
+        if annotation is not None and fits(default, annotation) and holds_plain_values(annotation):
+            plain = TypeAdapter(annotation).json_schema(schema_generator=_Lenient)
+            low, high = range_of(attribute)
+            bounds = {"minimum": low} if low > -math.inf else {}
+            bounds |= {"maximum": high} if high < math.inf else {}
+            schema |= {"anyOf": [plain, {"type": "null"}, _ref("search"), _REFERENCE], **bounds}
+        if isinstance(default, bool | int | float | str):
+            schema["default"] = default
+        known = shared.setdefault(key, schema)
+        properties[key] = _ref(f"setting {key}") if known == schema else schema
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _environments() -> Iterable[tuple[str, Schema]]:
+    """Ids of all games, and their settings."""
+    for record in GAMES.values():
+        for env, point in record.entry_points.items():
+            make = load(point) if isinstance(point, str) else point
+            game = getattr(make, "game", None)
+            if game is None:  # a user's own, whose constructor may take anything
+                yield env, {"type": "object"}
+                continue
+            told = dict(_ARGUMENT.findall(inspect.getdoc(sys.modules[game.__module__]) or ""))
+            known = {**arguments_of(game), "max_cycles": (int | None, None)}
+            properties = {}
+            for name, (annotation, default) in known.items():
+                plain = TypeAdapter(annotation).json_schema(schema_generator=_Lenient)
+                schema = {"anyOf": [plain, _ref("search"), _REFERENCE], **_said(told.get(name))}
+                if isinstance(default, bool | int | float | str):
+                    schema["default"] = default
+                properties[name] = schema
+            yield env, {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
+
+
+def _language_model() -> Schema:
+    from rllib_llm_comm.verco.language_config import MODEL_SETTINGS
+    from rllib_llm_comm.verco.settings import LanguageModelSettings
+
+    schema = _model(LanguageModelSettings)
+    schema["properties"] = {name: schema["properties"][name] for name in MODEL_SETTINGS}
+    return {**schema, "required": []}
+
+
+def _search() -> Schema:
+    kinds = [
+        {"type": "object", "properties": {kind: {"type": "array"}}, "required": [kind], "additionalProperties": False}
+        for kind in SEARCHES
+    ]
+    return {"anyOf": kinds, "description": "Values to search through, such as {grid_search: [0, 1]}."}
+
+
+def _entries(sources: Iterable[Any]) -> dict[str, str]:
+    """What docstrings say of parameters and attributes; the first docstring that speaks of one counts."""
+    found: dict[str, str] = {}
+    for source in sources:
+        for name, text in _ENTRY.findall(inspect.getdoc(source) or ""):
+            found.setdefault(name, text)
+    return found
+
+
+def _said(text: str | None) -> Schema:
+    if not text:
+        return {}
+    words = " ".join(text.split())
+    return {"description": words if len(words) <= _LONGEST else f"{words[:_LONGEST].rsplit(' ', 1)[0]} ..."}
+
+
+def to_text(schema: Mapping[str, Any]) -> str:
+    """A schema as the text of its file."""
+    return json.dumps(schema, default=str) + "\n"

@@ -1,0 +1,138 @@
+"""The language models of a policy as folders that transformers and PEFT take without this package.
+
+    base/        the base model with its tokenizer
+    message/     PEFT adapter on it, which names `base/` by its place, with the tokenizer
+    action/      the same of the action adapter
+
+or, merged, no `base/` and a whole model in each of the others. Where each agent has a policy of its own, `message/` and
+`action/` are in a folder named after each agent.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import disk_error, read_text, replace_folder
+from rllib_llm_comm.core.places import local_path
+from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG
+from rllib_llm_comm.language.adapters import ACTION, MESSAGE
+from rllib_llm_comm.language.progress_bar import without_progress_bar
+from rllib_llm_comm.policies.policy_folder import find_policy
+from rllib_llm_comm.policies.policy_manifest import LANGUAGE, read_manifest
+from rllib_llm_comm.policies.recorded_settings import withhold
+from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.policy_files import load_core, load_cores
+
+BASE = "base"
+
+
+def export_models(
+    checkpoint: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    merge: bool = False,
+    base_model: str | None = None,
+    trust: bool = False,
+) -> list[Path]:
+    """Writes the base model and the adapters of a checkpoint as safetensors, all at once or not at all.
+
+    Args:
+        checkpoint: As of `load_policy`.
+        folder: The folder to write; it must be empty or not be there. Adapters name their base by its place in it.
+        merge: True for one whole model per adapter, in place of a base and adapters on it.
+        base_model: Place of the base model, if not that of the training.
+        trust: True if a recorded base model is taken wherever it is.
+
+    Returns:
+        The folders of the adapters, or of the merged models.
+
+    Raises:
+        UserError: If the checkpoint has no language model or cannot be loaded, its base is quantized, or the folder
+            holds something or cannot be written.
+    """
+    target = local_path(folder, "folder").absolute()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UserError(f"`folder` is {str(folder)!r}, which is there already; give a folder that is empty or new.")
+    cores = _load(checkpoint, base_model, trust)
+    places = [Path(agent) / role for agent in cores for role in (MESSAGE, ACTION)]
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _write_all(cores, target, merge)
+    except OSError as error:
+        doing = f"`folder`: no models can be written to {str(folder)!r}"
+        raise disk_error(error, doing, "give another folder") from error
+    return [target / place for place in places]
+
+
+def _load(checkpoint: str | os.PathLike[str], base_model: str | None, trust: bool) -> dict[str, LLMCommCore]:
+    """The networks by agent; under no name the one that all share."""
+    found = find_policy(checkpoint)
+    manifest = read_manifest(found)
+    if manifest.kind != LANGUAGE:
+        raise UserError(
+            f"checkpoint {str(checkpoint)!r} of {manifest.algorithm} holds no language model (its kind is "
+            f"{manifest.kind!r}); give one of Verco, MessageSFT or TWOSOME."
+        )
+    if not trust:
+        manifest = withhold(manifest)
+    changed: dict[str, Any] = {"device": "cpu"}
+    if base_model is not None:
+        changed["base_model"] = base_model
+    if manifest.model_config.get("quantization", "none") != "none":
+        raise UserError(
+            f"checkpoint {str(checkpoint)!r} was trained on a base with `quantization` "
+            f"{manifest.model_config['quantization']!r}, which is not exported; load its adapters on that base with "
+            "PEFT."
+        )
+    return load_cores(found, manifest, **changed) if manifest.agents else {"": load_core(found, manifest, **changed)}
+
+
+def _write_all(cores: Mapping[str, LLMCommCore], target: Path, merge: bool) -> None:
+    """Writes the models of each agent beside the target, which they then replace."""
+    scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=".export-"))
+    try:
+        with without_progress_bar():
+            if not merge:
+                _write_model(next(iter(cores.values())), scratch / BASE)
+            for agent, core in cores.items():
+                for role in (MESSAGE, ACTION):
+                    place = scratch / agent / role
+                    core.lm.save_adapter(role, place)
+                    if merge:
+                        _merge(core, place)
+                    else:
+                        _name_base(core, place, target / BASE)
+        scratch.chmod(0o755)
+        replace_folder(scratch, target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _write_model(core: LLMCommCore, place: Path, model: Any = None) -> None:
+    (model or core.lm.base.model).save_pretrained(place, safe_serialization=True)
+    core.lm.base.tokenizer.save_pretrained(place)
+
+
+def _name_base(core: LLMCommCore, place: Path, base: Path) -> None:
+    """Gives an adapter folder the place of its base, and the tokenizer that pipelines look for beside it."""
+    path = place / ADAPTER_CONFIG
+    settings = json.loads(read_text(path))
+    path.write_text(json.dumps({**settings, "base_model_name_or_path": str(base)}, indent=2) + "\n", encoding="utf-8")
+    core.lm.base.tokenizer.save_pretrained(place)
+
+
+def _merge(core: LLMCommCore, place: Path) -> None:
+    """Puts the whole model with an adapter in the place of the adapter."""
+    from peft import PeftModel
+
+    adapted = PeftModel.from_pretrained(copy.deepcopy(core.lm.base.model), str(place))
+    shutil.rmtree(place)
+    _write_model(core, place, adapted.merge_and_unload())

@@ -1,0 +1,92 @@
+"""The JSON schema of files: everything that comes with the package fits, and mistakes do not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft7Validator
+
+from rllib_llm_comm.experiments.experiment_file import load_file
+from rllib_llm_comm.experiments.packaged_examples import examples
+
+FILES = [path for path in examples().values() if path.suffix == ".yaml"]
+ENV = "rllib_llm_comm/overcooked_text-v0"
+
+
+@pytest.fixture(scope="module")
+def schema(tmp_path_factory):
+    """As the command writes it, in a process of its own."""
+    file = tmp_path_factory.mktemp("schema") / "rllib.schema.json"
+    command = [sys.executable, "-m", "rllib_llm_comm.cli.main", "schema", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"# yaml-language-server: $schema={file}" in done.stdout
+    found = json.loads(file.read_text())
+    Draft7Validator.check_schema(found)
+    return Draft7Validator(found)
+
+
+def mistakes(schema, content):
+    return list(schema.iter_errors(content))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_tuned_example_fits(schema, path):
+    assert not mistakes(schema, load_file(Path(path)))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"run": "Verc0"},
+        {"run": "Verco", "stopp": {}},
+        {"run": "Verco", "config": {"lrr": 1e-3}},
+        {"run": "Verco", "config": {"lr": "fast"}},
+        {"run": "Verco", "config": {"gamma": 1.5}},
+        {"run": "PPO", "config": {"messages": "student"}},
+        {"run": "Verco", "env": ENV, "config": {"env_config": {"map": "A"}}},
+        {"run": "Verco", "env": ENV, "config": {"env_config": {"num_agents": "two"}}},
+        {"run": "evaluate", "config": {"checkpoint": "x", "episodes": 0}},
+        {"run": "evaluate", "config": {"episodes": 3}},
+        {"run": "collect_labels", "config": {"target_label": 3}},
+        {"run": "play_officers", "config": {"games": "many"}},
+        {"run": "clone_officer", "config": {"games": 3}},
+        {"env": ENV},
+    ],
+)
+def test_mistakes_of_experiments_are_seen(schema, spec):
+    assert mistakes(schema, {"stage": spec})
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"run": "Verco", "config": {"lr": {"loguniform": [1e-5, 1e-3]}, "gamma": 1, "seed": None}, "stop": None},
+        {"run": "Verco", "config": {"message_checkpoint": "${sft}", "seed": {"grid_search": [0, 1]}}},
+        {"run": "PPO", "env": "CartPole-v1", "checkpoint_freq": 3, "config": {"env_config": {"anything": 1}}},
+        {"run": "Verco", "env": ENV, "config": {"env_config": {"map_name": {"grid_search": ["A", "B"]}}}},
+        {"run": "evaluate", "config": {"checkpoint": ["${a}", "${b}"], "planner": None}},
+    ],
+)
+def test_searches_references_and_nothing_are_no_mistakes(schema, spec):
+    assert not mistakes(schema, {"stage": spec})
+
+
+def test_studies_are_told_from_experiments(schema):
+    system = {"run": "Verco", "stop": {"training_iteration": 1}, "config": {"lr": 1e-3}}
+    study = {"env": ENV, "scenarios": {"a": {"map_name": "A"}}, "systems": {"verco": system}}
+    assert not mistakes(schema, study)
+    assert mistakes(schema, {**study, "scenarios": {"a": {"map": "A"}}})
+    assert mistakes(schema, {**study, "systems": {"verco": {**system, "config": {"lrr": 1}}}})
+    assert mistakes(schema, {**study, "seeds": []})
+
+
+def test_editors_are_told_what_a_setting_means(schema):
+    known = schema.schema["$defs"]
+    verco, kitchen = known["config of Verco"]["properties"], known[f"settings of {ENV}"]["properties"]
+    assert verco["lr"] == {"$ref": "#/$defs/setting%20lr"} and "description" in known["setting lr"]
+    assert "two rooms" in kitchen["map_name"]["description"] and kitchen["map_name"]["default"] == "B"
+    assert known["config of evaluate"]["properties"]["greedy"]["description"]

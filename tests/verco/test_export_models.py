@@ -1,0 +1,166 @@
+"""Exported language models load in transformers and PEFT, and say there what they say here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from toys import write_talker
+from typer.testing import CliRunner
+
+from rllib_llm_comm import load_policy
+from rllib_llm_comm.cli.main import cli
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.language.adapter_file import base_of_adapter, name_for_others
+from rllib_llm_comm.policies.policy_folder import write_policy
+from rllib_llm_comm.policies.policy_manifest import PolicyManifest
+from rllib_llm_comm.verco.export_models import export_models
+from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.policy_files import check_adapter_of, load_adapter_of
+from rllib_llm_comm.verco.settings import LanguageModelSettings
+
+PROMPT = "i am alice. the plum door is right. i say:"
+CHAT = [{"role": "user", "content": PROMPT}]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return write_talker(tmp_path_factory.mktemp("trained") / "policy")
+
+
+@pytest.fixture(scope="module")
+def exported(checkpoint):
+    """Both forms, written by the command."""
+    for folder, options in (("models", []), ("merged", ["--merge"])):
+        done = CliRunner().invoke(cli, ["export", str(checkpoint), str(checkpoint.parent / folder), *options])
+        assert done.exit_code == 0, done.output
+    return checkpoint.parent
+
+
+def logits(model, core):
+    ids = torch.tensor([core.lm.base.encode(PROMPT)])
+    with torch.no_grad():
+        return model(input_ids=ids).logits
+
+
+@pytest.mark.parametrize("role", ["message", "action"])
+def test_peft_and_transformers_compute_the_same(role, checkpoint, exported):
+    from peft import AutoPeftModelForCausalLM
+    from transformers import AutoModelForCausalLM
+
+    core = load_policy(checkpoint).core
+    ids = torch.tensor([core.lm.base.encode(PROMPT)])
+    with core.lm.use(role), torch.no_grad():
+        own = core.lm.logits(core.lm.hidden_states(ids, torch.ones_like(ids)))
+    for place, kind in (("models", AutoPeftModelForCausalLM), ("merged", AutoModelForCausalLM)):
+        model = kind.from_pretrained(str(exported / place / role)).eval()
+        assert model.dtype == torch.float32
+        torch.testing.assert_close(logits(model, core), own, atol=1e-3, rtol=1e-3)
+    base = AutoModelForCausalLM.from_pretrained(str(exported / "models" / "base"))
+    assert (logits(base, core) - own).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("place", ["models", "merged"])
+def test_a_chat_pipeline_says_what_the_policy_says(place, checkpoint, exported):
+    from transformers import pipeline
+
+    said = load_policy(checkpoint).core.write_messages([PROMPT])[0]
+    pipe = pipeline("text-generation", model=str(exported / place / "message"))
+    answer = pipe(CHAT, max_new_tokens=40, do_sample=False)[0]["generated_text"][-1]
+    assert answer["role"] == "assistant" and said and answer["content"].strip().startswith(said)
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_adapters_on_the_upper_layers_compute_the_same_elsewhere(merge, tmp_path):
+    from peft import AutoPeftModelForCausalLM
+    from transformers import AutoModelForCausalLM
+
+    checkpoint = write_talker(tmp_path / "policy", lora_layers=1)
+    folder = export_models(checkpoint, tmp_path / "out", merge=merge)[0]
+    core = load_policy(checkpoint).core
+    assert core.lm.trunk is not None
+    ids = torch.tensor([core.lm.base.encode(PROMPT)])
+    with core.lm.use("message"), torch.no_grad():
+        own = core.lm.logits(core.lm.hidden_states(ids, torch.ones_like(ids)))
+    model = (AutoModelForCausalLM if merge else AutoPeftModelForCausalLM).from_pretrained(str(folder)).eval()
+    torch.testing.assert_close(logits(model, core), own, atol=1e-3, rtol=1e-3)
+
+
+def test_only_safetensors_are_written_and_nothing_else_stays(exported):
+    assert sorted(path.name for path in exported.iterdir()) == ["merged", "models", "policy"]
+    assert sorted(path.name for path in (exported / "models").iterdir()) == ["action", "base", "message"]
+    assert sorted(path.name for path in (exported / "merged").iterdir()) == ["action", "message"]
+    kinds = {path.suffix for path in exported.rglob("*") if path.is_file()}
+    assert kinds == {".json", ".jinja", ".safetensors"}
+    settings = json.loads((exported / "models" / "message" / "adapter_config.json").read_text())
+    assert settings["base_model_name_or_path"] == str(exported / "models" / "base")
+
+
+def test_the_embedded_model_says_what_it_is():
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    from rllib_llm_comm.language.base_model import embedded_model_path
+
+    folder = str(embedded_model_path())
+    assert AutoConfig.from_pretrained(folder).dtype == torch.float32
+    assert AutoModelForCausalLM.from_pretrained(folder).dtype == torch.float32
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True)["input_ids"]
+    assert ids == tokenizer(PROMPT)["input_ids"]
+
+
+def test_what_cannot_be_exported_is_told(checkpoint, tmp_path):
+    (tmp_path / "file").touch()
+    for below in (tmp_path / "file" / "out", Path("/proc/out")):
+        with pytest.raises(UserError, match="`folder`: no models can be written to '.*out': .*; give another folder"):
+            export_models(checkpoint, below)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("years of work")
+    with pytest.raises(UserError, match="`folder` is .*full', which is there already"):
+        export_models(checkpoint, tmp_path / "full")
+    with pytest.raises(UserError, match="There is no checkpoint at"):
+        export_models(tmp_path / "nowhere", tmp_path / "out")
+    numbers = write_policy(tmp_path / "numbers", {}, PolicyManifest("MAPPO", {}, {}, kind="numeric"))
+    with pytest.raises(UserError, match="of MAPPO holds no language model"):
+        export_models(numbers, tmp_path / "out")
+    values = json.loads((checkpoint / "policy.json").read_text())
+    values["model_config"]["base_model"] = "somebody/elses"
+    spoilt = write_policy(tmp_path / "spoilt", {}, PolicyManifest(**values))
+    with pytest.raises(UserError, match='recorded `base_model` "somebody/elses".*--trust'):
+        export_models(spoilt, tmp_path / "out")
+    assert not (tmp_path / "out").exists() and (tmp_path / "full" / "thesis.tex").exists()
+
+
+@pytest.mark.parametrize("base", ["embedded", "smollm2"])
+def test_what_peft_says_of_an_adapter_in_a_checkpoint_tells_the_remedy(base, checkpoint, tmp_path):
+    """Only this package knows its models by name; neither PEFT nor transformers asks a hub for one of that name."""
+    from peft import AutoPeftModelForCausalLM
+    from transformers import pipeline
+
+    folder = tmp_path / "message"
+    shutil.copytree(checkpoint / "adapters" / "message", folder)
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    assert base_of_adapter(settings) == "embedded"
+    settings["base_model_name_or_path"] = name_for_others(base)
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    assert base_of_adapter(settings) == base
+    for load in (AutoPeftModelForCausalLM.from_pretrained, lambda path: pipeline("text-generation", model=path)):
+        with pytest.raises(OSError, match=f"{base} of rllib_llm_comm .`rllib export CHECKPOINT FOLDER` writes models"):
+            load(str(folder))
+
+
+@pytest.mark.parametrize("name", ["embedded", None])
+def test_adapters_that_name_their_base_as_earlier_versions_did_still_load(name, checkpoint, tmp_path):
+    folder = tmp_path / "message"
+    shutil.copytree(checkpoint / "adapters" / "message", folder)
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    for told, fits in ((name or settings["base_model_name_or_path"], True), ("somebody/elses", False)):
+        (folder / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": told}))
+        core = LLMCommCore(LanguageModelSettings())
+        with contextlib.nullcontext() if fits else pytest.raises(UserError, match="on base model 'somebody/elses'"):
+            check_adapter_of(folder, "embedded")
+            load_adapter_of(core, folder)

@@ -1,0 +1,124 @@
+"""Measures of the house: lines, files, what an import loads, how far a setting's declaration is spread.
+
+Run: python tools/house.py [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = "rllib_llm_comm"
+SLICES = ("verco", "rl")
+KEYS = ("lora_r", "messages", "entropy_coeff", "max_game_steps", "requests_per_minute")
+
+
+def modules() -> dict[str, Path]:
+    """Module name -> file of the package, the games included."""
+    found = {}
+    for folder, prefix in ((ROOT / PACKAGE, PACKAGE), (ROOT / "envs", f"{PACKAGE}.envs")):
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            found[".".join((prefix, *(part for part in parts if part != "__init__")))] = path
+    return found
+
+
+def lines(path: Path) -> int:
+    """Lines of a file."""
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def loaded_by(module: str) -> Counter[str]:
+    """Our modules that an import loads, counted by slice."""
+    code = f"import {module}, sys; print('\\n'.join(n for n in sys.modules if n.startswith('{PACKAGE}.')))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    return Counter(name.split(".")[1] for name in told.split())
+
+
+def imported(path: Path) -> set[str]:
+    """Our modules that a file imports when it is loaded."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
+            found |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def way_of_verco() -> list[str]:
+    """Files of Verco and of what it shares with other algorithms, from its algorithm on."""
+    known, seen, ahead = modules(), set(), [f"{PACKAGE}.verco.verco"]
+    while ahead:
+        name = ahead.pop()
+        if name not in seen and name in known and name.split(".")[1] in SLICES:
+            seen.add(name)
+            ahead += imported(known[name])
+    return sorted(name for name in seen if lines(known[name]) > 3)
+
+
+def declarations(key: str) -> list[str]:
+    """Places where a setting is declared: fields and arguments with its name and a type."""
+    found = []
+    for name, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name | ast.Attribute):
+                target = node.target
+                found += [name] * (getattr(target, "id", getattr(target, "attr", "")) == key)
+            elif isinstance(node, ast.arg) and node.arg == key and node.annotation is not None:
+                found.append(name)
+    return found
+
+
+def seconds(*command: str, times: int = 3) -> float:
+    """The least wall time of a command, in seconds."""
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, *command], capture_output=True, check=True, cwd=ROOT)
+        taken.append(time.perf_counter() - start)
+    return round(min(taken), 2)
+
+
+def measure() -> dict[str, object]:
+    """All measures by name."""
+    paths = modules().values()
+    mappo = loaded_by(f"{PACKAGE}.baselines.numeric.mappo")
+    by_slice = Counter(name.split(".")[1] for name in modules() if name != PACKAGE)
+    sizes: Counter[str] = Counter()
+    for name, path in modules().items():
+        sizes[name.split(".")[1] if "." in name else "(front)"] += lines(path)
+    tests = list((ROOT / "tests").rglob("*.py"))
+    return {
+        "product lines": sum(map(lines, paths)),
+        "product files": len(paths),
+        "lines by slice": dict(sizes.most_common()),
+        "files by slice": dict(by_slice.most_common()),
+        "test lines": sum(map(lines, tests)),
+        "test files": len(tests),
+        "files of Verco, with those that it shares": len(way_of_verco()),
+        "files of Verco alone": len([name for name in way_of_verco() if ".verco." in name]),
+        "modules loaded by MAPPO": sum(mappo.values()),
+        "of these language, chat, sama, verco": sum(mappo[name] for name in ("language", "chat", "sama", "verco")),
+        "declarations": {key: len(declarations(key)) for key in KEYS},
+        "seconds of `rllib --help`": seconds("-m", f"{PACKAGE}.cli.main", "--help"),
+        "megabytes of docs/results": round(
+            sum(p.stat().st_size for p in (ROOT / "docs/results").rglob("*") if p.is_file()) / 2**20, 1
+        ),
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, help="also write the measures to this file")
+    arguments = parser.parse_args()
+    measured = measure()
+    for name, value in measured.items():
+        print(f"{name}: {value}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
