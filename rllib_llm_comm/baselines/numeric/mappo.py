@@ -12,6 +12,7 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import ModuleID, TensorType
 
 from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPOConfig
+from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.policies.numeric_network import NumericSettings
 from rllib_llm_comm.policies.value_norm import moments
 from rllib_llm_comm.rl.multi_agent_ppo import PPOTraining
@@ -68,6 +69,11 @@ class MAPPOConfig(NumericPPOConfig):
         self.vf_loss_coeff = 1.0
         self.grad_clip = 10.0
         self.kl_target = None
+
+    @override(NumericPPOConfig)
+    def _validate_training(self) -> None:
+        super()._validate_training()
+        require_choice("critic_observation", self.critic_observation, ("auto", "state", "team", "own"))
 
     @override(NumericPPOConfig)
     def get_default_learner_class(self) -> type[Learner] | str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import ray
-from pydantic import Field
+from pydantic import Field, model_validator
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.utils.annotations import override
@@ -55,7 +55,7 @@ class PBTSettings(Settings):
     """K, agents (Carroll)."""
     run_batches: int = Field(3, ge=1, le=_MOST)
     """Train batches of one PPO run with one partner (Carroll: 3 of 12,000 steps)."""
-    selection_games: int = Field(6, ge=2, le=_MOST, multiple_of=2)
+    selection_games: int = Field(6, ge=2, le=_MOST)
     """Games of each pair of two agents for the fitness, half of them in each seat (Carroll); an agent plays half as
     many with itself (ours)."""
     mutate: Several[Literal["lambda_", "clip_param", "lr", "num_epochs", "entropy_coeff", "vf_loss_coeff"]] = (
@@ -73,6 +73,12 @@ class PBTSettings(Settings):
     """Runs that Tune reserves CPUs for, one each; None (ours): as many as this machine has cores, `size` at most.
     Without Tune Ray's free CPUs decide. 0: all runs one after the other in the algorithm's own process, without Ray
     tasks."""
+
+    @model_validator(mode="after")
+    def _half_in_each_seat(self) -> Self:
+        if self.selection_games % 2:
+            raise UserError(f"`selection_games` is {self.selection_games} but must be even: half of them in each seat.")
+        return self
 
 
 class PBTConfig(BestResponsePPOConfig):

@@ -215,7 +215,7 @@ class RED(PolicyCheckpointMixin, PPO):
         if officer is not None:
             weights = {name: tensor.clone() for name, tensor in load_officer(officer, "officer").state_dict().items()}
             on_first_learner(self, _load_weights, everywhere=True, weights=weights)
-            self._sync_runners()
+            self.sync_runners()
             if getattr(self.config, "method", RL) == BOTH_PHASES:
                 on_first_learner(self, _note_first_nll)
 
@@ -228,7 +228,7 @@ class RED(PolicyCheckpointMixin, PPO):
         results = {"won_share": share}
         if config.method == BOTH_PHASES and is_over:
             results.update({"cloned_won_share": share, **on_first_learner(self, _clone)})
-            self._sync_runners()
+            self.sync_runners()
         for name, value in results.items():
             self.metrics.log_value((RED_RESULTS, name), value, window=1)
 
