@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from rllib_llm_comm.sama.emma.emma import EMMAConfig as EMMAConfig
     from rllib_llm_comm.sama.emma.emma import SymbolicPPO as SymbolicPPO
     from rllib_llm_comm.sama.emma.emma import SymbolicPPOConfig as SymbolicPPOConfig
-    from rllib_llm_comm.verco.action_sft import ActionSFT as ActionSFT
-    from rllib_llm_comm.verco.action_sft import ActionSFTConfig as ActionSFTConfig
-    from rllib_llm_comm.verco.message_sft import MessageSFT as MessageSFT
-    from rllib_llm_comm.verco.message_sft import MessageSFTConfig as MessageSFTConfig
+    from rllib_llm_comm.verco.sft import ActionSFT as ActionSFT
+    from rllib_llm_comm.verco.sft import ActionSFTConfig as ActionSFTConfig
+    from rllib_llm_comm.verco.sft import MessageSFT as MessageSFT
+    from rllib_llm_comm.verco.sft import MessageSFTConfig as MessageSFTConfig
     from rllib_llm_comm.verco.twosome import TWOSOME as TWOSOME
     from rllib_llm_comm.verco.twosome import TWOSOMEConfig as TWOSOMEConfig
     from rllib_llm_comm.verco.verco import Verco as Verco
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 _HOMES = {
     "policies.load_policy": ("load_policy",),
-    "verco.action_sft": ("ActionSFT", "ActionSFTConfig"),
     "baselines.population.best_response_ppo": ("BestResponsePPO", "BestResponsePPOConfig"),
     "baselines.population.cole": ("COLE", "COLEConfig"),
     "baselines.numeric.commnet": ("CommNet", "CommNetConfig"),
@@ -72,7 +71,7 @@ _HOMES = {
     "baselines.numeric.mappo": ("MAPPO", "MAPPOConfig"),
     "baselines.value.maser": ("MASER", "MASERConfig"),
     "baselines.red.red": ("RED", "REDConfig"),
-    "verco.message_sft": ("MessageSFT", "MessageSFTConfig"),
+    "verco.sft": ("ActionSFT", "ActionSFTConfig", "MessageSFT", "MessageSFTConfig"),
     "rl.algorithms": ("register_algorithm", "register_all"),
     "baselines.population.pbt": ("PBT", "PBTConfig"),
     "rl.policy_export": ("export_policy",),

@@ -346,7 +346,8 @@ def config_annotations(config_class: type[AlgorithmConfig]) -> dict[str, Any]:
         for method in vars(base).values():
             if inspect.isfunction(method) and not method.__name__.startswith("_"):
                 found |= annotations_of(method)
-    return found
+    of_models = getattr(config_class, "setting_types", None)
+    return found | (of_models() if of_models else {})
 
 
 def annotations_of(function: Any) -> dict[str, Any]:

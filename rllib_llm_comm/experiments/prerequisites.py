@@ -263,8 +263,7 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
 
 
 def _check_labels(config: Any, unresolved: tuple[str, ...]) -> None:
-    from rllib_llm_comm.verco.adapter_sft import AdapterSFTConfig
-    from rllib_llm_comm.verco.learned_rows import check_rows
+    from rllib_llm_comm.verco.sft import AdapterSFTConfig, check_rows
 
     labels = config.input_
     if isinstance(config, AdapterSFTConfig) and isinstance(labels, str) and labels not in unresolved:

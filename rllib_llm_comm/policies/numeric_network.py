@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import nn
 
-from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.policies.narrow_linear import NarrowLinear, without_zero_columns
-from rllib_llm_comm.policies.settings import (
-    MOST_LAYERS,
-    MOST_WIDTH,
-    FromMapping,
-    require_seed,
-    require_whole,
-    require_whole_numbers,
-)
+from rllib_llm_comm.policies.settings import MOST_LAYERS, MOST_WIDTH
 from rllib_llm_comm.policies.value_norm import ValueNorm
 
 VECTOR = "vector"
@@ -27,65 +21,44 @@ TEAM_VECTORS = "team_vectors"
 STATE = "state"  # the game's whole state, as an environment tells it
 CRITIC_STATE = "critic_state"  # the same, flat, as the connector leaves it
 COMMNET = "commnet"
-NETWORKS = ("mlp", COMMNET)
-COMMUNICATION = ("hidden", "observations")
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
 AUTO, BY_STATE, BY_TEAM, BY_OWN, BY_PARTNER = "auto", "state", "team", "own", "partner"
-CRITIC_OBSERVATIONS = (AUTO, BY_STATE, BY_TEAM, BY_OWN, BY_PARTNER)
 _CENTRAL = {BY_STATE: CRITIC_STATE, BY_TEAM: TEAM_VECTORS, BY_PARTNER: CRITIC_STATE}
-_MOST_PASSES = 64
 FORBIDDEN = -1e9  # not -inf: its gradient would be NaN
 
 
-@dataclass(frozen=True)
-class NumericSettings(FromMapping):
-    """Settings of a `NumericModule`: its `model_config`.
+class NumericSettings(Settings):
+    """Settings of a `NumericModule`: its `model_config`."""
 
-    Attributes:
-        network: `"mlp"` (each agent for itself) or `"commnet"`.
-        hiddens: Widths of the hidden layers, at most 16 of 1 to 65536; CommNet has one width, the last.
-        communication: CommNet only. `"hidden"`: agents hear the mean of the others' hidden states, through which
-            gradients flow (Sukhbaatar et al. 2016). `"observations"`: they hear the mean of all agents' observations,
-            as the Verco paper describes it.
-        communication_passes: CommNet's K, 1 to 64: how often they are heard. The original: 2; IC3Net's code: 1.
-        share_passes: True if all passes have the same weights.
-        activation: `"tanh"` or `"relu"`, behind every hidden layer of an MLP.
-        layer_norm: True if an MLP has LayerNorm on its inputs and behind every hidden layer (MAPPO).
-        critic_observation: Input of the critic: `"own"`, that of the actor; `"state"`, the game's state; `"team"`,
-            the vectors of all agents; `"auto"`: the state where the environment tells it, otherwise the team;
-            `"partner"`: the actor's and who the frozen partner is (`BestResponsePPO`).
-        use_value_norm: True if the critic learns returns normalised by a `ValueNorm` (MAPPO).
-        value_norm_beta: Its decay per update, in [0, 1). MAPPO: 0.99999.
-        init_seed: Seed of the fresh weights; `None` takes torch's global generator.
-    """
-
-    network: str = "mlp"
-    hiddens: Sequence[int] = (64, 64)
-    communication: str = "hidden"
-    communication_passes: int = 2
+    network: Literal["mlp", "commnet"] = "mlp"
+    """`"mlp"` (each agent for itself) or `"commnet"`."""
+    hiddens: Several[Annotated[int, Field(ge=1, le=MOST_WIDTH)]] = Field((64, 64), min_length=1, max_length=MOST_LAYERS)
+    """Widths of the hidden layers of actor and critic (MAPPO: 64, 64). CommNet has one width, the last (IC3Net's code:
+    64). Carroll: three convolutions of 25 filters and three layers of 64, shared."""
+    communication: Literal["hidden", "observations"] = "hidden"
+    """CommNet only. `"hidden"`: agents hear the mean of the others' hidden states, through which gradients flow
+    (Sukhbaatar et al. 2016). `"observations"`: they hear the mean of all agents' observations, as the Verco paper
+    describes it."""
+    communication_passes: int = Field(2, ge=1, le=64)
+    """CommNet's K: how often agents hear before they act. The original: 2; IC3Net's code: 1."""
     share_passes: bool = False
-    activation: str = "tanh"
+    """True if all passes have the same weights. The original: no."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """Behind every hidden layer of an MLP. MAPPO: relu; Carroll: leaky ReLU."""
     layer_norm: bool = False
-    critic_observation: str = BY_OWN
+    """True if an MLP has LayerNorm on its inputs and behind every hidden layer (MAPPO). It takes away an observation's
+    mean and scale, so turn it off where an agent sees one or two numbers."""
+    critic_observation: Literal["auto", "state", "team", "own", "partner"] = "own"
+    """Input of the critic: `"own"`, that of the actor (IPPO); `"state"`, the game's state; `"team"`, the vectors of all
+    agents as they were seen last, the agent's own first; `"auto"` (ours): the state where all agents have it, otherwise
+    the team; `"partner"` (ours): the actor's and who the frozen partner is (`BestResponsePPO`), so that differences
+    between partners are no noise in the advantages; not for populations that grow (COLE, PBT)."""
     use_value_norm: bool = False
-    value_norm_beta: float = 0.99999
-    init_seed: int | None = None
-
-    def __post_init__(self) -> None:
-        require_whole_numbers("hiddens", self.hiddens, MOST_LAYERS, MOST_WIDTH)
-        object.__setattr__(self, "hiddens", tuple(self.hiddens))
-        require_choice("network", self.network, NETWORKS)
-        require_choice("communication", self.communication, COMMUNICATION)
-        require_choice("activation", self.activation, tuple(ACTIVATIONS))
-        require_choice("critic_observation", self.critic_observation, CRITIC_OBSERVATIONS)
-        for name in ("share_passes", "layer_norm", "use_value_norm"):
-            require_choice(name, getattr(self, name), (False, True))
-        if not isinstance(self.value_norm_beta, int | float) or not 0.0 <= self.value_norm_beta < 1.0:
-            raise UserError(f"`value_norm_beta` is {self.value_norm_beta!r} but must be a number in [0, 1).")
-        require_whole("communication_passes", self.communication_passes, 1, _MOST_PASSES)
-        require_seed("init_seed", self.init_seed)
-        if not self.hiddens:
-            raise UserError("`hiddens` is empty but must hold at least one width, such as [64, 64].")
+    """True if the critic learns returns normalised by a `ValueNorm` (MAPPO)."""
+    value_norm_beta: float = Field(0.99999, ge=0, lt=1)
+    """Decay of their running mean and variance per update (MAPPO)."""
+    init_seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
+    """Seed of the fresh weights; `None` takes torch's global generator."""
 
     @property
     def hears(self) -> bool:

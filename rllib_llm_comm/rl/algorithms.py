@@ -13,8 +13,8 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry(
     "run",
     {
         "Verco": "rllib_llm_comm.verco.verco:Verco",
-        "ActionSFT": "rllib_llm_comm.verco.action_sft:ActionSFT",
-        "MessageSFT": "rllib_llm_comm.verco.message_sft:MessageSFT",
+        "ActionSFT": "rllib_llm_comm.verco.sft:ActionSFT",
+        "MessageSFT": "rllib_llm_comm.verco.sft:MessageSFT",
         "TWOSOME": "rllib_llm_comm.verco.twosome:TWOSOME",
         "SymbolicPPO": "rllib_llm_comm.sama.emma.emma:SymbolicPPO",
         "CommNet": "rllib_llm_comm.baselines.numeric.commnet:CommNet",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import torch
 
-VALUE_CLIP_MODES = ("max", "min")
-
 
 def policy_loss(ratio: torch.Tensor, advantages: torch.Tensor, clip_param: float) -> torch.Tensor:
     """The negated clipped surrogate objective (Verco Eq. 4): to be minimised.

@@ -3,34 +3,107 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tree
 from gymnasium import spaces
-from ray.rllib.algorithms.algorithm_config import NotProvided
+from pydantic import Field, field_validator, model_validator
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.connectors.module_to_env import NormalizeAndClipActions
 from ray.rllib.env import INPUT_ENV_SINGLE_SPACES
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.spaces.space_utils import get_base_struct_from_space
-from ray.rllib.utils.typing import LearningRateOrSchedule
+from typing_extensions import Self
 
-from rllib_llm_comm.core.errors import UserError, require_choice, shown
+from rllib_llm_comm.core.errors import LARGEST, UserError, shown
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.rl.closing_policy import WarnOfClosing
 from rllib_llm_comm.rl.direct_actions import BY_TABLE
 from rllib_llm_comm.rl.env_registration import ensure_registered
 from rllib_llm_comm.rl.episode_metrics import EpisodeMetrics
 from rllib_llm_comm.rl.lean import LeanEnvRunner
-from rllib_llm_comm.rl.losses import VALUE_CLIP_MODES
 from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
-from rllib_llm_comm.rl.partners_config import PartnersConfigMixin
+from rllib_llm_comm.rl.partners_config import PartnersConfigMixin, PartnersSettings
 from rllib_llm_comm.rl.phase_seconds import PhaseSeconds
 from rllib_llm_comm.rl.planning import PlanningConfigMixin, PlanningSettings
-from rllib_llm_comm.rl.strict_config import require_schedule, shared_policy
+from rllib_llm_comm.rl.strict_config import Schedule, require_schedule, shared_policy
 
 if TYPE_CHECKING:
     from ray.rllib.core.learner import Learner
-    from typing_extensions import Self
+
+
+class PPOTraining(Settings):
+    """The optimisation. Verco gives no number for any of it; TWOSOME's stand for comparison.
+
+    Schedules are pairs [decisions, value], with values between them on lines. Decisions of all agents together count,
+    as in `train_batch_size_per_learner` and in the stop rule `decisions`.
+    """
+
+    lr: Schedule = 5e-5
+    """Learning rate of the actor (of a language model: its action adapter), or a schedule. TWOSOME with LLaMA-7B:
+    5e-7."""
+    critic_lr: Schedule = 1e-3
+    """Learning rate of the critic, or a schedule. 1e-3 (ours); TWOSOME: 1e-5."""
+    anneal: int | None = Field(None, ge=0, le=LARGEST)
+    """Decisions over which both rates fall on a line to 0; None: constant rates. TWOSOME: the whole run."""
+    critic_warmup: int = Field(0, ge=0, le=LARGEST)
+    """Decisions at the start from which the critic learns alone; worth an iteration or two where the actor begins with
+    cloned actions and the critic with nothing (ours)."""
+    advantage_floor: float = Field(0.0, ge=0)
+    """Advantages are divided by their standard deviation, but by no less than this, in units of reward. 0 (common
+    practice), of language models 0.02 (ours). Where rewards are rare, a critic's errors are all that advantages hold
+    until the first one comes; blown up to unit variance they close a policy that has learned nothing."""
+    value_clip_mode: Literal["max", "min"] = "max"
+    """`"max"` (TWOSOME, common PPO) or `"min"` (the paper's Eq. 5 to the letter)."""
+    clip_param: float = Field(0.2, gt=0)
+    """Largest deviation of the probability ratio from 1 (TWOSOME)."""
+    vf_clip_param: float | None = Field(0.2, gt=0)
+    """Largest change of a value from the old one that pays (TWOSOME); None: the plain squared error."""
+    vf_loss_coeff: float = Field(0.5, ge=0)
+    """Weight of the critic's loss (TWOSOME)."""
+    entropy_coeff: Schedule = 0.01
+    """Weight of the entropy bonus, or a schedule (TWOSOME)."""
+    kl_target: Annotated[float, Field(gt=0)] | list[Any] | None = 0.05
+    """Approximate KL of a minibatch beyond which the actor rests until the next roll-out, a schedule of it, or None.
+    0.05 (ours); TWOSOME: 0.02."""
+    gamma: float = Field(0.99, ge=0, le=1)
+    """Discount per game step, not per decision (TWOSOME)."""
+    lambda_: float = Field(0.95, ge=0, le=1)
+    """GAE's lambda per decision (TWOSOME)."""
+    grad_clip: float | None = Field(0.5, gt=0)
+    """Global gradient norm allowed, for actor and critic apart (TWOSOME)."""
+    num_epochs: int = Field(3, ge=1, le=LARGEST)
+    """Passes over a batch. 3 (ours); TWOSOME: 1."""
+    minibatch_size: int | None = Field(None, ge=1, le=LARGEST)
+    """Decisions per gradient step; None (ours): the whole batch."""
+    train_batch_size_per_learner: int = Field(1024, ge=1, le=LARGEST)
+    """Decisions (of all agents together) per iteration. 1024 (ours); TWOSOME: 128."""
+
+    @field_validator("kl_target")
+    @classmethod
+    def _of_positive_numbers(cls, value: Any) -> Any:
+        if isinstance(value, list):
+            require_schedule("kl_target", value, math.inf, "decision")
+            if not all(target > 0 for _, target in value):
+                raise UserError(f"`kl_target` is {shown(value)} but all its values must be larger than 0.")
+        return value
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if self.minibatch_size is not None and self.minibatch_size > self.train_batch_size_per_learner:
+            raise UserError(
+                f"`minibatch_size` is {self.minibatch_size} but must be at most `train_batch_size_per_learner`, which "
+                f"is {self.train_batch_size_per_learner}; lower it, or set it to null for the whole batch."
+            )
+        if self.anneal and (isinstance(self.lr, list) or isinstance(self.critic_lr, list)):
+            raise UserError("`anneal` is set but `lr` or `critic_lr` is a schedule already; use one of both.")
+        if self.anneal and self.anneal < self.train_batch_size_per_learner:
+            raise UserError(
+                f"`anneal` is {self.anneal}, which is less than the decisions of one update "
+                f"(`train_batch_size_per_learner` {self.train_batch_size_per_learner}); it counts decisions, not "
+                "iterations: multiply by the decisions of an iteration."
+            )
+        return self
 
 
 class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
@@ -42,99 +115,23 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
 
     settings_models = {"planning": PlanningSettings}
 
+    settings_models = {"training": PPOTraining, "planning": PlanningSettings, "partners": PartnersSettings}
+
     def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults that all share (ours, unless said otherwise in `training`)."""
+        """Sets the defaults that all share (ours, unless `PPOTraining` says otherwise)."""
         super().__init__(algo_class=algo_class)
         self._set_shared_policy()
-        self._set_partner_defaults()
-        self.critic_lr: LearningRateOrSchedule = 1e-3
-        self.anneal: int | None = None
-        self.critic_warmup = 0
-        self.advantage_floor = 0.0
-        self.value_clip_mode = "max"
-        self.clip_param = 0.2
-        self.vf_clip_param: float | None = 0.2
-        self.vf_loss_coeff = 0.5
-        self.entropy_coeff: LearningRateOrSchedule = 0.01
-        self.kl_target: LearningRateOrSchedule | None = 0.05
         self.use_kl_loss = False
         self.kl_coeff = 0.0
-        self.gamma = 0.99
-        self.lambda_ = 0.95
-        self.grad_clip = 0.5
         self.grad_clip_by = "global_norm"
-        self.train_batch_size_per_learner = 1024
-        self.minibatch_size: int | None = None
-        self.num_epochs = 3
         self.num_env_runners = 0
         self.env_runner_cls = LeanEnvRunner  # ours; samples what RLlib's own one samples
         self.num_envs_per_env_runner = 16
 
     @override(PPOConfig)
-    def training(
-        self,
-        *,
-        lr: LearningRateOrSchedule = NotProvided,
-        critic_lr: LearningRateOrSchedule = NotProvided,
-        anneal: int | None = NotProvided,
-        critic_warmup: int = NotProvided,
-        advantage_floor: float = NotProvided,
-        value_clip_mode: str = NotProvided,
-        clip_param: float = NotProvided,
-        vf_clip_param: float | None = NotProvided,
-        vf_loss_coeff: float = NotProvided,
-        entropy_coeff: LearningRateOrSchedule = NotProvided,
-        kl_target: LearningRateOrSchedule | None = NotProvided,
-        gamma: float = NotProvided,
-        lambda_: float = NotProvided,
-        grad_clip: float | None = NotProvided,
-        num_epochs: int = NotProvided,
-        minibatch_size: int | None = NotProvided,
-        train_batch_size_per_learner: int = NotProvided,
-        **kwargs: Any,
-    ) -> Self:
-        """Sets the optimisation. Verco gives no number for any of it; TWOSOME's stand for comparison.
-
-        Schedules are pairs [decisions, value], with values between them on lines. Decisions of all agents together
-        count, as in `train_batch_size_per_learner` and in the stop rule `decisions`.
-
-        Args:
-            lr: Learning rate of the actor (of a language model: its action adapter), > 0, or a schedule. Default for
-                the embedded model: 2e-3 (ours); TWOSOME with LLaMA-7B: 5e-7.
-            critic_lr: Learning rate of the critic. Default 1e-3 (ours); TWOSOME: 1e-5.
-            anneal: Decisions over which both rates fall on a line to 0, or `None` (default) for constant rates.
-                TWOSOME: the whole run.
-            critic_warmup: Decisions at the start from which the critic learns alone, >= 0. Default 0; worth an
-                iteration or two where the actor begins with cloned actions and the critic with nothing (ours).
-            advantage_floor: Advantages are divided by their standard deviation, but by no less than this, in units of
-                reward, >= 0. Default 0 (common practice), of language models 0.02 (ours). Where rewards are rare, a
-                critic's errors are all that advantages hold until the first one comes; blown up to unit variance they
-                close a policy that has learned nothing.
-            value_clip_mode: `"max"` (default; TWOSOME, common PPO) or `"min"` (the paper's Eq. 5 to the
-                letter).
-            clip_param: Largest deviation of the probability ratio from 1, > 0. Default 0.2 (TWOSOME).
-            vf_clip_param: Largest change of a value from the old one that pays, > 0, or `None`
-                for the plain squared error. Default 0.2 (TWOSOME).
-            vf_loss_coeff: Weight of the critic's loss, >= 0. Default 0.5 (TWOSOME).
-            entropy_coeff: Weight of the entropy bonus, >= 0, or a schedule. Default 0.01 (TWOSOME).
-            kl_target: Approximate KL of a minibatch beyond which the actor rests until the next roll-out, a schedule of
-                it, or `None`. Default 0.05 (ours); TWOSOME: 0.02.
-            gamma: Discount per game step (not per decision), in [0, 1]. Default 0.99 (TWOSOME).
-            lambda_: GAE's lambda per decision, in [0, 1]. Default 0.95 (TWOSOME).
-            grad_clip: Global gradient norm allowed, for actor and critic apart. Default 0.5 (TWOSOME).
-            num_epochs: Passes over a batch. Default 3 (ours); TWOSOME: 1.
-            minibatch_size: Decisions per gradient step, or `None` (default, ours) for the whole batch.
-            train_batch_size_per_learner: Decisions (of all agents together) per iteration. Default 1024
-                (ours);
-                TWOSOME: 128.
-            **kwargs: RLlib's other training settings.
-
-        Returns:
-            This config.
-        """
-        own = {k: v for k, v in locals().items() if k not in ("self", "kwargs", "__class__")}
-        super().training(**kwargs)
-        return self._assign(own)
+    def training(self, **settings: Any) -> Self:
+        """Sets the optimisation; the settings are those of `settings_models["training"]` and RLlib's own."""
+        return self.assign("training", settings)
 
     @override(PPOConfig)
     def get_default_learner_class(self) -> type[Learner] | str:
@@ -190,6 +187,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         Raises:
             UserError: If a value is not allowed or settings do not fit together.
         """
+        self.check_settings()
         self._validate_training()
         if isinstance(self.env_runner_cls, str):
             raise UserError(
@@ -205,64 +203,11 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         super().validate()
 
     def _validate_training(self) -> None:
-        self._validate_counts()
-        require_choice("value_clip_mode", self.value_clip_mode, VALUE_CLIP_MODES)
-        scheduled = [n for n in ("lr", "critic_lr", "entropy_coeff", "kl_target") if isinstance(getattr(self, n), list)]
-        for name in scheduled:
-            require_schedule(name, getattr(self, name), math.inf, "decision")
-        if "kl_target" in scheduled and not all(target > 0 for _, target in self.kl_target or ()):
-            raise UserError(f"`kl_target` is {shown(self.kl_target)} but all its values must be larger than 0.")
-        names = [
-            "clip_param",
-            "vf_loss_coeff",
-            "gamma",
-            "lambda_",
-            "advantage_floor",
-            "lr",
-            "critic_lr",
-            "entropy_coeff",
-        ]
-        names += [n for n in ("vf_clip_param", "kl_target", "grad_clip", "anneal") if getattr(self, n) is not None]
-        names = [name for name in names if name not in scheduled]
-        self.require_numbers(names)
-        for name in ("clip_param", "vf_clip_param", "kl_target", "grad_clip"):
-            value = getattr(self, name)
-            if name in names and not value > 0:
-                raise UserError(f"`{name}` is {value!r} but must be larger than 0.")
-        for name in ("lr", "critic_lr", "vf_loss_coeff", "entropy_coeff", "advantage_floor"):
-            if name in names and getattr(self, name) < 0:
-                raise UserError(f"`{name}` is {getattr(self, name)!r} but must be at least 0.")
-        for name in ("gamma", "lambda_"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise UserError(f"`{name}` is {getattr(self, name)!r} but must be in [0, 1].")
-        if self.anneal and (isinstance(self.lr, list) or isinstance(self.critic_lr, list)):
-            raise UserError("`anneal` is set but `lr` or `critic_lr` is a schedule already; use one of both.")
-        self.require_whole_setting("critic_warmup", 0)
-        if self.anneal is not None:
-            self.require_whole_setting("anneal", 0)
-            if 0 < self.anneal < self.train_batch_size_per_learner:
-                raise UserError(
-                    f"`anneal` is {self.anneal}, which is less than the decisions of one update "
-                    f"(`train_batch_size_per_learner` {self.train_batch_size_per_learner}); it counts decisions, not "
-                    "iterations: multiply by the decisions of an iteration."
-                )
+        self.require_whole_setting("num_envs_per_env_runner", 1)
         if self.num_learners > 1 and not self.minibatch_size:
             raise UserError(
                 f"`minibatch_size` is {self.minibatch_size!r} with `num_learners` {self.num_learners}; "
                 "several learners must agree on the number of minibatches, so set `minibatch_size`."
-            )
-
-    def _validate_counts(self) -> None:
-        """Refuses numbers of rows and passes with which no update can be made."""
-        for name in ("num_epochs", "num_envs_per_env_runner", "train_batch_size_per_learner"):
-            self.require_whole_setting(name, 1)
-        if self.minibatch_size is None:
-            return
-        self.require_whole_setting("minibatch_size", 1)
-        if self.minibatch_size > self.train_batch_size_per_learner:
-            raise UserError(
-                f"`minibatch_size` is {self.minibatch_size} but must be at most `train_batch_size_per_learner`, which "
-                f"is {self.train_batch_size_per_learner}; lower it, or set it to null for the whole batch."
             )
 
 

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from ray.rllib.algorithms.algorithm_config import NotProvided
+from pydantic import Field
+from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.load_options import Loading
 from rllib_llm_comm.policies.partner_checks import game_difference, try_out
 from rllib_llm_comm.policies.partner_seats import BOTH
-from rllib_llm_comm.policies.partner_settings import PartnerSettings, parse_partners, with_absolute_paths
+from rllib_llm_comm.policies.partner_settings import parse_partners, with_absolute_paths
 from rllib_llm_comm.policies.partners import Partner, make_partner
 from rllib_llm_comm.rl.env_registration import made_env, playable_id
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter
 from rllib_llm_comm.rl.seat_partners import SeatPartners
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
+
+class PartnersSettings(Settings):
+    """Partners that do not learn hold all seats but the learner's."""
+
+    pool: list[Any] | None = None
+    """None: the learner holds all seats. A list of partners, each a text (a checkpoint's path, `"scripted"`,
+    `"random"`, `"stay"`, `"module:function"`) or a dict with the keys of `PartnerSettings`. One is drawn for each
+    episode, by the weights (FCP: equal ones)."""
+    seat: str = BOTH
+    """`"both"`: the learner's seat is drawn for each episode among all (Carroll et al., FCP). Or the name of the agent
+    that the learner always is."""
+    self_play_share: float = Field(0.0, ge=0, lt=1)
+    """Share of episodes in which the learner holds all seats. 0 (FCP); COLE: a fixed share of the games."""
 
 
 class PartnersConfigMixin(StrictConfigMixin):
@@ -33,41 +45,16 @@ class PartnersConfigMixin(StrictConfigMixin):
     """
 
     partners_in_games: ClassVar[bool] = True
+    pool: Any
 
-    def _set_partner_defaults(self) -> None:
-        if not self.partners_in_games:
-            return
-        self.pool: Sequence[str | Mapping[str, Any] | PartnerSettings] | None = None
-        self.seat = BOTH
-        self.self_play_share = 0.0
-
-    def partners(
-        self,
-        *,
-        pool: Sequence[str | Mapping[str, Any] | PartnerSettings] | None = NotProvided,
-        seat: str = NotProvided,
-        self_play_share: float = NotProvided,
-    ) -> Self:
-        """Lets partners that do not learn hold all seats but the learner's.
-
-        Args:
-            pool: `None` (default): the learner holds all seats. A list of partners, each a text (a checkpoint's path,
-                `"scripted"`, `"random"`, `"stay"`, `"module:function"`) or a dict with the keys of `PartnerSettings`.
-                One is drawn for each episode, by the weights (FCP: equal ones).
-            seat: `"both"` (default): the learner's seat is drawn for each episode among all (Carroll et al., FCP). Or
-                the name of the agent that the learner always is.
-            self_play_share: In [0, 1): the share of episodes in which the learner holds all seats. Default 0 (FCP);
-                COLE: a fixed share of the games.
-
-        Returns:
-            This config.
-        """
+    def partners(self, **settings: Any) -> Self:
+        """Sets who holds the other seats; the settings are those of `PartnersSettings`."""
         if not self.partners_in_games:
             raise UserError(
                 f"{type(self).__name__.removesuffix('Config')} plays whole arrays of games, in which partners hold no "
                 "seats; train SymbolicPPO, MAPPO or BestResponsePPO with partners."
             )
-        return self._assign(locals())
+        return self.assign("partners", settings)
 
     def _validate_partners(self) -> None:
         """Checks the settings and that all partners can be loaded.
@@ -77,9 +64,6 @@ class PartnersConfigMixin(StrictConfigMixin):
         """
         if not self.partners_in_games:
             return
-        self.require_numbers(["self_play_share"])
-        if not 0 <= self.self_play_share < 1:
-            raise UserError(f"`self_play_share` is {self.self_play_share!r} but must be at least 0 and less than 1.")
         if self.pool is None:
             return
         pool = with_absolute_paths(parse_partners(self.pool))

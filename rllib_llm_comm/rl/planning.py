@@ -75,9 +75,8 @@ class PlanningConfigMixin(StrictConfigMixin):
         return record
 
     def _validate_planning(self) -> None:
-        settings = self.checked_settings("planning")
         config: Any = self
         if self.planner is None and self.subgoals_to != ALL and not config.in_evaluation:
             raise UserError(f"`subgoals_to` is {self.subgoals_to!r} but nobody plans; set `planner`, or omit it.")
-        if self.planner is not None or settings.subgoal_rewards != "exact":
+        if self.planner is not None or self.subgoal_rewards != "exact":
             load(_APPLY)(self)

@@ -198,7 +198,7 @@ def _records(algo: Algorithm, talks: bool) -> dict[str, Any]:
             "No `MessageExchange` is among the env-to-module connectors, so that nobody knows how the agents talk; put "
             "it into `env_to_module_connector`, with `communication={'messages': 'none'}` if they are silent."
         )
-    return {name: value for one in (*told, *runners) for name, value in one.items()}
+    return {"communication": {}} | {name: value for one in (*told, *runners) for name, value in one.items()}
 
 
 def _told_by_connectors(runner: Any) -> dict[str, Any]:

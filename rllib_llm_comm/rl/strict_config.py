@@ -6,9 +6,10 @@ import inspect
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import numpy as np
+from pydantic import AfterValidator, ValidationInfo, create_model
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
 from ray.rllib.utils import force_list
 from ray.tune.result import TRIAL_INFO
@@ -56,6 +57,27 @@ def require_schedule(setting: str, value: Any, high: float, unit: str = "step") 
         )
 
 
+def _schedule(value: Any, info: ValidationInfo) -> Any:
+    require_schedule(str(info.field_name), value, math.inf, "decision")
+    return value
+
+
+Schedule = Annotated[float | list[Any], AfterValidator(_schedule)]
+"""A number, or pairs [decisions, number] that lie on lines."""
+
+
+def part(model: type[Settings], *names: str, base: type[Settings] = Settings) -> type[Settings]:
+    """A model of some settings of another.
+
+    Args:
+        model: The other. Its validators are left out: it is made of the same values later on.
+        *names: The settings.
+        base: The model to which they are added.
+    """
+    fields: Any = {name: (field.annotation, field) for name, field in model.model_fields.items() if name in names}
+    return create_model(base.__name__ if base is not Settings else model.__name__, __base__=base, **fields)
+
+
 class StrictConfigMixin(AlgorithmConfig):
     """An RLlib config whose own settings are declared in models (`Settings`); refuses unknown keys.
 
@@ -73,7 +95,12 @@ class StrictConfigMixin(AlgorithmConfig):
         super().__init__(algo_class=algo_class)
         for model in self.settings_models.values():
             for name, value in model.defaults().items():
-                setattr(self, name, value)
+                setattr(self, name, list(value) if isinstance(value, tuple) else value)
+
+    @classmethod
+    def setting_types(cls) -> dict[str, Any]:
+        """The type of each setting that a model declares."""
+        return {name: kind for model in cls.settings_models.values() for name, kind in get_type_hints(model).items()}
 
     def assign(self, method: str, settings: Mapping[str, Any]) -> Self:
         """Sets what a fluent method was given; what its model does not have is for RLlib's method of that name.
@@ -105,9 +132,18 @@ class StrictConfigMixin(AlgorithmConfig):
         model = self.settings_models[method]
         return model.from_mapping({name: _plain(getattr(self, name)) for name in model.names()})
 
+    def check_settings(self) -> None:
+        """Checks the settings of all models.
+
+        Raises:
+            UserError: If a value is not allowed, or some do not fit together.
+        """
+        for method in self.settings_models:
+            self.checked_settings(method)
+
     def policy_record(self) -> dict[str, Any]:
         """What a policy folder tells of the training: fields of its `PolicyManifest`."""
-        return {}
+        return {"communication": {}}
 
     def _set_shared_policy(self) -> None:
         self.policies = {SHARED_POLICY}

@@ -77,7 +77,7 @@ class TWOSOMEConfig(VercoConfig):
             This config.
         """
         require_choice("published", system, tuple(_PUBLISHED))
-        return self._assign(_PUBLISHED[system])
+        return self.update_from_dict(_PUBLISHED[system])
 
     @override(VercoConfig)
     def validate(self) -> None:

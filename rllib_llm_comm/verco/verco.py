@@ -3,44 +3,123 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from pettingzoo.env_registry import registration
-from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
+from pydantic import Field, model_validator
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.ppo import PPO, PPOConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.annotations import override
+from typing_extensions import Self
 
-from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.core.errors import LARGEST, UserError
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.rl.agent_policies import AgentPoliciesMixin
 from rllib_llm_comm.rl.env_registration import playable_id
-from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig
+from rllib_llm_comm.rl.equal_starts import StartAlike
+from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig, PPOTraining
 from rllib_llm_comm.rl.ordered_observations import AddObservationsInOrder
+from rllib_llm_comm.rl.strict_config import Schedule, part
 from rllib_llm_comm.verco.adapter_checkpoints import AdapterCheckpointMixin
-from rllib_llm_comm.verco.advantages import LISTENERS, SPEAKER, TEAM
-from rllib_llm_comm.verco.group_baseline_settings import ADVANTAGE_FLOOR, GroupBaselinesMixin
+from rllib_llm_comm.verco.advantages import EPISODE, GAE, PROMPT, SPEAKER
+from rllib_llm_comm.verco.language_config import MODEL_SETTINGS, LanguageModelConfigMixin, WithMessageCheckpoint
 from rllib_llm_comm.verco.learner import VercoLearner, first_kl_coeff
 from rllib_llm_comm.verco.message_exchange import MessageExchange
 from rllib_llm_comm.verco.message_protocol import require_possible
 from rllib_llm_comm.verco.module import LLMCommModule
-from rllib_llm_comm.verco.settings import DRAWN, OTHER_FACT, SWAPPED
+from rllib_llm_comm.verco.settings import DRAWN, OTHER_FACT, SWAPPED, LanguageModelSettings
 from rllib_llm_comm.verco.teacher_messages import AddTeacherMessages
 from rllib_llm_comm.verco.teachers.base import portable_teacher
 
 if TYPE_CHECKING:
     from ray.rllib.connectors.connector_v2 import ConnectorV2
     from ray.rllib.core.learner import Learner
-    from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
 
-_MAY_BE_NONE = ("message_entropy_coeff", "message_kl_coeff", "message_kl_target")
+_COMPLETE = "complete_episodes"
+_NO_FLOOR = (0.0, 0.02)
 
 
-class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, MultiAgentPPOConfig):
+class VercoTraining(PPOTraining):
+    """The optimisation. Settings of messages take effect with `train_messages`; Verco freezes them."""
+
+    lr: Schedule = 2e-3
+    """Learning rate of the action adapter, or a schedule. 2e-3 (ours, for the embedded model); TWOSOME with LLaMA-7B:
+    5e-7."""
+    advantage_floor: float = Field(0.02, ge=0)
+    """As of `PPOTraining`; groups have no use for it. 0.02 (ours)."""
+    message_lr: float = Field(2e-4, gt=0)
+    """Learning rate of the message adapter. 2e-4 (ours): a message is many tokens, so its probability changes faster
+    than that of an action."""
+    message_credit: Literal["speaker", "team", "listeners"] = "speaker"
+    """The advantage that a message gets: `"speaker"` (the speaker's own, as part of its action), `"team"` (mean over
+    all agents) or `"listeners"` (mean over those who heard it). All ours; where agents are paid apart, only the last
+    two pay for helping."""
+    message_entropy_coeff: float | None = Field(None, ge=0)
+    """Weight of the entropy of messages; None (ours): that of `entropy_coeff`."""
+    message_kl_coeff: float | None = Field(None, ge=0)
+    """Weight of the KL divergence of messages from those that were learned from the teacher, in nats per message; the
+    first weight where `message_kl_target` is set. None (ours): 0.1 for written messages, 0 for a menu, whose phrases
+    stay what they are."""
+    message_kl_target: float | None = Field(None, gt=0)
+    """Divergence in nats per message towards which the weight is adapted after every update, as in Ziegler et al.
+    (arXiv 1909.08593, section 2.2); None: a constant weight."""
+    advantages: Literal["gae", "rloo", "grpo"] = "gae"
+    """`"gae"` (Verco, TWOSOME): from a critic. `"rloo"` (arXiv 2402.14740): an episode's return minus the mean of the
+    others in its group. `"grpo"` (arXiv 2402.03300): minus the group's mean, divided by its standard deviation. The
+    last two have no critic and want `batch_mode` "complete_episodes" (docs/algorithms/group_baselines.md)."""
+    group_size: int = Field(4, ge=1, le=LARGEST)
+    """Games side by side that begin alike, at least 2 (with `group_by` "prompt" 1, which is different starts);
+    `num_envs_per_env_runner` must be a multiple of it. RLOO: 2 and 4; GRPO: 64."""
+    group_by: Literal["episode", "prompt"] = "episode"
+    """`"episode"` (RLOO, GRPO): an agent's whole episodes of equal start. `"prompt"` (after the step groups of arXiv
+    2505.10978): an agent's decisions behind equal prompts, by what followed."""
+    normalize_by_std: bool = True
+    """With "grpo", whether differences are divided by the group's standard deviation (GRPO); no is Dr. GRPO (arXiv
+    2503.20783)."""
+    normalize_by_length: bool = True
+    """With "grpo", whether each episode counts alike, however many decisions it has (GRPO, per answer); no is Dr. GRPO:
+    each decision counts alike."""
+
+    @model_validator(mode="after")
+    def _groups_fit(self) -> Self:
+        least = 1 if self.group_by == PROMPT else 2
+        if self.group_size < least:
+            raise UserError(
+                f"`group_size` is {self.group_size} but must be a whole number of at least {least} with `group_by` "
+                f"{self.group_by!r}."
+            )
+        if self.advantages == GAE:
+            return self
+        if self.advantage_floor not in _NO_FLOOR:
+            raise UserError(
+                f"`advantage_floor` is {self.advantage_floor!r} with `advantages` {self.advantages!r}, which stay in "
+                "units of reward or of their group; omit it."
+            )
+        return self
+
+
+class VercoTalk(WithMessageCheckpoint):
+    """How agents talk."""
+
+    teacher: str | Mapping[str, Any] | None = None
+    """For `messages="teacher"`: a teacher's registered name, or a dict with `name` and its arguments."""
+
+
+class WithActionCheckpoint(Settings):
+    """The language model, and what its action adapter has learned."""
+
+    action_checkpoint: str | None = None
+    """Checkpoint of `ActionSFT` (or of `Verco`), or a PEFT adapter folder, whose action adapter is loaded when the
+    algorithm is built. None: a fresh adapter."""
+
+
+class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOConfig):
     """Settings of `Verco`.
 
     All agents share one policy: a frozen language model with a message adapter, an action adapter and a
@@ -64,21 +143,22 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, MultiAgentPPOConfig):
         algo.train()
     """
 
+    teacher: Any
+    settings_models = {
+        **MultiAgentPPOConfig.settings_models,
+        "training": VercoTraining,
+        "language_model": part(LanguageModelSettings, *MODEL_SETTINGS, base=WithActionCheckpoint),
+        "communication": VercoTalk,
+    }
+
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: for the embedded model on two CPU cores (ours: the paper gives none)."""
         super().__init__(algo_class=algo_class or Verco)
-        self._set_language_defaults()
-        self._set_group_defaults()
-        self.message_checkpoint: str | None = None
-        self.action_checkpoint: str | None = None
-        self.teacher: str | Mapping[str, Any] | None = None
-        self.lr = 2e-3
-        self.advantage_floor = ADVANTAGE_FLOOR
-        self.message_lr = 2e-4
-        self.message_credit = SPEAKER
-        self.message_entropy_coeff: float | None = None
-        self.message_kl_coeff: float | None = None
-        self.message_kl_target: float | None = None
+
+    @property
+    def has_critic(self) -> bool:
+        """True if advantages come from a critic."""
+        return self.advantages == GAE
 
     @override(PPOConfig)
     def get_default_rl_module_spec(self) -> RLModuleSpec:
@@ -105,40 +185,12 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, MultiAgentPPOConfig):
         pipeline.insert_before(following, AddObservationsInOrder())
         return pipeline
 
-    @override(MultiAgentPPOConfig)
-    def training(
-        self,
-        *,
-        message_lr: float = NotProvided,
-        message_credit: str = NotProvided,
-        message_entropy_coeff: float | None = NotProvided,
-        message_kl_coeff: float | None = NotProvided,
-        message_kl_target: float | None = NotProvided,
-        **kwargs: Any,
-    ) -> Self:
-        """Sets the optimisation. Settings of messages take effect with `train_messages`; Verco freezes them.
-
-        Args:
-            message_lr: Learning rate of the message adapter, > 0. Default 2e-4 (ours): a message is many tokens, so its
-                probability changes faster than that of an action.
-            message_credit: The advantage that a message gets: `"speaker"` (default; the speaker's own, as part of its
-                action), `"team"` (mean over all agents) or `"listeners"` (mean over those who heard it). All ours;
-                where agents are paid apart, only the last two pay for helping.
-            message_entropy_coeff: Weight of the entropy of messages, >= 0, or `None` (default, ours): that of
-                `entropy_coeff`.
-            message_kl_coeff: Weight of the KL divergence of messages from those that were learned from the teacher, in
-                nats per message, >= 0; the first weight where `message_kl_target` is set. `None` (default, ours): 0.1
-                for written messages, 0 for a menu, whose phrases stay what they are.
-            message_kl_target: Divergence in nats per message towards which the weight is adapted after every update, as
-                in Ziegler et al. (arXiv 1909.08593, section 2.2), > 0, or `None` (default) for a constant weight.
-            **kwargs: Settings of `MultiAgentPPOConfig.training` and `GroupBaselinesMixin.training`.
-
-        Returns:
-            This config.
-        """
-        own = {k: v for k, v in locals().items() if k not in ("self", "kwargs", "__class__")}
-        super().training(**kwargs)
-        return self._assign(own)
+    @override(LanguageModelConfigMixin)
+    def language_model_settings(self, roles: Sequence[str], train_critic: bool) -> LanguageModelSettings:
+        """As `LanguageModelConfigMixin`; without a critic where groups take its place."""
+        if self.has_critic:
+            return super().language_model_settings(roles, train_critic)
+        return super().language_model_settings(roles, False).replace(critic_hiddens=None)
 
     def _trained_roles(self) -> tuple[str, ...]:
         return (ACTION, MESSAGE) if self.train_messages else (ACTION,)
@@ -150,8 +202,8 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, MultiAgentPPOConfig):
         Raises:
             UserError: If a value is not allowed or settings do not fit together.
         """
+        self.check_settings()
         self._validate_groups()
-        self.communication_settings()
         self.language_model_settings(self._trained_roles(), train_critic=True)
         if self.messages == "teacher":
             if not self.teacher:
@@ -184,23 +236,45 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, MultiAgentPPOConfig):
                 finally:
                     made.close()
 
+    def _validate_groups(self) -> None:
+        if self.has_critic:
+            return
+        if self.critic_warmup:
+            raise UserError(
+                f"`critic_warmup` is {self.critic_warmup!r} with `advantages` {self.advantages!r}, which has no "
+                "critic; omit it."
+            )
+        if self.batch_mode != _COMPLETE:
+            raise UserError(
+                f"`batch_mode` is {self.batch_mode!r} with `advantages` {self.advantages!r}, which has no critic to "
+                f"judge episodes that are cut; set it to {_COMPLETE!r}."
+            )
+        if self.num_envs_per_env_runner % self.group_size:
+            raise UserError(
+                f"`num_envs_per_env_runner` is {self.num_envs_per_env_runner!r} but must be a multiple of `group_size` "
+                f"{self.group_size!r}: games of a group stand side by side."
+            )
+        if self.num_learners > 1:
+            raise UserError(
+                f"`num_learners` is {self.num_learners!r} with `advantages` {self.advantages!r}, but several learners "
+                "would tear the groups apart; set it to 0 or 1."
+            )
+        credit = self.message_credit
+        if self.group_by == PROMPT and self.train_messages and credit != SPEAKER:
+            raise UserError(
+                f"`group_by` is {self.group_by!r} with `message_credit` {credit!r}, but decisions behind a prompt are "
+                "compared with others that heard the same, so they tell nothing about the message; set `group_by` to "
+                f"{EPISODE!r}."
+            )
+        self._add_callback(StartAlike)
+
     def _validate_messages(self) -> None:
-        require_choice("message_credit", self.message_credit, (SPEAKER, TEAM, LISTENERS))
         if self.message_credit != SPEAKER and not self.train_messages:
             raise UserError(
                 f"`message_credit` is {self.message_credit!r}, but messages are not trained; set `train_messages` to "
                 "true, or leave `message_credit` out."
             )
-        given = [name for name in _MAY_BE_NONE if getattr(self, name) is not None]
-        adapted = [name for name in given if name == "message_kl_target"]
-        self.require_numbers(["message_lr", *given])
-        for name in ("message_lr", *adapted):
-            if not getattr(self, name) > 0:
-                raise UserError(f"`{name}` is {getattr(self, name)!r} but must be larger than 0.")
-        for name in set(given) - set(adapted):
-            if not getattr(self, name) >= 0:
-                raise UserError(f"`{name}` is {getattr(self, name)!r} but must be 0 or larger.")
-        if adapted and not first_kl_coeff(self) > 0:
+        if self.message_kl_target is not None and not first_kl_coeff(self) > 0:
             raise UserError(
                 f"`message_kl_coeff` is {self.message_kl_coeff!r} with `message_kl_target` {self.message_kl_target!r}, "
                 "but 0 stays 0 however it is adapted; set it to 0.1, for example."

@@ -214,7 +214,7 @@ def test_the_critics_shared_view_is_that_of_one_commander_of_all_units(decisions
 @pytest.mark.parametrize("stride", [1, 2])
 def test_the_map_is_encoded_as_by_convolutions_over_all_planes(stride):
     seen, torch_rng = both_views(38), torch.Generator().manual_seed(0)
-    encoder = MapEncoder(dataclasses.replace(SMALL, stride=stride))
+    encoder = MapEncoder(SMALL.replace(stride=stride))
     ours, plain = encoder.begin(seen), encoder.first(planes_of(seen))
     assert torch.allclose(ours, plain, atol=1e-6)
     shared = ours + encoder.added(marks_of_others(seen), len(ours))

@@ -142,7 +142,7 @@ def test_tune_reserves_cpus_for_the_agents():
     [
         (lambda c: c.population(size=1), "`size`"),
         (lambda c: c.population(selection_games=3), "even"),
-        (lambda c: c.population(mutate=["gamma"]), "`mutate`"),
+        (lambda c: c.population(mutate=["gamma"]), "`mutate"),
         (lambda c: c.population(mutation_factors=[]), "mutation_factors"),
         (lambda c: c.population(mutation_factors=[0.0]), "mutation_factors"),
         (lambda c: c.population(mutation_probability=2), "mutation_probability"),

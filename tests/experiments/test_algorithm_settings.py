@@ -24,7 +24,7 @@ from rllib_llm_comm.experiments.search_space import (
 )
 from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.experiments.tune_stage import tune_config
-from rllib_llm_comm.verco.message_sft import MessageSFT
+from rllib_llm_comm.verco.sft import MessageSFT
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 

@@ -17,7 +17,7 @@ from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.ray_session import available_cpus
 from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.language.base_model import embedded_model_path
-from rllib_llm_comm.verco.learned_rows import check_rows
+from rllib_llm_comm.verco.sft import check_rows
 from rllib_llm_comm.verco.teachers import label_store
 from tests.cli.command import rllib
 

@@ -16,7 +16,7 @@ from rllib_llm_comm.experiments.pipeline import check_stages, run_file
 from rllib_llm_comm.experiments.stages import StageResult, make_stages, resolve
 from rllib_llm_comm.experiments.train_settings import TrainSettings, apply_settings
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.verco.learned_rows import check_rows
+from rllib_llm_comm.verco.sft import check_rows
 from rllib_llm_comm.verco.teachers.label_store import LABELS
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"

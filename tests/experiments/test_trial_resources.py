@@ -12,7 +12,7 @@ from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.experiments.tune_stage import cpus_needed
 from rllib_llm_comm.sama.emma.emma import SymbolicPPO
-from rllib_llm_comm.verco.message_sft import MessageSFT
+from rllib_llm_comm.verco.sft import MessageSFT
 from rllib_llm_comm.verco.verco import Verco
 
 ENV = "rllib_llm_comm/overcooked_text-v0"

@@ -134,9 +134,9 @@ def test_layers_of_mappo():
         ({"network": "cnn"}, "`network` is 'cnn'"),
         ({"communication": "words"}, "`communication` is 'words'"),
         ({"communication_passes": 0}, "`communication_passes` is 0"),
-        ({"hiddens": []}, "`hiddens` is empty"),
-        ({"hiddens": [0]}, "`hiddens` is 0"),
-        ({"width": 3}, "`width` is no setting"),
+        ({"hiddens": []}, "`hiddens` is"),
+        ({"hiddens": [0]}, "`hiddens.0` is 0"),
+        ({"width": 3}, "`width` is no known key"),
     ],
 )
 def test_settings_are_checked(values, says):

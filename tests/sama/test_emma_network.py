@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -159,7 +157,7 @@ def test_frames_are_the_newest_and_begin_with_nothing():
 @pytest.mark.parametrize(("name", "width"), [("subgoal", 3), ("manual", 100)])
 def test_texts_are_never_cut(name, width):
     env, _, _ = network()
-    settings = dataclasses.replace(SETTINGS, **{f"max_{name}_tokens": width})
+    settings = SETTINGS.replace(**{f"max_{name}_tokens": width})
     with pytest.raises(UserError, match=f"max_{name}_tokens` is {width}"):
         rows_of(env, settings, steps=1)
 

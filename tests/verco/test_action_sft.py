@@ -18,11 +18,9 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.language.adapters import ACTION
-from rllib_llm_comm.verco.action_demonstrations import read_demonstration
 from rllib_llm_comm.verco.encoding import read_observation
-from rllib_llm_comm.verco.learned_rows import check_rows, is_held_out
 from rllib_llm_comm.verco.policy_files import check_adapter_of
-from rllib_llm_comm.verco.sft_learner import learned_terms
+from rllib_llm_comm.verco.sft import check_rows, is_held_out, learned_terms, read_demonstration
 from rllib_llm_comm.verco.teachers.label_store import DEMONSTRATIONS
 
 pytestmark = pytest.mark.usefixtures("small_ray")

@@ -15,7 +15,7 @@ from toys import COLOURS, ENV_ID, language_model, register
 
 from rllib_llm_comm import MessageSFT, MessageSFTConfig, VercoConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.verco.learned_rows import is_held_out
+from rllib_llm_comm.verco.sft import is_held_out
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 

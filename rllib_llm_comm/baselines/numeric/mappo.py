@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ray.rllib.algorithms.algorithm_config import NotProvided
+import torch
+from pydantic import Field
 from ray.rllib.algorithms.ppo import PPO
+from ray.rllib.evaluation.postprocessing import Postprocessing
 from ray.rllib.utils.annotations import override
+from ray.rllib.utils.typing import ModuleID, TensorType
 
-from rllib_llm_comm.baselines.numeric.mappo_learner import MAPPOLearner
 from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPOConfig
-from rllib_llm_comm.core.errors import UserError, require_choice
-from rllib_llm_comm.policies.numeric_network import AUTO, BY_OWN, BY_STATE, BY_TEAM
+from rllib_llm_comm.core.errors import require_choice
+from rllib_llm_comm.policies.numeric_network import NumericSettings
+from rllib_llm_comm.policies.value_norm import moments
+from rllib_llm_comm.rl.multi_agent_ppo import PPOTraining
+from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
+from rllib_llm_comm.rl.strict_config import part
 
 if TYPE_CHECKING:
     from ray.rllib.core.learner import Learner
-    from typing_extensions import Self
+
+
+class MAPPOTraining(PPOTraining):
+    """The optimisation; defaults are those of the original code, sizes of batches excepted."""
+
+    huber_delta: float | None = Field(10.0, gt=0)
+    """Size of an error of the (normalised) value from which on its loss grows on a line; None: the squared error."""
 
 
 class MAPPOConfig(NumericPPOConfig):
@@ -38,6 +49,11 @@ class MAPPOConfig(NumericPPOConfig):
     """
 
     network: ClassVar[str] = "mlp"
+    settings_models = {
+        **NumericPPOConfig.settings_models,
+        "training": part(NumericSettings, "use_value_norm", "value_norm_beta", base=MAPPOTraining),
+        "policy_network": part(NumericSettings, "hiddens", "activation", "layer_norm", "critic_observation"),
+    }
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: those of the original code, sizes of batches excepted."""
@@ -46,82 +62,45 @@ class MAPPOConfig(NumericPPOConfig):
         self.layer_norm = True
         self.critic_observation = "auto"
         self.use_value_norm = True
-        self.value_norm_beta = 0.99999
-        self.huber_delta: float | None = 10.0
         self.lr = 5e-4
         self.critic_lr = 5e-4
         self.num_epochs = 15
-        self.minibatch_size = None
+        self.minibatch_size = None  # one minibatch
         self.vf_loss_coeff = 1.0
         self.grad_clip = 10.0
         self.kl_target = None
 
     @override(NumericPPOConfig)
-    def policy_network(
-        self,
-        *,
-        hiddens: Sequence[int] = NotProvided,
-        activation: str = NotProvided,
-        layer_norm: bool = NotProvided,
-        critic_observation: str = NotProvided,
-    ) -> Self:
-        """Sets the network.
-
-        Args:
-            hiddens: Widths of the hidden layers of actor and critic, each >= 1. Default 64, 64 (MAPPO).
-            activation: `"relu"` (default; MAPPO) or `"tanh"`.
-            layer_norm: True if LayerNorm stands on the inputs and behind every hidden layer. Default yes (MAPPO). It
-                takes away an observation's mean and scale, so turn it off where an agent sees one or two numbers.
-            critic_observation: Input of the critic. `"state"`: the observation's Box `state`. `"team"`: the vectors
-                of all agents as they were seen last, the agent's own first. `"own"`: what the actor sees, which makes
-                it IPPO, as a control. `"auto"` (default, ours): `"state"` where all agents have it, else `"team"`.
-
-        Returns:
-            This config.
-        """
-        return self._assign(locals())
-
-    @override(NumericPPOConfig)
-    def training(
-        self,
-        *,
-        use_value_norm: bool = NotProvided,
-        value_norm_beta: float = NotProvided,
-        huber_delta: float | None = NotProvided,
-        **kwargs: Any,
-    ) -> Self:
-        """Sets the optimisation. Defaults are those of the original code, unless marked (ours).
-
-        Args:
-            use_value_norm: True if the critic learns normalised returns. Default yes.
-            value_norm_beta: Decay of their running mean and variance per minibatch, in [0, 1). Default 0.99999.
-            huber_delta: Size of an error of the (normalised) value from which on its loss grows on a line, > 0, or
-                `None` for the squared error. Default 10.
-            **kwargs: Settings of `MultiAgentPPOConfig.training`. Defaults here: `lr` and
-                `critic_lr` 5e-4, `num_epochs` 15, `minibatch_size` `None` (one minibatch), `clip_param` and
-                `vf_clip_param` 0.2, `value_clip_mode` `"max"`, `vf_loss_coeff` 1, `entropy_coeff` 0.01, `grad_clip`
-                10, `gamma` 0.99, `lambda_` 0.95, `kl_target` `None`, `train_batch_size_per_learner` 1024 (ours).
-
-        Returns:
-            This config.
-        """
-        own = {k: v for k, v in locals().items() if k not in ("self", "kwargs", "__class__")}
-        super().training(**kwargs)
-        return self._assign(own)
+    def _validate_training(self) -> None:
+        super()._validate_training()
+        require_choice("critic_observation", self.critic_observation, ("auto", "state", "team", "own"))
 
     @override(NumericPPOConfig)
     def get_default_learner_class(self) -> type[Learner] | str:
         """`MAPPOLearner`."""
         return MAPPOLearner
 
-    @override(NumericPPOConfig)
-    def _validate_training(self) -> None:
-        super()._validate_training()
-        require_choice("critic_observation", self.critic_observation, (AUTO, BY_STATE, BY_TEAM, BY_OWN))
-        if self.huber_delta is not None:
-            self.require_numbers(["huber_delta"])
-            if not self.huber_delta > 0:
-                raise UserError(f"`huber_delta` is {self.huber_delta!r} but must be larger than 0, or null.")
+
+class MAPPOLearner(MultiAgentPPOLearner):
+    """Trains `NumericModule`s, or own modules with `value_norm` and `critic_outputs`, as MAPPO does.
+
+    The statistics of returns take in each minibatch just before its loss is computed, as in the original. They come
+    from the returns of all Learners together and are therefore equal in all of them. Settings read from the config,
+    beside those of `MultiAgentPPOLearner`: `huber_delta`.
+    """
+
+    @override(MultiAgentPPOLearner)
+    def _critic_terms(
+        self, module_id: ModuleID, module: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if module.value_norm is None:
+            return super()._critic_terms(module_id, module, batch, fwd_out)
+        returns = batch[Postprocessing.VALUE_TARGETS]
+        norm = module.value_norm
+        norm.update(self._sum_over_learners(moments(returns)))
+        # Copies: the statistics themselves change in place before the results are read.
+        self._log(module_id, value_norm_mean=norm.mean.clone(), value_norm_std=norm.std)
+        return module.critic_outputs(batch), norm.normalize(returns)
 
 
 class MAPPO(PolicyCheckpointMixin, PPO):

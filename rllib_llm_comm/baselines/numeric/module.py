@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -61,7 +60,7 @@ def _resolved(settings: NumericSettings, space: gym.Space) -> NumericSettings:
     parts = space.spaces if isinstance(space, gym.spaces.Dict) else {}
     if settings.critic_observation == AUTO:
         seen = BY_STATE if CRITIC_STATE in parts else BY_TEAM
-        settings = dataclasses.replace(settings, critic_observation=seen)
+        settings = settings.replace(critic_observation=seen)
     for name in (settings.inputs[0], settings.critic_input):
         if name not in parts:
             raise UserError(

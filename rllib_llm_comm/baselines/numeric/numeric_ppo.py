@@ -15,10 +15,10 @@ from rllib_llm_comm.baselines.numeric.observations import NumericObservations
 from rllib_llm_comm.policies.numeric_network import NumericSettings
 from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig
 from rllib_llm_comm.rl.ordered_observations import AddObservationsInOrder
-from rllib_llm_comm.rl.strict_config import SHARED_POLICY
+from rllib_llm_comm.rl.strict_config import SHARED_POLICY, part
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from ray.rllib.connectors.connector_v2 import ConnectorV2
     from typing_extensions import Self
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 class NumericPPOConfig(MultiAgentPPOConfig):
     """Settings of algorithms whose agents observe numbers: the parts `vector` and `action_mask`."""
 
+    settings_models = {**MultiAgentPPOConfig.settings_models, "policy_network": part(NumericSettings, "hiddens")}
     network: ClassVar[str]
     subgoals_in_vector: ClassVar[bool] = True
     own_env: ClassVar[str | None] = None
@@ -40,9 +41,8 @@ class NumericPPOConfig(MultiAgentPPOConfig):
         if self.own_env is not None:
             self.env = self.own_env
             self.env_config = dict(self.env_defaults)
-        self.hiddens: Sequence[int] = (64, 64)
         self.lr = 1e-3
-        self.minibatch_size = 256
+        self.minibatch_size: int | None = 256
         self.num_epochs = 4
 
     @override(AlgorithmConfig)
@@ -56,17 +56,9 @@ class NumericPPOConfig(MultiAgentPPOConfig):
         if self.own_env is not None and self.env == self.own_env:
             self.env_config = {**self.env_defaults, **(self.env_config or {})}
 
-    def policy_network(self, *, hiddens: Sequence[int] = NotProvided) -> Self:
-        """Sets the network.
-
-        Args:
-            hiddens: Widths of the hidden layers of actor and critic, each >= 1. Default 64, 64 (common PPO; the
-                paper is silent).
-
-        Returns:
-            This config.
-        """
-        return self._assign(locals())
+    def policy_network(self, **settings: Any) -> Self:
+        """Sets the network; the settings are those of `settings_models["policy_network"]`."""
+        return self.assign("policy_network", settings)
 
     def network_settings(self) -> Any:
         """The module's `model_config` as checked settings (`NumericSettings`).

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import ray
+from pydantic import Field
 from ray.rllib.algorithms.algorithm import Algorithm
-from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.utils.annotations import override
+from typing_extensions import Self
 
 from rllib_llm_comm.baselines.population.kitchen_partners import PartnerPool, self_play_games
 from rllib_llm_comm.baselines.population.kitchen_pool import check_partner, load_partners
 from rllib_llm_comm.baselines.population.self_play_ppo import SelfPlayPPO, SelfPlayPPOConfig
-from rllib_llm_comm.core.errors import UserError, require_choice, require_number
-from rllib_llm_comm.policies.numeric_network import BY_OWN, BY_PARTNER
-from rllib_llm_comm.policies.partner_seats import BOTH
+from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.core.settings import Settings, Several
+from rllib_llm_comm.policies.numeric_network import BY_OWN, BY_PARTNER, NumericSettings
 from rllib_llm_comm.policies.partner_settings import PartnerSettings, parse_partners
+from rllib_llm_comm.rl.strict_config import part
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
+
+class BestResponsePartners(Settings):
+    """Who holds the other seat."""
+
+    pool: Several[Any] | None = ()
+    """A list of partners, each a text or a mapping with the keys of `PartnerSettings`: checkpoints of numeric policies
+    of this kitchen, `"scripted"`, `"random"` or `"stay"`. One is drawn for every game that begins, by the weights (FCP:
+    all equal), and the learner's seat by a fair coin."""
+    seat: Literal["both"] = "both"
+    """`"both"`: the coin decides."""
+    self_play_share: float = Field(0.0, ge=0, le=1)
+    """Share of the games that the learner plays with itself, rounded to whole games of `num_envs_per_env_runner`. 0
+    (FCP); COLE's "1:3" is 0.25."""
 
 
 class BestResponsePPOConfig(SelfPlayPPOConfig):
@@ -36,6 +48,11 @@ class BestResponsePPOConfig(SelfPlayPPOConfig):
         algo.train()
     """
 
+    settings_models = {
+        **SelfPlayPPOConfig.settings_models,
+        "partners": BestResponsePartners,
+        "policy_network": part(NumericSettings, "hiddens", "activation", "critic_observation"),
+    }
     _rows_in_words: ClassVar[str] = (
         "a row for each of `num_envs_per_env_runner` games and one more for those with itself (`self_play_share`)"
     )
@@ -43,59 +60,15 @@ class BestResponsePPOConfig(SelfPlayPPOConfig):
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: those of `SelfPlayPPO`, so that a batch of as many rows holds twice the game steps."""
         super().__init__(algo_class=algo_class or BestResponsePPO)
-        self.pool = ()
-        self.seat = BOTH
-        self.self_play_share = 0.0
-        self.critic_observation = BY_OWN
-
-    @override(SelfPlayPPOConfig)
-    def policy_network(
-        self,
-        *,
-        hiddens: Sequence[int] = NotProvided,
-        activation: str = NotProvided,
-        critic_observation: str = NotProvided,
-    ) -> Self:
-        """Sets the network.
-
-        Args:
-            hiddens: As of `SelfPlayPPOConfig.policy_network`.
-            activation: As there.
-            critic_observation: `"own"` (default): the critic sees what the actor sees. `"partner"` (ours): it is also
-                told which partner holds the other seat, so that differences between partners are no noise in the
-                advantages. The actor is never told. Not for populations that grow (COLE, PBT).
-
-        Returns:
-            This config.
-        """
-        return self._assign(locals())
 
     def most_partners(self) -> int | None:
         """The number of partners in the pool; `None` where it changes while the learner learns."""
         return len(self.pool or ())
 
     @override(SelfPlayPPOConfig)
-    def partners(
-        self,
-        *,
-        pool: Sequence[str | Mapping[str, Any] | PartnerSettings] | None = NotProvided,
-        seat: str = NotProvided,
-        self_play_share: float = NotProvided,
-    ) -> Self:
-        """Sets who holds the other seat.
-
-        Args:
-            pool: A list of partners, each a text or a mapping with the keys of `PartnerSettings`: checkpoints of
-                numeric policies of this kitchen, `"scripted"`, `"random"` or `"stay"`. One is drawn for every game
-                that begins, by the weights (FCP: all equal), and the learner's seat by a fair coin. No default.
-            seat: `"both"` (default), the only one: the coin decides.
-            self_play_share: Share of the games that the learner plays with itself, in [0, 1], rounded to whole games
-                of `num_envs_per_env_runner`. Default 0 (FCP); COLE's "1:3" is 0.25.
-
-        Returns:
-            This config.
-        """
-        return self._assign({"pool": pool, "seat": seat, "self_play_share": self_play_share})
+    def partners(self, **settings: Any) -> Self:
+        """Sets who holds the other seat; the settings are those of `BestResponsePartners`."""
+        return self.assign("partners", settings)
 
     def partner_settings(self) -> tuple[PartnerSettings, ...]:
         """The pool as parsed settings; empty without one.
@@ -118,8 +91,6 @@ class BestResponsePPOConfig(SelfPlayPPOConfig):
         Raises:
             UserError: If a value is not allowed or settings do not fit together.
         """
-        require_number("self_play_share", self.self_play_share, 0.0, 1.0)
-        require_choice("seat", self.seat, (BOTH,))
         require_choice("critic_observation", self.critic_observation, (BY_OWN, BY_PARTNER))
         if self.critic_observation == BY_PARTNER and self.most_partners() is None:
             name = type(self).__name__.removesuffix("Config")

@@ -14,7 +14,6 @@ from itertools import combinations
 import numpy as np
 
 SIGNED, CLAMPED = "signed", "clamped"
-MARGINALS = (SIGNED, CLAMPED)
 DAMPING = 0.85
 SHARPNESS = 10.0
 """Factor inside the softmax over PageRank and over Shapley values (COLE's code)."""

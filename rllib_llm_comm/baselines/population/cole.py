@@ -5,28 +5,64 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
-from ray.rllib.algorithms.algorithm_config import NotProvided
+from pydantic import Field, model_validator
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.checkpoints import Checkpointable
+from typing_extensions import Self
 
-from rllib_llm_comm.baselines.population.best_response_ppo import BestResponsePPO, BestResponsePPOConfig
-from rllib_llm_comm.baselines.population.coalition_values import MARGINALS, SIGNED
+from rllib_llm_comm.baselines.population.best_response_ppo import (
+    BestResponsePartners,
+    BestResponsePPO,
+    BestResponsePPOConfig,
+)
 from rllib_llm_comm.baselines.population.cole_population import COLEPopulation, COLERules
 from rllib_llm_comm.baselines.population.kitchen_matches import Matches, play_matches
 from rllib_llm_comm.baselines.population.kitchen_partners import FrozenPartner, PartnerPool
 from rllib_llm_comm.baselines.population.population_members import plain, policy_of
-from rllib_llm_comm.core.errors import UserError, require_choice, require_number
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.policy_folder import PolicyExport
-from rllib_llm_comm.policies.settings import require_whole
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from rllib_llm_comm.rl.strict_config import part
 
 POPULATION = "population"
 _MOST = 10**6
+
+
+class COLESettings(Settings):
+    """The population."""
+
+    initial_size: int = Field(5, ge=1, le=_MOST)
+    """Members up to which the learner plays with its own copies alone. 5 (SAMA's "population size of 5"); COLE: 10."""
+    most_members: int = Field(50, ge=2, le=_MOST)
+    """Members allowed, more than `initial_size` (COLE)."""
+    run_batches: int = Field(2, ge=1, le=_MOST)
+    """Train batches of one PPO run, whose partners stay (COLE: 2 of 48,000)."""
+    runs_per_generation: int | None = Field(None, ge=1, le=_MOST)
+    """Runs until the learner is judged; None (COLE): `initial_size`."""
+    drawn_partners: int = Field(3, ge=1, le=_MOST)
+    """Members drawn for a run (COLE's "1:3")."""
+    member_games: int = Field(3, ge=1, le=_MOST)
+    """Games with each member in each seat when the learner is judged (COLE)."""
+    marginals: Literal["signed", "clamped"] = "signed"
+    """`"signed"` (ours): Shapley values. `"clamped"` (COLE's code): what a member takes away from a coalition counts as
+    0."""
+    permutations: int = Field(200, ge=1, le=_MOST)
+    """Orders of joining that are drawn for more than 8 members (COLE)."""
+    visit_bonus: float | None = Field(None, ge=0)
+    """Weight of the bonus for members that were rarely drawn; 1 in COLE's code. None (ours): a tenth of the spread of
+    the chances that the Shapley values give."""
+
+    @model_validator(mode="after")
+    def _may_grow(self) -> Self:
+        if self.most_members <= self.initial_size:
+            raise UserError(
+                f"`most_members` is {self.most_members} but must be larger than `initial_size`, which is "
+                f"{self.initial_size}."
+            )
+        return self
 
 
 class COLEConfig(BestResponsePPOConfig):
@@ -42,56 +78,19 @@ class COLEConfig(BestResponsePPOConfig):
         algo.train()
     """
 
+    settings_models = {
+        **BestResponsePPOConfig.settings_models,
+        "population": part(BestResponsePartners, "self_play_share", base=COLESettings),
+    }
+
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: a small population with signed Shapley values, and PPO as of `BestResponsePPO`."""
         super().__init__(algo_class=algo_class or COLE)
-        self.initial_size = 5
-        self.most_members = 50
-        self.run_batches = 2
-        self.runs_per_generation: int | None = None
-        self.drawn_partners = 3
-        self.self_play_share = 0.25
-        self.member_games = 3
-        self.marginals = SIGNED
-        self.permutations = 200
-        self.visit_bonus: float | None = None
+        self.self_play_share = 0.25  # COLE's "1:3"
 
-    def population(
-        self,
-        *,
-        initial_size: int = NotProvided,
-        most_members: int = NotProvided,
-        run_batches: int = NotProvided,
-        runs_per_generation: int | None = NotProvided,
-        drawn_partners: int = NotProvided,
-        self_play_share: float = NotProvided,
-        member_games: int = NotProvided,
-        marginals: str = NotProvided,
-        permutations: int = NotProvided,
-        visit_bonus: float | None = NotProvided,
-    ) -> Self:
-        """Sets the population.
-
-        Args:
-            initial_size: Members up to which the learner plays with its own copies alone, >= 1. Default 5 (SAMA's
-                "population size of 5"); COLE: 10.
-            most_members: Members allowed, larger than `initial_size`. Default 50 (COLE).
-            run_batches: Train batches of one PPO run, whose partners stay, >= 1. Default 2 (COLE: 2 of 48,000).
-            runs_per_generation: Runs until the learner is judged, >= 1, or `None` (default; COLE) for `initial_size`.
-            drawn_partners: Members drawn for a run, >= 1. Default 3 (COLE's "1:3").
-            self_play_share: Share of the games that the learner plays with itself, in [0, 1). Default 0.25 (COLE's
-                "1:3").
-            member_games: Games with each member in each seat when the learner is judged, >= 1. Default 3 (COLE).
-            marginals: `"signed"` (default, ours): Shapley values. `"clamped"` (COLE's code): what a member takes away
-                from a coalition counts as 0.
-            permutations: Orders of joining that are drawn for more than 8 members, >= 1. Default 200 (COLE).
-            visit_bonus: Weight of the bonus for members that were rarely drawn, >= 0; 1 in COLE's code. `None`
-                (default, ours): a tenth of the spread of the chances that the Shapley values give.
-
-        Returns:
-            This config.
-        """
-        return self._assign(locals())
+    def population(self, **settings: Any) -> Self:
+        """Sets the population; the settings are those of `COLESettings`, and `self_play_share`."""
+        return self.assign("population", settings)
 
     @override(BestResponsePPOConfig)
     def validate(self) -> None:
@@ -100,14 +99,6 @@ class COLEConfig(BestResponsePPOConfig):
         Raises:
             UserError: If a value is not allowed or settings do not fit together.
         """
-        for name in ("initial_size", "run_batches", "drawn_partners", "member_games", "permutations"):
-            require_whole(name, getattr(self, name), 1, _MOST)
-        require_whole("most_members", self.most_members, self.initial_size + 1, _MOST)
-        if self.runs_per_generation is not None:
-            require_whole("runs_per_generation", self.runs_per_generation, 1, _MOST)
-        if self.visit_bonus is not None:
-            require_number("visit_bonus", self.visit_bonus, 0.0)
-        require_choice("marginals", self.marginals, MARGINALS)
         if self.pool:
             raise UserError(f"`pool` is {self.pool!r} but COLE's partners are its own members; leave it away.")
         super().validate()

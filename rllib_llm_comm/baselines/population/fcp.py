@@ -5,27 +5,25 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pydantic import Field
 from ray.rllib.algorithms.algorithm import Algorithm
-from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.utils.annotations import override
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 from ray.tune.result import SHOULD_CHECKPOINT
+from typing_extensions import Self
 
 from rllib_llm_comm.baselines.population.best_response_ppo import BestResponsePPO, BestResponsePPOConfig
 from rllib_llm_comm.baselines.population.fcp_members import POPULATION, Population, partners_of, read_members
 from rllib_llm_comm.baselines.population.kitchen_partners import uniform_pool
 from rllib_llm_comm.baselines.population.past_policies import AGES
 from rllib_llm_comm.baselines.population.self_play_ppo import SelfPlayPPO, SelfPlayPPOConfig
-from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice, require_number, require_whole
+from rllib_llm_comm.core.errors import LARGEST, UserError, did_you_mean
 from rllib_llm_comm.core.places import local_path
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _SEEDS = 1000
 MEMBER_SETTINGS = (
@@ -38,6 +36,35 @@ MEMBER_SETTINGS = (
 # Settings of the learner alone, or of this object; members have their own.
 _NOT_OF_MEMBERS = ("algo_class", "_is_frozen", "seed", "keep_policy_every", "num_env_runners", "num_learners",
                    "num_gpus_per_learner", "evaluation_interval")  # fmt: skip
+
+
+class FCPPopulation(Settings):
+    """The population of self-play."""
+
+    population_size: int = Field(8, ge=1, le=_SEEDS)
+    """N, its members. 8 (ours); the paper: 32; COLE's code: 5."""
+    member_iterations: int = Field(160, ge=1, le=LARGEST)
+    """Training iterations of a member, each with half as many game steps as `train_batch_size_per_learner` has rows.
+    160, which are 1,024,000 steps (ours)."""
+    iterations_per_task: int = Field(20, ge=1, le=LARGEST)
+    """Iterations of a Ray task: at most those of the running tasks are lost by a crash (ours)."""
+    member_keep_every: int = Field(4, ge=1, le=LARGEST)
+    """Iterations between the policies among which the half-way one is chosen (ours)."""
+    past_checkpoints: bool = True
+    """True (the paper): initial and half-way policies are partners, too. False: the paper's ablation, final ones
+    alone."""
+    member_settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings in which members differ from the learner, such as `{"num_epochs": 4}`: those in `MEMBER_SETTINGS`. None:
+    they have the learner's (ours)."""
+    population_from: str | Path | None = None
+    """None, or a checkpoint of FCP whose population is done. Its members are taken and none is trained: for another
+    learner, or for the ablation of `past_checkpoints`. Size and settings of members mean nothing then. Tune reads it
+    once more when it goes on with a run; `FCP.from_checkpoint` does not."""
+    num_cpus_per_member: float = Field(1, gt=0)
+    """CPUs of a task."""
+    members_at_once: int | None = Field(None, ge=1, le=LARGEST)
+    """Members for which a trial of Tune reserves CPUs; None: as many as this machine has cores, at most all. On a
+    cluster give their number. Without Tune all that Ray has are used."""
 
 
 class FCPConfig(BestResponsePPOConfig):
@@ -55,60 +82,16 @@ class FCPConfig(BestResponsePPOConfig):
             algo.train()
     """
 
+    settings_models = {**BestResponsePPOConfig.settings_models, "population": FCPPopulation}
+
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: a population for two CPU cores (ours)."""
         super().__init__(algo_class=algo_class or FCP)
-        self.population_size = 8
-        self.member_iterations = 160
-        self.iterations_per_task = 20
-        self.member_keep_every = 4
-        self.past_checkpoints = True
-        self.member_settings: Mapping[str, Any] = {}
-        self.population_from: str | None = None
         self._members_are_known = False  # a checkpoint's: its state has members that an earlier run trained
-        self.num_cpus_per_member: float = 1
-        self.members_at_once: int | None = None
 
-    def population(
-        self,
-        *,
-        size: int = NotProvided,
-        member_iterations: int = NotProvided,
-        iterations_per_task: int = NotProvided,
-        member_keep_every: int = NotProvided,
-        past_checkpoints: bool = NotProvided,
-        member_settings: Mapping[str, Any] = NotProvided,
-        population_from: str | None = NotProvided,
-        num_cpus_per_member: float = NotProvided,
-        members_at_once: int | None = NotProvided,
-    ) -> Self:
-        """Sets the population of self-play.
-
-        Args:
-            size: N, its members, >= 1 (key `population_size`). Default 8 (ours); the paper: 32; COLE's code: 5.
-            member_iterations: Training iterations of a member, >= 1, each with half as many game steps as
-                `train_batch_size_per_learner` has rows. Default 160, which are 1,024,000 steps (ours).
-            iterations_per_task: Iterations of a Ray task, >= 1: at most those of the running tasks are lost by a crash.
-                Default 20 (ours).
-            member_keep_every: Iterations between the policies among which the half-way one is chosen, >= 1. Default 4
-                (ours).
-            past_checkpoints: True (default; the paper): initial and half-way policies are partners, too. False: the
-                paper's ablation, final ones alone.
-            member_settings: Settings in which members differ from the learner, such as `{"num_epochs": 4}`: those in
-                `MEMBER_SETTINGS`. Default none: they have the learner's (ours).
-            population_from: `None` (default), or a checkpoint of FCP whose population is done. Its members are taken
-                and none is trained: for another learner, or for the ablation of `past_checkpoints`. Size and settings
-                of members mean nothing then. Tune reads it once more when it goes on with a run;
-                `FCP.from_checkpoint` does not.
-            num_cpus_per_member: CPUs of a task, > 0. Default 1.
-            members_at_once: Members for which a trial of Tune reserves CPUs; `None` (default): as many as this machine
-                has cores, at most all. On a cluster give their number. Without Tune all that Ray has are used.
-
-        Returns:
-            This config.
-        """
-        own = {name: value for name, value in locals().items() if name not in ("self", "size", "__class__")}
-        return self._assign({"population_size": size, **own})
+    def population(self, **settings: Any) -> Self:
+        """Sets the population of self-play; the settings are those of `FCPPopulation` (`size`: `population_size`)."""
+        return self.assign("population", {"population_size" if n == "size" else n: v for n, v in settings.items()})
 
     def member_seeds(self) -> list[int]:
         """The members' seeds: 1000 * (`seed` + 1) and those that follow, which are no seeds below 1000."""
@@ -138,19 +121,13 @@ class FCPConfig(BestResponsePPOConfig):
         self._validate_population()
 
     def _validate_population(self) -> None:
-        require_whole("population_size", self.population_size, 1, _SEEDS)
-        for name in ("member_iterations", "iterations_per_task", "member_keep_every"):
-            require_whole(name, getattr(self, name), 1)
-        require_choice("past_checkpoints", self.past_checkpoints, (False, True))
         self._validate_member_settings()
         if self.population_from is not None:
             self._take_population(self.population_from)
         elif not self._members_are_known:
             self._validate_training_of_members()
 
-    def _take_population(self, where: Any) -> None:
-        if not isinstance(where, str | Path):
-            raise UserError(f"`population_from` is {where!r} but must be the path of a checkpoint of FCP, or null.")
+    def _take_population(self, where: str) -> None:
         self.population_from = str(local_path(where, "population_from").absolute())
         if not os.path.exists(self.population_from):
             raise UserError(
@@ -161,11 +138,6 @@ class FCPConfig(BestResponsePPOConfig):
         self.population_size = len(read_members(self.population_from, self.env_config, self.past_checkpoints))
 
     def _validate_training_of_members(self) -> None:
-        require_number("num_cpus_per_member", self.num_cpus_per_member, 0)
-        if not self.num_cpus_per_member:
-            raise UserError("`num_cpus_per_member` is 0 but must be larger than 0.")
-        if self.members_at_once is not None:
-            require_whole("members_at_once", self.members_at_once, 1)
         member = self.member_config()
         try:
             member.validate()
@@ -182,11 +154,6 @@ class FCPConfig(BestResponsePPOConfig):
             )
 
     def _validate_member_settings(self) -> None:
-        if not isinstance(self.member_settings, Mapping):
-            raise UserError(
-                f"`member_settings` is {self.member_settings!r} but must be a mapping of settings, such as "
-                '{"num_epochs": 4}.'
-            )
         for name in self.member_settings:
             if name not in MEMBER_SETTINGS:
                 raise UserError(

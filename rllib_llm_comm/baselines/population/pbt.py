@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import ray
+from pydantic import Field, model_validator
 from ray.rllib.algorithms.algorithm import Algorithm
-from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.metrics import (
@@ -22,6 +23,7 @@ from ray.rllib.utils.metrics import (
     NUM_EPISODES_LIFETIME,
 )
 from ray.tune.execution.placement_groups import PlacementGroupFactory
+from typing_extensions import Self
 
 from rllib_llm_comm.baselines.population.best_response_ppo import BestResponsePPO, BestResponsePPOConfig
 from rllib_llm_comm.baselines.population.kitchen_matches import Matches, play_matches
@@ -38,16 +40,45 @@ from rllib_llm_comm.baselines.population.population_members import (
     run_member_remotely,
 )
 from rllib_llm_comm.baselines.population.self_play_ppo import shaping_factor
-from rllib_llm_comm.core.errors import UserError, require_choice, require_number
-from rllib_llm_comm.policies.settings import require_whole
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import Settings, Several
 
 POPULATION = "population"
 LAST, BEST = "last", "best"
-_MOST, _LEAST_FACTOR = 10**6, 0.01
-MUTABLE = ("lambda_", "clip_param", "lr", "num_epochs", "entropy_coeff", "vf_loss_coeff")
+_MOST = 10**6
+
+
+class PBTSettings(Settings):
+    """The population."""
+
+    size: int = Field(3, ge=2, le=_MOST)
+    """K, agents (Carroll)."""
+    run_batches: int = Field(3, ge=1, le=_MOST)
+    """Train batches of one PPO run with one partner (Carroll: 3 of 12,000 steps)."""
+    selection_games: int = Field(6, ge=2, le=_MOST)
+    """Games of each pair of two agents for the fitness, half of them in each seat (Carroll); an agent plays half as
+    many with itself (ours)."""
+    mutate: Several[Literal["lambda_", "clip_param", "lr", "num_epochs", "entropy_coeff", "vf_loss_coeff"]] = (
+        "lambda_", "clip_param", "lr", "num_epochs", "entropy_coeff", "vf_loss_coeff",
+    )  # fmt: skip
+    """Settings that mutate (Carroll: all). `critic_lr` keeps its relation to `lr` (ours)."""
+    mutation_probability: float = Field(0.33, ge=0, le=1)
+    """Of each setting (Carroll)."""
+    mutation_factors: Several[Annotated[float, Field(ge=0.01)]] = Field((0.75, 1.25), min_length=1)
+    """One of them multiplies a setting that mutates (Carroll)."""
+    kept: Literal["last", "best"] = "last"
+    """The policy that checkpoints hold. `"last"` (Carroll's published scores): agent 0 as it is. `"best"`: the snapshot
+    of any agent with the highest mean points with all agents."""
+    members_at_once: int | None = Field(None, ge=0, le=_MOST)
+    """Runs that Tune reserves CPUs for, one each; None (ours): as many as this machine has cores, `size` at most.
+    Without Tune Ray's free CPUs decide. 0: all runs one after the other in the algorithm's own process, without Ray
+    tasks."""
+
+    @model_validator(mode="after")
+    def _half_in_each_seat(self) -> Self:
+        if self.selection_games % 2:
+            raise UserError(f"`selection_games` is {self.selection_games} but must be even: half of them in each seat.")
+        return self
 
 
 class PBTConfig(BestResponsePPOConfig):
@@ -63,51 +94,15 @@ class PBTConfig(BestResponsePPOConfig):
         algo.train()
     """
 
+    settings_models = {**BestResponsePPOConfig.settings_models, "population": PBTSettings}
+
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: the paper's population, and PPO as of `BestResponsePPO`."""
         super().__init__(algo_class=algo_class or PBT)
-        self.size = 3
-        self.run_batches = 3
-        self.selection_games = 6
-        self.mutate: Sequence[str] = MUTABLE
-        self.mutation_probability = 0.33
-        self.mutation_factors: Sequence[float] = (0.75, 1.25)
-        self.kept = LAST
-        self.members_at_once: int | None = None
 
-    def population(
-        self,
-        *,
-        size: int = NotProvided,
-        run_batches: int = NotProvided,
-        selection_games: int = NotProvided,
-        mutate: Sequence[str] = NotProvided,
-        mutation_probability: float = NotProvided,
-        mutation_factors: Sequence[float] = NotProvided,
-        kept: str = NotProvided,
-        members_at_once: int | None = NotProvided,
-    ) -> Self:
-        """Sets the population.
-
-        Args:
-            size: K, agents, >= 2. Default 3 (Carroll).
-            run_batches: Train batches of one PPO run with one partner, >= 1. Default 3 (Carroll: 3 of 12,000 steps).
-            selection_games: Games of each pair of two agents for the fitness, half of them in each seat, even, >= 2;
-                an agent plays half as many with itself (ours). Default 6 (Carroll).
-            mutate: Settings that mutate, of `lambda_`, `clip_param`, `lr`, `num_epochs`, `entropy_coeff` and
-                `vf_loss_coeff`. Default all (Carroll). `critic_lr` keeps its relation to `lr` (ours).
-            mutation_probability: Of each setting, in [0, 1]. Default 0.33 (Carroll).
-            mutation_factors: One of them multiplies a setting that mutates, each >= 0.01. Default 0.75, 1.25 (Carroll).
-            kept: The policy that checkpoints hold. `"last"` (default; Carroll's published scores): agent 0 as it is.
-                `"best"`: the snapshot of any agent with the highest mean points with all agents.
-            members_at_once: Runs that Tune reserves CPUs for, one each, or `None` (default, ours) for as many as this
-                machine has cores, `size` at most. Without Tune Ray's free CPUs decide. 0: all runs one after the other
-                in the algorithm's own process, without Ray tasks.
-
-        Returns:
-            This config.
-        """
-        return self._assign(locals())
+    def population(self, **settings: Any) -> Self:
+        """Sets the population; the settings are those of `PBTSettings`."""
+        return self.assign("population", settings)
 
     @override(BestResponsePPOConfig)
     def validate(self) -> None:
@@ -116,29 +111,11 @@ class PBTConfig(BestResponsePPOConfig):
         Raises:
             UserError: If a value is not allowed or settings do not fit together.
         """
-        for name, least in (("size", 2), ("run_batches", 1), ("selection_games", 2)):
-            require_whole(name, getattr(self, name), least, _MOST)
-        if self.selection_games % 2:
-            raise UserError(f"`selection_games` is {self.selection_games} but must be even: half of them in each seat.")
-        if self.members_at_once is not None:
-            require_whole("members_at_once", self.members_at_once, 0, _MOST)
-        require_number("mutation_probability", self.mutation_probability, 0.0, 1.0)
-        require_choice("kept", self.kept, (LAST, BEST))
-        self._validate_mutations()
+        for name in (*self.mutate, "critic_lr"):
+            if isinstance(getattr(self, name, None), list):
+                raise UserError(f"`{name}` is a schedule but PBT moves it; give a number, or leave it out of `mutate`.")
         self._validate_members()
         super().validate()
-
-    def _validate_mutations(self) -> None:
-        if isinstance(self.mutate, str) or not set(self.mutate) <= set(MUTABLE):
-            raise UserError(f"`mutate` is {self.mutate!r} but must be a list of settings of {', '.join(MUTABLE)}.")
-        factors = self.mutation_factors
-        if isinstance(factors, str) or not isinstance(factors, Sequence) or not factors:
-            raise UserError(f"`mutation_factors` is {factors!r} but must be a list of numbers, such as [0.75, 1.25].")
-        for factor in factors:
-            require_number("mutation_factors", factor, _LEAST_FACTOR)
-        for name in (*self.mutate, "critic_lr"):
-            if isinstance(getattr(self, name), list):
-                raise UserError(f"`{name}` is a schedule but PBT moves it; give a number, or leave it out of `mutate`.")
 
     def _validate_members(self) -> None:
         if self.pool or self.self_play_share:

@@ -110,7 +110,7 @@ def go_on_from(algo: BestResponsePPO, learner: Mapping[str, Any]) -> None:
         learner: `learner` of `state_of`.
     """
     algo.learner_group.set_state({COMPONENT_LEARNER: learner})
-    algo._sync_runners()
+    algo.sync_runners()
 
 
 def state_of(algo: BestResponsePPO) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def act_by(algo: BestResponsePPO, policy: PolicyExport) -> None:
         policy: A policy of a network like its own.
     """
     on_first_learner(algo, _load, everywhere=True, files=dict(policy.files))
-    algo._sync_runners()
+    algo.sync_runners()
 
 
 def _load(learner: Any, files: Mapping[str, bytes]) -> None:

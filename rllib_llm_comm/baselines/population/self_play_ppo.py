@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from pydantic import Field
 from ray.rllib.algorithms.algorithm import Algorithm
-from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.algorithms.ppo import PPO
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from ray.rllib.utils.annotations import override
@@ -27,16 +27,29 @@ from ray.rllib.utils.metrics import (
 from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPOConfig
 from rllib_llm_comm.baselines.population.overcooked_ai import SHARED, OnionSoupEnvRunner
 from rllib_llm_comm.baselines.population.past_policies import FINAL, PastPolicy, milestones
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
+from rllib_llm_comm.policies.numeric_network import NumericSettings
+from rllib_llm_comm.rl.multi_agent_ppo import PPOTraining
+from rllib_llm_comm.rl.planning import PlanningSettings
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
+from rllib_llm_comm.rl.strict_config import part
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from typing_extensions import Self
+    from collections.abc import Mapping
 
 PAST_FOLDER = "past"
+
+
+class SelfPlayTraining(PPOTraining):
+    """The optimisation; for the defaults of Carroll et al. 2019 see the page."""
+
+    shaping_horizon: int | None = Field(1_000_000, ge=0, le=LARGEST)
+    """Game steps over which the factor of the shaped rewards falls on a line from 1 to 0; 0 for none (soups alone are
+    paid), None to leave it at 1. 1,000,000 (ours); Carroll: 2,500,000 (3,500,000 in coordination ring)."""
+    keep_policy_every: int | None = Field(None, ge=1, le=LARGEST)
+    """Iterations between two policies that are kept in memory; None: none is kept. The first is the one before the
+    first update. Checkpoints then also hold `past/initial` and `past/half_way` (`past_policies.half_way`), for FCP."""
 
 
 class SelfPlayPPOConfig(NumericPPOConfig):
@@ -52,6 +65,11 @@ class SelfPlayPPOConfig(NumericPPOConfig):
     """
 
     network: ClassVar[str] = "mlp"
+    settings_models = {
+        "training": SelfPlayTraining,
+        "planning": PlanningSettings,
+        "policy_network": part(NumericSettings, "hiddens", "activation"),
+    }
     own_env: ClassVar[str | None] = ENV_ID
     env_defaults: ClassVar[Mapping[str, Any]] = {"observe": ["vector"], "vector": "planes"}
     partners_in_games: ClassVar[bool] = False
@@ -61,8 +79,6 @@ class SelfPlayPPOConfig(NumericPPOConfig):
         """Sets the defaults: tuned for two CPU cores (ours); see the page for those of Carroll et al. 2019."""
         super().__init__(algo_class=algo_class or SelfPlayPPO)
         self.env_runner_cls = OnionSoupEnvRunner
-        self.shaping_horizon: int | None = 1_000_000
-        self.keep_policy_every: int | None = None
         self.activation = "relu"
         self.num_envs_per_env_runner = 32
         self.train_batch_size_per_learner = 2 * 32 * 200
@@ -74,51 +90,14 @@ class SelfPlayPPOConfig(NumericPPOConfig):
         self.kl_target = None
 
     @override(NumericPPOConfig)
-    def policy_network(self, *, hiddens: Sequence[int] = NotProvided, activation: str = NotProvided) -> Self:
-        """Sets the network.
-
-        Args:
-            hiddens: Widths of the hidden layers of actor and critic, each >= 1. Default 64, 64 (ours); Carroll: three
-                convolutions of 25 filters and three layers of 64, shared.
-            activation: `"relu"` (default, ours; Carroll: leaky ReLU) or `"tanh"`.
-
-        Returns:
-            This config.
-        """
-        return self._assign(locals())
-
-    @override(NumericPPOConfig)
-    def training(
-        self,
-        *,
-        shaping_horizon: int | None = NotProvided,
-        keep_policy_every: int | None = NotProvided,
-        **kwargs: Any,
-    ) -> Self:
-        """Sets the optimisation.
-
-        Args:
-            shaping_horizon: Game steps over which the factor of the shaped rewards falls on a line from 1 to 0, >= 0;
-                0 for none (soups alone are paid), `None` to leave it at 1. Default 1,000,000 (ours); Carroll: 2,500,000
-                (3,500,000 in coordination ring).
-            keep_policy_every: Iterations between two policies that are kept in memory, >= 1, or `None` (default) for
-                none. The first is the one before the first update. Checkpoints then also hold `past/initial` and
-                `past/half_way` (`past_policies.half_way`), for FCP.
-            **kwargs: Settings of `MultiAgentPPOConfig.training`.
-
-        Returns:
-            This config.
-        """
-        super().training(**kwargs)
-        return self._assign({"shaping_horizon": shaping_horizon, "keep_policy_every": keep_policy_every})
-
-    @override(NumericPPOConfig)
     def validate(self) -> None:
         """Checks all settings.
 
         Raises:
             UserError: If a value is not allowed or settings do not fit together.
         """
+        self.check_settings()  # before they are divided
+        self.require_whole_setting("num_envs_per_env_runner", 1)
         if self.env != ENV_ID:
             raise UserError(f"`env` is {self.env!r} but SelfPlayPPO plays {ENV_ID!r} only; use SymbolicPPO or MAPPO.")
         if self.planner is not None or self.subgoal_rewards != "exact":
@@ -138,11 +117,6 @@ class SelfPlayPPOConfig(NumericPPOConfig):
                 f"`env_config.wanted` is {wanted!r}, which SelfPlayPPO's arrays of games do not know; use "
                 "SymbolicPPO or MAPPO."
             )
-        for name, least in (("shaping_horizon", 0), ("keep_policy_every", 1)):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-                raise UserError(f"`{name}` is {value!r} but must be a whole number from {least} up, or null.")
-        self._validate_counts()  # before they are divided
         self._require_whole_steps()
         super().validate()
 
@@ -175,7 +149,7 @@ class SelfPlayPPO(PolicyCheckpointMixin, PPO):
     def setup(self, config: Any) -> None:
         """Builds as RLlib does, with the critic in all EnvRunners, and keeps the initial policy if it is asked for."""
         super().setup(config)
-        self._sync_runners()  # RLlib's own leaves the critic away
+        self.sync_runners()  # RLlib's own leaves the critic away
         self._past: list[PastPolicy] = []
         if self.config.keep_policy_every:
             self._past.append(self._policy_now(0, math.nan))
@@ -234,7 +208,7 @@ class SelfPlayPPO(PolicyCheckpointMixin, PPO):
     def set_state(self, state: Any) -> None:
         """Sets RLlib's state and the past policies."""
         super().set_state(state)
-        self._sync_runners()
+        self.sync_runners()
         past = state.get(PAST_FOLDER, {})
         self._past = [PastPolicy.from_state(one) for one in past.get("policies", ())]
         self._latest_score = past.get("score", math.nan)

@@ -15,7 +15,7 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import EpisodeType, ModuleID, TensorType
 
-from rllib_llm_comm.baselines.numeric.mappo_learner import MAPPOLearner
+from rllib_llm_comm.baselines.numeric.mappo import MAPPOLearner
 from rllib_llm_comm.baselines.red import won_games
 from rllib_llm_comm.baselines.red.officer_cloning import SEEN, drawn_decisions, mean_nll, split
 from rllib_llm_comm.baselines.red.officer_demonstrations import ACTION, OfficerRows, read_demonstrations
@@ -30,7 +30,6 @@ from rllib_llm_comm.rl.multi_agent_ppo_learner import ACTOR, MultiAgentPPOLearne
 WEIGHT = "weight"
 RED_STATE = "rllib_llm_comm_red"
 RED, RL, JOINT = "red", "rl", "joint"
-METHODS = (RED, RL, JOINT)
 _MOST_ROUNDS = 3
 
 

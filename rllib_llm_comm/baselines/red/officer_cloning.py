@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -123,7 +122,7 @@ def clone_officers(
 
 def _begun(how: OfficerCloningSettings) -> OfficerNetwork:
     """The network that training starts from."""
-    network = OfficerNetwork(dataclasses.replace(how.network, init_seed=how.seed))
+    network = OfficerNetwork(how.network.replace(init_seed=how.seed))
     if how.start is not None:
         from rllib_llm_comm.baselines.red.officer_executor import load_officer
 

@@ -2,48 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import Literal
 
-from rllib_llm_comm.core.errors import require_choice
-from rllib_llm_comm.policies.numeric_network import BY_OWN, BY_TEAM
-from rllib_llm_comm.policies.settings import FromMapping, require_seed, require_whole
+from pydantic import Field
 
-STRIDES = (1, 2)
+from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.policies.numeric_network import BY_OWN
+
 _MOST = 4096
-_WIDTHS = ("filters", "width", "words", "keys")
 
 
-@dataclass(frozen=True)
-class OfficerSettings(FromMapping):
-    """Settings of an `OfficerNetwork`: its `model_config`.
+class OfficerSettings(Settings):
+    """Settings of an `OfficerNetwork`: its `model_config`."""
 
-    Attributes:
-        filters: Filters of the three convolutions over the map, 1 to 4096. RED: 256; 32 (ours).
-        stride: Cells per step of the first convolution, 1 or 2. RED: 1; 2 (ours), a quarter of the work.
-        width: Length of the vectors of units and of hidden layers, 1 to 4096. RED: 256 and 128; 64 (ours).
-        words: Length of word vectors and of half of the sentence LSTM, 1 to 4096. RED: 64; 32 (ours).
-        keys: Length of the vectors whose dot products choose targets and cells, 1 to 4096. RED: 128 to 256; 16 (ours).
-        critic_observation: Input of the critic. `"own"`: what the officer sees. `"team"` (RED, SAMA): the view that
-            the officers of a side share, with the units of all as one's own. Default here `"own"` (ours), as policy
-            folders that do not say it were trained so; `REDConfig` says `"team"`.
-        init_seed: Seed of the fresh weights; `None` takes torch's global generator.
-    """
-
-    filters: int = 32
-    stride: int = 2
-    width: int = 64
-    words: int = 32
-    keys: int = 16
-    critic_observation: str = BY_OWN
-    init_seed: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in _WIDTHS:
-            require_whole(name, getattr(self, name), 1, _MOST)
-        require_choice("stride", self.stride, STRIDES)
-        require_choice("critic_observation", self.critic_observation, (BY_OWN, BY_TEAM))
-        require_seed("init_seed", self.init_seed)
+    filters: int = Field(32, ge=1, le=_MOST)
+    """Filters of the three convolutions over the map. RED: 256; 32 (ours)."""
+    stride: Literal[1, 2] = 2
+    """Cells per step of the first convolution. RED: 1; 2 (ours), a quarter of the work."""
+    width: int = Field(64, ge=1, le=_MOST)
+    """Length of the vectors of units and of hidden layers. RED: 256 and 128; 64 (ours)."""
+    words: int = Field(32, ge=1, le=_MOST)
+    """Length of word vectors and of half of the sentence LSTM. RED: 64; 32 (ours)."""
+    keys: int = Field(16, ge=1, le=_MOST)
+    """Length of the vectors whose dot products choose targets and cells. RED: 128 to 256; 16 (ours)."""
+    critic_observation: Literal["own", "team"] = "own"
+    """Input of the critic. `"own"`: what the officer sees, in one pass of the map less per minibatch. `"team"` (RED,
+    SAMA): the view that the officers of a side share, with the units of all as one's own; for one commander both are
+    the same. Default here `"own"` (ours), as policy folders that do not say it were trained so; `REDConfig` says
+    `"team"`."""
+    init_seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
+    """Seed of the fresh weights; `None` takes torch's global generator."""
 
     def shape(self) -> OfficerSettings:
         """The settings without those that change no weight's shape: equal for networks that can take over weights."""
-        return replace(self, critic_observation=BY_OWN, init_seed=None)
+        return self.replace(critic_observation=BY_OWN, init_seed=None)

@@ -4,36 +4,90 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Literal
 
+from pydantic import Field, model_validator
 from ray.rllib.algorithms.algorithm import Algorithm
-from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.ppo import PPO, PPOConfig
 from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.annotations import override
+from typing_extensions import Self
 
-from rllib_llm_comm.baselines.numeric.mappo import MAPPOConfig
+from rllib_llm_comm.baselines.numeric.mappo import MAPPOConfig, MAPPOTraining
 from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPOConfig
-from rllib_llm_comm.baselines.red.learner import METHODS, RL, REDLearner
 from rllib_llm_comm.baselines.red.learner import RED as BOTH_PHASES
+from rllib_llm_comm.baselines.red.learner import RL, REDLearner
 from rllib_llm_comm.baselines.red.module import OfficerModule
 from rllib_llm_comm.baselines.red.officer_demonstrations import INDEX
 from rllib_llm_comm.baselines.red.officer_executor import load_officer
 from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
-from rllib_llm_comm.core.errors import UserError, require_choice, require_number, require_whole
+from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.envs.minirts.game import ENV_ID
-from rllib_llm_comm.policies.numeric_network import BY_TEAM
+from rllib_llm_comm.policies.numeric_network import BY_TEAM, NumericSettings
 from rllib_llm_comm.rl.equal_starts import StartApart
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.rl.policy_export import on_first_learner
-from rllib_llm_comm.rl.strict_config import SHARED_POLICY
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from rllib_llm_comm.rl.strict_config import SHARED_POLICY, part
 
 RED_RESULTS = "red"
 _NETWORK = ("filters", "stride", "width", "words", "keys")
+
+
+class REDTraining(MAPPOTraining):
+    """The optimisation; RED's and SAMA's values where they are known, at a size for two cores."""
+
+    method: Literal["red", "rl", "joint"] = "red"
+    """`"red"`: both phases. `"rl"`: no cloning phase (MAPPO). `"joint"`: no phases, PPO's loss and `joint_coeff` times
+    the cloning loss."""
+    demonstrations: str | None = None
+    """Folder of `rllib officer demonstrations` (D). Needed unless `method` is `"rl"`."""
+    officer: str | None = None
+    """A cloned officer to start from; None: fresh weights. The paper starts from one; from scratch its RL fails."""
+    rl_updates: int = Field(10, ge=1, le=LARGEST)
+    """Updates of the RL phase before each cloning phase. 10 (ours); RED: 100."""
+    rl_until: float | None = Field(None, ge=1e-3, le=1)
+    """Share of games won in the last `rl_window` updates of an RL phase at which it ends early; None: it does not
+    (RED). `stop: {red/cloned_won_share: SHARE}` ends the run behind the cloning phase after the first RL phase that
+    ends with so many (ours)."""
+    rl_window: int = Field(10, ge=1, le=LARGEST)
+    """Updates whose games count for `won_share`; at most `rl_updates` with `rl_until`. Games that were played before
+    the actor had learned never count (ours)."""
+    critic_first: int = Field(10, ge=0, le=LARGEST)
+    """First updates at which the critic learns alone (RED)."""
+    warm_up: int = Field(10, ge=0, le=LARGEST)
+    """Updates behind these over which `lr` rises from 0 on a line. 10 (ours); SAMA: the first fifth of the run."""
+    clone_steps: int = Field(200, ge=1, le=LARGEST)
+    """Gradient steps of a cloning phase (ours)."""
+    clone_batch_size: int = Field(128, ge=1, le=LARGEST)
+    """Decisions per such step."""
+    clone_lr: float = Field(2e-4, ge=1e-12, le=1)
+    """Learning rate of its Adam (SAMA)."""
+    clone_rows: int = Field(50_000, ge=1, le=LARGEST)
+    """Most decisions of D in a phase, and of D_k. 50,000 (ours); RED: all."""
+    clone_idle: float = Field(0.3, ge=1e-3, le=1)
+    """As `OfficerCloningSettings.idle` (ours)."""
+    clone_grad_clip: float = Field(0.5, ge=1e-12, le=1e6)
+    """Gradient norm allowed in the cloning phase."""
+    held_out: float = Field(0.1, ge=0.01, le=0.5)
+    """Share of the demonstrated games that is held out (ours)."""
+    won_ratio: float = Field(1.0, ge=0, le=1e3)
+    """|D_k| : |D|; 0 for an empty D_k (RED)."""
+    nll_limit: float | None = Field(1.1, ge=1e-3, le=1e3)
+    """A cloning phase goes on, up to three times `clone_steps`, while the held-out loss is more than so many times that
+    of `officer`; None: it does not (RED)."""
+    joint_coeff: float = Field(1.0, ge=0, le=1e6)
+    """Weight of the cloning loss with `"joint"` (ours)."""
+
+    @model_validator(mode="after")
+    def _window_within_a_phase(self) -> Self:
+        if self.rl_until is not None and self.method == BOTH_PHASES and self.rl_window > self.rl_updates:
+            raise UserError(
+                f"`rl_window` is {self.rl_window} but must be at most `rl_updates`, which is {self.rl_updates}, for "
+                "`rl_until` to end an RL phase."
+            )
+        return self
 
 
 class REDConfig(MAPPOConfig):
@@ -50,6 +104,11 @@ class REDConfig(MAPPOConfig):
     """
 
     network: ClassVar[str] = "officer"
+    settings_models = {
+        **MAPPOConfig.settings_models,
+        "training": part(NumericSettings, "use_value_norm", "value_norm_beta", base=REDTraining),
+        "policy_network": part(OfficerSettings, *_NETWORK, "critic_observation"),
+    }
     own_env: ClassVar[str | None] = ENV_ID
     env_defaults: ClassVar[Mapping[str, Any]] = {
         "action_level": "red", "observe": ["officer"], "num_agents": 2, "opponent": "medium2",
@@ -59,27 +118,7 @@ class REDConfig(MAPPOConfig):
         """Sets the defaults: RED's and SAMA's where they are known, at a size for two cores."""
         super().__init__(algo_class=algo_class or RED)
         self.batch_mode = "complete_episodes"
-        for name in _NETWORK:
-            setattr(self, name, getattr(OfficerSettings(), name))
         self.critic_observation = BY_TEAM
-        self.method = BOTH_PHASES
-        self.demonstrations: str | None = None
-        self.officer: str | None = None
-        self.rl_updates = 10
-        self.rl_until: float | None = None
-        self.rl_window = 10
-        self.critic_first = 10
-        self.warm_up = 10
-        self.clone_steps = 200
-        self.clone_batch_size = 128
-        self.clone_lr = 2e-4
-        self.clone_rows = 50_000
-        self.clone_idle = 0.3
-        self.clone_grad_clip = 0.5
-        self.held_out = 0.1
-        self.won_ratio = 1.0
-        self.nll_limit: float | None = 1.1
-        self.joint_coeff = 1.0
         self.use_value_norm = False
         self.huber_delta = None
         self.lr = 5e-5
@@ -92,96 +131,6 @@ class REDConfig(MAPPOConfig):
         self.train_batch_size_per_learner = 4000
         self.num_envs_per_env_runner = 4
 
-    @override(MAPPOConfig)
-    def policy_network(
-        self,
-        *,
-        filters: int = NotProvided,
-        stride: int = NotProvided,
-        width: int = NotProvided,
-        words: int = NotProvided,
-        keys: int = NotProvided,
-        critic_observation: str = NotProvided,
-    ) -> Self:
-        """Sets the network; with `officer` it is that officer's, and these must agree with it.
-
-        Args:
-            filters: As of `OfficerSettings`. Default 32 (ours); RED: 256.
-            stride: As of `OfficerSettings`. Default 2 (ours); RED: 1.
-            width: As of `OfficerSettings`. Default 64 (ours); RED: 256.
-            words: As of `OfficerSettings`. Default 32 (ours); RED: 64.
-            keys: As of `OfficerSettings`. Default 16 (ours); RED: 128 to 256.
-            critic_observation: Input of the critic. `"team"` (default; RED, SAMA): the view that the officers of a side
-                share, with the units of all as one's own. `"own"`: what the officer sees, in one pass of the map
-                less per minibatch. For one commander both are the same.
-
-        Returns:
-            This config.
-        """
-        return self._assign(locals())
-
-    @override(MAPPOConfig)
-    def training(
-        self,
-        *,
-        method: str = NotProvided,
-        demonstrations: str | None = NotProvided,
-        officer: str | None = NotProvided,
-        rl_updates: int = NotProvided,
-        rl_until: float | None = NotProvided,
-        rl_window: int = NotProvided,
-        critic_first: int = NotProvided,
-        warm_up: int = NotProvided,
-        clone_steps: int = NotProvided,
-        clone_batch_size: int = NotProvided,
-        clone_lr: float = NotProvided,
-        clone_rows: int = NotProvided,
-        clone_idle: float = NotProvided,
-        clone_grad_clip: float = NotProvided,
-        held_out: float = NotProvided,
-        won_ratio: float = NotProvided,
-        nll_limit: float | None = NotProvided,
-        joint_coeff: float = NotProvided,
-        **kwargs: Any,
-    ) -> Self:
-        """Sets the optimisation.
-
-        Args:
-            method: `"red"` (default): both phases. `"rl"`: no cloning phase (MAPPO). `"joint"`: no phases, PPO's loss
-                and `joint_coeff` times the cloning loss.
-            demonstrations: Folder of `rllib officer demonstrations` (D). Needed unless `method` is `"rl"`.
-            officer: A cloned officer to start from, or `None` (default) for fresh weights. The paper starts from one;
-                from scratch its RL fails.
-            rl_updates: Updates of the RL phase before each cloning phase, >= 1. Default 10 (ours); RED: 100.
-            rl_until: Share of games won in the last `rl_window` updates of an RL phase at which it ends early, in
-                (0, 1]; or `None` (default; RED). `stop: {red/cloned_won_share: SHARE}` ends the run behind the cloning
-                phase after the first RL phase that ends with so many (ours).
-            rl_window: Updates whose games count for `won_share`, >= 1; at most `rl_updates` with `rl_until`. Games
-                that were played before the actor had learned never count. Default 10 (ours).
-            critic_first: First updates at which the critic learns alone, >= 0. Default 10 (RED).
-            warm_up: Updates behind these over which `lr` rises from 0 on a line, >= 0. Default 10 (ours); SAMA: the
-                first fifth of the run.
-            clone_steps: Gradient steps of a cloning phase, >= 1. Default 200 (ours).
-            clone_batch_size: Decisions per such step, >= 1. Default 128.
-            clone_lr: Learning rate of its Adam, > 0. Default 2e-4 (SAMA).
-            clone_rows: Most decisions of D in a phase, and of D_k, >= 1. Default 50,000 (ours); RED: all.
-            clone_idle: As `OfficerCloningSettings.idle`. Default 0.3 (ours).
-            clone_grad_clip: Gradient norm allowed in the cloning phase, > 0. Default 0.5.
-            held_out: Share of the demonstrated games that is held out, in [0.01, 0.5]. Default 0.1 (ours).
-            won_ratio: |D_k| : |D|, >= 0; 0 for an empty D_k. Default 1 (RED).
-            nll_limit: A cloning phase goes on, up to three times `clone_steps`, while the held-out loss is more than so
-                many times that of `officer`, > 0; or `None`. Default 1.1 (RED).
-            joint_coeff: Weight of the cloning loss with `"joint"`, >= 0. Default 1 (ours).
-            **kwargs: Other training settings, as of `MAPPOConfig.training`; of these `gamma` is 0.999 by default
-                (SAMA), `lr` 5e-5 (SAMA), `vf_loss_coeff` and `grad_clip` 0.5 (RED).
-
-        Returns:
-            This config.
-        """
-        own = {k: v for k, v in locals().items() if k not in ("self", "kwargs", "__class__")}
-        super().training(**kwargs)
-        return self._assign(own)
-
     @override(NumericPPOConfig)
     def network_settings(self) -> Any:
         """The module's `model_config` as checked settings (`OfficerSettings`).
@@ -189,8 +138,8 @@ class REDConfig(MAPPOConfig):
         Raises:
             UserError: If a value is not allowed.
         """
-        sizes = {name: getattr(self, name) for name in _NETWORK}
-        return OfficerSettings(**sizes, critic_observation=self.critic_observation, init_seed=self.seed)
+        own = {name: getattr(self, name) for name in (*_NETWORK, "critic_observation")}
+        return OfficerSettings(**own, init_seed=self.seed)
 
     @override(PPOConfig)
     def get_default_rl_module_spec(self) -> RLModuleSpec:
@@ -206,26 +155,6 @@ class REDConfig(MAPPOConfig):
     def _validate_training(self) -> None:
         super()._validate_training()
         self._require_orders()
-        require_choice("method", self.method, METHODS)
-        for name, least in (
-            ("rl_updates", 1), ("rl_window", 1), ("critic_first", 0), ("warm_up", 0), ("clone_steps", 1),
-            ("clone_batch_size", 1), ("clone_rows", 1),
-        ):  # fmt: skip
-            require_whole(name, getattr(self, name), least)
-        for name, low, high in (
-            ("clone_lr", 1e-12, 1.0), ("clone_idle", 1e-3, 1.0), ("clone_grad_clip", 1e-12, 1e6),
-            ("held_out", 0.01, 0.5), ("won_ratio", 0.0, 1e3), ("joint_coeff", 0.0, 1e6),
-        ):  # fmt: skip
-            require_number(name, getattr(self, name), low, high)
-        if self.rl_until is not None:
-            require_number("rl_until", self.rl_until, 1e-3, 1.0)
-            if self.method == BOTH_PHASES and self.rl_window > self.rl_updates:
-                raise UserError(
-                    f"`rl_window` is {self.rl_window} but must be at most `rl_updates`, which is {self.rl_updates}, "
-                    "for `rl_until` to end an RL phase."
-                )
-        if self.nll_limit is not None:
-            require_number("nll_limit", self.nll_limit, 1e-3, 1e3)
         if self.batch_mode != "complete_episodes":
             raise UserError("`batch_mode` must be 'complete_episodes': RED learns from whole games that were won.")
         self._add_callback(StartApart)
@@ -286,7 +215,7 @@ class RED(PolicyCheckpointMixin, PPO):
         if officer is not None:
             weights = {name: tensor.clone() for name, tensor in load_officer(officer, "officer").state_dict().items()}
             on_first_learner(self, _load_weights, everywhere=True, weights=weights)
-            self._sync_runners()
+            self.sync_runners()
             if getattr(self.config, "method", RL) == BOTH_PHASES:
                 on_first_learner(self, _note_first_nll)
 
@@ -299,7 +228,7 @@ class RED(PolicyCheckpointMixin, PPO):
         results = {"won_share": share}
         if config.method == BOTH_PHASES and is_over:
             results.update({"cloned_won_share": share, **on_first_learner(self, _clone)})
-            self._sync_runners()
+            self.sync_runners()
         for name, value in results.items():
             self.metrics.log_value((RED_RESULTS, name), value, window=1)
 

@@ -15,7 +15,6 @@ from rllib_llm_comm.envs.interface import ACTION_MASK, EPISODE_METRICS, TASK_SUC
 from rllib_llm_comm.policies.observation_forms import flat, form_of, open_actions, size_of
 
 AUTO, BY_GAME, BY_OBSERVATION, BY_TEAM = "auto", "game", "observation", "team"
-MIXER_STATES = (AUTO, BY_GAME, BY_OBSERVATION, BY_TEAM)
 TEAM_REWARDS: Mapping[str, Any] = {"mean": np.mean, "sum": np.sum}
 _STEP = "game_step"
 _MAX_SEED = 2**31 - 1

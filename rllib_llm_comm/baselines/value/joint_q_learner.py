@@ -13,7 +13,6 @@ from ray.rllib.utils.annotations import override
 from rllib_llm_comm.baselines.value.q_losses import TeamLoss
 
 RMSPROP, ADAM = "rmsprop", "adam"
-OPTIMIZERS = (RMSPROP, ADAM)
 _LAST_COPY = "last_target_copy"
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
-from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.algorithms.dqn import DQN
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.baselines.value.q_settings import QMIX as QMIX_MIXER
-from rllib_llm_comm.baselines.value.value_decomposition import ValueDecomposition, ValueDecompositionConfig
+from rllib_llm_comm.baselines.value.q_settings import QSettings
+from rllib_llm_comm.baselines.value.value_decomposition import (
+    AGENT_SETTINGS,
+    ValueDecomposition,
+    ValueDecompositionConfig,
+)
+from rllib_llm_comm.rl.strict_config import part
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
+MIXER_SETTINGS = ("mixing_width", "hypernet_layers", "hypernet_width")
 
 
 class QMIXConfig(ValueDecompositionConfig):
@@ -32,38 +36,15 @@ class QMIXConfig(ValueDecompositionConfig):
         )
     """
 
+    settings_models = {
+        **ValueDecompositionConfig.settings_models,
+        "policy_network": part(QSettings, *AGENT_SETTINGS, *MIXER_SETTINGS),
+    }
     mixer: ClassVar[str] = QMIX_MIXER
 
     def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: PyMARL's, unless said otherwise in `training` and `policy_network`."""
+        """Sets the defaults: PyMARL's, unless marked otherwise in `ValueTraining` and `QSettings`."""
         super().__init__(algo_class=algo_class or QMIX)
-        self.mixing_width = 32
-        self.hypernet_layers = 2
-        self.hypernet_width = 64
-
-    @override(ValueDecompositionConfig)
-    def policy_network(
-        self,
-        *,
-        mixing_width: int = NotProvided,
-        hypernet_layers: int = NotProvided,
-        hypernet_width: int = NotProvided,
-        **kwargs: Any,
-    ) -> Self:
-        """Sets the networks of agents and mixer.
-
-        Args:
-            mixing_width: Units of the mixing network, >= 1. Default 32 (PyMARL).
-            hypernet_layers: Layers of the hypernetworks that make its weights, 1 or 2. Default 2 (PyMARL's qmix.yaml).
-            hypernet_width: Units between two such layers, >= 1. Default 64 (PyMARL).
-            **kwargs: Settings of `ValueDecompositionConfig.policy_network`.
-
-        Returns:
-            This config.
-        """
-        own = {k: v for k, v in locals().items() if k not in ("self", "kwargs", "__class__")}
-        super().policy_network(**kwargs)
-        return self._assign(own)
 
 
 class QMIX(ValueDecomposition):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from ray.rllib.algorithms.algorithm import Algorithm
-from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.algorithms.dqn import DQN, DQNConfig
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
@@ -22,17 +22,18 @@ from ray.rllib.utils.metrics import (
     SYNCH_WORKER_WEIGHTS_TIMER,
     TIMERS,
 )
+from typing_extensions import Self
 
 from rllib_llm_comm.baselines.value.joint import JointEnvRunner, make_joint_game
-from rllib_llm_comm.baselines.value.joint_game import MIXER_STATES, TEAM_REWARDS
-from rllib_llm_comm.baselines.value.joint_q_learner import OPTIMIZERS, JointQLearner
+from rllib_llm_comm.baselines.value.joint_q_learner import JointQLearner
 from rllib_llm_comm.baselines.value.kitchen_team import KitchenTeamRunner
 from rllib_llm_comm.baselines.value.module import EPSILON, TEAM, JointQModule
 from rllib_llm_comm.baselines.value.q_losses import TeamLoss
 from rllib_llm_comm.baselines.value.q_settings import PLAIN, QSettings
 from rllib_llm_comm.baselines.value.same_team import facts_of_checkpoint, facts_of_learner, require_same
 from rllib_llm_comm.baselines.value.team_episodes import FILLED, EpisodeBuffer
-from rllib_llm_comm.core.errors import UserError, require_choice, require_whole, shown
+from rllib_llm_comm.core.errors import LARGEST, UserError, require_whole, shown
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.rl.env_registration import ensure_registered
 from rllib_llm_comm.rl.episode_metrics import EpisodeMetrics
@@ -40,11 +41,10 @@ from rllib_llm_comm.rl.phase_seconds import PhaseSeconds
 from rllib_llm_comm.rl.plain_errors import raise_told
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.rl.policy_export import on_first_learner
-from rllib_llm_comm.rl.strict_config import StrictConfigMixin, require_schedule
+from rllib_llm_comm.rl.strict_config import StrictConfigMixin, part, require_schedule
 
 if TYPE_CHECKING:
     from ray.rllib.core.learner import Learner
-    from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ _NOT_HERE = (
     "td_error_loss_fn", "categorical_distribution_temperature", "burn_in_len", "before_learn_on_batch",
     "replay_buffer_config", "minibatch_size", "num_epochs", "clip_rewards", "observation_filter",
 )  # fmt: skip
-_CLIPPED_BY = ("global_norm", "norm", "value")
+AGENT_SETTINGS = ("width", "recurrent", "agent_ids", "last_action")
 _ARRAY_ENV = {
     "observe": ["vector"],
     "vector": "planes",
@@ -65,9 +65,77 @@ _ARRAY_ENV = {
 }
 
 
+class ValueTraining(Settings):
+    """The optimisation; values are PyMARL's, unless marked (ours)."""
+
+    lr: Annotated[float, Field(ge=0)] | list[Any] = 5e-4
+    """Learning rate, or a schedule of pairs [game steps, value]. PyMARL2: 1e-3."""
+    gamma: float = Field(0.99, ge=0, le=1)
+    """Discount per game step."""
+    grad_clip: float | None = Field(10.0, gt=0)
+    """Gradient norm allowed, over all weights together; None: any."""
+    grad_clip_by: Literal["global_norm", "norm", "value"] = "global_norm"
+    """As of RLlib."""
+    epsilon: Annotated[float, Field(ge=0, le=1)] | list[Any] = [(0, 1.0), (50_000, 0.05)]
+    """Share of random actions, or a schedule of pairs [game steps, share]: from 1 to 0.05 in 50,000 steps; PyMARL2:
+    100,000."""
+    train_batch_size_per_learner: int = Field(32, ge=1, le=LARGEST)
+    """**Episodes** per update. PyMARL2: 128."""
+    target_network_update_freq: int = Field(10_000, ge=1, le=LARGEST)
+    """Game steps between two copies of the target network (ours; PyMARL: 200 episodes)."""
+    num_steps_sampled_before_learning_starts: int = Field(0, ge=0, le=LARGEST)
+    """Game steps before the first update."""
+    tau: float = Field(1.0, gt=0, le=1)
+    """Share of the new weights in a copy of the target network."""
+    adam_epsilon: float = Field(1e-8, gt=0)
+    """Adam's epsilon."""
+    store_buffer_in_checkpoints: bool = False
+    """True if checkpoints hold the replay."""
+    mixer_state: Literal["auto", "game", "observation", "team"] = "auto"
+    """Input of the mixer: `"game"`, the environment's `state()`; `"observation"`, the part `state` of the first agent's
+    observation; `"team"`, all agents' vectors joined; `"auto"` (ours): the first of these that there is."""
+    team_reward: Literal["mean", "sum"] = "mean"
+    """`"mean"` (ours) or `"sum"` of the agents' rewards. PyMARL's games pay the team."""
+    td_lambda: float = Field(0.0, ge=0, le=1)
+    """Weight of later targets. 0, one step; PyMARL2: 0.6."""
+    buffer_episodes: int = Field(5000, ge=1, le=LARGEST)
+    """Most episodes that are kept. They are whole arrays: reckon their size."""
+    episodes_per_update: int = Field(1, ge=1, le=LARGEST)
+    """Episodes played for each update. PyMARL2: 8."""
+    sequence_length: int | None = Field(None, ge=1, le=LARGEST)
+    """Most steps of the piece of each episode that an update sees; None: whole episodes. Pieces (ours) start without
+    memory and last action, and targets of many steps end with them."""
+    array_games: bool = False
+    """True to play the onion-soup kitchens as whole arrays of compiled games, which is many times quicker (ours).
+    False: any game, one step at a time."""
+    optimizer_name: Literal["rmsprop", "adam"] = "rmsprop"
+    """PyMARL2: adam."""
+    rmsprop_alpha: float = Field(0.99, gt=0, lt=1)
+    """RMSprop's smoothing."""
+    rmsprop_epsilon: float = Field(1e-5, gt=0)
+    """RMSprop's epsilon."""
+
+    @field_validator("lr", "epsilon")
+    @classmethod
+    def _a_schedule(cls, value: Any, info: ValidationInfo) -> Any:
+        name = str(info.field_name)
+        require_schedule(name, value, 1.0 if name == "epsilon" else math.inf)
+        return value
+
+    @model_validator(mode="after")
+    def _holds_a_batch(self) -> Self:
+        if self.buffer_episodes < self.train_batch_size_per_learner:
+            raise UserError(
+                f"`buffer_episodes` is {self.buffer_episodes} but a batch has `train_batch_size_per_learner` = "
+                f"{self.train_batch_size_per_learner} episodes; make the buffer larger or the batch smaller."
+            )
+        return self
+
+
 class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
     """Settings that VDN, QMIX and the systems built on them share; of stock DQN's those that this class names count."""
 
+    settings_models = {"training": ValueTraining, "policy_network": part(QSettings, *AGENT_SETTINGS)}
     kind: ClassVar[str] = PLAIN
     mixer: ClassVar[str]
     env_config: dict[str, Any]
@@ -76,101 +144,23 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
         """Sets the defaults: PyMARL's, unless said otherwise in `training` and `policy_network`."""
         super().__init__(algo_class=algo_class)
         self.env_runner_cls = JointEnvRunner
-        self.width = 64
-        self.recurrent = True
-        self.agent_ids = True
-        self.last_action = True
-        self.mixer_state = "auto"
-        self.team_reward = "mean"
-        self.td_lambda = 0.0
-        self.buffer_episodes = 5000
-        self.episodes_per_update = 1
-        self.sequence_length = None
-        self.array_games = False
-        self.optimizer_name = "rmsprop"
-        self.rmsprop_alpha = 0.99
-        self.rmsprop_epsilon = 1e-5
-        self.lr = 5e-4
-        self.grad_clip = 10.0
-        self.gamma = 0.99
-        self.epsilon = [(0, 1.0), (50_000, 0.05)]
-        self.train_batch_size_per_learner = 32
-        self.target_network_update_freq = 10_000
-        self.num_steps_sampled_before_learning_starts = 0
         self.rollout_fragment_length = 20
         self.num_env_runners = 0
         self.num_envs_per_env_runner = 1
         self.replay_buffer_config = {"type": "EpisodeReplayBuffer", "capacity": 0}  # not used: episodes are arrays
         self._team_told: dict[str, Any] | None = None
 
-    def policy_network(
-        self,
-        *,
-        width: int = NotProvided,
-        recurrent: bool = NotProvided,
-        agent_ids: bool = NotProvided,
-        last_action: bool = NotProvided,
-    ) -> Self:
-        """Sets the agents' network.
-
-        Args:
-            width: Units of its layers, >= 1. Default 64 (PyMARL).
-            recurrent: True if agents remember by a GRU. Default yes (PyMARL).
-            agent_ids: True if an agent's input has its number in the team. Default yes (PyMARL). Without it agents with
-                equal views act equally.
-            last_action: True if an agent's input has its last action. Default yes (PyMARL).
-
-        Returns:
-            This config.
-        """
-        return self._assign(locals())
+    def policy_network(self, **settings: Any) -> Self:
+        """Sets the networks of agents and mixer; the settings are those of `settings_models["policy_network"]`."""
+        return self.assign("policy_network", settings)
 
     @override(DQNConfig)
-    def training(
-        self,
-        *,
-        mixer_state: str = NotProvided,
-        team_reward: str = NotProvided,
-        td_lambda: float = NotProvided,
-        buffer_episodes: int = NotProvided,
-        episodes_per_update: int = NotProvided,
-        sequence_length: int | None = NotProvided,
-        array_games: bool = NotProvided,
-        optimizer_name: str = NotProvided,
-        rmsprop_alpha: float = NotProvided,
-        rmsprop_epsilon: float = NotProvided,
-        **kwargs: Any,
-    ) -> Self:
-        """Sets the optimisation. Defaults are PyMARL's, unless marked (ours).
+    def training(self, **settings: Any) -> Self:
+        """Sets the optimisation; the settings are those of `settings_models["training"]` and of `DQNConfig.training`.
 
-        Args:
-            mixer_state: Input of the mixer: `"game"`, the environment's `state()`; `"observation"`, the part `state`
-                of the first agent's observation; `"team"`, all agents' vectors joined; `"auto"` (default, ours): the
-                first of these that there is.
-            team_reward: `"mean"` (default, ours) or `"sum"` of the agents' rewards. PyMARL's games pay the team.
-            td_lambda: Weight of later targets, in [0, 1]. Default 0, one step; PyMARL2: 0.6.
-            buffer_episodes: Most episodes that are kept, >= 1. Default 5000. They are whole arrays: reckon their size.
-            episodes_per_update: Episodes played for each update, >= 1. Default 1; PyMARL2: 8.
-            sequence_length: Most steps of the piece of each episode that an update sees, >= 1; null (default) for whole
-                episodes. Pieces (ours) start without memory and last action, and targets of many steps end with them.
-            array_games: True to play the onion-soup kitchens as whole arrays of compiled games, which is many times
-                quicker (ours). Default no: any game, one step at a time.
-            optimizer_name: `"rmsprop"` (default) or `"adam"` (PyMARL2).
-            rmsprop_alpha: RMSprop's smoothing, in (0, 1). Default 0.99.
-            rmsprop_epsilon: RMSprop's epsilon, > 0. Default 1e-5.
-            **kwargs: Settings of `DQNConfig.training`. Defaults here: `lr` 5e-4 (PyMARL2: 1e-3), `gamma` 0.99,
-                `grad_clip` 10 over all weights together, `epsilon` from 1 to 0.05 in 50,000 game steps (PyMARL2:
-                100,000), `train_batch_size_per_learner` 32 **episodes** (PyMARL2: 128), `target_network_update_freq`
-                10,000 game steps (ours; PyMARL: 200 episodes), `store_buffer_in_checkpoints` no. Those of distributions
-                over values, duelling, noise and n steps mean nothing here and are refused.
-
-        Returns:
-            This config.
+        Those of distributions over values, duelling, noise and n steps mean nothing here and are refused.
         """
-        own = {k: v for k, v in locals().items() if k not in ("self", "kwargs", "__class__")}
-        require_choice("grad_clip_by", kwargs.get("grad_clip_by", self.grad_clip_by), _CLIPPED_BY)
-        super().training(**kwargs)
-        return self._assign(own)
+        return self.assign("training", settings)
 
     def network_settings(self) -> QSettings:
         """Settings of agents and mixer, checked.
@@ -214,6 +204,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
         """
         ensure_registered(self.env)
         self._validate_seed()
+        self.check_settings()
         self._validate_training()
         self.network_settings()
         if self.array_games:
@@ -240,30 +231,6 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
         self.env_runner_cls = KitchenTeamRunner
 
     def _validate_training(self) -> None:
-        require_choice("array_games", self.array_games, (False, True))
-        require_choice("mixer_state", self.mixer_state, MIXER_STATES)
-        require_choice("team_reward", self.team_reward, tuple(TEAM_REWARDS))
-        require_choice("optimizer_name", self.optimizer_name, OPTIMIZERS)
-        for name in ("buffer_episodes", "episodes_per_update", "train_batch_size_per_learner"):
-            require_whole(name, getattr(self, name), 1)
-        if self.sequence_length is not None:
-            require_whole("sequence_length", self.sequence_length, 1)
-        self.require_numbers(["gamma", "td_lambda", "rmsprop_alpha", "rmsprop_epsilon"])
-        for name in ("gamma", "td_lambda"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise UserError(f"`{name}` is {getattr(self, name)!r} but must be in [0, 1].")
-        if not 0.0 < self.rmsprop_alpha < 1.0 or not self.rmsprop_epsilon > 0.0:
-            raise UserError(
-                f"`rmsprop_alpha` is {self.rmsprop_alpha!r} and `rmsprop_epsilon` {self.rmsprop_epsilon!r}, but they "
-                "must be in (0, 1) and larger than 0."
-            )
-        if self.buffer_episodes < self.train_batch_size_per_learner:
-            raise UserError(
-                f"`buffer_episodes` is {self.buffer_episodes} but a batch has `train_batch_size_per_learner` = "
-                f"{self.train_batch_size_per_learner} episodes; make the buffer larger or the batch smaller."
-            )
-        require_choice("store_buffer_in_checkpoints", self.store_buffer_in_checkpoints, (False, True))
-        require_choice("grad_clip_by", self.grad_clip_by, _CLIPPED_BY)
         require_whole("num_env_runners", self.num_env_runners, 0)
         if self.is_multi_agent:
             raise UserError(
@@ -273,7 +240,6 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
         require_whole("num_learners", self.num_learners, 0)
         if self.num_learners > 1:
             raise UserError(f"`num_learners` is {self.num_learners} but value decomposition learns with 0 or 1.")
-        self._validate_steps()
         stock = type(self)()
         if self.train_batch_size != stock.train_batch_size:
             raise UserError(
@@ -285,24 +251,6 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
                 raise UserError(
                     f"`{name}` is {getattr(self, name)!r}, a setting of stock DQN that means nothing for "
                     f"{self.algo_class.__name__}; leave it away."
-                )
-
-    def _validate_steps(self) -> None:
-        """Checks schedules and what belongs to single updates."""
-        require_schedule("epsilon", self.epsilon, 1.0)
-        require_schedule("lr", self.lr, math.inf)
-        require_whole("target_network_update_freq", self.target_network_update_freq, 1)
-        require_whole("num_steps_sampled_before_learning_starts", self.num_steps_sampled_before_learning_starts, 0)
-        self.require_numbers(["tau", "adam_epsilon"])
-        if not self.adam_epsilon > 0.0:
-            raise UserError(f"`adam_epsilon` is {self.adam_epsilon!r} but must be larger than 0.")
-        if not 0.0 < self.tau <= 1.0:
-            raise UserError(f"`tau` is {self.tau!r} but must be larger than 0 and at most 1.")
-        if self.grad_clip is not None:
-            self.require_numbers(["grad_clip"])
-            if not self.grad_clip > 0.0:
-                raise UserError(
-                    f"`grad_clip` is {self.grad_clip!r} but must be larger than 0, or null to clip nothing."
                 )
 
 

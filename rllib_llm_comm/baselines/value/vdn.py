@@ -25,7 +25,7 @@ class VDNConfig(ValueDecompositionConfig):
     mixer: ClassVar[str] = VDN_MIXER
 
     def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: PyMARL's, unless said otherwise in `training` and `policy_network`."""
+        """Sets the defaults: PyMARL's, unless marked otherwise in `ValueTraining` and `QSettings`."""
         super().__init__(algo_class=algo_class or VDN)
 
 

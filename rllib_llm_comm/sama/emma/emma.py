@@ -6,13 +6,11 @@ game's numeric vector instead.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
-from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.algorithms.ppo import PPO, PPOConfig
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
@@ -30,6 +28,7 @@ from rllib_llm_comm.policies.policy_manifest import GROUNDED
 from rllib_llm_comm.rl.actor_critic import ActorCriticModule
 from rllib_llm_comm.rl.newest_observation import newest_observation
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
+from rllib_llm_comm.rl.strict_config import part
 from rllib_llm_comm.sama.emma.network import (
     ENTITIES,
     FRAMES,
@@ -40,11 +39,10 @@ from rllib_llm_comm.sama.emma.network import (
     EmmaSettings,
     emma_space,
 )
-from rllib_llm_comm.sama.emma.new_subgoals import NewSubgoalsConfigMixin, NewSubgoalsMixin
+from rllib_llm_comm.sama.emma.new_subgoals import NewSubgoalsConfigMixin, NewSubgoalsMixin, SubgoalData
 
 if TYPE_CHECKING:
     from ray.rllib.connectors.connector_v2 import ConnectorV2
-    from typing_extensions import Self
 
 EARLIER_FRAMES = "rllib_llm_comm/earlier_frames"
 
@@ -141,7 +139,7 @@ class EmmaModule(ActorCriticModule):
                 )
         if settings.critic_observation == AUTO:
             seen = BY_STATE if CRITIC_STATE in parts else BY_OWN
-            settings = dataclasses.replace(settings, critic_observation=seen)
+            settings = settings.replace(critic_observation=seen)
         return EmmaNetwork(
             settings,
             symbols=int(parts[FRAMES].high.max()) + 1,
@@ -172,6 +170,14 @@ class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
     """
 
     network: ClassVar[str] = "emma"
+    settings_models = {
+        **MAPPOConfig.settings_models,
+        "subgoal_data": SubgoalData,
+        "policy_network": part(
+            EmmaSettings, "text_encoder", "width", "frames", "filters", "hiddens", "critic_observation",
+            "max_subgoal_tokens", "max_manual_tokens",
+        ),
+    }  # fmt: skip
     subgoals_in_vector: ClassVar[bool] = False
     own_env: ClassVar[str | None] = SUBGOAL_ENV_ID
     env_defaults: ClassVar[Mapping[str, Any]] = {
@@ -181,13 +187,6 @@ class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: onion-soup kitchens with sampled subgoals, trained within minutes (ours)."""
         super().__init__(algo_class=algo_class or EMMA)
-        self._set_new_subgoals_defaults()
-        self.text_encoder = "embedded"
-        self.width = 32
-        self.frames = 3
-        self.filters = 32
-        self.max_subgoal_tokens = 48
-        self.max_manual_tokens = 2048
         self.lr = 2e-3
         self.critic_lr = 1e-3
         self.lambda_ = 0.6
@@ -196,38 +195,6 @@ class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
         self.minibatch_size = 512
         self.train_batch_size_per_learner = 2048
         self.num_envs_per_env_runner = 32
-
-    @override(MAPPOConfig)
-    def policy_network(
-        self,
-        *,
-        text_encoder: str = NotProvided,
-        width: int = NotProvided,
-        frames: int = NotProvided,
-        filters: int = NotProvided,
-        hiddens: Sequence[int] = NotProvided,
-        critic_observation: str = NotProvided,
-        max_subgoal_tokens: int = NotProvided,
-        max_manual_tokens: int = NotProvided,
-    ) -> Self:
-        """Sets the network.
-
-        Args:
-            text_encoder: The frozen model that reads manual and subgoal: `"embedded"` (default, ours), `"minilm"`
-                (extra of that name), a folder or a hub id. SAMA and EMMA: BERT-base.
-            width: Length of queries, keys and values. Default 32 (ours); EMMA: 256.
-            frames: Number of the last maps that the actor sees. Default 3 (EMMA).
-            filters: Filters of its convolutions. Default 32 (ours); EMMA: 64.
-            hiddens: Widths of the critic's hidden layers. Default 64, 64 (MAPPO).
-            critic_observation: Input of the critic beside the agent's own map and subgoal: `"state"`, the game's
-                state, `"own"`, nothing more, or `"auto"` (default): the state where it is told.
-            max_subgoal_tokens: Longest subgoal. Default 48 (ours).
-            max_manual_tokens: Longest manual. Default 2048 (ours).
-
-        Returns:
-            This config.
-        """
-        return self._assign(locals())
 
     @override(NumericPPOConfig)
     def network_settings(self) -> Any:
@@ -288,11 +255,11 @@ class SymbolicPPOConfig(NewSubgoalsConfigMixin, NumericPPOConfig):
     """
 
     network: ClassVar[str] = "mlp"
+    settings_models = {**NumericPPOConfig.settings_models, "subgoal_data": SubgoalData}
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults (ours: the paper names PPO and gives no number)."""
         super().__init__(algo_class=algo_class or SymbolicPPO)
-        self._set_new_subgoals_defaults()
 
     @override(NumericPPOConfig)
     def validate(self) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.utils.annotations import override
+from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.overcooked_ai.game import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SubgoalKitchen
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin
@@ -18,9 +20,6 @@ from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners.baselines import RandomPlanner
 from rllib_llm_comm.sama.preparation import preparation_class
 from rllib_llm_comm.sama.subgoals.new import BY_MODEL, ENCOUNTERED, NewSubgoals, NewSubgoalSettings
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class DrawNewSubgoals(RLlibCallback):
@@ -89,26 +88,23 @@ def drawing(env_runner: Any) -> DrawNewSubgoals | None:
 NEW_SUBGOALS = "new_subgoals"
 
 
+class SubgoalData(Settings):
+    """The data set of subgoals: `subgoal_file` of kitchens that draw subgoals themselves; in other games that of the
+    planner `random`.
+    """
+
+    new_subgoals: Mapping[str, Any] | None = None
+    """None: it stays as it is. SAMA adds to it "periodically". A mapping with `every` (training iterations between two
+    times) and `planner` (asks a chat model), and maybe other fields of
+    `rllib_llm_comm.sama.subgoals.new.NewSubgoalSettings`. The training waits for the answers."""
+
+
 class NewSubgoalsConfigMixin(StrictConfigMixin):
     """Adds `.subgoal_data(...)`: a chat model is asked for further subgoals while the agents train."""
 
-    def _set_new_subgoals_defaults(self) -> None:
-        self.new_subgoals: Mapping[str, Any] | None = None
-
-    def subgoal_data(self, *, new_subgoals: Mapping[str, Any] | None) -> Self:
-        """Lets the data set of subgoals grow during training.
-
-        That is `subgoal_file` of kitchens that draw subgoals themselves; in other games that of the planner `random`.
-
-        Args:
-            new_subgoals: `None` (default): it stays as it is. SAMA adds to it "periodically". A mapping with `every`
-                (training iterations between two times) and `planner` (asks a chat model), and maybe other fields of
-                `rllib_llm_comm.sama.subgoals.new.NewSubgoalSettings`. The training waits for the answers.
-
-        Returns:
-            This config.
-        """
-        return self._assign(locals())
+    def subgoal_data(self, **settings: Any) -> Self:
+        """Lets the data set of subgoals grow during training; the settings are those of `SubgoalData`."""
+        return self.assign("subgoal_data", settings)
 
     def _validate_new_subgoals(self) -> None:
         if self.new_subgoals is None or self._evaluates_whole_games():
