@@ -18,6 +18,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # The secret with which `rllib train` signs checkpoints: one of the tests' own.
 os.environ.setdefault("XDG_STATE_HOME", tempfile.mkdtemp(prefix="state-"))
 
+# Every process that a test starts would compile the sources anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 import pytest
 import torch
 from hypothesis import settings
