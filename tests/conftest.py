@@ -20,7 +20,6 @@ os.environ.setdefault("XDG_STATE_HOME", tempfile.mkdtemp(prefix="state-"))
 
 # Every process that a test starts would compile the sources anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
 
 import pytest
 import torch
