@@ -18,6 +18,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # The secret with which `rllib train` signs checkpoints: one of the tests' own.
 os.environ.setdefault("XDG_STATE_HOME", tempfile.mkdtemp(prefix="state-"))
 
+# Every process that a test starts would compile the sources anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 import pytest
 import torch
 from hypothesis import settings
@@ -57,7 +60,7 @@ def adapted(random_base):
     return model
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def small_ray():
     """One small Ray, shared by the tests that stand together; the next test without it shuts it down."""
     import ray

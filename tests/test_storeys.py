@@ -15,11 +15,11 @@ NODE = re.compile(r'^    (\w+)\["([\w, ]+):[^"]*"\](?: --> (\w+))?$', re.MULTILI
 
 
 def contract() -> list[frozenset[str]]:
-    """The storeys of the contract, from above; modules of one storey import nothing from each other."""
+    """The storeys of the contract, from above; those beside each other stand in one set."""
     linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    (layers,) = (one for one in linter["contracts"] if one["type"] == "layers")
-    assert layers["containers"] == ["rllib_llm_comm"] and layers["exhaustive"]
-    return [frozenset(layer.split(" : ")) for layer in layers["layers"]]
+    (layers,) = (one for one in linter["contracts"] if one.get("containers") == ["rllib_llm_comm"])
+    assert layers["type"] == "layers" and layers["exhaustive"]
+    return [frozenset(re.split(r" [:|] ", layer)) for layer in layers["layers"]]
 
 
 def picture() -> list[tuple[str, frozenset[str], str]]:

@@ -255,7 +255,7 @@ def test_the_critic_of_the_team_judges_alike_and_the_actor_stays_as_it_is():
     assert torch.allclose(judged, judged[2].expand(3), atol=1e-6) and torch.equal(team.values(whole), judged)
     assert torch.equal(team.judged(seen), judged) and torch.equal(own.judged(seen), values)
     assert abs(float(values[0] - values[1])) > 1e-4 and torch.equal(judged[2], values[2])
-    with pytest.raises(UserError, match="`critic_observation` is 'state' but must be one of 'own', 'team'"):
+    with pytest.raises(UserError, match="`critic_observation` is 'state'"):
         OfficerSettings(critic_observation="state")
 
 
@@ -471,15 +471,15 @@ def test_by_itself_the_policy_plays_at_the_level_red(officer):
 @pytest.mark.parametrize(
     ("executor", "sentence"),
     [
-        ("trainde", "`executor` is 'trainde' but must be 'scripted', 'trained:CHECKPOINT', or 'switch:TOLD:UNTOLD'"),
-        ("trained:", "`executor` is 'trained:' but must be"),
+        ("trainde", "`executor` is 'trainde'"),
+        ("trained:", "`executor` is 'trained:'"),
         ("switch:results/officer", "with two checkpoints of trained officers whose paths have no colon"),
         (
             "switch:zoo:red_officer",
             "or 'switch:TOLD:UNTOLD' with two checkpoints of .* 'switch:zoo:red_officer:results/rl'",
         ),
         ("switch:hf:some/body", "or 'switch:TOLD:UNTOLD' with two checkpoints"),
-        ("switch:a:b:c", "`executor` is 'switch:a:b:c' but must be"),
+        ("switch:a:b:c", "`executor` is 'switch:a:b:c'"),
         (["switch", "a", "b"], "but must be text, such as 'scripted'"),
         ("trained:{0}/nothing", "There is no checkpoint at"),
         ("switch:{1}:{0}/nothing", "There is no checkpoint at '[^']*nothing'"),

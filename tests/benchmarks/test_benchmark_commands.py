@@ -19,13 +19,13 @@ QUICK = [
     "minirts_compilation",
     "minirts_observations",
     "officers",
-    "base_memory",
     "overhead",
     "main_job",
     "value_decomposition",
     "questions",
 ]
 SLOW = [
+    "base_memory",
     "scoring",
     "asking_ahead",
     "update",

@@ -37,9 +37,9 @@ def test_an_officer_is_demonstrated_cloned_and_judged(tmp_path):
     told = officer("build", *task)
     assert told.exit_code == 0 and "untold" in told.output
     assert json.loads((tmp_path / "build.json").read_text())["units"]["spearman"]["told"] == 1.0
-    with pytest.raises(UserError, match="`units` is 'hall' but must be one of"):
+    with pytest.raises(UserError, match="`units` is 'hall'"):
         officer("build", "--units", "hall")
-    with pytest.raises(UserError, match="`executor` is 'switch:nowhere' but must be 'scripted'"):
+    with pytest.raises(UserError, match="`executor` is 'switch:nowhere'"):
         officer("play", "switch:nowhere", *judged)
     with pytest.raises(UserError, match="holds games of other settings"):
         officer("play", "scripted", *judged)

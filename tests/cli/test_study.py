@@ -52,7 +52,7 @@ def test_a_part_of_a_study_has_what_it_uses_and_nothing_else():
     assert part_of(study, whole) == whole
     with pytest.raises(UserError, match="`--scenario` is 'B_all' but must be one of .* Did you mean 'B_all_three'"):
         part_of(study, whole, ["B_all"])
-    with pytest.raises(UserError, match="`--system` is 'werco' but must be one of"):
+    with pytest.raises(UserError, match="`--system` is 'werco'"):
         part_of(study, whole, systems=["werco"])
 
 
@@ -82,7 +82,7 @@ def test_systems_may_be_compared_in_some_scenarios(tmp_path):
     ("change", "says"),
     [
         (lambda s: s.update(scenarois={}), "`study.yaml.scenarois` is no known key; .* Did you mean 'scenarios'"),
-        (lambda s: s.pop("env"), "`study.yaml.env` is missing; write for example `env: "),
+        (lambda s: s.pop("env"), "`study.yaml.env` is missing"),
         (
             lambda s: s["systems"]["constant"].update(stopp={}),
             "`study.yaml.systems.constant.stopp` is no known key; known are run, .* Did you mean 'stop'",
@@ -98,10 +98,10 @@ def test_systems_may_be_compared_in_some_scenarios(tmp_path):
             "constant` is 'Verco' but must be a mapping with keys such as",
         ),
         (lambda s: s["systems"].update({7: {}}), "the key '7' is no text; write it in quotes"),
-        (lambda s: s.update(systems=[]), r"`study.yaml.systems` is \[\] but must be a mapping."),
+        (lambda s: s.update(systems=[]), r"`study.yaml.systems` is \[\]"),
         (
             lambda s: s["systems"]["constant"].update(interventions=["silence"]),
-            "^In `study.yaml.systems.constant.interventions`: .*'silence' but must be one of 'none', ",
+            "^In `study.yaml.systems.constant.interventions`: .*'silence'",
         ),
         (
             lambda s: s["systems"]["constant"].update(interventions=["shuffled"]),
@@ -110,12 +110,9 @@ def test_systems_may_be_compared_in_some_scenarios(tmp_path):
         (lambda s: s["systems"]["constant"].update(interventions=["none", "none"]), "'none' is given twice"),
         (
             lambda s: s["systems"]["constant"]["config"].update(env_config={}),
-            "constant.config`: `env_config` is given by the study; remove it here and .* in `scenarios`",
+            "constant.config`: `env_config` is given by the study",
         ),
-        (
-            lambda s: s["systems"]["constant"]["config"].update(seed=3),
-            "constant.config`: `seed` is given by the study; remove it here and .* in `seeds`",
-        ),
+        (lambda s: s["systems"]["constant"]["config"].update(seed=3), "constant.config`: `seed` is given by the study"),
         (
             lambda s: s["systems"]["constant"]["config"].update(lr={"grid_search": [0.1, 0.2]}),
             "constant.config`: `lr` is searched through, but every trial of a system counts as a seed",
@@ -132,30 +129,24 @@ def test_systems_may_be_compared_in_some_scenarios(tmp_path):
             lambda s: s["shared"].update(seeds=s["shared"]["labels"]),
             r"`shared.seeds` cannot be referred to, as `\$\{seeds\}` is given",
         ),
-        (lambda s: s.update(baseline="nobody"), "`baseline` is 'nobody' but must be one of"),
+        (lambda s: s.update(baseline="nobody"), "`baseline` is 'nobody'"),
         (
             lambda s: s.update(shared={"constant": {"run": "MessageSFT"}}),
             "`constant` is among `shared` and among `systems`",
         ),
         (lambda s: s["scenarios"].update({"a.b": {}}), "`scenarios.a.b` cannot name a folder"),
-        (
-            lambda s: s["evaluation"].update(episodes=0),
-            "`study.yaml.evaluation.episodes` is 0 but must be greater than",
-        ),
+        (lambda s: s["evaluation"].update(episodes=0), "`study.yaml.evaluation.episodes` is 0"),
         (lambda s: s["evaluation"].update(seed=10**30), "`study.yaml.evaluation.seed` is 1000.* must be less than"),
         (lambda s: s["evaluation"].update(modes=["best"]), "modes.0` is 'best' but must be 'sampled' or 'greedy'"),
-        (
-            lambda s: s["systems"]["constant"].update(scenarios=["b"]),
-            "`systems.constant.scenarios` names 'b' but must name some of B",
-        ),
+        (lambda s: s["systems"]["constant"].update(scenarios=["b"]), "`systems.constant.scenarios` names 'b'"),
         (
             lambda s: (s["scenarios"].update(A={}), s["systems"]["constant"].update(scenarios=["B"])),
             "`systems.constant.scenarios` lacks 'A', but 'constant' is the baseline",
         ),
-        (lambda s: s.update(seeds=[]), r"`study.yaml.seeds` is \[\] but must be a list that is not empty"),
-        (lambda s: s.update(seeds=["one"]), "`study.yaml.seeds.0` is 'one' but must be a whole number"),
-        (lambda s: s.update(seeds=[0, -1]), "`study.yaml.seeds.1` is -1 but must be greater than or equal to 0"),
-        (lambda s: s.update(seeds=[0, 1, 0]), "In `study.yaml.seeds`: 0 is given twice; leave one out"),
+        (lambda s: s.update(seeds=[]), r"`study.yaml.seeds` is \[\]"),
+        (lambda s: s.update(seeds=["one"]), "`study.yaml.seeds.0` is 'one'"),
+        (lambda s: s.update(seeds=[0, -1]), "`study.yaml.seeds.1` is -1"),
+        (lambda s: s.update(seeds=[0, 1, 0]), "In `study.yaml.seeds`: 0 is given twice"),
     ],
 )
 def test_bad_studies(change, says, tmp_path):

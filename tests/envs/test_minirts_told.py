@@ -332,9 +332,9 @@ def test_the_setting_of_such_a_teacher_is_checked_and_part_of_what_labels_are():
     settings = {"name": "scripted", "repeat_fact": True}
     assert teacher_identity(settings) == teacher_identity(make_teacher(settings)) == settings
     assert teacher_identity("scripted") == teacher_identity(ScriptedTeacher()) == {"name": "scripted"}
-    with pytest.raises(UserError, match="`teacher.ask_to_wait` is 0.5 but must be"):
+    with pytest.raises(UserError, match="`teacher.ask_to_wait` is 0.5"):
         make_teacher({"name": "scripted", "ask_to_wait": 0.5})
-    with pytest.raises(UserError, match="`teacher.repeat_fact` is 'yes' but must be"):
+    with pytest.raises(UserError, match="`teacher.repeat_fact` is 'yes'"):
         make_teacher({**settings, "repeat_fact": "yes"})
     kitchen = overcooked_text.parallel_env()
     kitchen.reset(seed=0)

@@ -363,7 +363,7 @@ def test_pictures_show_the_order_and_who_knows_it():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"recipe": []}, r"`recipe` is \[\] but must be a dish or a list of at least one dish"),
+        ({"recipe": []}, r"`recipe` is \[\]"),
         ({"recipe": ["tomato salad", "tomatoe salad"]}, "Did you mean 'tomato salad'"),
         ({"recipe": ["tomato salad", "tomato salad"]}, "in which a dish occurs twice"),
         ({"recipe": ["tomato salad", "onion salad"], "layout": "tomato"}, "has no onion"),
@@ -371,9 +371,9 @@ def test_pictures_show_the_order_and_who_knows_it():
         ({"told_to": "some"}, "`told_to` is 'some'"),
         ({"told_to": "alice"}, r"write \['alice'\]"),
         ({"told_to": []}, "somebody has to know the order"),
-        ({"told_to": ["alice", "carol"]}, "`told_to` is 'carol' but must be one of 'alice', 'bob'"),
+        ({"told_to": ["alice", "carol"]}, "`told_to` is 'carol'"),
         ({"told_to": 1}, "`told_to` is 1"),
-        ({"orders": 0}, "`orders` is 0 but must be a whole number from 1 to 1000"),
+        ({"orders": 0}, "`orders` is 0"),
         ({"orders": True}, "`orders` is True"),
         ({"orders": 2.0}, "`orders` is 2.0"),
         ({"start": "anywhere"}, "`start` is 'anywhere'"),

@@ -161,11 +161,11 @@ def test_a_wrong_door_costs_what_makes_guessing_worth_nothing():
 @pytest.mark.parametrize(
     "game, settings, words",
     [
-        (door, {"doors": 7}, "`doors` is 7 but must be a whole number from 2 to 6"),
+        (door, {"doors": 7}, "`doors` is 7"),
         (door, {"told_to": ["carol"]}, "`told_to` is"),
         (door, {"told_to": []}, "`told_to` is"),
-        (door, {"told_to": "alice"}, r"`told_to` is 'alice' .*; write \['alice'\]"),
-        (referential, {"objects": 10}, "`objects` is 10 but must be a whole number from 2 to 9"),
+        (door, {"told_to": "alice"}, "`told_to` is 'alice' .*"),
+        (referential, {"objects": 10}, "`objects` is 10"),
         (referential, {"distractors": "far"}, "`distractors` is 'far'"),
         (referential, {"reward": "team"}, "`reward` is 'team'"),
         (door, {"door": 3}, "`door` is no setting"),

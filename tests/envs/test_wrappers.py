@@ -266,7 +266,7 @@ def test_the_textual_kitchen_shows_the_parts_that_are_asked_for(observe, keys):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"observe": "vector"}, "`observe` is 'vector' but must be a list of texts"),
+        ({"observe": "vector"}, "`observe` is 'vector'"),
         ({"observe": []}, "different parts"),
         ({"observe": ["planes"]}, "`observe` is 'planes'"),
         ({"observe": ["vector"], "central_critic": True}, "`observe` has no 'text'"),

@@ -13,16 +13,25 @@ import pytest
 NOTEBOOK = Path(__file__).parents[2] / "examples/quickstart.ipynb"
 
 
-def run(folder, monkeypatch, iterations=None):
-    """The notebook after its run in a folder, with at most so many iterations per stage; all texts that it printed."""
+SHORT = """
+stages["message_sft"].stop["training_iteration"] = 1
+stages["verco"].stop["decisions"] = 64
+stages["verco"].config.update(train_batch_size_per_learner=64, minibatch_size=64, num_epochs=1)
+"""
+TRAINS, EPISODES = "run_experiments(replace(", "episodes=50"
+
+
+def run(folder, monkeypatch, short=False):
+    """All texts that the notebook printed in a run in a folder, and what it showed; trained for a moment if `short`."""
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
-    if iterations is None:
-        monkeypatch.delenv("QUICKSTART_ITERATIONS", raising=False)
-    else:
-        monkeypatch.setenv("QUICKSTART_ITERATIONS", str(iterations))
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     notebook = nbformat.read(NOTEBOOK, as_version=4)
+    if short:
+        (trains,) = (cell for cell in notebook.cells if TRAINS in cell.source)
+        (judges,) = (cell for cell in notebook.cells if EPISODES in cell.source)
+        trains.source = trains.source.replace(TRAINS, SHORT + TRAINS)
+        judges.source = judges.source.replace(EPISODES, "episodes=4")
     place = {"metadata": {"path": str(folder)}}
     nbclient.NotebookClient(notebook, timeout=540, kernel_name="python3", resources=place).execute(env=dict(os.environ))
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
@@ -44,7 +53,7 @@ def test_it_is_small_and_has_no_outputs():
 
 @pytest.mark.timeout(580)
 def test_a_short_form_runs(tmp_path, monkeypatch):
-    printed, shown = run(tmp_path, monkeypatch, iterations=1)
+    printed, shown = run(tmp_path, monkeypatch, short=True)
     assert list(returns(printed)) == ["their own", "other_fact", "none"]
     (frame,) = [text for text in shown if "<iframe srcdoc=" in text]
     assert html.escape((tmp_path / "quickstart.html").read_text(encoding="utf-8")) in frame

@@ -237,7 +237,7 @@ def test_as_a_flat_key():
 
 
 def test_what_is_refused(tmp_path, trained):
-    with pytest.raises(UserError, match="`policies` is 'per_agents' but must be one of 'shared', 'per_agent'"):
+    with pytest.raises(UserError, match="`policies` is 'per_agents'"):
         VercoConfig().multi_agent(policies="per_agents")
     with pytest.raises(UserError, match="whose agents are unknown"):
         VercoConfig().update_from_dict({"policies": "per_agent", "env": "no-such-game"}).validate()

@@ -116,7 +116,7 @@ def test_nothing_takes_over_where_that_is_not_wanted():
         metrics = infos["alice"]["episode_metrics"]
         assert metrics["plans_failed"] == 1 and metrics["plans"] == 0 and observations["alice"]["subgoal"] == ""
         assert by(metrics, "assignments") == {"model": 0}
-        with pytest.raises(UserError, match="`fallback` is 'error'; set `fallback` to 'rules' or 'none'"):
+        with pytest.raises(UserError, match="`fallback` is 'error'"):
             env("error").reset(seed=0)
         with pytest.raises(UserError, match="The planner made no plan"):
             played(settings(server, fallback="none"), "all")

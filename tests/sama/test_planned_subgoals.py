@@ -291,13 +291,13 @@ def test_all_games_of_a_runner_go_on_while_a_server_thinks():
 @pytest.mark.parametrize(
     ("config", "settings", "words"),
     [
-        (EMMAConfig, {"planner": "nobody"}, "`planner` is 'nobody' but must be one of"),
+        (EMMAConfig, {"planner": "nobody"}, "`planner` is 'nobody'"),
         (VercoConfig, {"planner": "scripted", "patience": 0}, "`patience` is 0"),
         (VercoConfig, {"planner": "scripted", "replan": "never"}, "`replan` is 'never'"),
         (VercoConfig, {"planner": "scripted", "subgoal_reward": "much"}, "`subgoal_reward` is 'much'"),
         (VercoConfig, {"planner": {"name": "chat"}}, "`chat` is not set"),
-        (VercoConfig, {"planner": 5}, "`planner` is 5 but must be a name"),
-        (EMMAConfig, {"planner": ["scripted"]}, "`planner` is .* but must be a name"),
+        (VercoConfig, {"planner": 5}, "`planner` is 5"),
+        (EMMAConfig, {"planner": ["scripted"]}, "`planner` is"),
         (EMMAConfig, {"subgoal_rewards": {"name": "judge", "chat": "gpt-4o"}}, "`chat` is 'gpt-4o'"),
         (EMMAConfig, {"subgoal_rewards": {"name": "code", "path": 5}}, "`subgoal_rewards.path` is 5"),
         (TWOSOMEConfig, {"planner": "scripted", "subgoal_rewards": "code"}, "`path` is not set"),

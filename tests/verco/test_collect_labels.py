@@ -212,7 +212,7 @@ def test_foreign_labels_are_not_mixed_with_collected_ones(whole, tmp_path, name)
 def test_an_output_that_is_no_folder_is_told(tmp_path):
     (tmp_path / "file").write_text("x")
     for output in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(UserError, match=r"`output` .*/file.* cannot be made .*; give another folder"):
+        with pytest.raises(UserError, match="`output` .*/file.* cannot be made .*"):
             collect(output)
     assert (tmp_path / "file").read_text() == "x"
 

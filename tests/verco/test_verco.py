@@ -12,8 +12,6 @@ from toys import TESTS, ColourTalk, language_model, randomise, register
 from rllib_llm_comm import VercoConfig, load_policy, register_all
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.phases import PHASES
-from rllib_llm_comm.verco.message_exchange import MessageExchange
-from rllib_llm_comm.verco.module import LLMCommModule
 from tests import forked
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -64,10 +62,14 @@ def test_runners_and_learners(runners, learners, message_source):
         for _ in range(2):
             results = algo.train()
             assert results["tokens"] > tokens + results["env_runners"]["num_module_steps_sampled"]["shared"]
-            tokens = results["tokens"]
             learned = results["learners"]["shared"]
             assert float(learned["ratio_first_minibatch"]) < 1e-5
             assert results["env_runners"]["message_words"] > 0
+            seconds = results["phase_seconds"]
+            assert set(seconds) == set(PHASES) and all(value > 0 for value in seconds.values())
+            if not runners and tokens:  # the first iteration counts what was written before it
+                assert sum(seconds.values()) < results["time_this_iter_s"]
+            tokens = results["tokens"]
         assert algo.load_message_adapter(message_source) is None
     finally:
         algo.stop()
@@ -150,35 +152,22 @@ def test_a_shared_trunk_gives_the_curve_of_the_plain_engine_and_is_kept_from_rol
     assert policy.core.settings.lora_layers == 1 and policy.core.lm.trunk is not None
 
 
-@pytest.mark.parametrize(("runners", "learners"), [(0, 0), pytest.param(1, 1, marks=pytest.mark.slow)])
-def test_results_tell_seconds_per_phase(runners, learners):
-    algo = config().env_runners(num_env_runners=runners).learners(num_learners=learners).build_algo()
-    try:
-        results = [algo.train() for _ in range(2)]
-    finally:
-        algo.stop()
-    for result in results:
-        seconds = result["phase_seconds"]
-        assert set(seconds) == set(PHASES) and all(value > 0 for value in seconds.values())
-        if not runners:
-            assert sum(seconds.values()) < result["time_this_iter_s"]
-
-
 def test_results_tell_how_episodes_ended():
     for ends in (False, True):
         algo = (
             config()
             .environment(register(), env_config={"length": 6, "terminate": ends})
-            .reporting(metrics_num_episodes_for_smoothing=12)
+            .communication(messages="none")
+            .reporting(metrics_num_episodes_for_smoothing=3)
             .build_algo()
         )
         try:
-            results = [algo.train()["env_runners"] for _ in range(6)]
+            results = [algo.train()["env_runners"] for _ in range(2)]
         finally:
             algo.stop()
         assert results[-1]["success_rate"] == float(ends) and results[-1]["episode_game_steps"] == 6
-        assert results[0]["num_episodes_lifetime"] < 12 and np.isnan(results[0]["team_return_mean"])
-        assert results[-1]["num_episodes_lifetime"] >= 12
+        assert results[0]["num_episodes_lifetime"] < 3 and np.isnan(results[0]["team_return_mean"])
+        assert results[-1]["num_episodes_lifetime"] >= 3
         returns = results[-1]["agent_episode_returns_mean"].values()
         assert results[-1]["team_return_mean"] == pytest.approx(np.mean(list(returns)))
 
@@ -226,35 +215,6 @@ def test_restore_in_a_fresh_process_continues(message_source, tmp_path):
     silent = load_policy(path, messages="none").act(observations)
     for agent, row in zip(observations, restored["probabilities"], strict=True):
         np.testing.assert_allclose(silent[agent].probabilities, row, atol=1e-5)
-
-
-def test_pieces_in_an_own_ppo_config():
-    from ray.rllib.algorithms.ppo import PPOConfig
-    from ray.rllib.core.rl_module.rl_module import RLModuleSpec
-
-    from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
-
-    register()
-    register_parallel_env("toys/own", entry=ColourTalk)
-    model = language_model(temperature=2.0)
-    algo = (
-        PPOConfig()
-        .environment("toys/own", disable_env_checking=True)
-        .env_runners(
-            num_env_runners=0,
-            env_to_module_connector=lambda env, spaces, device: MessageExchange(
-                language_model=model, communication={"messages": "student"}
-            ),
-        )
-        .training(train_batch_size_per_learner=16, minibatch_size=16, num_epochs=1, use_kl_loss=False)
-        .multi_agent(policies={"shared"}, policy_mapping_fn=lambda agent, episode, **kwargs: "shared")
-        .rl_module(rl_module_spec=RLModuleSpec(module_class=LLMCommModule, model_config=model))
-        .build_algo()
-    )
-    try:
-        assert np.isfinite(float(algo.train()["learners"]["shared"]["policy_loss"]))
-    finally:
-        algo.stop()
 
 
 def test_a_message_checkpoint_that_does_not_fit_is_refused(tmp_path, message_source):
@@ -320,7 +280,7 @@ def test_learns_to_use_messages():
             return {agent: f"i see {request.state['colours'][agent]}" for agent in request.agents}
 
     register_teacher("telling", Telling)
-    best = {}
+    best, iterations = {}, 15
     for messages in ("teacher", "constant"):
         algo = (
             config(train_batch_size_per_learner=256, lr=5e-3, num_epochs=4, kl_target=None, gamma=0.0)
@@ -329,8 +289,11 @@ def test_learns_to_use_messages():
             .communication(messages=messages, teacher="telling")
             .build_algo()
         )
-        best[messages] = max(algo.train()["env_runners"].get("episode_return_mean", 0) for _ in range(15))
+        returns = []
+        while len(returns) < iterations and max(returns, default=0) <= 13:
+            returns.append(algo.train()["env_runners"].get("episode_return_mean", 0))
         algo.stop()
+        best[messages], iterations = max(returns), len(returns)
     assert best["teacher"] > 13  # of 14.7: now and then the right colour is forbidden
     assert best["constant"] < 8
 
