@@ -10,8 +10,8 @@ def to_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One list per name, columns of columns for figures that are rows themselves.
 
     Args:
-        rows: Figures by name. A row may lack some; `None` stands for them, so that no figure may be `None`. Whole numbers
-            lose their ".0".
+        rows: Figures by name. A row may lack some; `None` stands for them, so that no figure may be `None`. Whole
+            numbers lose their ".0".
     """
     columns: dict[str, Any] = {}
     for name in dict.fromkeys(name for row in rows for name in row):
