@@ -32,6 +32,7 @@ from rllib_llm_comm.evaluation.study_results import (
     SHUFFLED_SAME,
     StudyResults,
     SystemResults,
+    read_results,
     to_plain,
 )
 from rllib_llm_comm.evaluation.talk_report import add_corrected, columns_of, measures_talk, talk_of
@@ -112,19 +113,23 @@ def write_report(results: StudyResults, folder: Path) -> Path:
             f"{str(folder)!r} is a link to {os.path.realpath(folder)!r}, where the report would replace files; remove "
             "it, or give that folder itself with `--out`."
         )
-    summary = summarise(results)
-    pictures = _pictures(results, summary)
-    empty = [
-        name for name, told in summary["scenarios"].items() if not told["systems"] and f"{name}_curves" not in pictures
-    ]
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".report-") as scratch:
         place = Path(scratch)
-        for name, png in pictures.items():
-            (place / f"{name}.png").write_bytes(png)
-        (place / "report.json").write_text(json.dumps(summary, separators=(",", ":")) + "\n", encoding="utf-8")
         kept = json.dumps(to_plain(results), separators=(",", ":"))
         (place / RESULTS).write_text(kept + "\n", encoding="utf-8")
+        results = read_results(place)  # with the digits that are kept, so that it can be made again
+        summary = summarise(results)
+        pictures = _pictures(results, summary)
+        empty = [
+            name
+            for name, told in summary["scenarios"].items()
+            if not told["systems"] and f"{name}_curves" not in pictures
+        ]
+        for name, png in pictures.items():
+            (place / f"{name}.png").write_bytes(png)
+        told = json.dumps(summary, separators=(",", ":"))
+        (place / "report.json").write_text(told + "\n", encoding="utf-8")
         urls = {name: "data:image/png;base64," + base64.b64encode(png).decode() for name, png in pictures.items()}
         for kind in ("html", "md"):
             page = render_page(

@@ -161,6 +161,7 @@ def to_plain(results: StudyResults) -> dict[str, Any]:
     own folder.
     """
     plain: dict[str, Any] = _kept_values(asdict(results))
+    plain["study"] = _kept_values(results.study, short=False)  # 0.0 not as 0, as its file says
     for systems in plain["scenarios"].values():
         for system in systems.values():
             for curve in system["curves"]:
@@ -288,17 +289,19 @@ def _check_messages(messages: JsonValue) -> None:
         share.number()
 
 
-def _kept_values(value: Any) -> Any:
+def _kept_values(value: Any, short: bool = True) -> Any:
     if isinstance(value, Mapping):
-        return {key: _kept_values(item) for key, item in value.items()}
+        return {key: _kept_values(item, short) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_kept_values(item) for item in value]
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            return None
-        rounded = float(f"{value:.{_DIGITS}g}")
-        return int(value) if value.is_integer() else int(rounded) if rounded.is_integer() else rounded
-    return value
+        return [_kept_values(item, short) for item in value]
+    if not isinstance(value, float):
+        return value
+    if not math.isfinite(value):
+        return None
+    if not short:
+        return value
+    rounded = value if value.is_integer() else float(f"{value:.{_DIGITS}g}")
+    return int(rounded) if rounded.is_integer() else rounded
 
 
 def _evaluations(stage: Path) -> list[dict[str, Any]]:
