@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import shutil
 from pathlib import Path
@@ -16,7 +15,7 @@ from rllib_llm_comm.baselines.population.fcp_members import Member, partners_of
 from rllib_llm_comm.baselines.population.past_policies import PastPolicy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.policies.policy_folder import PolicyExport
-from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig
+from rllib_llm_comm.rl.multi_agent_ppo import PPOTraining
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -200,14 +199,14 @@ def test_members_differ_by_their_seed_alone():
         (lambda c: c.population(member_settings={"minibatch_size": 0}), "`minibatch_size` is 0 but must be a whole"),
         (lambda c: c.population(member_settings={"num_epochs": "4"}), "^Members .* `num_epochs` is '4' but must be"),
         (lambda c: c.population(member_settings={"num_envs_per_env_runner": 0}), "`num_envs_per_env_runner` is 0 but"),
-        (lambda c: c.population(member_settings={"lr": -1.0}), "^Members .* `lr` is -1.0 but must be at least 0"),
+        (lambda c: c.population(member_settings={"lr": -1.0}), "^Members .* `lr` is -1.0"),
         (lambda c: c.training(minibatch_size=121), "^`minibatch_size` is 121 but must be at most"),
         (
             lambda c: c.population(population_from="nowhere"),
             "nowhere', where nothing is; give a checkpoint of FCP. .* since Tune reads it again",
         ),
         (lambda c: c.population(population_from="tests"), "tests' but must be a checkpoint of FCP"),
-        (lambda c: c.population(population_from=5), "`population_from` is 5 but must be the path"),
+        (lambda c: c.population(population_from=5), "`population_from` is 5"),
         (lambda c: c.partners(pool=["random"]), "FCP makes its partners itself"),
         (lambda c: c.environment(env_config={"horizon": 100}), "in which no game of 100 steps ends"),
     ],
@@ -229,5 +228,4 @@ def test_settings_without_a_meaning_for_members_are_refused(name):
 
 def test_all_settings_of_members_are_those_of_self_play():
     config(member_settings={name: getattr(config(), name) for name in MEMBER_SETTINGS}).validate()
-    documented = {*inspect.signature(MultiAgentPPOConfig.training).parameters, "shaping_horizon", "hiddens"}
-    assert documented - {"self", "kwargs"} <= set(MEMBER_SETTINGS)
+    assert {*PPOTraining.names(), "shaping_horizon", "hiddens"} <= set(MEMBER_SETTINGS)
