@@ -113,8 +113,6 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
     compares what the agents see and say and nothing else.
     """
 
-    settings_models = {"planning": PlanningSettings}
-
     settings_models = {"training": PPOTraining, "planning": PlanningSettings, "partners": PartnersSettings}
 
     def __init__(self, algo_class: type | None = None) -> None:

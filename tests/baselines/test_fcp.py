@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import shutil
 from pathlib import Path
@@ -16,7 +15,7 @@ from rllib_llm_comm.baselines.population.fcp_members import Member, partners_of
 from rllib_llm_comm.baselines.population.past_policies import PastPolicy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.policies.policy_folder import PolicyExport
-from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig
+from rllib_llm_comm.rl.multi_agent_ppo import PPOTraining
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -229,5 +228,4 @@ def test_settings_without_a_meaning_for_members_are_refused(name):
 
 def test_all_settings_of_members_are_those_of_self_play():
     config(member_settings={name: getattr(config(), name) for name in MEMBER_SETTINGS}).validate()
-    documented = {*inspect.signature(MultiAgentPPOConfig.training).parameters, "shaping_horizon", "hiddens"}
-    assert documented - {"self", "kwargs"} <= set(MEMBER_SETTINGS)
+    assert {*PPOTraining.names(), "shaping_horizon", "hiddens"} <= set(MEMBER_SETTINGS)
