@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.experiments.study_file import expand, is_study, read_study
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 
-CHECKPOINT = ROOT / "tests" / "data" / "verco_checkpoint_0.1.tgz"
+CHECKPOINT = ROOT / "rllib_llm_comm" / "policies" / "zoo_policies" / "verco_salad"
 UNKNOWN = ("NoSuchOption", "NoSuchCommand", "UsageError")
 """Errors of typer for unknown names; it has its own copy of click."""
 MOST_NOT_RUN = 3
@@ -64,10 +63,7 @@ def answer(prompt: str) -> str:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("trained")
-    with tarfile.open(CHECKPOINT) as archive:
-        archive.extractall(folder, filter="data")
-    return folder / "verco"
+    return Path(shutil.copytree(CHECKPOINT, tmp_path_factory.mktemp("trained") / "verco"))
 
 
 @pytest.fixture(scope="module")
