@@ -178,6 +178,7 @@ def _algorithm_config(name: str, shared: dict[str, Schema]) -> Schema:
     """
     config = find_algorithm(name).get_default_config()
     annotations = config_annotations(type(config))
+    own = config.setting_types() if hasattr(config, "setting_types") else {}
     methods = [vars(base) for base in type(config).__mro__ if base is not object]
     told = _entries(method for base in methods for method in base.values() if inspect.isfunction(method))
     told |= _entries(type(config).__mro__)
@@ -187,7 +188,8 @@ def _algorithm_config(name: str, shared: dict[str, Schema]) -> Schema:
         default, annotation = default_of(config, attribute), annotations.get(attribute)
         schema: Schema = _said(told.get(attribute))
         # Some of RLlib's annotations are wrong about RLlib's own defaults.
-        if annotation is not None and fits(default, annotation) and holds_plain_values(annotation):
+        plainly = attribute in own or (annotation is not None and holds_plain_values(annotation))
+        if annotation is not None and fits(default, annotation) and plainly:
             plain = TypeAdapter(annotation).json_schema(schema_generator=_Lenient)
             low, high = range_of(attribute)
             bounds = {"minimum": low} if low > -math.inf else {}
