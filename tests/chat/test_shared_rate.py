@@ -58,18 +58,14 @@ def asked_by_processes(server, number, **settings):
     return [int(run.communicate(timeout=60)[0]) for run in runs]
 
 
-def gaps(server):
-    times = sorted(server.times)
-    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
-
-
 def test_several_processes_keep_to_one_rate_together(state):
     with ChatServer("fine") as server:
         begun = time.monotonic()
         assert asked_by_processes(server, 3, requests_per_minute=300) == [3, 3, 3]
         took = time.monotonic() - begun
-    # 0.2 s lie between two requests of all; that of each alone would be over after 0.4 s.
-    assert len(server.requests) == 9 and min(gaps(server)) > 0.1 and took > 8 * 0.2
+    # 0.2 s lie between two requests of all; that of each alone would be over after 0.4 s. Single gaps tell nothing on a
+    # busy machine: a request may be late, and the next one in time.
+    assert len(server.requests) == 9 and took > 8 * 0.2
     assert len(list(state.iterdir())) == 2  # the start of the latest request, and its lock
 
 
@@ -85,9 +81,10 @@ def test_several_processes_keep_to_one_budget_together(state, tmp_path):
 def test_clients_of_one_process_keep_to_one_rate_and_others_have_their_own(state):
     with ChatServer("fine") as server:
         clients = [ChatClient("tiny", server.url, requests_per_minute=600) for _ in range(3)]
+        begun = time.monotonic()
         with ThreadPoolExecutor(3) as pool:
             list(pool.map(lambda one: [one.complete(f"{id(one)} {number}") for number in range(2)], clients))
-        assert len(server.requests) == 6 and min(gaps(server)) > 0.05
+        assert len(server.requests) == 6 and time.monotonic() - begun > 5 * 0.1
         begun = time.monotonic()
         ChatClient("another", server.url, requests_per_minute=0.01).complete("x")
         assert time.monotonic() - begun < 5  # the limit of another model
