@@ -136,8 +136,8 @@ def test_systems_may_be_compared_in_some_scenarios(tmp_path):
         ),
         (lambda s: s["scenarios"].update({"a.b": {}}), "`scenarios.a.b` cannot name a folder"),
         (lambda s: s["evaluation"].update(episodes=0), "`study.yaml.evaluation.episodes` is 0"),
-        (lambda s: s["evaluation"].update(seed=10**30), "`study.yaml.evaluation.seed` is 1000.* must be less than"),
-        (lambda s: s["evaluation"].update(modes=["best"]), "modes.0` is 'best' but must be 'sampled' or 'greedy'"),
+        (lambda s: s["evaluation"].update(seed=10**30), "`study.yaml.evaluation.seed` is 1000"),
+        (lambda s: s["evaluation"].update(modes=["best"]), "modes.0` is 'best'"),
         (lambda s: s["systems"]["constant"].update(scenarios=["b"]), "`systems.constant.scenarios` names 'b'"),
         (
             lambda s: (s["scenarios"].update(A={}), s["systems"]["constant"].update(scenarios=["B"])),
