@@ -21,6 +21,7 @@ from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.experiments.console import out, require_writable, say, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
+from rllib_llm_comm.sama.code_index import CodeIndex
 from rllib_llm_comm.sama.manuals.manual import read_manual
 from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner
 from rllib_llm_comm.sama.planning_game import State
@@ -35,7 +36,7 @@ from rllib_llm_comm.sama.subgoals.dataset import (
     read_subgoals,
     words_of,
 )
-from rllib_llm_comm.sama.translation import CodeIndex, Told, to_json, translate_actions, write_translator
+from rllib_llm_comm.sama.translation import Told, to_json, translate_actions, write_translator
 
 if TYPE_CHECKING:
     from rllib_llm_comm.chat.chat_model import ChatModel
@@ -413,7 +414,7 @@ class Translate(_GameStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks the code, too."""
-        from rllib_llm_comm.sama.translation import CodeIndex
+        from rllib_llm_comm.sama.code_index import CodeIndex
 
         super().check_config(stage, unresolved)
         settings = self.settings(stage)

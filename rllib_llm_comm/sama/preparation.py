@@ -21,7 +21,7 @@ from rllib_llm_comm.envs.games import GAMES, game_of, make_env
 from rllib_llm_comm.sama.planning_game import PlanningGame, State, planning_game
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.sama.translation import Check, CodeIndex
+    from rllib_llm_comm.sama.code_index import Check, CodeIndex
 
 
 @dataclass(frozen=True)

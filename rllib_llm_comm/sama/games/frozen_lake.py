@@ -16,10 +16,10 @@ from rllib_llm_comm.envs.frozen_lake.checker import LakeFacts, check_sentence
 from rllib_llm_comm.envs.frozen_lake.layouts import LAYOUT_NAMES, Cell
 from rllib_llm_comm.envs.frozen_lake.rules import ACTION_NAMES, ARRIVED, FELL, STEPS, WALKS, Lake
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS, brief, place
+from rllib_llm_comm.sama.code_index import Check, CodeIndex
 from rllib_llm_comm.sama.planned_env import disturbed_steps
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
 from rllib_llm_comm.sama.preparation import GamePreparation, Transition
-from rllib_llm_comm.sama.translation import Check, CodeIndex
 
 _NO_WAY = 10**6
 

@@ -28,12 +28,12 @@ from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoal_file import kitchen_record
 from rllib_llm_comm.envs.overcooked_ai.subgoals import SOUP, holdable, parse_subgoal, pots_in_use
 from rllib_llm_comm.envs.overcooked_ai.text import primitive_phrases, target_phrases
+from rllib_llm_comm.sama.code_index import Check, CodeIndex, split_code
 from rllib_llm_comm.sama.games.overcooked_ai import KitchenPlanning, Moment
 from rllib_llm_comm.sama.planning_game import PlanningGame
 from rllib_llm_comm.sama.preparation import GamePreparation, Transition
 from rllib_llm_comm.sama.recordings import recording
 from rllib_llm_comm.sama.subgoals.new import NewSubgoals, NewSubgoalSettings
-from rllib_llm_comm.sama.translation import Check, CodeIndex, split_code
 
 
 def kitchen_code() -> CodeIndex:

@@ -13,6 +13,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.sama.planners.matching import failed_assignments
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
 from rllib_llm_comm.sama.plans import RANDOM, AssignedSubgoal, PhaseAnswers, Plan, Planner, PlanRequest, made_plan
+from rllib_llm_comm.sama.subgoals.files import read_record
 
 DRAWN = "drawn at random"
 """The reason of a subgoal that nobody has thought of."""
@@ -38,8 +39,6 @@ class RandomPlanner(Planner):
         self.subgoals = subgoals
         self._drawn: frozenset[str] = frozenset()
         if subgoals:
-            from rllib_llm_comm.sama.subgoals.dataset import read_record  # its makers use planners
-
             self._drawn = frozenset(read_record(subgoals)[1])
 
     def reseed(self, seed: int) -> None:

@@ -23,8 +23,6 @@ from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for
 from rllib_llm_comm.chat.chat_model import MANUAL, ChatModel, begun_at_once
 from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.files import read_foreign_json
-from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID as KITCHEN
 from rllib_llm_comm.language.prompt_files import fill
@@ -34,37 +32,7 @@ from rllib_llm_comm.sama.planners.matching import directions
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
 from rllib_llm_comm.sama.plans import Plan, Planner, PlanRequest, Refusal
 from rllib_llm_comm.sama.preparation import GamePreparation, open_game, preparation_of
-
-_MOST_BYTES = 64 * 2**20
-_MADE_BY = "make one with a stage `run: collect_subgoals`"
-
-
-def read_record(path: str | os.PathLike[str], setting: str = "subgoals") -> tuple[dict[str, Any], list[str]]:
-    """A data set of subgoals.
-
-    Args:
-        path: A file that `SubgoalDataset.to_json` has written.
-        setting: Name of the setting that holds the path, for messages.
-
-    Returns:
-        Its record, and its subgoals in words, at least one.
-
-    Raises:
-        UserError: If there is no such file, or it is none.
-    """
-    named = f"`{setting}` is {str(path)!r}"
-    file = local_path(path, setting)
-    try:
-        record = read_foreign_json(file, _MOST_BYTES)
-        texts = [str(entry["subgoal"]) for entry in record["subgoals"]]
-    except OSError as error:
-        raise UserError(f"{named}, which cannot be read ({error.strerror}); {_MADE_BY}.") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{named}, which is no data set of subgoals ({type(error).__name__}); {_MADE_BY}.") from error
-    if not texts:
-        raise UserError(f"{named}, which has no subgoals; {_MADE_BY}.")
-    return record, texts
-
+from rllib_llm_comm.sama.subgoals.files import read_record
 
 DATA_SET = "subgoals"
 _FORMAT = 1
