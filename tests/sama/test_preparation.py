@@ -38,5 +38,5 @@ def test_a_game_of_ones_own_needs_a_preparation(monkeypatch):
 def test_a_layout_that_is_given_twice_is_refused(tmp_path):
     config = {"chat": {"cassette": "sama"}, "layout": "cramped_room", "env_config": {"layout": "cramped_room"}}
     stages = parse_experiments({"one": {"run": "translate", "config": config}}, "f")
-    with pytest.raises(UserError, match=r"has both `layout` and `env_config.layout`"):
+    with pytest.raises(UserError, match=r"`layout` is given, and in `env_config`, too"):
         check_stages(make_stages(stages, lambda name, _: tmp_path / name), {})
