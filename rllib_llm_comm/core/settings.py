@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, cast
 
 import annotated_types
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, PydanticCustomError
 from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean
@@ -61,6 +61,16 @@ class Settings(BaseModel, metaclass=_ToldInOneSentence):
         use_attribute_docstrings=True,
         protected_namespaces=(),
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_true_for_one(cls, value: Any, info: ValidationInfo) -> Any:
+        """Python holds that `True == 1 == 1.0`, so that a listed value would let the others pass."""
+        options = _options(cls.model_fields[str(info.field_name)].annotation)
+        listed = [one for option in options if typing.get_origin(option) is Literal for one in typing.get_args(option)]
+        if value in listed and type(value) not in (*map(type, listed), *options):
+            raise PydanticCustomError("literal_error", "another type than that of the listed value")
+        return value
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

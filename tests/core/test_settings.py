@@ -35,6 +35,10 @@ class Rank(Settings):
     """Parts."""
     trained: bool = False
     """Whether."""
+    examples: Literal[0, 1, 3] = 1
+    """Examples."""
+    kept: Literal[False] | str | None = None
+    """Where."""
 
     @model_validator(mode="after")
     def _fit(self) -> Rank:
@@ -65,6 +69,9 @@ class Rank(Settings):
         ({"parts": {1: {}}}, "parts", "must be a text"),
         ({"parts": 3}, "parts", "a mapping"),
         ({"trained": 1}, "trained", "true or false"),
+        ({"examples": True}, "examples", "one of 0, 1, 3"),
+        ({"examples": 1.0}, "examples", "one of 0, 1, 3"),
+        ({"kept": 0}, "kept", "False"),
         ({"lora_r": 1}, "lora_r", "known are r, rate"),
     ],
 )
@@ -83,6 +90,7 @@ def test_settings_are_plain_data():
     assert settings.widths == (1, 2)
     assert Rank.from_mapping(settings.to_dict()) == settings == pickle.loads(pickle.dumps(settings))
     assert copy.deepcopy(settings) == settings
+    assert Rank(examples=3, kept=False).kept is False
     assert settings.replace(r=4).to_dict() == {**settings.to_dict(), "r": 4}
     assert Rank.defaults() == {**Rank().to_dict(), "widths": (128, 128)}
     with pytest.raises(UserError):
