@@ -74,7 +74,6 @@ def search(skills: Sequence[Skill], have: Mapping[str, int], target: str) -> lis
     return None if found is None else found[0]
 
 
-_Makers = Mapping[str, Sequence[Skill]]
 _Found = tuple[list[Skill], Counter[str], float]
 
 
