@@ -26,7 +26,7 @@ import yaml
 from harness import Row, main
 
 ROOT = Path(__file__).resolve().parents[1]
-ADAPTER = ROOT / "rllib_llm_comm" / "checkpoints" / "zoo_policies" / "verco_salad"
+ADAPTER = ROOT / "rllib_llm_comm" / "policies" / "zoo_policies" / "verco_salad"
 GOAL = 0.95  # "no slower", but for what rounds differ by
 
 

@@ -19,6 +19,7 @@ from rllib_llm_comm.evaluation.rollout import evaluate, play
 from rllib_llm_comm.policies.demonstrations import half_of
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.partners import make_partner
+from rllib_llm_comm.policies.play_loop import Observer
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from tests.cli.command import rllib
 
@@ -41,6 +42,14 @@ def original_state(kitchen):
     return {"players": players, "objects": [thing(*one) for one in kitchen.items().items()], "timestep": kitchen.time}
 
 
+class Noting(Observer):
+    def __init__(self, note):
+        self.note = note
+
+    def on_decisions(self, game, decisions):
+        self.note(decisions)
+
+
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     """Four games of two scripted cooks, of whom one makes mistakes, as the original would save them."""
@@ -51,11 +60,11 @@ def recorded(tmp_path_factory):
     for seed in range(7):
         states, actions = [], []
 
-        def watch(number, observations, infos, decisions, states=states, actions=actions):
+        def note(decisions, states=states, actions=actions):
             states.append(original_state(env.kitchen))
             actions.append([WAYS[decisions[agent].action] for agent in ("alice", "bob")])
 
-        play(SeatedPolicy({"alice": one, "bob": two}), episodes=1, seed=seed, env=env, watch=watch)
+        play(SeatedPolicy({"alice": one, "bob": two}), episodes=1, seed=seed, env=env, observers=[Noting(note)])
         games["ep_states"].append(states)
         games["ep_actions"].append(actions)
     path = tmp_path_factory.mktemp("games") / "games.json"
@@ -95,7 +104,8 @@ def test_a_partner_is_shown_what_it_was_trained_to_see(recorded, tmp_path):
         env = make_env(AI, layout="cramped_room", observe=["vector"], vector=vector, horizon=30)
         seen = []
         seated = SeatedPolicy({"alice": partner, "bob": make_partner(PartnerSettings("scripted"), None)})
-        play(seated, episodes=1, env=env, watch=lambda *told, seen=seen: seen.append(told[3]["alice"].probabilities))
+        note = lambda decisions, seen=seen: seen.append(decisions["alice"].probabilities)  # noqa: E731
+        play(seated, episodes=1, env=env, observers=[Noting(note)])
         chances.append(np.stack(seen))
     np.testing.assert_allclose(*chances)
 

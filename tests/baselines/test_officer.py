@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import re
@@ -244,7 +243,7 @@ def test_officers_of_a_side_share_a_view_and_any_other_difference_makes_two():
 def test_the_critic_of_the_team_judges_alike_and_the_actor_stays_as_it_is():
     seen = both_views(38)
     own = OfficerNetwork(SMALL).eval()
-    team = OfficerNetwork(dataclasses.replace(SMALL, critic_observation="team")).eval()
+    team = OfficerNetwork(SMALL.replace(critic_observation="team")).eval()
     with torch.no_grad():
         (chances, values), (same, judged) = own(seen), team(seen)
         again, whole = team.choose(seen)

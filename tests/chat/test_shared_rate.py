@@ -61,8 +61,8 @@ def asked_by_processes(server, number, **settings):
 def test_several_processes_keep_to_one_rate_together(state):
     with ChatServer("fine") as server:
         assert asked_by_processes(server, 3, requests_per_minute=300) == [3, 3, 3]
-    # 0.2 s lie between the starts of two requests of all; that of each alone would be over after 0.4 s. On a busy machine
-    # the first may come in late by itself, and a late one just before the next.
+    # 0.2 s lie between the starts of two requests of all; that of each alone would be over after 0.4 s. On a busy
+    # machine the first may come in late by itself, and a late one just before the next.
     since_first = [later - min(server.times) for later in sorted(server.times)]
     assert len(since_first) == 9 and all(since > number * 0.2 - 0.3 for number, since in enumerate(since_first))
     assert len(list(state.iterdir())) == 2  # the start of the latest request, and its lock
