@@ -49,14 +49,14 @@ def test_the_real_command_plays_and_goes_on(tmp_path):
     cell = figures["cells"][0]
     assert figures["study"] == "reward" and figures["version"] and cell["labels"] == {"scenario": "cramped_room"}
     assert cell["made_with"]["env_config"]["horizon"] == 40 and cell["made_with"]["planner"] == "scripted"
-    assert [one["seed"] for one in cell["episodes"]] == [0] and cell["summary"]["episodes"] == 1
+    assert cell["episodes"]["seed"] == [0] and cell["summary"]["episodes"] == 1
     assert (tmp_path / "f.md").read_text().startswith("| scenario | score | 95 % interval |")
     # What is in the file is not played again; more seeds are added.
     cell["episodes"]["return"][0] = 77.0
     (tmp_path / "a" / "f.json").write_text(json.dumps(figures))
     planning("reward", *SHORT, "--episodes", "2", "--json", "a/f.json")
     more = record(tmp_path / "a" / "f.json")["cells"][0]["episodes"]
-    assert more[0]["return"] == 77.0 and [one["seed"] for one in more] == [0, 1]
+    assert more["return"][0] == 77.0 and more["seed"] == [0, 1]
 
 
 def test_planners_are_compared(tmp_path):
