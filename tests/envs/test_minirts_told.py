@@ -20,6 +20,7 @@ from rllib_llm_comm.envs.minirts.side import PRODUCERS
 from rllib_llm_comm.envs.minirts.view import observations
 from rllib_llm_comm.evaluation.communication import TurnRecorder, communication_figures
 from rllib_llm_comm.policies.decision import Decision
+from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.testing import check_env
 from rllib_llm_comm.verco.teachers.base import TeacherRequest, make_teacher, teacher_identity
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
@@ -403,24 +404,23 @@ def test_the_measures_find_the_fact_in_scripted_talk_and_its_answer_in_the_comma
     env = minirts.parallel_env(**TOLD, observe=["text"], max_tick=200)
     team, turns = ScriptedTeam(env), TurnRecorder()
     for seed in range(40):
-        observed, infos = env.reset(seed=seed)
+        game = PlayedGame(env, seed, [turns])
         team.begin(seed)
-        while env.agents:
-            chosen = team.act(infos)
+        while not game.over:
+            chosen = team.act(game.infos)
             decisions = {
                 agent: Decision(
                     action=chosen[agent],
                     said=team.said[agent],
                     heard={other: said for other, said in team.said.items() if other != agent},
-                    candidates=list(observed[agent]["candidates"]),
+                    candidates=list(game.observations[agent]["candidates"]),
                     probabilities=np.eye(len(env.commands))[chosen[agent]],
                     value=0.0,
                     prompt="",
                 )
                 for agent in env.agents
             }
-            turns(seed, observed, infos, decisions)
-            observed, _, _, _, infos = env.step(chosen)
+            game.step(decisions)
     figures = communication_figures(turns.turns, None, env.meaning, env.request)
     assert figures.signalling is not None and figures.signalling.corrected > 0.7
     assert figures.signalling.p_value < 0.05

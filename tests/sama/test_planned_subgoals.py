@@ -16,7 +16,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.env import ENV_ID, parallel_env
 from rllib_llm_comm.evaluation.rollout import evaluate
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
-from rllib_llm_comm.sama.planners import ScriptedPlanner, register_planner
+from rllib_llm_comm.sama.planners import PLANNERS, ScriptedPlanner, register_planner
 from rllib_llm_comm.sama.planning_config import AddPlannedSubgoals
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -235,7 +235,8 @@ def steps_of_each(runner, games, number):
     return [game.unwrapped.kitchen.time - was for game, was in zip(games, before, strict=True)]
 
 
-def test_the_other_games_of_a_runner_go_on_while_one_waits_for_its_plan():
+def test_the_other_games_of_a_runner_go_on_while_one_waits_for_its_plan(monkeypatch):
+    monkeypatch.setattr(PLANNERS, "_entries", dict(PLANNERS._entries))
     door = Door()
 
     class Late(ScriptedPlanner):
