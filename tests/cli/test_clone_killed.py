@@ -1,0 +1,83 @@
+"""A cloned start on the command line: demonstrations, clone, and four ways to go on from it; killed in both stages."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pyarrow.parquet as parquet
+
+from rllib_llm_comm import load_policy
+from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
+from tests.cli.command import rllib, start_rllib
+from tests.cli.faults import rows
+
+KITCHEN = "rllib_llm_comm/overcooked_text-v0"
+GAME = {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 40}
+DEMONSTRATIONS = {"env_config": GAME, "num_envs": 2, "target_demonstrations": 400, "seed": 0}
+COMMAND = ("train", "file", "cloned.json", "--ray-num-cpus", "3")
+PPO = {
+    "env_config": GAME, "messages": "none", "action_checkpoint": "${clone}", "num_envs_per_env_runner": 2,
+    "train_batch_size_per_learner": 16, "minibatch_size": 16, "num_epochs": 1, "seed": 0,
+}  # fmt: skip
+GROUPS = {"batch_mode": "complete_episodes", "group_size": 2, "group_by": "episode"}
+WAYS = {
+    "verco": ("Verco", {}),
+    "twosome": ("TWOSOME", {}),
+    "rloo": ("Verco", {"advantages": "rloo", **GROUPS}),
+    "grpo": ("Verco", {"advantages": "grpo", **GROUPS}),
+}
+
+
+def write(folder: Path) -> None:
+    clone = {"input_": "${demonstrations}", "train_batch_size_per_learner": 32, "seed": 0}
+    stages = {
+        "demonstrations": {"run": "collect_demonstrations", "env": KITCHEN, "config": DEMONSTRATIONS},
+        "clone": {
+            "run": "ActionSFT", "stop": {"training_iteration": 6}, "config": clone,
+            "checkpoint_config": {"checkpoint_frequency": 1},
+        },
+    }  # fmt: skip
+    for name, (run, settings) in WAYS.items():
+        config = {key: value for key, value in {**PPO, **settings}.items() if run != "TWOSOME" or key != "messages"}
+        stages[name] = {"run": run, "env": KITCHEN, "stop": {"training_iteration": 1}, "config": config}
+    (folder / "cloned.json").write_text(json.dumps(stages))
+
+
+def collected(folder: Path) -> list[dict[str, object]]:
+    parts = sorted(folder.glob("part-*.parquet"))
+    return [row for part in parts for row in parquet.read_table(part).to_pylist()]
+
+
+def kill_when(folder: Path, written: str) -> None:
+    """Runs the file until something lies in its results."""
+    running = start_rllib(*COMMAND, cwd=folder)
+    end = time.monotonic() + 240
+    while not list(folder.glob(f"results/cloned/{written}")):
+        assert running.poll() is None and time.monotonic() < end, running.communicate(timeout=60)[0]
+        time.sleep(0.02)
+    running.send_signal(signal.SIGKILL)
+    running.communicate()
+
+
+def test_killed_in_demonstrations_and_in_the_clone_it_goes_on_to_four_ways_of_training(tmp_path):
+    write(tmp_path)
+    results = tmp_path / "results/cloned"
+    kept = results / "demonstrations/demonstrations"
+    kill_when(tmp_path, "demonstrations/demonstrations/part-*.parquet")
+    assert 0 < len(collected(kept)) < DEMONSTRATIONS["target_demonstrations"]
+
+    kill_when(tmp_path, "clone/trial_0/checkpoint_000001/complete.json")
+    collect_demonstrations(KITCHEN, tmp_path / "whole", **DEMONSTRATIONS)
+    assert collected(kept) == collected(tmp_path / "whole"), "a kill changes no row"
+
+    done = rllib(*COMMAND, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Continuing where the last call stopped." in done.stdout
+    assert rows(results / "clone/trial_0") == [1, 2, 3, 4, 5, 6]
+    for name in WAYS:
+        manifest = load_policy(results / name).manifest
+        assert manifest.provenance["cloned_from"] == ["scripted"], name
+        assert rows(results / name / "trial_0") == [1], name
