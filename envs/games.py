@@ -24,6 +24,7 @@ GAMES: Registry[GameRecord] = Registry(
         "door": f"{_PACKAGE}.door.game:GAME",
         "referential": f"{_PACKAGE}.referential.game:GAME",
         "frozen_lake": f"{_PACKAGE}.frozen_lake.game:GAME",
+        "planner_seats": "rllib_llm_comm.sama.planner_seats_game:GAME",
     },
     "`register_game` adds one.",
 )

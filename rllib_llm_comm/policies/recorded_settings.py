@@ -181,6 +181,8 @@ def _game_setting_stays_inside(env: str | None, name: str, value: Any) -> bool:
     if name == "executor":  # a folder is only read, as safetensors, and may be named
         named = checkpoints_of(value)
         return named is not None and all(is_shipped(one) or model_stays_inside(one, ()) for one in named)
+    if name == "game" and isinstance(value, Mapping):  # what planner seats are for
+        return all(_game_setting_stays_inside(env, key, one) for key, one in value.items())
     if name == "layout":
         return not (isinstance(value, str) and value.endswith(_LAYOUT_FILE))
     if name in _DURATIONS:

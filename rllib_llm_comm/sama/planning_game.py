@@ -163,6 +163,15 @@ class PlanningGame(ABC):
     def situation(self, state: State) -> str:
         """A moment in sentences, the agents left out."""
 
+    def situation_for(self, state: State, agents: Sequence[str]) -> str:
+        """The same for who plans for some of the agents and sees what these are told; for all of them: everything.
+
+        Args:
+            state: The moment.
+            agents: These agents.
+        """
+        return self.situation(state)
+
     @abstractmethod
     def situation_of(self, state: State, agent: str) -> str:
         """An agent at a moment, in sentences."""

@@ -8,7 +8,8 @@ from typing import Any
 from rllib_llm_comm.language.base_model import EMBEDDED
 from rllib_llm_comm.language.smollm2 import SMOLLM2
 from rllib_llm_comm.policies.recorded_settings import has_no_text, model_stays_inside, packaged_models
-from rllib_llm_comm.sama.planners import WITH_MODEL
+from rllib_llm_comm.policies.zoo import is_shipped
+from rllib_llm_comm.sama.planners import TRAINED, WITH_MODEL
 from rllib_llm_comm.sama.recordings import recordings
 
 _LOCAL_CHATS = (SMOLLM2,)
@@ -20,6 +21,8 @@ def stays_inside(planner: Any) -> bool:
     Args:
         planner: As of `make_planner`.
     """
+    if isinstance(planner, str) and planner.startswith(TRAINED):
+        return stays_inside({"name": "trained", "policy": planner.removeprefix(TRAINED)})
     if planner is None or isinstance(planner, str):
         return planner not in WITH_MODEL
     if not isinstance(planner, Mapping):
@@ -32,6 +35,9 @@ def stays_inside(planner: Any) -> bool:
         if not isinstance(chat, Mapping) or not model_stays_inside(chat.get("local"), _LOCAL_CHATS):
             return False
         return has_no_text({**chat, "local": None}) and _asks_plainly(rest, "chat")
+    if name == "trained":  # a folder is only read, as safetensors, and may be named
+        policy = rest.pop("policy", None)
+        return isinstance(policy, str) and (is_shipped(policy) or model_stays_inside(policy, ())) and has_no_text(rest)
     inner = rest.pop("planner", None)
     return stays_inside(inner) and has_no_text(rest)
 

@@ -143,8 +143,15 @@ class SaladPlanning(PlanningGame):
 
     def situation(self, state: Moment) -> str:
         """The order, and the place of every food and bowl."""
+        return self.situation_for(state, self.agents)
+
+    def situation_for(self, state: Moment, agents: Sequence[str]) -> str:
+        """The same, without the order for who plans for cooks alone that are not told it."""
+        told = self.env.unwrapped.kitchen.told
+        order = len(agents) == len(self.agents) or any(told(self._number(agent)) for agent in agents)
+        ordered = f"The order is a {_dish(state.order)}." if order else "Somebody else knows the order."
         things = [f"The {self._words(state, name)} is {self._where(state, name)}." for name in sorted(state.cells)]
-        return " ".join([f"Game step {state.time}. The order is a {_dish(state.order)}.", *things])
+        return " ".join([f"Game step {state.time}.", ordered, *things])
 
     def situation_of(self, state: Moment, agent: str) -> str:
         """Room and hands of a cook."""

@@ -128,6 +128,8 @@ _ASKING = (
     _AskingModel(DepsPlanner.name, DepsPlanner),
     _AskingModel(SamaPlanner.name, SamaPlanner, SamaPlanSettings),
 )
+TRAINED = "trained:"
+"""Before the checkpoint of a planner that was trained."""
 WITH_MODEL = tuple(maker.name for maker in _ASKING)
 """Those that ask a chat model."""
 PLANNERS: Registry[Callable[..., Planner]] = Registry(
@@ -139,6 +141,7 @@ PLANNERS: Registry[Callable[..., Planner]] = Registry(
         DisturbedPlanner.name: _disturbed,
         GuessingPlanner.name: _guessing,
         **{maker.name: maker for maker in _ASKING},
+        "trained": "rllib_llm_comm.sama.planners.trained:TrainedPlanner",
     },
 )
 """A planner's maker takes its settings; one with an argument `model` is given the chat model of `make_planner`."""
@@ -162,7 +165,8 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
             `open_chat`, and those of `ChatPlanSettings`. "cassette" takes `cassette`, a path or the name of a
             recording that comes with the package, in place of `chat`; "random" takes `seed`; "disturbed" takes
             `planner` (settings again), `share` and `seed`, "guessing" `planner` and
-            `seed`. A planner is given back as it is.
+            `seed`; "trained:CHECKPOINT" is short for "trained" with `policy`, beside which it takes `greedy`. A
+            planner is given back as it is.
         model: The chat model, in place of `chat`: one client for the planners of many environments.
 
     Raises:
@@ -174,7 +178,7 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
         raise UserError(
             f"`planner` is {settings!r} but must be a name ({', '.join(PLANNERS)}) or a mapping with `name`."
         )
-    given: dict[str, Any] = {"name": settings} if isinstance(settings, str) else dict(settings)
+    given = _named_settings(settings)
     name = str(given.pop("name", ""))
     maker = PLANNERS[name]
     _refuse_unknown(name, given, _settings_of(maker))
@@ -261,9 +265,16 @@ def guesses(settings: str | Mapping[str, Any] | Planner | None) -> bool:
 
 def _undisturbed(settings: str | Mapping[str, Any] | Planner) -> dict[str, Any]:
     """Settings of the planner that makes the plans, below those that disturb it, with its name."""
-    given = dict(settings) if isinstance(settings, Mapping) else {"name": settings}
+    given = {"name": settings} if isinstance(settings, Planner) else _named_settings(settings)
     wraps = given.get("name") in (DisturbedPlanner.name, GuessingPlanner.name)
     return _undisturbed(given.get("planner", "scripted")) if wraps else given
+
+
+def _named_settings(settings: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with `name`; a text is one, or "trained:CHECKPOINT"."""
+    if isinstance(settings, str) and settings.startswith(TRAINED):
+        return {"name": "trained", "policy": settings.removeprefix(TRAINED)}
+    return dict(settings) if isinstance(settings, Mapping) else {"name": settings}
 
 
 def _model(name: str, given: Mapping[str, Any]) -> ChatModel:

@@ -1,0 +1,443 @@
+"""# Planner seats
+
+A planned game from where its planner sits: each agent is the planner of one player, its actions are the subgoals that
+this player can be given now, and a choice lasts until the subgoal has ended (semi-Markov). Whoever trains agents with
+words therefore trains planners: Verco, TWOSOME, RLOO, GRPO, ActionSFT. `planner: trained:CHECKPOINT` plans with them.
+
+| Import             | `from rllib_llm_comm.sama import planner_seats`                               |
+|--------------------|-------------------------------------------------------------------------------|
+| Registered ids     | `rllib_llm_comm/GAME_planner-v0`; GAME: overcooked_ai, overcooked_text, frozen_lake, minirts |
+| Actions            | Discrete: an index of the game's subgoals                                     |
+| Parallel API       | Yes                                                                           |
+| Agents             | those of the game                                                             |
+| Observation shape  | Dict: text, candidates, subgoal, action_mask                                  |
+
+### Observation space
+
+* `text`: the moment in the words that planners read, the player, and how its last subgoal ended if it was not done.
+  With `seats: central` also all other players, and the subgoals that they follow.
+* `candidates`: all subgoals of the game. `action_mask`: those that the player can set about now. `subgoal`: empty.
+
+### Rewards
+
+Those of the game, summed over its steps. `step_rewards` has each of them.
+
+### Infos
+
+`needs_action`, `step_rewards`, what the game tells (`private`, `task_success`, `events`), and in `episode_metrics`
+beside the game's own: `subgoals_given`, `subgoals_done`, `subgoals_waited`, `subgoals_stuck` (not done for `patience`
+game steps), `subgoals_lost` (no longer possible).
+
+### Arguments
+
+`game`: settings of the game. `seats`: "central": one seat after the other, each knows what the others have chosen;
+"apart": all whose players are free choose at once, and each knows of its own player and of the shared situation only,
+so that others have to tell it the rest. `executor`: who carries subgoals out: "scripted" (the game's own player by
+rules) or "trained:CHECKPOINT" (an EMMA policy, a path or `zoo:NAME`). `greedy`: whether a checkpoint takes its
+likeliest action. `patience`: game steps after which a subgoal ends.
+
+### Version history
+
+* v0: first version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from gymnasium import spaces
+from pydantic import Field
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.envs.base_env import Game, Infos, Observation, Reset, Step
+from rllib_llm_comm.envs.games import make_env, scripted_player_of, without_subgoals
+from rllib_llm_comm.envs.interface import (
+    EPISODE_METRICS,
+    NEEDS_ACTION,
+    STEP_REWARDS,
+    TASK_SUCCESS,
+    check_actions,
+    joined_info,
+    teacher_state,
+    text_spaces,
+)
+from rllib_llm_comm.policies.load_options import Loading
+from rllib_llm_comm.policies.play_loop import PlayedGame
+from rllib_llm_comm.policies.recorded_settings import granted
+from rllib_llm_comm.sama.following import PATIENCE, SubgoalTeller, SubgoalTracker
+from rllib_llm_comm.sama.planners import ScriptedPlanner
+from rllib_llm_comm.sama.planning_game import PlanningGame, Player, PolicyPlayer, State, planning_game
+from rllib_llm_comm.sama.plans import (
+    DONE,
+    LOST,
+    STUCK,
+    WAITED,
+    AssignedSubgoal,
+    Outcome,
+    Plan,
+    PlanRequest,
+    made_plan,
+)
+
+CENTRAL, APART = "central", "apart"
+SCRIPTED, TRAINED = "scripted", "trained:"
+
+
+class SeatSettings(Settings):
+    """Settings of `PlannerSeats`."""
+
+    game: dict[str, Any] = {}
+    """Settings of the game."""
+    seats: Literal["central", "apart"] = "central"
+    """"central": one seat after the other, each knows what the others have chosen; "apart": each knows its own player
+    and the shared situation."""
+    executor: Annotated[str, Field(pattern=r"^(scripted|trained:.+)$")] = SCRIPTED
+    """Who carries subgoals out: "scripted" or "trained:CHECKPOINT"."""
+    greedy: bool = False
+    """Whether a checkpoint takes its likeliest action."""
+    patience: Annotated[int, Field(ge=1)] = PATIENCE
+    """Game steps after which a subgoal that is not done ends (ours)."""
+
+
+def subgoals_of(game: PlanningGame) -> tuple[str, ...]:
+    """All subgoals of a game, of all players: the candidates of a seat.
+
+    Args:
+        game: The game.
+    """
+    return tuple(dict.fromkeys(subgoal for agent in game.agents for subgoal in game.library(agent)))
+
+
+def seat_observation(
+    game: PlanningGame,
+    state: State,
+    agent: str,
+    current: Mapping[str, str],
+    outcomes: Sequence[Outcome],
+    central: bool,
+    candidates: tuple[str, ...],
+) -> Observation:
+    """What the planner of a player sees; `PlannerSeats` shows it in training, `TrainedPlanner` afterwards.
+
+    Args:
+        game: The game.
+        state: The moment.
+        agent: The player.
+        current: Per player the subgoal that it follows; empty words for none.
+        outcomes: How the last subgoals have ended, the latest last.
+        central: Whether the other players are shown, too.
+        candidates: Of `subgoals_of`.
+
+    Raises:
+        UserError: If the player can be given nothing.
+    """
+    shown = game.agents if central else (agent,)
+    words = [game.situation_for(state, shown), *(game.situation_of(state, one) for one in shown)]
+    words += [f"{one} is told to {current[one]}." for one in shown if one != agent and current.get(one)]
+    latest = next((one for one in reversed(outcomes) if one.agent == agent), None)
+    if latest is not None and latest.how in (STUCK, LOST):
+        words.append(latest.sentence())
+    possible = frozenset(game.possible(state, agent))
+    mask = np.array([candidate in possible for candidate in candidates], np.int8)
+    if not mask.any():
+        raise UserError(
+            f"{agent} can be given no subgoal here ({type(game).__name__}), so that its planner has nothing to choose; "
+            "let `possible` of the game always list one, such as to wait."
+        )
+    text = " ".join([*words, f"{agent} needs a subgoal."])
+    return {"text": text, "candidates": candidates, "subgoal": "", "action_mask": mask}
+
+
+class PlannerSeats(Game):
+    """A planned game as its planners see it; the module's docstring is its page.
+
+    Attributes:
+        game: The game as planners know it.
+        told: The subgoal of each player, also after it has ended.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "planner_seats_v0", "render_modes": ["ansi", "rgb_array", "human"]}
+    game_id: ClassVar[str]
+
+    def __init__(self, *, render_mode: str | None = None, **settings: Any) -> None:
+        """Builds the environment; call `reset` before `step`.
+
+        Raises:
+            UserError: For a setting that is not allowed, or a checkpoint of another game.
+        """
+        own = SeatSettings(**settings)
+        self.settings, self.render_mode, self._own = own.to_dict(), render_mode, own
+        self._policy = _executor(own, self.game_id)
+        self.inner = make_env(self.game_id, **self._game_settings())
+        self.inner.observes_busy = False
+        self.game = planning_game(self.inner)
+        self._player: Player = (
+            self.game.player() if self._policy is None else PolicyPlayer(self._policy, explore=not own.greedy)
+        )
+        self._tracker, self._teller = SubgoalTracker(self.game, own.patience), SubgoalTeller(self.game)
+        self._candidates = subgoals_of(self.game)
+        self.possible_agents = list(self.game.agents)
+        self.agents: list[str] = []
+        mask = spaces.Box(0, 1, (len(self._candidates),), np.int8)
+        self.observation_spaces = {
+            agent: spaces.Dict({**text_spaces(len(self._candidates)), "action_mask": mask})
+            for agent in self.possible_agents
+        }
+        self.action_spaces = {agent: spaces.Discrete(len(self._candidates)) for agent in self.possible_agents}
+        self._rng = np.random.default_rng()
+        self._infos: Infos = {}
+        self.task = "choose what each player does next, so that the team does well"
+
+    def _game_settings(self) -> dict[str, Any]:
+        given = dict(self._own.game)
+        if self._policy is None:
+            return {**_game_class(self.game_id, given), **given}
+        known = make_env(self.game_id).settings
+        _, trained = without_subgoals(str(self._policy.manifest.env), dict(self._policy.manifest.env_config))
+        return {**{key: granted(value) for key, value in trained.items() if key in known}, **given}
+
+    @property
+    def unwrapped_game(self) -> Any:
+        """The game that is played, without wrappers."""
+        return self.inner.unwrapped
+
+    @property
+    def brief(self) -> str:
+        """The rules, as planners read them."""
+        return self.game.manual()
+
+    @property
+    def teacher_state(self) -> PlannerSeats:
+        """For the scripted teacher."""
+        return self
+
+    @property
+    def told(self) -> dict[str, str]:
+        """The subgoal of each player, also after it has ended."""
+        return dict(self._tracker.told)
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Those of the game."""
+        return tuple(getattr(self.unwrapped_game, "facts", ()))
+
+    def meaning(self, message: str) -> str | None:
+        """As of the game."""
+        return self.unwrapped_game.meaning(message)  # type: ignore[no-any-return]
+
+    def understands(self, message: str) -> bool | None:
+        """As of the game."""
+        return self.unwrapped_game.understands(message)  # type: ignore[no-any-return]
+
+    def places(self) -> dict[str, tuple[float, float]]:
+        """As of the game."""
+        return self.unwrapped_game.places()  # type: ignore[no-any-return]
+
+    def draw_rgb(self) -> np.ndarray:
+        """The game as pixels."""
+        return self.unwrapped_game.draw_rgb()  # type: ignore[no-any-return]
+
+    def draw_ansi(self) -> str:
+        """The game in characters, and what each player is told."""
+        told = [f"{agent}: {subgoal or '-'}" for agent, subgoal in self.told.items()]
+        return "\n".join([self.unwrapped_game.draw_ansi(), *told])
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        """Starts an episode; all players need subgoals.
+
+        Args:
+            seed: Fixes everything that is random but what the executor draws for all episodes together.
+            options: Accepted; there are none.
+        """
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
+        else:
+            seed = int(self._rng.integers(2**31))
+        if self._policy is not None:
+            self._policy.reset(seed)
+        self._memory = self._player.begin(seed)
+        self._played = PlayedGame(self.inner, seed)
+        self._tracker.begin()
+        self.agents = list(self.possible_agents)
+        self._due = list(self.agents)
+        self._infos = {agent: dict(info) for agent, info in self._played.infos.items()}
+        return self._seen(self.agents), self._told_infos()
+
+    def step(self, actions: Mapping[str, Any]) -> Step:
+        """Gives subgoals to the players whose seats were asked; then the game goes on until a player needs another one.
+
+        With `seats: central` no game step is played before all who need one have a subgoal. A subgoal that a player
+        cannot set about is lost after one game step.
+
+        Args:
+            actions: Per seat that was asked the index of a subgoal.
+
+        Raises:
+            UserError: For an action that is missing, or none.
+        """
+        asked = self.asked
+        needs = [agent in asked for agent in self.possible_agents]
+        chosen = check_actions(actions, self.possible_agents, needs, len(self._candidates))
+        for agent, action in zip(self.possible_agents, chosen, strict=True):
+            if action is not None:
+                given = AssignedSubgoal(agent=agent, subgoal=self._candidates[action])
+                self._tracker.give(Plan(goal="", subgoals=[given]))
+                self._due.remove(agent)
+        rewards = dict.fromkeys(self.agents, 0.0)
+        self._infos = {agent: _emptied(info) for agent, info in self._infos.items()}
+        if not self._due:
+            self._carry_out(rewards)
+        over = self._played.over
+        ended = {agent: over and bool(self._played.terminations.get(agent, False)) for agent in self.agents}
+        limited = {agent: over and not ended[agent] for agent in self.agents}
+        shown = self.agents if self.observes_busy or over else self.asked
+        result = (self._seen(shown), rewards, ended, limited, self._told_infos())
+        if over:
+            self.agents = []
+        return result
+
+    def _carry_out(self, rewards: dict[str, float]) -> None:
+        """Plays the game until a subgoal has ended or the game is over."""
+        played = self._played
+        while not played.over:
+            told = self._tracker.told
+            seen = {a: self._teller.told(a, played.observations[a], told[str(a)]) for a in played.asked}
+            played.advance(self._player.act(self._memory, seen) if seen else {})
+            for agent, reward in played.rewards.items():
+                info = played.infos.get(agent, {})
+                told_info = {**info, STEP_REWARDS: list(info.get(STEP_REWARDS) or [reward])}
+                self._infos[agent] = joined_info(self._infos[agent], told_info)
+                rewards[agent] += float(reward)
+            self._tracker.watch(self.game.passed())
+            self._due = [agent for agent in self.inner.agents if agent in self._tracker.ended]
+            if self._due:
+                return
+
+    @property
+    def asked(self) -> list[str]:
+        """The seats that have to choose now."""
+        return self._due[:1] if self._own.seats == CENTRAL else list(self._due)
+
+    def _seen(self, shown: Sequence[str]) -> dict[str, Observation]:
+        state, current = self.game.state(), self._tracker.current()
+        outcomes, central = self._tracker.outcomes, self._own.seats == CENTRAL
+        return {
+            agent: seat_observation(self.game, state, agent, current, outcomes, central, self._candidates)
+            for agent in shown
+        }
+
+    def _told_infos(self) -> Infos:
+        asked, counts = self.asked, self._tracker.counts
+        own = {f"subgoals_{how}": float(counts[how]) for how in ("given", DONE, WAITED, STUCK, LOST)}
+        return {
+            agent: {
+                **info,
+                NEEDS_ACTION: agent in asked or self._played.over,
+                EPISODE_METRICS: {**info.get(EPISODE_METRICS, {}), **own},
+            }
+            for agent, info in self._infos.items()
+        }
+
+    def close(self) -> None:
+        """Closes the game."""
+        self.inner.close()
+
+
+def _emptied(info: Mapping[str, Any]) -> dict[str, Any]:
+    """The info of a moment at which nothing has been played since: lists are empty, flags of steps are off."""
+    standing = (NEEDS_ACTION, TASK_SUCCESS)
+    return {
+        key: [] if isinstance(value, list) else False if isinstance(value, bool) and key not in standing else value
+        for key, value in info.items()
+    }
+
+
+def _game_class(game_id: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Settings with which the game's scripted player can carry subgoals out."""
+    probe = make_env(game_id, **given)
+    try:
+        return planning_game(probe).played_with
+    finally:
+        probe.close()
+
+
+def _executor(own: SeatSettings, game_id: str) -> Any:
+    """The policy that carries subgoals out; `None` for the game's player by rules."""
+    if own.executor == SCRIPTED:
+        return None
+    checkpoint = own.executor.removeprefix(TRAINED)
+    policy = Loading(trust_own=True).load(checkpoint)
+    trained = str(policy.manifest.env)
+    if without_subgoals(trained, dict(policy.manifest.env_config))[0] != game_id:
+        raise UserError(
+            f"`executor` is {own.executor!r}, which was trained in {trained!r} and not in {game_id!r}; give a "
+            "checkpoint of this game, or 'scripted'."
+        )
+    return policy
+
+
+# ---- the scripted player of a seat: rules that see the whole game ------------------------------------------
+
+
+def advise(env: PlannerSeats, agent: str) -> int:
+    """The subgoal that the game's rules give a player now.
+
+    Args:
+        env: The environment.
+        agent: The player.
+    """
+    current = {**env._tracker.current(), agent: ""}
+    plan = made_plan(ScriptedPlanner(), PlanRequest(env.game, env.game.state(), current))
+    return env._candidates.index(plan.of(agent))
+
+
+def messages(state: PlannerSeats, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
+    """What the game's own scripted players would say; nothing in games without talk.
+
+    Args:
+        state: The environment.
+        agents: The seats.
+        rng: Chooses the wording.
+    """
+    player = scripted_player_of(state.unwrapped_game)
+    if player is None:
+        return dict.fromkeys(agents, "")
+    said: dict[str, str] = player.messages(teacher_state(state.unwrapped_game), agents, rng)
+    return said
+
+
+# ---- the seats of each game --------------------------------------------------------------------------------
+
+
+class KitchenSeats(PlannerSeats):
+    """Seats of the onion-soup kitchens."""
+
+    env_id = "rllib_llm_comm/overcooked_ai_planner-v0"
+    game_id = "rllib_llm_comm/overcooked_ai-v0"
+
+
+class SaladSeats(PlannerSeats):
+    """Seats of the textual kitchen."""
+
+    env_id = "rllib_llm_comm/overcooked_text_planner-v0"
+    game_id = "rllib_llm_comm/overcooked_text-v0"
+
+
+class LakeSeats(PlannerSeats):
+    """Seats of the frozen lake."""
+
+    env_id = "rllib_llm_comm/frozen_lake_planner-v0"
+    game_id = "rllib_llm_comm/frozen_lake-v0"
+
+
+class CommanderSeats(PlannerSeats):
+    """Seats of the strategy game."""
+
+    env_id = "rllib_llm_comm/minirts_planner-v0"
+    game_id = "rllib_llm_comm/minirts-v0"
+
+
+SEATS = {seats.env_id: seats for seats in (KitchenSeats, SaladSeats, LakeSeats, CommanderSeats)}

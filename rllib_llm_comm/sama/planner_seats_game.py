@@ -1,0 +1,18 @@
+"""The record of planner seats."""
+
+from __future__ import annotations
+
+from rllib_llm_comm.envs.game_record import GameRecord
+
+_SEATS = "rllib_llm_comm.sama.planner_seats"
+GAME = GameRecord(
+    name="planner_seats",
+    package=_SEATS,
+    entry_points={
+        "rllib_llm_comm/overcooked_ai_planner-v0": f"{_SEATS}:KitchenSeats",
+        "rllib_llm_comm/overcooked_text_planner-v0": f"{_SEATS}:SaladSeats",
+        "rllib_llm_comm/frozen_lake_planner-v0": f"{_SEATS}:LakeSeats",
+        "rllib_llm_comm/minirts_planner-v0": f"{_SEATS}:CommanderSeats",
+    },
+    scripted_player=_SEATS,
+)

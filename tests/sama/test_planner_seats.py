@@ -1,0 +1,206 @@
+"""Planner seats: the contract of each game, how long a choice lasts, and planners that were trained in them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from toys import language_model
+
+from rllib_llm_comm import VercoConfig, load_policy
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.games import make_env, scripted_player_of
+from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
+from rllib_llm_comm.policies.decision import Request
+from rllib_llm_comm.sama.following import SubgoalTracker
+from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from rllib_llm_comm.sama.planner_seats import SEATS, PlannerSeats
+from rllib_llm_comm.sama.planners import make_planner, planner_stands_in
+from rllib_llm_comm.sama.planning_game import planning_game
+from rllib_llm_comm.sama.recorded_planner import stays_inside
+from rllib_llm_comm.testing import check_env
+
+KITCHEN, SALAD = "rllib_llm_comm/overcooked_ai_planner-v0", "rllib_llm_comm/overcooked_text_planner-v0"
+TOLD = {
+    "map_name": "B", "recipe": ["tomato salad", "lettuce salad", "onion salad"], "told_to": ["alice"],
+    "max_game_steps": 60,
+}  # fmt: skip
+SHORT = {KITCHEN: {"horizon": 40}, SALAD: TOLD, "rllib_llm_comm/frozen_lake_planner-v0": {"horizon": 20},
+         "rllib_llm_comm/minirts_planner-v0": {"max_tick": 200}}  # fmt: skip
+
+
+@pytest.mark.parametrize("seats", ["central", "apart"])
+@pytest.mark.parametrize("env_id", SEATS)
+def test_they_keep_the_contract_of_environments(env_id, seats):
+    results = check_env(env_id, settings={"game": SHORT[env_id], "seats": seats})
+    assert [result for result in results if not result.ok] == []
+
+
+def play(env, choose, seed=0):
+    """Plays an episode; gives its return, and per step what was asked and what happened."""
+    observations, infos = env.reset(seed=seed)
+    total, steps = 0.0, []
+    while env.agents:
+        asked = [agent for agent in env.agents if infos[agent]["needs_action"]]
+        before = env.game.state()
+        actions = {agent: choose(env, agent, observations[agent]) for agent in asked}
+        observations, rewards, _, _, infos = env.step(actions)
+        total += sum(rewards.values()) / len(rewards)
+        steps.append((asked, before, actions, rewards, infos))
+    return total, steps
+
+
+def by_rules(env, agent, seen):
+    return scripted_player_of(env).advise(env, agent)
+
+
+@pytest.mark.parametrize("layout", ["cramped_room", "forced_coordination"])
+def test_rules_in_the_seats_play_as_the_planner_by_rules(layout):
+    """With one seat after the other, each told what was chosen, the same plans come of it as of a planner for all."""
+    total, _ = play(make_env(KITCHEN, game={"layout": layout}), by_rules)
+    inner = make_env("rllib_llm_comm/overcooked_ai-v0", layout=layout, action_level="goal_cell", observe=["entities"])
+    planned = PlannedSubgoals(inner, "scripted", subgoal_reward=0.0)
+    player, (observations, _), points = planning_game(inner).player(), planned.reset(seed=0), 0.0
+    while planned.agents:
+        observations, rewards, *_ = planned.step(player.act(None, observations))
+        points += sum(rewards.values()) / len(rewards)
+    assert total >= 0.8 * points > 0
+
+
+def test_a_choice_lasts_until_a_subgoal_has_ended_and_rewards_are_those_of_its_steps():
+    env = make_env(KITCHEN, game={"layout": "cramped_room", "horizon": 200}, patience=15)
+    draw = np.random.default_rng(0)
+    total, steps = play(env, lambda env, agent, seen: int(draw.choice(np.flatnonzero(seen["action_mask"]))))
+    assert steps[0][0] == ["alice"] and steps[1][0] == ["bob"], "no game step before all have a subgoal"
+    assert steps[0][4]["bob"]["step_rewards"] == []
+    for asked, _, _, rewards, infos in steps:
+        assert len(asked) == 1
+        for agent, reward in rewards.items():
+            assert sum(infos[agent]["step_rewards"]) == pytest.approx(reward)
+    played = sum(len(infos["alice"]["step_rewards"]) for *_, infos in steps)
+    assert played == 200
+    metrics = steps[-1][4]["alice"]["episode_metrics"]
+    assert metrics["score"] == pytest.approx(total)
+    ends = sum(metrics[f"subgoals_{how}"] for how in ("done", "waited", "stuck", "lost"))
+    assert metrics["subgoals_given"] - 2 <= ends <= metrics["subgoals_given"] == len(steps)
+    assert metrics["subgoals_stuck"] + metrics["subgoals_lost"] > 0, "bounded, and counted"
+
+
+def test_seats_apart_know_their_own_player_and_what_it_is_told():
+    env = make_env(SALAD, game=TOLD, seats="apart")
+    observations, infos = env.reset(seed=3)
+    order = infos["alice"]["private"]
+    assert order in observations["alice"]["text"] and order not in observations["bob"]["text"]
+    assert "Bob" not in observations["alice"]["text"] and "Alice" not in observations["bob"]["text"]
+    assert infos["alice"]["needs_action"] and infos["bob"]["needs_action"], "all at once"
+    assert env.meaning(f"make a {order}") == order
+    central = make_env(SALAD, game=TOLD)
+    observations, infos = central.reset(seed=3)
+    assert order in observations["bob"]["text"] and not infos["bob"]["needs_action"]
+    choice = by_rules(central, "alice", observations["alice"])
+    observations, *_ = central.step({"alice": choice})
+    assert f"alice is told to {central.told['alice']}" in observations["bob"]["text"]
+
+
+def test_a_subgoal_that_cannot_be_set_about_is_lost_after_one_game_step():
+    env = make_env(KITCHEN)
+    observations, _ = env.reset(seed=0)
+    forbidden = int(np.flatnonzero(observations["alice"]["action_mask"] == 0)[0])
+    observations, *_ = env.step({"alice": forbidden})
+    *_, infos = env.step({"bob": by_rules(env, "bob", observations["bob"])})
+    assert infos["alice"]["needs_action"] and infos["alice"]["episode_metrics"]["subgoals_lost"] == 1
+    assert len(infos["alice"]["step_rewards"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "setting"),
+    [
+        ({"seats": "both"}, "seats"),
+        ({"patience": 0}, "patience"),
+        ({"executor": "nobody"}, "executor"),
+        ({"executor": "trained:zoo:told_salad"}, "executor"),
+        ({"game": {"layuot": "cramped_room"}}, "layuot"),
+        ({"layout": "cramped_room"}, "layout"),
+    ],
+)
+def test_bad_settings(settings, setting):
+    with pytest.raises(UserError, match=setting):
+        make_env(KITCHEN, **settings)
+
+
+def test_a_menu_without_entries_is_told():
+    env = make_env(KITCHEN)
+    env.reset(seed=0)
+    env.game.possible = lambda state, agent: []
+    with pytest.raises(UserError, match="possible"):
+        env._seen(["alice"])
+
+
+def test_rules_are_demonstrated(tmp_path):
+    report = collect_demonstrations(
+        KITCHEN, tmp_path / "rows", env_config={"game": {"horizon": 60}}, num_envs=2, target_demonstrations=40
+    )
+    assert report.labels >= 40
+
+
+@pytest.fixture(scope="module", params=["central", "apart"])
+def trained(request, small_ray, tmp_path_factory):
+    """Planners after one iteration, who draw nearly uniformly."""
+    algo = (
+        VercoConfig()
+        .environment(SALAD, env_config={"game": TOLD, "seats": request.param})
+        .language_model(**language_model(max_prompt_tokens=1024, max_candidate_tokens=64))
+        .communication(messages="none")
+        .env_runners(num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=64, minibatch_size=32, num_epochs=1)
+        .debugging(seed=0)
+        .build_algo()
+    )
+    try:
+        result = algo.train()
+        assert result["env_runners"]["subgoals_given"] > 0
+        return request.param, algo.save_to_path(str(tmp_path_factory.mktemp("planner") / "checkpoint"))
+    finally:
+        algo.stop()
+
+
+def test_a_trained_planner_plans_as_its_seats_choose(trained):
+    seats, path = trained
+    planner = make_planner({"name": "trained", "policy": path, "greedy": True})
+    planned = PlannedSubgoals(make_env("rllib_llm_comm/overcooked_text-v0", **TOLD, observe=["text"]), planner)
+    planned.reset(seed=5)
+    env = make_env(SALAD, game=TOLD, seats=seats)
+    observations, infos = env.reset(seed=5)
+    policy = load_policy(path)
+    memory = policy.begin(5)
+    while not env.told["bob"]:
+        asked = {agent: observations[agent] for agent in env.agents if infos[agent]["needs_action"]}
+        decided = policy.act_together([Request(memory, asked)], explore=False)[0]
+        observations, *_, infos = env.step({agent: decision.action for agent, decision in decided.items()})
+    assert planned.plan.by_agent() == env.told
+    assert planned.plan.answered_by.goal == "model" and planned.plan.source == path
+    assert all("probability" in one.reason for one in planned.plan.subgoals)
+
+
+def test_it_plans_in_other_settings_of_its_game_and_in_no_other_game(trained):
+    _, path = trained
+    planner = f"trained:{path}"
+    other = PlannedSubgoals(make_env("rllib_llm_comm/overcooked_text-v0", map_name="A", observe=["text"]), planner)
+    other.reset(seed=0)
+    assert other.plan is not None and isinstance(other.tracker, SubgoalTracker)
+    lake = PlannedSubgoals(make_env("rllib_llm_comm/frozen_lake-v0", observe=["text"]), planner)
+    with pytest.raises(UserError, match="frozen_lake"):
+        lake.reset(seed=0)
+    assert stays_inside(planner) and not stays_inside("trained:some/repo")
+    assert stays_inside("trained:zoo:told_salad") and not stays_inside({"name": "trained", "policy": 3})
+    assert planner_stands_in(planner) == ""
+
+
+def test_a_checkpoint_of_no_planner_is_refused():
+    with pytest.raises(UserError, match="planner"):
+        make_planner("trained:zoo:told_salad")
+    with pytest.raises(UserError, match="policy"):
+        make_planner("trained")
+
+
+def test_the_classes_are_registered_games():
+    assert all(isinstance(make_env(env_id), PlannerSeats) for env_id in SEATS)
