@@ -20,7 +20,7 @@ words therefore trains planners: Verco, TWOSOME, RLOO, GRPO, ActionSFT. `planner
 
 ### Rewards
 
-Those of the game, summed over its steps. `step_rewards` has each of them.
+Those of the game times `reward_scale`, summed over its steps. `step_rewards` has each of them.
 
 ### Infos
 
@@ -34,7 +34,7 @@ game steps), `subgoals_lost` (no longer possible).
 "apart": all whose players are free choose at once, and each knows of its own player and of the shared situation only,
 so that others have to tell it the rest. `executor`: who carries subgoals out: "scripted" (the game's own player by
 rules) or "trained:CHECKPOINT" (an EMMA policy, a path or `zoo:NAME`). `greedy`: whether a checkpoint takes its
-likeliest action. `patience`: game steps after which a subgoal ends.
+likeliest action. `patience`: game steps after which a subgoal ends. `reward_scale`: factor of rewards; scores stay.
 
 ### Version history
 
@@ -100,6 +100,8 @@ class SeatSettings(Settings):
     """Whether a checkpoint takes its likeliest action."""
     patience: Annotated[int, Field(ge=1)] = PATIENCE
     """Game steps after which a subgoal that is not done ends (ours)."""
+    reward_scale: Annotated[float, Field(gt=0)] = 1.0
+    """Rewards are multiplied by it; scores are not (ours)."""
 
 
 def subgoals_of(game: PlanningGame) -> tuple[str, ...]:
@@ -301,16 +303,16 @@ class PlannerSeats(Game):
 
     def _carry_out(self, rewards: dict[str, float]) -> None:
         """Plays the game until a subgoal has ended or the game is over."""
-        played = self._played
+        played, scale = self._played, self._own.reward_scale
         while not played.over:
             told = self._tracker.told
             seen = {a: self._teller.told(a, played.observations[a], told[str(a)]) for a in played.asked}
             played.advance(self._player.act(self._memory, seen) if seen else {})
             for agent, reward in played.rewards.items():
                 info = played.infos.get(agent, {})
-                told_info = {**info, STEP_REWARDS: list(info.get(STEP_REWARDS) or [reward])}
-                self._infos[agent] = joined_info(self._infos[agent], told_info)
-                rewards[agent] += float(reward)
+                steps = [scale * one for one in info.get(STEP_REWARDS) or [reward]]
+                self._infos[agent] = joined_info(self._infos[agent], {**info, STEP_REWARDS: steps})
+                rewards[agent] += scale * float(reward)
             self._tracker.watch(self.game.passed())
             self._due = [agent for agent in self.inner.agents if agent in self._tracker.ended]
             if self._due:
