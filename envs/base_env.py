@@ -1,20 +1,23 @@
-"""Base class of the PettingZoo environments: spaces by agent, rendering, the meaning of messages."""
+"""Base class of the PettingZoo environments: settings, spaces by agent, rendering, the meaning of messages."""
 
 from __future__ import annotations
 
+import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar, cast
+from functools import cache
+from typing import Any, ClassVar, Literal, TypeVar, cast, get_type_hints
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
+from pydantic import create_model
 
 from rllib_llm_comm.core.errors import require_choice
-from rllib_llm_comm.envs.interface import check_settings
-from rllib_llm_comm.envs.max_cycles import MaxCycles
+from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.envs.wrappers import MaxCycles
 
 Observation = dict[str, Any]
 """An agent's observation: its parts by name."""
@@ -29,11 +32,28 @@ Step = tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str
 """Result of `step`: observations, rewards, terminations, truncations and infos of all agents."""
 
 
+class GameSettings(Settings):
+    """Settings that every game has; each game declares its own beside them."""
+
+    render_mode: Literal["human", "ansi", "rgb_array"] | None = None
+    """Default mode of `render`; "human" writes ANSI to the terminal."""
+
+
 class Game(ParallelEnv, ABC):
     """A parallel environment of ours.
 
+    Args:
+        **settings: Those that `settings_model` declares. A game of one's own may have a constructor with arguments
+            instead, whose types are the settings'.
+
+    Raises:
+        UserError: For an unknown setting or a value that is not allowed.
+
     Attributes:
         env_id: The registered id.
+        settings_model: The game's settings.
+        chosen: The settings of this environment.
+        settings: The same as JSON-able values, without `render_mode`.
         observation_spaces: The space of each agent's observations.
         action_spaces: The space of each agent's actions.
         render_mode: Default mode of `render`.
@@ -55,6 +75,13 @@ class Game(ParallelEnv, ABC):
     observation_spaces: dict[str, spaces.Dict]
     action_spaces: Mapping[str, spaces.Space[Any]]
     render_mode: str | None = None
+    settings_model: ClassVar[type[GameSettings]]
+    chosen: Any
+
+    def __init__(self, **settings: Any) -> None:
+        self.chosen = self.settings_model(**settings)
+        self.settings: dict[str, Any] = self.chosen.to_dict()
+        self.render_mode = self.settings.pop("render_mode")
 
     def observation_space(self, agent: str) -> spaces.Dict:
         """The space of an agent's observations."""
@@ -174,16 +201,38 @@ class Game(ParallelEnv, ABC):
 Made = TypeVar("Made", bound=Game)
 
 
+@cache
+def settings_of(game: type[Game]) -> type[Settings]:
+    """The model of a game's settings: the one that it declares, or else one made of its constructor's arguments.
+
+    Args:
+        game: The environment's class.
+    """
+    arguments = inspect.signature(game).parameters.values()
+    named = [one for one in arguments if one.kind is not one.VAR_KEYWORD]
+    if not named:
+        return game.settings_model
+    types, base = get_type_hints(game.__init__), Settings
+    if len(named) < len(arguments):  # `**settings` are those of the class above
+        base = game.settings_model
+    fields: dict[str, Any] = {
+        one.name: (types.get(one.name, Any), ... if one.default is one.empty else one.default) for one in named
+    }
+    return create_model(f"{game.__name__}Settings", __base__=base, **fields)
+
+
 def constructor(game: type[Made], name: str = "parallel_env") -> Callable[..., Made]:
     """The function that makes a game from settings, all of them checked.
 
     Args:
-        game: The environment's class; its arguments are the settings.
+        game: The environment's class.
         name: Its name in the module of the class.
 
     Returns:
         The function; its attribute `game` is the class.
     """
+
+    model = settings_of(game)
 
     def make(*, max_cycles: int | None = None, **settings: Any) -> Made:
         """Makes the environment.
@@ -191,18 +240,22 @@ def constructor(game: type[Made], name: str = "parallel_env") -> Callable[..., M
         Args:
             max_cycles: Calls of `step` after which the episode is truncated, >= 1, on top of the game's own time
                 limit; None for no more. A wrapper counts them, so that `unwrapped` is the game.
-            **settings: The arguments of the module's page.
+            **settings: Those of the game.
 
         Raises:
             UserError: For an unknown setting or a value that is not allowed.
         """
-        check_settings(game, game.env_id, settings)
+        model.from_mapping(settings)
         made = game(**settings)
         return made if max_cycles is None else cast(Made, MaxCycles(made, max_cycles))
 
     make.__name__ = make.__qualname__ = name
     make.__module__ = game.__module__  # so that it can be pickled
     make.game = game  # type: ignore[attr-defined]
+    limit = inspect.Parameter("max_cycles", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=int | None)
+    make.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [*inspect.signature(model).parameters.values(), limit]
+    )
     return make
 
 

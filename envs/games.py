@@ -21,9 +21,9 @@ GAMES: Registry[GameRecord] = Registry(
         "overcooked_text": f"{_PACKAGE}.overcooked_text.game:GAME",
         "overcooked_ai": f"{_PACKAGE}.overcooked_ai.game:GAME",
         "minirts": f"{_PACKAGE}.minirts.game:GAME",
-        "door": f"{_PACKAGE}.door.game:GAME",
-        "referential": f"{_PACKAGE}.referential.game:GAME",
-        "frozen_lake": f"{_PACKAGE}.frozen_lake.game:GAME",
+        "door": f"{_PACKAGE}.door:GAME",
+        "referential": f"{_PACKAGE}.referential:GAME",
+        "frozen_lake": f"{_PACKAGE}.frozen_lake:GAME",
     },
     "`register_game` adds one.",
 )

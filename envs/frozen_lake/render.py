@@ -8,8 +8,7 @@ import numpy as np
 from PIL import Image
 
 from rllib_llm_comm.envs.drawing import COOK_COLOURS, INK, PAPER, SHADOW, STRIP, Canvas, status_strip
-from rllib_llm_comm.envs.frozen_lake.layouts import HOLE, ICE, TARGETS, Cell, Layout
-from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, Lake
+from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, HOLE, ICE, TARGETS, Cell, Lake, Layout
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS
 
 CELL = 64

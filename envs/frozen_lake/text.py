@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rllib_llm_comm.envs.frozen_lake.layouts import Cell
-from rllib_llm_comm.envs.frozen_lake.rules import ACTION_NAMES, EITHER, Lake
+from rllib_llm_comm.envs.frozen_lake.rules import ACTION_NAMES, EITHER, Cell, Lake
 
 WALKERS = ("alice", "bob")
 PHRASES = tuple(name if name == "stay" else f"go {name}" for name in ACTION_NAMES)

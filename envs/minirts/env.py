@@ -59,55 +59,11 @@ trains, such as "spearmen" or "swordmen and archers", or None for who is not tol
 
 ### Arguments
 
+Those of `MiniRTSSettings`.
+
 ``` python
-minirts.parallel_env(
-    num_agents=2, opponent="medium", action_level="command", numbers=(1, 3, 5), max_buildings=1, money=500,
-    unit_cap=50, max_tick=12800, truncate_draws=True, decision_ticks=50, fair=False, side=0, shaping=0.0,
-    told_to=None, producers=None, executor="scripted", observe=None, render_mode=None,
-)
+minirts.parallel_env(num_agents=2, opponent="medium2", told_to=["alice"], producers="bob")
 ```
-
-`num_agents`: commanders, 1 to 3.
-
-`opponent`: "simple", "medium", "medium2", "medium3" (mix two or three types, as SAMA's) or "strong"; with "_tower" at
-the end guard towers as well, with types after a colon those instead of drawn ones: "medium_tower:DRAGON".
-
-`action_level`: "command" or "red".
-
-`numbers`: for "command": how many units one command may ask for, different whole numbers from 1 to 6.
-
-`max_buildings`: for "command": most buildings of a type that the side may ask for.
-
-`money`: gold of each side at the start.
-
-`unit_cap`: most units and buildings per side; 0 for no cap.
-
-`max_tick`: when the game is a draw, >= 100. With `truncate_draws` learners count what would have come after it; else 0.
-
-`decision_ticks`: ticks from one decision of the commanders to the next, a multiple of 50. Officers and opponents act
-every 50 ticks in any case. Other values than 50 with "command" only.
-
-`fair`: whether resources lie at the same distances for both sides.
-
-`side`: which of the map's two sides is played, 0 or 1.
-
-`shaping`: factor of the shaped reward, >= 0.
-
-`told_to`: None: nobody is told what the enemy trains, as in the papers. "all", a list of commanders, or "one" (drawn
-for each game): who is told the army types that the opponent drew for this game, in `text` and `vector`; the others find
-them out when they meet them. Not with "strong", which has no types of its own; with "command" only.
-
-`producers`: None: buildings go round. The name of a commander: only this one puts up barracks, blacksmiths, stables and
-workshops, and all of them are its own; town halls alone go round. With "command" only.
-
-`executor`: who carries out commands: "scripted" officers; "trained:CHECKPOINT", a network that was trained to; or
-"switch:TOLD:UNTOLD", the first of two networks for commanders with a command in force, else the second. With
-"command" only.
-
-`observe`: parts of the observation: "text", "vector", "planes", "lists", "officer"; None is text and vector with
-"command", planes and lists with "red".
-
-`render_mode`: None, "ansi", "rgb_array" or "human" (ANSI to the terminal).
 
 ### Version history
 
@@ -122,19 +78,18 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.envs.base_env import Game as ParallelGame
 from rllib_llm_comm.envs.base_env import Observation, Reset, Step, constructor, in_turns
 from rllib_llm_comm.envs.interface import check_actions
 from rllib_llm_comm.envs.minirts import collective_command, told_army
 from rllib_llm_comm.envs.minirts.commanders import sayings
 from rllib_llm_comm.envs.minirts.commanders.executor import Done, Executor
-from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, make_executor
+from rllib_llm_comm.envs.minirts.commanders.officers import make_executor
 from rllib_llm_comm.envs.minirts.commanders.sayings import understand
 from rllib_llm_comm.envs.minirts.commanders.tasks import all_commands
 from rllib_llm_comm.envs.minirts.engine.rts_game import Game
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
-from rllib_llm_comm.envs.minirts.env_settings import DECISION_TICKS, checked, rules_of
+from rllib_llm_comm.envs.minirts.env_settings import DECISION_TICKS, MiniRTSSettings
 from rllib_llm_comm.envs.minirts.env_snapshot import EnvSnapshot
 from rllib_llm_comm.envs.minirts.game import ENV_ID
 from rllib_llm_comm.envs.minirts.infos import infos_of
@@ -146,7 +101,6 @@ from rllib_llm_comm.envs.told_to import draw_told
 
 FIRST_DECISION = 49
 """Tick of the first decision."""
-MAX_TICK = 12_800
 _MAX_SEED = 2**31 - 1
 _VALUE_UNIT = 1000.0
 
@@ -155,8 +109,6 @@ class MiniRTS(ParallelGame):
     """The strategy game as a PettingZoo parallel environment; the module's docstring is its page.
 
     Attributes:
-        env_id: The registered id.
-        settings: All settings, JSON-able.
         game: The game, without fog (for teachers, tests and replays).
         team: The commanders' side.
         executor: The officers who carry out commands; idle with "red".
@@ -176,47 +128,22 @@ class MiniRTS(ParallelGame):
     shows_copies = keeps_contract = True
     state_bounds = observations.BOUNDS
 
-    def __init__(
-        self,
-        num_agents: int = 2,
-        opponent: str = "medium",
-        action_level: str = "command",
-        numbers: Sequence[int] = (1, 3, 5),
-        max_buildings: int = 1,
-        money: int = 500,
-        unit_cap: int = 50,
-        max_tick: int = MAX_TICK,
-        truncate_draws: bool = True,
-        decision_ticks: int = DECISION_TICKS,
-        fair: bool = False,
-        side: int = 0,
-        shaping: float = 0.0,
-        told_to: str | Sequence[str] | None = None,
-        producers: str | None = None,
-        executor: str = SCRIPTED,
-        observe: Sequence[str] | None = None,
-        render_mode: str | None = None,
-    ) -> None:
-        """Builds the environment; call `reset` before `step`.
+    settings_model = MiniRTSSettings
+    chosen: MiniRTSSettings
 
-        All arguments are told on the module's page.
-
-        Raises:
-            UserError: For a value that is not allowed.
-        """
-        settings = {name: value for name, value in locals().items() if name not in ("self", "render_mode")}
-        require_choice("render_mode", render_mode, (None, *self.metadata["render_modes"]))
-        self.settings: dict[str, Any] = checked(settings)
-        self.render_mode = render_mode
-        self.game = Game(0, rules_of(self.settings))
-        self.team = Side(self.game, side, num_agents, told_army.number_of(producers))
-        self.executor = make_executor(executor, self.team, max_buildings)
-        self.commands = all_commands(numbers)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        now = self.chosen
+        self.game = Game(0, now.rules())
+        self.team = Side(self.game, now.side, now.num_agents, told_army.number_of(now.producers))
+        self.executor = make_executor(now.executor, self.team, now.max_buildings)
+        self.commands = all_commands(now.numbers)
         self.ended: list[Done] = []
-        self.task, self.brief = text.task(), text.brief(num_agents, told_army.rules(told_to, producers, num_agents))
-        self.possible_agents = list(COMMANDERS[:num_agents])
+        secret = told_army.rules(now.told_to, now.producers, now.num_agents)
+        self.task, self.brief = text.task(), text.brief(now.num_agents, secret)
+        self.possible_agents = list(COMMANDERS[: now.num_agents])
         self.agents: list[str] = []
-        self._in_words = action_level == "command"
+        self._in_words = now.action_level == "command"
         self._view = CommanderView(self.settings, self.commands)
         self._rng = np.random.default_rng()
         self._worth = 0.0

@@ -1,132 +1,140 @@
-"""Settings of the environment: allowed values, defaults that depend on others, and the rules that they make."""
+"""Settings of the environment, and the rules that they make."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from rllib_llm_comm.core.errors import UserError, require_choice, require_number, require_whole
-from rllib_llm_comm.envs.interface import check_parts
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+from typing_extensions import Self
+
+from rllib_llm_comm.core.errors import LARGEST, UserError, require_choice
+from rllib_llm_comm.envs.base_env import GameSettings
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor
 from rllib_llm_comm.envs.minirts.commanders.tasks import MOST
 from rllib_llm_comm.envs.minirts.engine import opponents
 from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings
 from rllib_llm_comm.envs.minirts.engine.rts_game import Settings
-from rllib_llm_comm.envs.minirts.view import observations
-from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
-from rllib_llm_comm.envs.told_to import check_told_to
+from rllib_llm_comm.envs.told_to import NAMES, Distinct, Name, Told, require_agents
 
-LEVELS = ("command", "red")
 DECISION_TICKS = 50
 """Ticks between two orders of an officer; commanders decide as often, or less often (`decision_ticks`)."""
-_DEFAULT_PARTS = {"command": ("text", "vector")}
+MAX_TICK = 12_800
+_IN_WORDS = ("told_to", "producers", "executor", "decision_ticks")
+Part = Literal["text", "vector", "planes", "lists", "officer"]
 
 
-def checked(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings as JSON-able values, with the default of `observe`.
+class MiniRTSSettings(GameSettings):
+    """Settings of the strategy game."""
 
-    Args:
-        settings: All settings by name.
+    num_agents: int = Field(2, ge=1, le=len(NAMES))
+    """Number of commanders."""
+    opponent: str = "medium"
+    """"simple", "medium", "medium2", "medium3" (mix two or three types, as SAMA's) or "strong"; with "_tower" at the
+    end guard towers as well, with types after a colon those instead of drawn ones: "medium_tower:DRAGON"."""
+    action_level: Literal["command", "red"] = "command"
+    """Commands in words, or RED's actions."""
+    numbers: Distinct[Annotated[int, Field(ge=1, le=MOST)]] = (1, 3, 5)
+    """For "command": how many units one command may ask for."""
+    max_buildings: int = Field(1, ge=1, le=LARGEST)
+    """For "command": most buildings of a type that the side may ask for."""
+    money: int = Field(500, ge=0, le=LARGEST)
+    """Gold of each side at the start."""
+    unit_cap: int = Field(50, ge=0, le=LARGEST)
+    """Most units and buildings per side; 0 for no cap."""
+    max_tick: int = Field(MAX_TICK, ge=2 * DECISION_TICKS, le=LARGEST)
+    """When the game is a draw."""
+    truncate_draws: bool = True
+    """Whether learners count what would have come after `max_tick`; else 0."""
+    decision_ticks: int = Field(DECISION_TICKS, ge=DECISION_TICKS, le=LARGEST)
+    """Ticks from one decision of the commanders to the next, a multiple of 50. Officers and opponents act every 50
+    ticks in any case. Other values than 50 with "command" only."""
+    fair: bool = False
+    """Whether resources lie at the same distances for both sides."""
+    side: Literal[0, 1] = 0
+    """Which of the map's two sides is played."""
+    shaping: float = Field(0.0, ge=0, le=LARGEST)
+    """Factor of the shaped reward."""
+    told_to: Told[Literal["all", "one"], Name] | None = None
+    """None: nobody is told what the enemy trains, as in the papers. "all", a list of commanders, or "one" (drawn for
+    each game): who is told the army types that the opponent drew for this game, in `text` and `vector`; the others
+    find them out when they meet them. Not with "strong", which has no types of its own; with "command" only."""
+    producers: Name | None = None
+    """None: buildings go round. The name of a commander: only this one puts up barracks, blacksmiths, stables and
+    workshops, and all of them are its own; town halls alone go round. With "command" only."""
+    executor: str = SCRIPTED
+    """Who carries out commands: "scripted" officers; "trained:CHECKPOINT", a network that was trained to; or
+    "switch:TOLD:UNTOLD", the first of two networks for commanders with a command in force, else the second. With
+    "command" only."""
+    observe: Distinct[Part] | None = None
+    """Parts of the observation; None is text and vector with "command", planes and lists with "red"."""
 
-    Raises:
-        UserError: For the first bad value.
-    """
-    found = dict(settings)
-    if found["observe"] is None:
-        found["observe"] = _DEFAULT_PARTS.get(found["action_level"], ("planes", "lists"))
-    check_values(found)
-    told_to = found["told_to"]
-    found["numbers"], found["observe"] = list(found["numbers"]), list(found["observe"])
-    found["told_to"] = told_to if told_to is None or isinstance(told_to, str) else list(told_to)
-    return found
+    @field_validator("opponent")
+    @classmethod
+    def _known_opponent(cls, value: str) -> str:
+        opponents.parse(value)
+        return value
 
+    @field_validator("executor")
+    @classmethod
+    def _known_executor(cls, value: str) -> str:
+        check_executor(value)
+        return value
 
-def rules_of(settings: Mapping[str, Any]) -> Settings:
-    """The game's rules under checked settings.
+    @field_validator("decision_ticks")
+    @classmethod
+    def _whole_decisions(cls, value: int) -> int:
+        if value % DECISION_TICKS:
+            raise PydanticCustomError("value_error", f"a multiple of {DECISION_TICKS}")
+        return value
 
-    Args:
-        settings: All settings by name.
-    """
-    names: list[str | None] = [None, None]
-    names[1 - settings["side"]] = settings["opponent"]
-    money, unit_cap, max_tick = settings["money"], settings["unit_cap"], settings["max_tick"]
-    map_settings = MapSettings(fair=settings["fair"])
-    return Settings(map_settings, (names[0], names[1]), money, unit_cap, max_tick, frame_skip=DECISION_TICKS)
-
-
-def check_values(settings: Mapping[str, Any]) -> None:
-    """Refuses values of the environment's settings that are not allowed; the page of `env` tells which are.
-
-    Args:
-        settings: All settings by name.
-
-    Raises:
-        UserError: For the first bad value.
-    """
-    require_choice("action_level", settings["action_level"], LEVELS)
-    require_choice("num_agents", settings["num_agents"], (1, 2, 3))
-    require_choice("side", settings["side"], (0, 1))
-    for name in ("fair", "truncate_draws"):
-        require_choice(name, settings[name], (False, True))
-    opponents.parse(settings["opponent"])
-    for name, low in (("max_buildings", 1), ("money", 0), ("unit_cap", 0), ("max_tick", 2 * DECISION_TICKS)):
-        require_whole(name, settings[name], low)
-    _check_decision_ticks(settings)
-    require_number("shaping", settings["shaping"], 0)
-    numbers, observe = settings["numbers"], settings["observe"]
-    if isinstance(numbers, str) or not numbers or len(set(numbers)) != len(numbers) or not _numbers_fit(numbers):
-        raise UserError(f"`numbers` is {numbers!r} but must be a list of different whole numbers from 1 to {MOST}.")
-    check_parts(observe, observations.PARTS)
-    _check_secret(settings)
-    check_executor(settings["executor"])
-    if settings["executor"] != SCRIPTED and settings["action_level"] != "command":
-        raise UserError(
-            f"`executor` is {settings['executor']!r} but `action_level` is 'red', whose actions are orders already; "
-            "use `action_level='command'`, or leave `executor` away."
-        )
-    if "text" in observe and settings["action_level"] != "command":
-        raise UserError(
-            "`observe` has 'text' but `action_level` is 'red', whose actions have no phrases; leave 'text' out or use "
-            "`action_level='command'`."
-        )
-
-
-def _check_decision_ticks(settings: Mapping[str, Any]) -> None:
-    ticks = settings["decision_ticks"]
-    require_whole("decision_ticks", ticks, DECISION_TICKS)
-    if ticks % DECISION_TICKS:
-        raise UserError(f"`decision_ticks` is {ticks!r} but must be a multiple of {DECISION_TICKS}.")
-    if ticks != DECISION_TICKS and settings["action_level"] != "command":
-        raise UserError(
-            f"`decision_ticks` is {ticks!r} but `action_level` is 'red', whose officers order every {DECISION_TICKS} "
-            "ticks; use `action_level='command'`, or leave `decision_ticks` away."
-        )
-
-
-def _check_secret(settings: Mapping[str, Any]) -> None:
-    """Checks `told_to` and `producers`, which are about commands in words."""
-    names, told_to, producers = COMMANDERS[: settings["num_agents"]], settings["told_to"], settings["producers"]
-    if producers is not None:
-        require_choice("producers", producers, (None, *names))
-    if told_to is not None:
-        check_told_to(told_to, names, "enemy's army types")
-        if opponents.parse(settings["opponent"]).level == "strong":
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        names = NAMES[: self.num_agents]
+        require_choice("producers", self.producers, (None, *names))
+        require_agents(self.told_to, names)
+        for name in () if self.action_level == "command" else _IN_WORDS:
+            if (value := getattr(self, name)) != type(self).model_fields[name].default:
+                raise UserError(
+                    f"`{name}` is {value!r} but `action_level` is 'red', whose actions are orders already, every "
+                    f"{DECISION_TICKS} ticks; use `action_level='command'`, or leave `{name}` away."
+                )
+        if self.action_level != "command" and "text" in self.parts:
             raise UserError(
-                "`told_to` is set but `opponent` is 'strong', which answers what it sees and has no army types to "
-                "tell; use another one, such as 'medium', or leave `told_to` away."
+                "`observe` has 'text' but `action_level` is 'red', whose actions have no phrases; leave 'text' out or "
+                "use `action_level='command'`."
             )
-        if not {"text", "vector"} & set(settings["observe"]):
-            raise UserError(
-                "`told_to` is set but `observe` has neither 'text' nor 'vector', which alone show what is told; add "
-                "one, or leave `told_to` away."
-            )
-    for name in ("told_to", "producers"):
-        if settings[name] is not None and settings["action_level"] != "command":
-            raise UserError(
-                f"`{name}` is {settings[name]!r} but `action_level` is 'red', which it does not change; use "
-                f"`action_level='command'`, or leave `{name}` away."
-            )
+        if self.told_to is not None:
+            if opponents.parse(self.opponent).level == "strong":
+                raise UserError(
+                    "`told_to` is set but `opponent` is 'strong', which answers what it sees and has no army types to "
+                    "tell; use another one, such as 'medium', or leave `told_to` away."
+                )
+            if not {"text", "vector"} & set(self.parts):
+                raise UserError(
+                    "`told_to` is set but `observe` has neither 'text' nor 'vector', which alone show what is told; "
+                    "add one, or leave `told_to` away."
+                )
+        return self
 
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Parts of the observation, those by default included."""
+        return self.observe or (("text", "vector") if self.action_level == "command" else ("planes", "lists"))
 
-def _numbers_fit(numbers: Sequence[Any]) -> bool:
-    return all(isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= MOST for n in numbers)
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain values, with the parts of the observation."""
+        return {**super().to_dict(), "observe": list(self.parts)}
+
+    def rules(self) -> Settings:
+        """The game's rules."""
+        names: list[str | None] = [None, None]
+        names[1 - self.side] = self.opponent
+        return Settings(
+            MapSettings(fair=self.fair),
+            (names[0], names[1]),
+            self.money,
+            self.unit_cap,
+            self.max_tick,
+            frame_skip=DECISION_TICKS,
+        )

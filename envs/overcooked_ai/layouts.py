@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice
+from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.envs.overcooked_ai.original_layouts import PREFIX, original_kitchens
 from rllib_llm_comm.envs.overcooked_ai.original_rules import check_keys, read_layout_file, read_recipes, read_rows
 from rllib_llm_comm.envs.overcooked_ai.original_states import read_state
@@ -203,10 +203,9 @@ def check_dynamics(layout: Layout, dynamics: str) -> None:
         dynamics: "old" or "new".
 
     Raises:
-        UserError: If there are no such dynamics, the kitchen's description says others, or pots would have to start
+        UserError: If the kitchen's description says others, or pots would have to start
             with fewer than three ingredients. (The original refuses the last, too.)
     """
-    require_choice("dynamics", dynamics, DYNAMICS)
     if layout.dynamics not in ("", dynamics):
         raise UserError(
             f"`dynamics` is {dynamics!r} but `layout` {layout.name!r} says 'old_dynamics' "

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rllib_llm_comm.core.errors import UserError, require_choice, require_whole
 from rllib_llm_comm.envs.overcooked_text.layouts import (
     AGENT,
     CELLS,
@@ -24,7 +23,7 @@ from rllib_llm_comm.envs.overcooked_text.layouts import (
     grid_start,
     start_state,
 )
-from rllib_llm_comm.envs.told_to import ONE, check_told_to, draw_told, fact_generators
+from rllib_llm_comm.envs.told_to import ONE, draw_told, fact_generators
 
 MAP, RANDOM = "map", "random"
 MOST_ORDERS = 1000
@@ -63,7 +62,7 @@ class Draws:
         orders: int,
         start: str,
     ) -> None:
-        """Checks what may be drawn.
+        """Checks that the dishes can be cooked.
 
         Args:
             map_name: "A", "B" or "C".
@@ -75,13 +74,13 @@ class Draws:
             start: "map" or "random".
 
         Raises:
-            UserError: For a setting that is not allowed.
+            UserError: If a food of a dish is not in the kitchen.
         """
         self._start = start_state(map_name, layout, len(names))
-        self.recipes = _recipes(recipe, layout, self._start)
-        self._names, self._told_to = tuple(names), check_told_to(told_to, names, "order", planner=True)
-        require_whole("orders", orders, 1, MOST_ORDERS)
-        require_choice("start", start, (MAP, RANDOM))
+        self.recipes = (recipe,) if isinstance(recipe, str) else tuple(recipe)
+        for one in self.recipes:
+            check_recipe(one, layout, tuple(name for name, _ in self._start.foods))
+        self._names, self._told_to = tuple(names), told_to
         self._orders, self._random_start, self._map_name = orders, start == RANDOM, map_name
         fixed = len(self.recipes) == 1 and self._told_to != ONE and not self._random_start
         self._only = self._drawn(0) if fixed else None
@@ -104,20 +103,6 @@ class Draws:
             draw_told(self._told_to, self._names, told),
             random_start(self._map_name, self._start, start) if self._random_start else self._start,
         )
-
-
-def _recipes(recipe: str | Sequence[str], layout: str, start: StartState) -> tuple[str, ...]:
-    foods = tuple(name for name, _ in start.foods)
-    if isinstance(recipe, str):
-        check_recipe(recipe, layout, foods)
-        return (recipe,)
-    if not isinstance(recipe, (list, tuple)) or not recipe:
-        raise UserError(f"`recipe` is {recipe!r} but must be a dish or a list of at least one dish.")
-    for one in recipe:
-        check_recipe(one, layout, foods)
-    if len(set(recipe)) < len(recipe):
-        raise UserError(f"`recipe` is {list(recipe)}, in which a dish occurs twice; name each once, all are as likely.")
-    return tuple(recipe)
 
 
 def random_start(map_name: str, own: StartState, rng: np.random.Generator) -> StartState:

@@ -6,11 +6,14 @@ package a cell is mostly the single number `x * 7 + y`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated, Literal, get_args
 
-from rllib_llm_comm.core.errors import LARGEST, UserError, did_you_mean, require_choice, require_number, require_whole
+from pydantic import Field
+
+from rllib_llm_comm.core.errors import LARGEST, UserError
+from rllib_llm_comm.core.settings import Settings
 
 SIZE = 7
 CELLS = SIZE * SIZE
@@ -37,7 +40,7 @@ LAYOUTS: dict[str, tuple[tuple[int, int], ...]] = {
 }
 """The cells that each layout turns into plain counter."""
 
-RECIPES = (
+Recipe = Literal[
     "tomato salad",
     "lettuce salad",
     "onion salad",
@@ -45,16 +48,27 @@ RECIPES = (
     "onion-tomato salad",
     "lettuce-onion salad",
     "lettuce-onion-tomato salad",
-)
+]
+RECIPES: tuple[Recipe, ...] = get_args(Recipe)
+_Amount = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 
-DEFAULT_REWARDS: dict[str, float] = {
-    "chop": 0.2,
-    "correct_delivery": 1.0,
-    "wrong_delivery": -0.1,
-    "collision": -0.01,
-    "step": -0.001,
-}
-"""Verco's five numbers."""
+
+class Rewards(Settings):
+    """What the kitchen pays; the defaults are Verco's."""
+
+    chop: _Amount = 0.2
+    """For a chopped food that the recipe needs, shared."""
+    correct_delivery: _Amount = 1.0
+    """For the dish that was ordered, shared."""
+    wrong_delivery: _Amount = -0.1
+    """For any other delivery, shared."""
+    collision: _Amount = -0.01
+    """For a move into a floor cell that failed, charged to who chose it."""
+    step: _Amount = -0.001
+    """For each game step, shared."""
+
+
+DEFAULT_REWARDS: dict[str, float] = Rewards().to_dict()
 
 MOVES = ("right", "down", "left", "up")
 STAY = 4
@@ -108,13 +122,7 @@ def start_state(map_name: str, layout: str, num_agents: int) -> StartState:
 
     Returns:
         The start state; the same object for the same arguments.
-
-    Raises:
-        UserError: For an unknown name or number.
     """
-    require_choice("map_name", map_name, MAPS)
-    require_choice("layout", layout, LAYOUTS)
-    require_choice("num_agents", num_agents, (1, 2, 3))
     rows = [[int(code) for code in row] for row in MAPS[map_name]]
     for x, y in LAYOUTS[layout]:
         rows[x][y] = COUNTER
@@ -195,8 +203,7 @@ def nearest_free_counter(grid: bytearray, skeleton: bytes, near: int) -> int:
 
 
 def check_recipe(recipe: str, layout: str, foods: tuple[str, ...]) -> None:
-    """Raises a `UserError` unless `recipe` is known and can be cooked with the `foods` of `layout`."""
-    require_choice("recipe", recipe, RECIPES)
+    """Raises a `UserError` unless `recipe` can be cooked with the `foods` of `layout`."""
     missing = [food for food in recipe_foods(recipe) if food not in foods]
     if missing:
         possible = [name for name in RECIPES if set(recipe_foods(name)) <= set(foods)]
@@ -204,42 +211,3 @@ def check_recipe(recipe: str, layout: str, foods: tuple[str, ...]) -> None:
             f"`recipe` is {recipe!r}, but the layout {layout!r} has no {' and no '.join(missing)}; "
             f"use one of {possible} or `layout='full'`."
         )
-
-
-def check_sight(view_radius: int) -> None:
-    """Raises a `UserError` unless this is a number of cells that a cook can see."""
-    require_whole("view_radius", view_radius, 0, SIZE)
-
-
-def check_flags(**flags: bool) -> None:
-    """Raises a `UserError` for a setting that is neither true nor false."""
-    for name, flag in flags.items():
-        require_choice(name, flag, (False, True))
-
-
-def check_rewards(rewards: Mapping[str, float] | None) -> dict[str, float]:
-    """Completes a user's rewards by the defaults.
-
-    Args:
-        rewards: Some or all keys of `DEFAULT_REWARDS` with finite numbers, or None.
-
-    Returns:
-        All five rewards.
-
-    Raises:
-        UserError: For an unknown key or something that is not a finite number.
-    """
-    full = dict(DEFAULT_REWARDS)
-    if rewards is not None and not isinstance(rewards, Mapping):
-        raise UserError(
-            f"`rewards` is {rewards!r} but must be a dictionary from event to number, "
-            f"with keys among {list(DEFAULT_REWARDS)}."
-        )
-    for key, value in (rewards or {}).items():
-        if key not in full:
-            raise UserError(
-                f"`rewards` has the key {key!r}, but only {list(full)} exist.{did_you_mean(str(key), full)}"
-            )
-        require_number(f"rewards[{key!r}]", value, -LARGEST)
-        full[key] = float(value)
-    return full

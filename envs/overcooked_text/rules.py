@@ -31,6 +31,7 @@ from rllib_llm_comm.envs.overcooked_text.episodes import Setup
 from rllib_llm_comm.envs.overcooked_text.layouts import (
     AGENT,
     COUNTER,
+    DEFAULT_REWARDS,
     DELIVERY,
     DELTAS,
     FLOOR,
@@ -38,10 +39,6 @@ from rllib_llm_comm.envs.overcooked_text.layouts import (
     MOVES,
     SIZE,
     STAY,
-    check_flags,
-    check_recipe,
-    check_rewards,
-    check_sight,
     nearest_free_counter,
     start_state,
     windows,
@@ -90,17 +87,11 @@ class Kitchen(Orders):
             chop_pays_once: Whether each food pays its chop only once per episode. Off in legacy mode.
             legacy: Whether to behave exactly like the original.
             shared_collision: Whether every cook pays for every collision, not only the blocked one.
-
-        Raises:
-            UserError: For a setting that is not allowed.
         """
         start = start_state(map_name, layout, num_agents)
-        check_recipe(recipe, layout, tuple(name for name, _ in start.foods))
-        check_sight(view_radius)
-        check_flags(chop_pays_once=chop_pays_once, legacy=legacy, shared_collision=shared_collision)
         self.map_name, self.layout, self.num_agents = map_name, layout, num_agents
         self.view_radius, self.legacy, self.shared_collision = view_radius, legacy, shared_collision
-        self.rewards = check_rewards(rewards)
+        self.rewards = {**DEFAULT_REWARDS, **(rewards or {})}
         self.chop_pays_once = chop_pays_once and not legacy
         self.skeleton = start.skeleton
         self._windows = windows(view_radius)

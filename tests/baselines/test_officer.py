@@ -479,7 +479,7 @@ def test_by_itself_the_policy_plays_at_the_level_red(officer):
         ),
         ("switch:hf:some/body", "or 'switch:TOLD:UNTOLD' with two checkpoints"),
         ("switch:a:b:c", "`executor` is 'switch:a:b:c'"),
-        (["switch", "a", "b"], "but must be text, such as 'scripted'"),
+        (["switch", "a", "b"], "but must be a text"),
         ("trained:{0}/nothing", "There is no checkpoint at"),
         ("switch:{1}:{0}/nothing", "There is no checkpoint at '[^']*nothing'"),
         ("switch:{0}/nothing:{1}", "There is no checkpoint at '[^']*nothing'"),

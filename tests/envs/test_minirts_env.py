@@ -46,29 +46,6 @@ def test_keeps_the_contract(settings):
     assert not wrong
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"opponent": "hard"}, "opponent"),
-        ({"num_agents": 4}, "num_agents"),
-        ({"numbers": [0]}, "numbers"),
-        ({"numbers": [2, 2]}, "numbers"),
-        ({"max_cycles": 1.5}, "max_cycles"),
-        ({"action_level": "red", "observe": ["text"]}, "observe"),
-        ({"observe": ["sound"]}, "observe"),
-        ({"shaping": -1}, "shaping"),
-        ({"max_tick": 10}, "max_tick"),
-        ({"truncate_draws": "no"}, "truncate_draws"),
-        ({"decision_ticks": 75}, "decision_ticks"),
-        ({"decision_ticks": 0}, "decision_ticks"),
-        ({"decision_ticks": 100, "action_level": "red"}, "decision_ticks"),
-    ],
-)
-def test_wrong_settings_get_one_sentence(settings, words):
-    with pytest.raises(UserError, match=words):
-        minirts.parallel_env(**settings)
-
-
 def test_wrong_actions_get_one_sentence():
     env = minirts.parallel_env(action_level="red", num_agents=1)
     env.reset(seed=0)

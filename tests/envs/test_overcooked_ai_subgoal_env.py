@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import pickle
 import warnings
@@ -116,13 +115,9 @@ def test_passes_pettingzoos_tests(settings):
     assert subgoal_env(**env.settings).settings == env.settings
 
 
-def test_is_in_pettingzoos_registry_and_its_page_tells_every_setting():
+def test_is_in_pettingzoos_registry_and_its_page_tells_the_right_numbers():
     env = registration.make("parallel", SUBGOAL_ENV_ID, layout="random0", subgoals="planner")
     assert (env.env_id, env.kitchen.layout.name) == (SUBGOAL_ENV_ID, "forced_coordination")
-    for name, parameter in inspect.signature(env_module.SubgoalKitchen.__init__).parameters.items():
-        if name != "self" and parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-            assert f"`{name}`:" in env_module.__doc__, name
-            assert parameter.default in ("sampled", 40, 0.0, True, None)
     sizes = [len(all_subgoals(get_layout(name))) for name in LAYOUT_NAMES]
     assert f"S is {min(sizes)} to {max(sizes)}" in env_module.__doc__
 
@@ -204,34 +199,6 @@ def test_a_cook_that_can_do_nothing_is_told_to_stay():
     assert possible_subgoals(env.kitchen, 0) == []
     observations, *_ = env.step({"alice": STAY, "bob": STAY})
     assert observations["alice"]["subgoal"] == "go to floor 1,1"
-
-
-@pytest.mark.parametrize(
-    ("settings", "why"),
-    [
-        ({"subgoal": "sampled"}, "Did you mean 'subgoals'"),
-        ({"layouts": "x"}, "Did you mean 'layout'"),
-        ({"max_cycles": 0}, "`max_cycles` is 0"),
-        ({"subgoals": "random"}, "subgoals"),
-        ({"patience": 0}, "patience"),
-        ({"patience": True}, "patience"),
-        ({"patience": 2.5}, "patience"),
-        ({"soup_reward": -1}, "soup_reward"),
-        ({"soup_reward": "much"}, "soup_reward"),
-        ({"soup_reward": float("nan")}, "soup_reward"),
-        ({"random_starts": "yes"}, "random_starts"),
-        ({"subgoal_file": 3}, "must be a path or null"),
-        ({"subgoal_file": "nowhere.json"}, "cannot be read"),
-        ({"action_level": "goal"}, "action_level"),
-        ({"subgoals": "planner", "dynamics": "new"}, "dynamics"),
-        ({"layout": "kitchen"}, "layout"),
-        ({"horizon": 0}, "horizon"),
-    ],
-)
-def test_bad_settings_get_one_sentence(settings, why):
-    with pytest.raises(UserError, match=why) as caught:
-        subgoal_env(**settings)
-    assert "\n" not in str(caught.value)
 
 
 # ---- a data set of subgoals -------------------------------------------------------------------------------

@@ -376,28 +376,6 @@ def test_settings_that_are_given_come_back():
         assert parallel_env(**env.settings).settings == env.settings
 
 
-@pytest.mark.parametrize(
-    ("own", "message"),
-    [
-        ({"wanted": "pot"}, "'cramped_room' has one pot only"),
-        ({"wanted": "pot", "layout": ["XXPXX", "O1 2O", "XDXSX"]}, "'custom' has one pot only"),
-        ({"wanted": "dish"}, "`wanted` is 'dish'"),
-        ({"told_to": ["alice"]}, r"`told_to` is \['alice'\] but `wanted` is None"),
-        ({"told_to": "one"}, "set `wanted='pot'`"),
-        ({"wanted_anew": True}, "`wanted_anew` is True but `wanted` is None"),
-        ({**SECRET, "wanted_anew": 2}, "`wanted_anew` is 2"),
-        ({**SECRET, "told_to": "alice"}, r"write \['alice'\]"),
-        ({**SECRET, "told_to": []}, "somebody has to know the wanted pot"),
-        ({**SECRET, "told_to": ["carol"]}, "`told_to` is 'carol'"),
-        ({**SECRET, "told_to": 3}, "`told_to` is 3"),
-        ({"wnated": "pot"}, "Did you mean 'wanted'"),
-    ],
-)
-def test_bad_settings_get_one_sentence(own, message):
-    with pytest.raises(UserError, match=message):
-        parallel_env(**own)
-
-
 def test_what_does_not_know_the_wanted_pot_refuses_it():
     from rllib_llm_comm.baselines.population.self_play_ppo import SelfPlayPPOConfig
     from rllib_llm_comm.sama.games.overcooked_ai import KitchenPlanning

@@ -261,17 +261,3 @@ def test_the_textual_kitchen_shows_the_parts_that_are_asked_for(observe, keys):
         for agent, own in seen.items():
             assert own in env.observation_space(agent)
             assert all(np.array_equal(own[key], all_seen[agent][key]) for key in keys)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"observe": "vector"}, "`observe` is 'vector'"),
-        ({"observe": []}, "different parts"),
-        ({"observe": ["planes"]}, "`observe` is 'planes'"),
-        ({"observe": ["vector"], "central_critic": True}, "`observe` has no 'text'"),
-    ],
-)
-def test_wrong_parts_of_the_textual_kitchen_get_one_sentence(settings, words):
-    with pytest.raises(UserError, match=words):
-        overcooked_text.parallel_env(**settings)

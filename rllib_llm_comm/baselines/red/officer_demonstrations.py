@@ -30,7 +30,8 @@ from rllib_llm_comm.envs.minirts.commanders.imperfect import MoodyCommander, dis
 from rllib_llm_comm.envs.minirts.commanders.instructions import Instructions
 from rllib_llm_comm.envs.minirts.commanders.tasks import WAIT, all_commands
 from rllib_llm_comm.envs.minirts.commanders.wordings import wordings
-from rllib_llm_comm.envs.minirts.env import MAX_TICK, MiniRTS
+from rllib_llm_comm.envs.minirts.env import MiniRTS
+from rllib_llm_comm.envs.minirts.env_settings import MAX_TICK
 from rllib_llm_comm.envs.minirts.view.compiled_officer_view import observe
 from rllib_llm_comm.envs.minirts.view.officer_view import officer_spaces
 
@@ -84,7 +85,13 @@ class DemonstrationSettings:
 
     def env(self) -> MiniRTS:
         """The game that is played; refuses settings that it does not allow."""
-        return MiniRTS(self.num_agents, self.opponent, "red", max_tick=self.max_tick, observe=["vector"])
+        return MiniRTS(
+            num_agents=self.num_agents,
+            opponent=self.opponent,
+            action_level="red",
+            max_tick=self.max_tick,
+            observe=["vector"],
+        )
 
     def identity(self) -> dict[str, Any]:
         """The settings that determine the games, but not their number; JSON-able."""

@@ -13,8 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from rllib_llm_comm.envs.frozen_lake import rules, text
 from rllib_llm_comm.envs.frozen_lake.checker import LakeFacts, check_sentence
-from rllib_llm_comm.envs.frozen_lake.layouts import LAYOUT_NAMES, Cell
-from rllib_llm_comm.envs.frozen_lake.rules import ACTION_NAMES, ARRIVED, FELL, STEPS, WALKS, Lake
+from rllib_llm_comm.envs.frozen_lake.rules import ACTION_NAMES, ARRIVED, FELL, LAYOUT_NAMES, STEPS, WALKS, Cell, Lake
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS, brief, place
 from rllib_llm_comm.sama.code_index import Check, CodeIndex
 from rllib_llm_comm.sama.planned_env import disturbed_steps

@@ -40,14 +40,11 @@ episode terminates after one step.
 
 ### Arguments
 
-``` python
-referential.parallel_env(objects=3, distractors="near", told_to=["alice"], reward="shared", render_mode=None)
-```
+Those of `ReferentialSettings`.
 
-`objects`: 2 to 9. `distractors`: "near" (each thing shares colour or shape with another one, so that one word often
-does not do) or "random". Any of the things is as likely to be meant, so the things alone tell nothing.
-`told_to`: "all" (the control) or a list of agents. `reward`: "shared" or "listener". `render_mode`: None, "ansi",
-"rgb_array" or "human".
+``` python
+referential.parallel_env(objects=3, distractors="near", told_to=["alice"], reward="shared")
+```
 
 ### Version history
 
@@ -56,21 +53,42 @@ does not do) or "random". Any of the things is as likely to be meant, so the thi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
-from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.envs.base_env import constructor, in_turns
-from rllib_llm_comm.envs.referential.game import ENV_ID
-from rllib_llm_comm.envs.referential.sayings import COLOURS, SHAPES, understand
-from rllib_llm_comm.envs.referential.sayings import meaning as meaning_of
-from rllib_llm_comm.envs.telling_game import LISTENER_NAME, SHARED, SPEAKER_NAME, Seen, TellingGame
+from rllib_llm_comm.envs.game_record import GameRecord
+from rllib_llm_comm.envs.telling_game import LISTENER_NAME, SPEAKER_NAME, Seen, TellingGame, TellingSettings, saying
+from rllib_llm_comm.envs.telling_game import messages as messages
 
-NEAR, RANDOM = "near", "random"
+ENV_ID = "rllib_llm_comm/referential-v0"
+GAME = GameRecord(
+    name="referential",
+    package=__name__,
+    entry_points={ENV_ID: f"{__name__}:parallel_env"},
+    scripted_player=__name__,
+    wait="rllib_llm_comm.envs.telling_game:wait_action",
+    sayings=f"{__name__}:understand",
+)
+COLOURS = ("orange", "lime", "plum")
+SHAPES = ("bowl", "pot", "board")
+"""Colours and shapes of the things; each is one token of the embedded model."""
 THINGS = tuple((colour, shape) for colour in COLOURS for shape in SHAPES)
+TELL = ("take the {}", "the {}", "it is the {}")
+ASK = ("which one", "tell me which one")
+NEAR, RANDOM = "near", "random"
 _RIGHT, _WRONG = "took the right one", "took a wrong one"
+
+
+class ReferentialSettings(TellingSettings):
+    """Settings of the referential game."""
+
+    objects: int = Field(3, ge=2, le=len(THINGS))
+    """Number of things. Any of them is as likely to be meant, so that the things alone tell nothing."""
+    distractors: Literal["near", "random"] = "near"
+    """"near": each thing shares colour or shape with another one, so that one word often does not do; or "random"."""
 
 
 class Referential(TellingGame):
@@ -79,33 +97,20 @@ class Referential(TellingGame):
     shows_copies = keeps_contract = True
     metadata: ClassVar[dict[str, Any]] = {**TellingGame.metadata, "name": "referential_v0"}
     env_id = ENV_ID
+    settings_model = ReferentialSettings
+    chosen: ReferentialSettings
     steps = 1
+    tell, ask = TELL, ASK
     task = "Bob takes the thing that is meant."
 
-    def __init__(
-        self,
-        objects: int = 3,
-        distractors: str = NEAR,
-        told_to: str | Sequence[str] = (SPEAKER_NAME,),
-        reward: str = SHARED,
-        render_mode: str | None = None,
-    ) -> None:
-        """Builds the environment; call `reset` before `step`.
-
-        All arguments are told on the module's page.
-
-        Raises:
-            UserError: For a value that is not allowed.
-        """
-        require_choice("distractors", distractors, (NEAR, RANDOM))
-        if isinstance(objects, bool) or not isinstance(objects, int) or not 2 <= objects <= len(THINGS):
-            raise UserError(f"`objects` is {objects!r} but must be a whole number from 2 to {len(THINGS)}.")
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        objects = self.chosen.objects
         self.brief = "Both see the same things. One of them is meant. Alice waits, Bob takes one."
         self._things = THINGS[:objects]
         self._orders = {agent: list(range(objects)) for agent in (SPEAKER_NAME, LISTENER_NAME)}
         self._meant, self._taken = 0, -1
-        settings = {"objects": objects, "distractors": distractors, "told_to": told_to, "reward": reward}
-        super().__init__(settings, objects + 1, 7 * objects + 2, render_mode)
+        self.build(objects + 1, 7 * objects + 2)
 
     @property
     def fact(self) -> str:
@@ -124,7 +129,7 @@ class Referential(TellingGame):
 
     def meaning(self, message: str) -> str | None:
         """The thing that a message names, if it names one."""
-        return meaning_of(message)
+        return meaning(message)
 
     def understands(self, message: str) -> bool:
         """True if a message is one of the game's own sentences."""
@@ -147,11 +152,11 @@ class Referential(TellingGame):
         return Seen(". ".join(words) + ".", candidates, mask, [*vector, float(not listens), float(listens)])
 
     def _draw(self, rng: np.random.Generator) -> None:
-        count = self.settings["objects"]
+        count = self.chosen.objects
         things = [THINGS[rng.integers(len(THINGS))]]
         while len(things) < count:
             others = [thing for thing in THINGS if thing not in things]
-            if self.settings["distractors"] == NEAR:
+            if self.chosen.distractors == NEAR:
                 others = [thing for thing in others if any(_alike(thing, other) for other in things)]
             things.append(others[rng.integers(len(others))])
         # Drawn last, so that the things alone do not tell which is meant.
@@ -180,3 +185,29 @@ parallel_env = constructor(Referential)
 """Makes the environment from the arguments of this page."""
 aec_env = in_turns(parallel_env)
 """The same in PettingZoo's AEC form, in which agents act one after the other."""
+
+
+def meaning(message: str) -> str | None:
+    """The only thing that a message names by colour and shape, such as "orange bowl"; `None` for any other message."""
+    words = set(message.lower().split())
+    colours, shapes = words & set(COLOURS), words & set(SHAPES)
+    return f"{colours.pop()} {shapes.pop()}" if len(colours) == len(shapes) == 1 else None
+
+
+def understand(message: str) -> tuple[str, str] | None:
+    """A message in one of the game's wordings as ("tell", thing) or ("ask", ""); `None` for any other."""
+    plain = saying(message)
+    if plain in ASK:
+        return "ask", ""
+    thing = meaning(plain)
+    return ("tell", thing) if thing and plain in [wording.format(thing) for wording in TELL] else None
+
+
+def advise(env: Any, agent: str) -> int | None:
+    """Action of a player that knows the thing.
+
+    Args:
+        env: The (unwrapped) environment.
+        agent: The agent in turn.
+    """
+    return env.seen_by(agent).candidates.index(f"take the {env.fact}") if agent == LISTENER_NAME else 0

@@ -41,12 +41,11 @@ the first step, and opens it or waits (0) in the second one.
 
 ### Arguments
 
-``` python
-door.parallel_env(doors=3, told_to=["alice"], reward="shared", render_mode=None)
-```
+Those of `DoorSettings`.
 
-`doors`: 2 to 6. `told_to`: "all" (the control in which talk must not help) or a list of agents. `reward`: "shared" or
-"listener". `render_mode`: None, "ansi", "rgb_array" or "human".
+``` python
+door.parallel_env(doors=3, told_to=["alice"], reward="shared")
+```
 
 ### Version history
 
@@ -55,19 +54,37 @@ door.parallel_env(doors=3, told_to=["alice"], reward="shared", render_mode=None)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from pydantic import Field
 
-from rllib_llm_comm.core.errors import require_whole
 from rllib_llm_comm.envs.base_env import constructor, in_turns
-from rllib_llm_comm.envs.door.game import ENV_ID
-from rllib_llm_comm.envs.door.sayings import COLOURS, understand
-from rllib_llm_comm.envs.door.sayings import meaning as meaning_of
-from rllib_llm_comm.envs.telling_game import LISTENER_NAME, SHARED, SPEAKER_NAME, Seen, TellingGame
+from rllib_llm_comm.envs.game_record import GameRecord
+from rllib_llm_comm.envs.telling_game import LISTENER_NAME, SPEAKER_NAME, Seen, TellingGame, TellingSettings, saying
+from rllib_llm_comm.envs.telling_game import messages as messages
 
+ENV_ID = "rllib_llm_comm/door-v0"
+GAME = GameRecord(
+    name="door",
+    package=__name__,
+    entry_points={ENV_ID: f"{__name__}:parallel_env"},
+    scripted_player=__name__,
+    wait="rllib_llm_comm.envs.telling_game:wait_action",
+    sayings=f"{__name__}:understand",
+)
+COLOURS = ("orange", "lime", "plum", "olive", "peach", "cherry")
+"""Colours of the doors; each is one token of the embedded model, which has read of them as foods."""
+TELL = ("the {} door", "go to the {} door", "it is the {} door")
+ASK = ("what door is right", "what is the right door")
 _RIGHT, _WRONG = "opened the right door", "opened a wrong door"
+
+
+class DoorSettings(TellingSettings):
+    """Settings of the door game."""
+
+    doors: int = Field(3, ge=2, le=len(COLOURS))
+    """Number of doors."""
 
 
 class Door(TellingGame):
@@ -76,30 +93,20 @@ class Door(TellingGame):
     shows_copies = keeps_contract = True
     metadata: ClassVar[dict[str, Any]] = {**TellingGame.metadata, "name": "door_v0"}
     env_id = ENV_ID
+    settings_model = DoorSettings
+    chosen: DoorSettings
     steps = 2
+    tell, ask = TELL, ASK
     task = "Open the right door."
 
-    def __init__(
-        self,
-        doors: int = 3,
-        told_to: str | Sequence[str] = (SPEAKER_NAME,),
-        reward: str = SHARED,
-        render_mode: str | None = None,
-    ) -> None:
-        """Builds the environment; call `reset` before `step`.
-
-        All arguments are told on the module's page.
-
-        Raises:
-            UserError: For a value that is not allowed.
-        """
-        require_whole("doors", doors, 2, len(COLOURS))
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        doors = self.chosen.doors
         self.brief = "Alice waits. Bob goes to a door, then he opens it or waits. One door is the right one."
         self._colours = COLOURS[:doors]
         self._candidates = ("stay here", *(f"go to the {colour} door" for colour in self._colours), "open the door")
         self._right, self._at, self._opened = 0, -1, False
-        settings = {"doors": doors, "told_to": told_to, "reward": reward}
-        super().__init__(settings, doors + 2, 2 * doors + 3, render_mode)
+        self.build(doors + 2, 2 * doors + 3)
 
     @property
     def fact(self) -> str:
@@ -118,7 +125,7 @@ class Door(TellingGame):
 
     def meaning(self, message: str) -> str | None:
         """The colour that a message names, if it names one."""
-        return meaning_of(message)
+        return meaning(message)
 
     def understands(self, message: str) -> bool:
         """True if a message is one of the game's own sentences."""
@@ -171,3 +178,33 @@ parallel_env = constructor(Door)
 """Makes the environment from the arguments of this page."""
 aec_env = in_turns(parallel_env)
 """The same in PettingZoo's AEC form, in which agents act one after the other."""
+
+
+def meaning(message: str) -> str | None:
+    """The only colour that a message names; `None` if it names none or several."""
+    named = set(message.lower().split()) & set(COLOURS)
+    return named.pop() if len(named) == 1 else None
+
+
+def understand(message: str) -> tuple[str, str] | None:
+    """A message in one of the game's wordings as ("tell", colour) or ("ask", ""); `None` for any other."""
+    plain = saying(message)
+    if plain in ASK:
+        return "ask", ""
+    colour = meaning(plain)
+    return ("tell", colour) if colour and plain in [wording.format(colour) for wording in TELL] else None
+
+
+def advise(env: Any, agent: str) -> int | None:
+    """Action of a player that knows the door.
+
+    Args:
+        env: The (unwrapped) environment.
+        agent: The agent in turn.
+    """
+    seen = env.seen_by(agent)
+    if agent != LISTENER_NAME:
+        return 0
+    if env.time == 0:
+        return seen.candidates.index(f"go to the {env.fact} door")
+    return len(seen.candidates) - 1 if f"at the {env.fact} door" in seen.text else 0
