@@ -18,9 +18,9 @@ _PACKAGE = "rllib_llm_comm.envs"
 GAMES: Registry[GameRecord] = Registry(
     "game",
     {
-        "overcooked_text": f"{_PACKAGE}.overcooked_text.game:GAME",
-        "overcooked_ai": f"{_PACKAGE}.overcooked_ai.game:GAME",
-        "minirts": f"{_PACKAGE}.minirts.game:GAME",
+        "overcooked_text": f"{_PACKAGE}.overcooked_text:GAME",
+        "overcooked_ai": f"{_PACKAGE}.overcooked_ai:GAME",
+        "minirts": f"{_PACKAGE}.minirts:GAME",
         "door": f"{_PACKAGE}.door:GAME",
         "referential": f"{_PACKAGE}.referential:GAME",
         "frozen_lake": f"{_PACKAGE}.frozen_lake:GAME",

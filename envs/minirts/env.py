@@ -81,7 +81,7 @@ from gymnasium import spaces
 from rllib_llm_comm.envs.base_env import Game as ParallelGame
 from rllib_llm_comm.envs.base_env import Observation, Reset, Step, constructor, in_turns
 from rllib_llm_comm.envs.interface import check_actions
-from rllib_llm_comm.envs.minirts import collective_command, told_army
+from rllib_llm_comm.envs.minirts import ENV_ID, collective_command, told_army
 from rllib_llm_comm.envs.minirts.commanders import sayings
 from rllib_llm_comm.envs.minirts.commanders.executor import Done, Executor
 from rllib_llm_comm.envs.minirts.commanders.officers import make_executor
@@ -91,7 +91,6 @@ from rllib_llm_comm.envs.minirts.engine.rts_game import Game
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.env_settings import DECISION_TICKS, MiniRTSSettings
 from rllib_llm_comm.envs.minirts.env_snapshot import EnvSnapshot
-from rllib_llm_comm.envs.minirts.game import ENV_ID
 from rllib_llm_comm.envs.minirts.infos import infos_of
 from rllib_llm_comm.envs.minirts.side import Side
 from rllib_llm_comm.envs.minirts.view import observations, render, text
@@ -325,3 +324,16 @@ parallel_env = constructor(MiniRTS)
 """Makes the environment from the arguments of this page."""
 aec_env = in_turns(parallel_env)
 """The same in PettingZoo's AEC form, in which agents act one after the other."""
+
+
+# ---- for the record of the game -----------------------------------------------------------------------
+
+
+def picture(env: Any, agent: str) -> np.ndarray:
+    """The map as the side knows it as pixels, uint8 (height, width, 3): own units, and enemies in sight.
+
+    Args:
+        env: The (unwrapped) environment.
+        agent: The commander; all of a side share their sight.
+    """
+    return render.known_map(env.game, env.team)

@@ -92,10 +92,10 @@ from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.settings import Several
 from rllib_llm_comm.envs.base_env import Game, GameSettings, Observation, Reset, Step, constructor, in_turns
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions
-from rllib_llm_comm.envs.overcooked_ai import render, text
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID, render, text
 from rllib_llm_comm.envs.overcooked_ai.actions import make_level
-from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
-from rllib_llm_comm.envs.overcooked_ai.layouts import name_note, portable
+from rllib_llm_comm.envs.overcooked_ai.kernel import EAST, INTERACT, NORTH, SOUTH, STAY, WEST
+from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout, name_note, portable
 from rllib_llm_comm.envs.overcooked_ai.observations import (
     observation_space,
     observations,
@@ -389,3 +389,76 @@ parallel_env = constructor(OvercookedAI)
 """Makes the environment from the arguments of this page."""
 aec_env = in_turns(parallel_env)
 """The same in PettingZoo's AEC form, in which agents act one after the other."""
+
+
+# ---- for the record of the game -----------------------------------------------------------------------
+
+_KEYS = {"ArrowUp": NORTH, "ArrowDown": SOUTH, "ArrowRight": EAST, "ArrowLeft": WEST, " ": INTERACT, ".": STAY}
+
+
+def keys(env: Any, agent: str) -> dict[str, int]:
+    """Key of the keyboard -> action; empty unless actions are single steps.
+
+    Args:
+        env: The (unwrapped) environment.
+        agent: The cook.
+    """
+    return dict(_KEYS) if env.settings["action_level"] == "primitive" else {}
+
+
+def picture(env: Any, agent: str) -> np.ndarray:
+    """The kitchen as pixels, uint8 (height, width, 3): both cooks see all of it; a wanted pot is not drawn.
+
+    Args:
+        env: The (unwrapped) environment.
+        agent: The cook.
+    """
+    drawn: np.ndarray = env.draw_rgb()
+    return drawn
+
+
+_DONE = {
+    "onion_pickup": "picks up an onion",
+    "tomato_pickup": "picks up a tomato",
+    "dish_pickup": "picks up a dish",
+    "soup_pickup": "takes a soup out of the pot",
+    "onion_drop": "puts an onion on a counter",
+    "tomato_drop": "puts a tomato on a counter",
+    "dish_drop": "puts a dish on a counter",
+    "soup_drop": "puts a soup on a counter",
+    "potting_onion": "puts an onion into a pot",
+    "potting_tomato": "puts a tomato into a pot",
+    "soup_delivery": "serves a soup",
+}
+_JUDGED = ("useful_", "optimal_", "viable_", "catastrophic_", "useless_")
+
+
+def event_words(event: str) -> str:
+    """An event in words; empty for the original's judgements, such as "useful_onion_pickup", of what is told anyway.
+
+    Args:
+        event: As in the infos, such as "onion_pickup".
+    """
+    return "" if event.startswith(_JUDGED) else _DONE.get(event, event)
+
+
+def difference(played: Mapping[str, Any], learned: Mapping[str, Any]) -> str:
+    """The reason why a policy cannot play, as the end of a sentence; empty if it can.
+
+    Args:
+        played: Settings of the kitchen in which it is to play.
+        learned: Those of its training.
+    """
+    layout, theirs = (get_layout(one.get("layout", "cramped_room")) for one in (played, learned))
+    if (theirs.rows, theirs.starts) != (layout.rows, layout.starts):
+        return (
+            f"was trained in the kitchen {theirs.name!r} but `env_config.layout` is {layout.name!r}; take partners of "
+            "the same kitchen."
+        )
+    now, then = (one.get("dynamics", "old") for one in (played, learned))
+    if now != then:
+        return (
+            f"was trained with `env_config.dynamics` {then!r} but here it is {now!r}, in which pots start in another "
+            "way; take partners of the same dynamics."
+        )
+    return ""

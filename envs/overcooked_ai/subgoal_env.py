@@ -82,8 +82,8 @@ from typing_extensions import Self
 from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.envs.base_env import Observation, Reset, constructor
 from rllib_llm_comm.envs.interface import EPISODE_METRICS
+from rllib_llm_comm.envs.overcooked_ai import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI, OvercookedAISettings
-from rllib_llm_comm.envs.overcooked_ai.game import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.kernel import IDLE
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, FLOOR, POT, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.names import places_of

@@ -98,18 +98,12 @@ from rllib_llm_comm.envs.interface import (
     check_actions,
     text_spaces,
 )
-from rllib_llm_comm.envs.overcooked_text import observation_text, render
-from rllib_llm_comm.envs.overcooked_text.advance import advance
-from rllib_llm_comm.envs.overcooked_text.episodes import MAP, MOST_ORDERS, Draws
-from rllib_llm_comm.envs.overcooked_text.game import ENV_ID
-from rllib_llm_comm.envs.overcooked_text.layouts import SIZE, Recipe, Rewards
-from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
-from rllib_llm_comm.envs.overcooked_text.moments import Moment
-from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
-from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_text import ENV_ID, observation_text, render
+from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner, PrimitiveRunner, advance
+from rllib_llm_comm.envs.overcooked_text.layouts import MAP, MOST_ORDERS, SIZE, Draws, Recipe, Rewards
+from rllib_llm_comm.envs.overcooked_text.observation_text import wording
+from rllib_llm_comm.envs.overcooked_text.rules import Kitchen, Moment, whole_vector
 from rllib_llm_comm.envs.overcooked_text.sayings import meaning, understand
-from rllib_llm_comm.envs.overcooked_text.snapshots import whole_vector
-from rllib_llm_comm.envs.overcooked_text.text_cache import wording
 from rllib_llm_comm.envs.told_to import ALL, NAMES, PLANNER, Distinct, Name, Nonempty, Told, each_once, require_agents
 
 
@@ -375,3 +369,72 @@ parallel_env = constructor(OvercookedText)
 """Makes the environment from the arguments of this page."""
 aec_env = in_turns(parallel_env)
 """The same in PettingZoo's AEC form, in which agents act one after the other."""
+
+
+# ---- for the record of the game -----------------------------------------------------------------------
+
+_KEYS = {"ArrowRight": "right", "ArrowDown": "down", "ArrowLeft": "left", "ArrowUp": "up", ".": "stay"}
+
+
+def keys(env: Any, agent: str) -> dict[str, int]:
+    """Key of the keyboard -> action; empty where no single steps are offered.
+
+    Args:
+        env: The (unwrapped) environment.
+        agent: The cook.
+    """
+    names = list(env.runner.names)
+    found = {key: names.index(name) for key, name in _KEYS.items() if name in names}
+    return found if "ArrowRight" in found else {}
+
+
+def picture(env: Any, agent: str) -> np.ndarray:
+    """The kitchen in the eyes of a cook as pixels, uint8 (height, width, 3); cells out of sight are dark and empty.
+
+    Args:
+        env: The (unwrapped) environment.
+        agent: The cook.
+    """
+    return render.seen_by(env.kitchen, env.possible_agents.index(agent))
+
+
+_DONE = {
+    "pick_up": "picks up the {}",
+    "put_down": "puts the {} down",
+    "place_on_board": "puts the {} on the board",
+    "chop": "cuts the {}",
+    "chopped": "has chopped the {}",
+    "add_to_plate": "puts the {} into a bowl",
+    "correct_delivery": "serves the right dish",
+    "wrong_delivery": "serves a wrong dish",
+    "blocked": "is blocked",
+    "swapped": "changes places with another cook",
+}
+
+
+def event_words(event: str) -> str:
+    """An event in words.
+
+    Args:
+        event: As in the infos, such as "pick_up tomato" or "put_down plate1".
+    """
+    kind, _, item = event.partition(" ")
+    item = item.rstrip("0123456789").replace("plate", "bowl")  # as observations say
+    return _DONE[kind].format(item) if kind in _DONE else event
+
+
+def difference(played: Mapping[str, Any], learned: Mapping[str, Any]) -> str:
+    """The reason why a policy cannot play, as the end of a sentence; empty if it can.
+
+    Args:
+        played: Settings of the kitchen in which it is to play.
+        learned: Those of its training.
+    """
+    for name in ("map_name", "layout"):
+        now, then = (one.get(name, OvercookedTextSettings.defaults()[name]) for one in (played, learned))
+        if now != then:
+            return (
+                f"was trained with `env_config.{name}` {then!r} but here it is {now!r}; take partners of the same "
+                "kitchen."
+            )
+    return ""

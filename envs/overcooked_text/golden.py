@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rllib_llm_comm.envs.golden import GoldenReport
-from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
+from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 
 _OVERCOOKED_REWARDS = {

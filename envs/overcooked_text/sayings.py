@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rllib_llm_comm.envs.overcooked_text.cook_view import BOWL
 from rllib_llm_comm.envs.overcooked_text.layouts import FOOD_CODES
-from rllib_llm_comm.envs.overcooked_text.view_sentences import dish_name
+from rllib_llm_comm.envs.overcooked_text.observation_text import BOWL, dish_name
 
 _SALAD = "salad"
 

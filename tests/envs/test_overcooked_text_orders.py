@@ -19,11 +19,11 @@ from test_overcooked_text_rules import check_invariants
 
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE
 from rllib_llm_comm.envs.overcooked_text import ENV_ID, observation_text, parallel_env
+from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner
+from rllib_llm_comm.envs.overcooked_text.cooks import ScriptedTeam
 from rllib_llm_comm.envs.overcooked_text.layouts import AGENT, COUNTER, DELTAS, FLOOR, MAPS, RECIPES, SIZE
-from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
+from rllib_llm_comm.envs.overcooked_text.observation_text import wording
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_text.scripted_team import ScriptedTeam
-from rllib_llm_comm.envs.overcooked_text.text_cache import wording
 from rllib_llm_comm.testing import check_env
 
 ONE_FOOD = ["tomato salad", "lettuce salad", "onion salad"]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.golden import check_golden
 from rllib_llm_comm.envs.overcooked_text import parallel_env
+from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.layouts import (
     DEFAULT_REWARDS,
     LAYOUTS,
@@ -21,7 +22,6 @@ from rllib_llm_comm.envs.overcooked_text.layouts import (
     nearest_free_counter,
     recipe_foods,
 )
-from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 
 GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_text_golden.jsonl.gz"

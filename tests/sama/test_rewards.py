@@ -10,7 +10,7 @@ from chat_server import ChatServer
 
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.client import ChatClient
-from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
 from rllib_llm_comm.envs.overcooked_ai.names import place_name
 from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state

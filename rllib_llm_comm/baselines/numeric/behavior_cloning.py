@@ -15,7 +15,7 @@ from rllib_llm_comm.core.files import read_foreign_json
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.session_files import is_session
 from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.original_games import read_games
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS, Kitchen

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.kernel import IDLE
 from rllib_llm_comm.envs.overcooked_ai.layouts import FLOOR, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, places_of
