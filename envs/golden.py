@@ -141,7 +141,7 @@ def check_golden(path: str | Path, **settings: Any) -> GoldenReport:
     Args:
         path: The file: one object per line, or, if its name ends in .json, one object.
         **settings: `layout` and `dynamics`, for games that the original Overcooked-AI saved; see
-            `original_games.read_games`.
+            `golden.read_games`.
 
     Returns:
         What was replayed and what differed.

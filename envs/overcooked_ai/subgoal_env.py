@@ -89,7 +89,6 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, FLOOR, POT, Cell,
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
-from rllib_llm_comm.envs.overcooked_ai.subgoal_file import read_subgoal_file
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     GO,
     SOUP,
@@ -100,6 +99,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     holdable,
     parse_subgoal,
     possible_subgoals,
+    read_subgoal_file,
     subgoal_number,
     subgoal_text,
     task_subgoal,

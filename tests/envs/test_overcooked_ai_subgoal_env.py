@@ -20,10 +20,10 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID, subgoal_env, without_subgoals
-from rllib_llm_comm.envs.overcooked_ai.subgoal_file import kitchen_record
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     Subgoal,
     all_subgoals,
+    kitchen_record,
     parse_subgoal,
     possible,
     possible_subgoals,

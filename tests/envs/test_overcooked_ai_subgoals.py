@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllib_llm_comm.envs.overcooked_ai.goal_cells import Walker, goal_places
+from rllib_llm_comm.envs.overcooked_ai.actions import Walker, goal_places
 from rllib_llm_comm.envs.overcooked_ai.kernel import EAST, INTERACT, NORTH, SOUTH, STAY, WEST
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, POT, get_layout
 from rllib_llm_comm.envs.overcooked_ai.names import places_of

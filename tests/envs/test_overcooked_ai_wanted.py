@@ -17,9 +17,9 @@ from random_play import play
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID, parallel_env
+from rllib_llm_comm.envs.overcooked_ai.actions import Walker
 from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
 from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, num_symbols
-from rllib_llm_comm.envs.overcooked_ai.goal_cells import Walker
 from rllib_llm_comm.envs.overcooked_ai.kernel import EVENTS, INTERACT
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.names import places_of

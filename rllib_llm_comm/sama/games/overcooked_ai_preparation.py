@@ -19,14 +19,12 @@ from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.kernel import IDLE
 from rllib_llm_comm.envs.overcooked_ai.layouts import FLOOR, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, places_of
-from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
-from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, NUM_ACTIONS, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, NUM_ACTIONS, Kitchen, plain_state
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
-from rllib_llm_comm.envs.overcooked_ai.subgoal_file import kitchen_record
-from rllib_llm_comm.envs.overcooked_ai.subgoals import SOUP, holdable, parse_subgoal, pots_in_use
+from rllib_llm_comm.envs.overcooked_ai.subgoals import SOUP, holdable, kitchen_record, parse_subgoal, pots_in_use
 from rllib_llm_comm.envs.overcooked_ai.text import primitive_phrases, target_phrases
 from rllib_llm_comm.sama.code_index import Check, CodeIndex, split_code
 from rllib_llm_comm.sama.games.overcooked_ai import KitchenPlanning, Moment

@@ -1,21 +1,133 @@
-"""Functions for partners: scripted cooks with habits, the action of waiting, and observations by other settings."""
+"""The scripted cooks: the teacher, a team that talks of the wanted pot, and partners with habits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rllib_llm_comm.core.errors import UserError, require_choice
-from rllib_llm_comm.envs.overcooked_ai.goal_cells import Walker
+from rllib_llm_comm.envs.interface import asked
+from rllib_llm_comm.envs.overcooked_ai.actions import Walker
 from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
-from rllib_llm_comm.envs.overcooked_ai.layouts import POT
+from rllib_llm_comm.envs.overcooked_ai.layouts import POT, Cell
+from rllib_llm_comm.envs.overcooked_ai.names import find_place
 from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, VECTORS, observations
-from rllib_llm_comm.envs.overcooked_ai.planner import Planner, Task
+from rllib_llm_comm.envs.overcooked_ai.planner import Planner, Task, plan
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_ai.scripted_player import towards
+from rllib_llm_comm.envs.overcooked_ai.sayings import PotSaying, guessed_pots, pot_in_use, say, understand, word
 from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
+
+
+def messages(state: Kitchen, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
+    """Label for each cook: the wanted pot or a question for it, else its next task and the other's.
+
+    Each sees the whole kitchen, but knows the wanted pot only if it is told it; see
+    `rllib_llm_comm.envs.overcooked_ai.sayings.say`.
+
+    Args:
+        state: The kitchen.
+        agents: Names of the cooks, in the order of the game.
+        rng: Chooses the wording.
+    """
+    return {agent: word(say(state, i), rng) for i, agent in enumerate(agents)}
+
+
+def advise(env: Any, agent: str) -> int:
+    """Action of the planner's task for a cook; the planner knows the wanted pot for every cook.
+
+    Args:
+        env: The (unwrapped) environment, with any action level.
+        agent: The agent in turn.
+    """
+    task = plan(env.kitchen)[env.players[agent]]
+    return towards(env, agent, task.cell, waits=task.verb == "wait")
+
+
+def towards(env: Any, agent: str, cell: Cell, waits: bool = False) -> int:
+    """The action that takes a cook to a cell, where it uses what is there.
+
+    Args:
+        env: The (unwrapped) environment, with any action level.
+        agent: The agent in turn.
+        cell: The cell; one that can be used where the actions are goals in words, unless the cook waits.
+        waits: Whether it may as well wait where it is.
+    """
+    level = env.settings["action_level"]
+    if level == "primitive":
+        return Walker(env.kitchen, env.players[agent]).action(cell)
+    if level == "goal_cell":
+        return cell[1] * env.kitchen.layout.width + cell[0]
+    return 0 if waits else int(env.level.goals.index(cell)) + 1
+
+
+class ScriptedTeam:
+    """Plays both cooks of a kitchen by the planner's rules, each by what it sees, is told and hears.
+
+    Unlike the scripted teacher's advice, a cook that is not told the wanted pot does not act on it. It uses the pot
+    that the other's last message tells, else the only one in use, else the one that it was told of before, else any.
+
+    Attributes:
+        said: Last message of each cook, by name.
+    """
+
+    def __init__(self, env: Any, *, talk: bool = True, seed: int = 0) -> None:
+        """Takes over a kitchen.
+
+        Args:
+            env: The (unwrapped) environment, with any action level; call `begin` after each of its resets.
+            talk: Whether cooks hear each other.
+            seed: Of the wording, and of the random steps of cooks that block each other.
+        """
+        self._env, self._talk = env, talk
+        self.begin(seed)
+
+    def begin(self, seed: int = 0) -> None:
+        """Forgets what was said and believed.
+
+        Args:
+            seed: Of the wording, and of the random steps of cooks that block each other, in this episode.
+        """
+        self._rng = np.random.default_rng(seed)
+        self.said: dict[str, str] = {}
+        self._believed: dict[str, Cell] = {}
+        self._walkers = [Walker(self._env.kitchen, player) for player in range(2)]
+        for player, walker in enumerate(self._walkers):
+            walker.reset(np.random.default_rng([seed, player]))
+
+    def act(self, infos: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+        """Speaks, listens and chooses for all cooks that need an action.
+
+        Args:
+            infos: The last infos of the environment.
+        """
+        env = self._env
+        choosing = asked(env.agents, infos)
+        if self._talk:
+            self.said |= {agent: word(say(env.kitchen, env.players[agent]), self._rng) for agent in choosing}
+        return {agent: self._choose(agent) for agent in choosing}
+
+    def _choose(self, agent: str) -> int:
+        player = self._env.players[agent]
+        task = plan(self._env.kitchen, self._pots(agent))[player]
+        if self._env.settings["action_level"] == "primitive":
+            return self._walkers[player].action(task.cell)
+        return towards(self._env, agent, task.cell, waits=task.verb == "wait")
+
+    def _pots(self, agent: str) -> tuple[Cell, ...] | None:
+        """The pots that a cook uses; None for those that pay."""
+        kitchen = self._env.kitchen
+        if kitchen.wanted is None or kitchen.wanted.told[self._env.players[agent]]:
+            return None
+        heard = [understand(message) for speaker, message in self.said.items() if speaker != agent]
+        told = [find_place(kitchen.layout, one.pot) for one in heard if isinstance(one, PotSaying) and one.pot]
+        if told and told[0] is not None:
+            self._believed[agent] = told[0]
+        elif (used := pot_in_use(kitchen)) is not None:
+            self._believed[agent] = used
+        return (self._believed[agent],) if agent in self._believed else guessed_pots(kitchen)
+
 
 ONE_POT, ONIONS_ONLY, DISHES_ONLY = "one_pot", "onions_only", "dishes_only"
 HABITS = ("", ONE_POT, ONIONS_ONLY, DISHES_ONLY)
