@@ -30,7 +30,7 @@ from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork
 from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
 from rllib_llm_comm.envs.minirts.env import MiniRTS
-from rllib_llm_comm.envs.minirts.view import compiled_officer_view, officer_view
+from rllib_llm_comm.envs.minirts.view import officer_view
 from rllib_llm_comm.evaluation.officer_scores import OfficerScoreSettings, play_side_by_side
 
 # What is asked for of an iteration of RED.
@@ -137,7 +137,7 @@ def view(times: int, rounds: int) -> Row:
             observe(env.team, 0)
 
     seconds, plain = compare(
-        lambda: seen(compiled_officer_view.observe),
+        lambda: seen(officer_view.observe),
         lambda: seen(officer_view.observe_plainly),
         rounds,
         time.process_time,

@@ -73,30 +73,282 @@ minirts.parallel_env(num_agents=2, opponent="medium2", told_to=["alice"], produc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from gymnasium import spaces
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+from typing_extensions import Self
 
+from rllib_llm_comm.core.errors import LARGEST, UserError, require_choice
 from rllib_llm_comm.envs.base_env import Game as ParallelGame
-from rllib_llm_comm.envs.base_env import Observation, Reset, Step, constructor, in_turns
-from rllib_llm_comm.envs.interface import check_actions
+from rllib_llm_comm.envs.base_env import GameSettings, Observation, Reset, Step, constructor, in_turns
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions, text_spaces
 from rllib_llm_comm.envs.minirts import ENV_ID, collective_command, told_army
 from rllib_llm_comm.envs.minirts.commanders import sayings
 from rllib_llm_comm.envs.minirts.commanders.executor import Done, Executor
-from rllib_llm_comm.envs.minirts.commanders.officers import make_executor
+from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor, make_executor
 from rllib_llm_comm.envs.minirts.commanders.sayings import understand
-from rllib_llm_comm.envs.minirts.commanders.tasks import all_commands
-from rllib_llm_comm.envs.minirts.engine.rts_game import Game
+from rllib_llm_comm.envs.minirts.commanders.tasks import MOST, Command, all_commands
+from rllib_llm_comm.envs.minirts.engine import opponents
+from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings
+from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Settings, Snapshot
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
-from rllib_llm_comm.envs.minirts.env_settings import DECISION_TICKS, MiniRTSSettings
-from rllib_llm_comm.envs.minirts.env_snapshot import EnvSnapshot
-from rllib_llm_comm.envs.minirts.infos import infos_of
-from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.view import observations, render, text
-from rllib_llm_comm.envs.minirts.view.commander_view import CommanderView
+from rllib_llm_comm.envs.minirts.engine.units import IS_ARMY, IS_BUILDING
+from rllib_llm_comm.envs.minirts.side import Side, SideSnapshot, types_of
+from rllib_llm_comm.envs.minirts.view import compiled_views, observations, officer_view, render, text
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
-from rllib_llm_comm.envs.told_to import draw_told
+from rllib_llm_comm.envs.told_to import NAMES, Distinct, Name, Told, draw_told, require_agents
+
+DECISION_TICKS = 50
+"""Ticks between two orders of an officer; commanders decide as often, or less often (`decision_ticks`)."""
+MAX_TICK = 12_800
+_IN_WORDS = ("told_to", "producers", "executor", "decision_ticks")
+Part = Literal["text", "vector", "planes", "lists", "officer"]
+
+
+class MiniRTSSettings(GameSettings):
+    """Settings of the strategy game."""
+
+    num_agents: int = Field(2, ge=1, le=len(NAMES))
+    """Number of commanders."""
+    opponent: str = "medium"
+    """"simple", "medium", "medium2", "medium3" (mix two or three types, as SAMA's) or "strong"; with "_tower" at the
+    end guard towers as well, with types after a colon those instead of drawn ones: "medium_tower:DRAGON"."""
+    action_level: Literal["command", "red"] = "command"
+    """Commands in words, or RED's actions."""
+    numbers: Distinct[Annotated[int, Field(ge=1, le=MOST)]] = (1, 3, 5)
+    """For "command": how many units one command may ask for."""
+    max_buildings: int = Field(1, ge=1, le=LARGEST)
+    """For "command": most buildings of a type that the side may ask for."""
+    money: int = Field(500, ge=0, le=LARGEST)
+    """Gold of each side at the start."""
+    unit_cap: int = Field(50, ge=0, le=LARGEST)
+    """Most units and buildings per side; 0 for no cap."""
+    max_tick: int = Field(MAX_TICK, ge=2 * DECISION_TICKS, le=LARGEST)
+    """When the game is a draw."""
+    truncate_draws: bool = True
+    """Whether learners count what would have come after `max_tick`; else 0."""
+    decision_ticks: int = Field(DECISION_TICKS, ge=DECISION_TICKS, le=LARGEST)
+    """Ticks from one decision of the commanders to the next, a multiple of 50. Officers and opponents act every 50
+    ticks in any case. Other values than 50 with "command" only."""
+    fair: bool = False
+    """Whether resources lie at the same distances for both sides."""
+    side: Literal[0, 1] = 0
+    """Which of the map's two sides is played."""
+    shaping: float = Field(0.0, ge=0, le=LARGEST)
+    """Factor of the shaped reward."""
+    told_to: Told[Literal["all", "one"], Name] | None = None
+    """None: nobody is told what the enemy trains, as in the papers. "all", a list of commanders, or "one" (drawn for
+    each game): who is told the army types that the opponent drew for this game, in `text` and `vector`; the others
+    find them out when they meet them. Not with "strong", which has no types of its own; with "command" only."""
+    producers: Name | None = None
+    """None: buildings go round. The name of a commander: only this one puts up barracks, blacksmiths, stables and
+    workshops, and all of them are its own; town halls alone go round. With "command" only."""
+    executor: str = SCRIPTED
+    """Who carries out commands: "scripted" officers; "trained:CHECKPOINT", a network that was trained to; or
+    "switch:TOLD:UNTOLD", the first of two networks for commanders with a command in force, else the second. With
+    "command" only."""
+    observe: Distinct[Part] | None = None
+    """Parts of the observation; None is text and vector with "command", planes and lists with "red"."""
+
+    @field_validator("opponent")
+    @classmethod
+    def _known_opponent(cls, value: str) -> str:
+        opponents.parse(value)
+        return value
+
+    @field_validator("executor")
+    @classmethod
+    def _known_executor(cls, value: str) -> str:
+        check_executor(value)
+        return value
+
+    @field_validator("decision_ticks")
+    @classmethod
+    def _whole_decisions(cls, value: int) -> int:
+        if value % DECISION_TICKS:
+            raise PydanticCustomError("value_error", f"a multiple of {DECISION_TICKS}")
+        return value
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        names = NAMES[: self.num_agents]
+        require_choice("producers", self.producers, (None, *names))
+        require_agents(self.told_to, names)
+        for name in () if self.action_level == "command" else _IN_WORDS:
+            if (value := getattr(self, name)) != type(self).model_fields[name].default:
+                raise UserError(
+                    f"`{name}` is {value!r} but `action_level` is 'red', whose actions are orders already, every "
+                    f"{DECISION_TICKS} ticks; use `action_level='command'`, or leave `{name}` away."
+                )
+        if self.action_level != "command" and "text" in self.parts:
+            raise UserError(
+                "`observe` has 'text' but `action_level` is 'red', whose actions have no phrases; leave 'text' out or "
+                "use `action_level='command'`."
+            )
+        if self.told_to is not None:
+            if opponents.parse(self.opponent).level == "strong":
+                raise UserError(
+                    "`told_to` is set but `opponent` is 'strong', which answers what it sees and has no army types to "
+                    "tell; use another one, such as 'medium', or leave `told_to` away."
+                )
+            if not {"text", "vector"} & set(self.parts):
+                raise UserError(
+                    "`told_to` is set but `observe` has neither 'text' nor 'vector', which alone show what is told; "
+                    "add one, or leave `told_to` away."
+                )
+        return self
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Parts of the observation, those by default included."""
+        return self.observe or (("text", "vector") if self.action_level == "command" else ("planes", "lists"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain values, with the parts of the observation."""
+        return {**super().to_dict(), "observe": list(self.parts)}
+
+    def rules(self) -> Settings:
+        """The game's rules."""
+        names: list[str | None] = [None, None]
+        names[1 - self.side] = self.opponent
+        return Settings(
+            MapSettings(fair=self.fair),
+            (names[0], names[1]),
+            self.money,
+            self.unit_cap,
+            self.max_tick,
+            frame_skip=DECISION_TICKS,
+        )
+
+
+@dataclass(frozen=True)
+class EnvSnapshot:
+    """All that an environment remembers; see `rllib_llm_comm.envs.minirts.env.MiniRTS.snapshot`."""
+
+    game: Snapshot
+    side: SideSnapshot
+    executor: Any
+    rng: dict[str, Any]
+    agents: list[str]
+    worth: float
+
+
+def infos_of(
+    agents: Sequence[str], team: Side, ended: Sequence[Done], rewards: Sequence[float]
+) -> dict[str, dict[str, Any]]:
+    """Infos of all commanders.
+
+    Args:
+        agents: Their names, by number.
+        team: Their side.
+        ended: Commands that ended in the step.
+        rewards: The reward of the step; none at a reset.
+    """
+    metrics, game = _metrics(team), team.game
+    infos: dict[str, dict[str, Any]] = {
+        agent: {
+            "needs_action": True,
+            "step_rewards": list(rewards),
+            "game_step": game.tick,
+            "events": [
+                text.event_text(done.commander, done.command, done.success)
+                for done in ended
+                if done.commander == commander
+            ],
+            "task_success": game.winner == team.player,
+            EPISODE_METRICS: dict(metrics),
+        }
+        for commander, agent in enumerate(agents)
+    }
+    if team.told is not None:
+        for commander, agent in enumerate(agents):
+            infos[agent][PRIVATE] = told_army.private(team, commander)
+    return infos
+
+
+def _metrics(team: Side) -> dict[str, float]:
+    game = team.game
+    made = [(kind, number) for own in team.made for kind, number in own.items()]
+    return {
+        "won": float(game.winner == team.player),
+        "lost": float(game.winner == 1 - team.player),
+        "gold": float(team.money),
+        "units_made": float(sum(number for kind, number in made if not IS_BUILDING[kind])),
+        "buildings_made": float(sum(number for kind, number in made if IS_BUILDING[kind])),
+        "army": float(sum(bool(IS_ARMY[unit.type]) for unit in team.own)),
+        "enemies_left": float(len(types_of(game, 1 - team.player))),
+    }
+
+
+class CommanderView:
+    """The parts of an observation, in words and in numbers.
+
+    Args:
+        settings: The environment's.
+        commands: The meaning of each action, with "command".
+
+    Attributes:
+        phrases: The commands in words.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], commands: Sequence[Command]) -> None:
+        self._commands, self._parts = commands, tuple(settings["observe"])
+        self._in_words, self._told_to = settings["action_level"] == "command", settings["told_to"]
+        self._max_tick = int(settings["max_tick"])
+        self.phrases = text.commands_text(commands)
+
+    def space(self) -> spaces.Dict:
+        """The observation space of every commander."""
+        fields: dict[str, spaces.Space[Any]] = {}
+        for part in self._parts:
+            fields |= self._spaces_of(part)
+        if "vector" in self._parts and self._told_to is not None:
+            fields["vector"] = observations.vector_space(told_army.NUMBERS)
+        if self._in_words:
+            fields["action_mask"] = spaces.Box(0, 1, (len(self._commands),), np.int8)
+        else:
+            fields["head_mask"] = observations.head_mask_space()
+        return spaces.Dict(fields)
+
+    def _spaces_of(self, part: str) -> dict[str, spaces.Space[Any]]:
+        if part == "text":
+            return text_spaces(len(self._commands))
+        return officer_view.officer_spaces() if part == "officer" else observations.spaces_of(part)
+
+    def observe(self, commander: int, executor: Executor) -> dict[str, Any]:
+        """Present observation of a commander.
+
+        Args:
+            commander: Its number.
+            executor: The commands in force, and the side.
+        """
+        seen: dict[str, Any] = {}
+        team = executor.side
+        if "text" in self._parts:
+            seen["text"] = text.observation_text(executor, commander, self._max_tick)
+            seen["candidates"] = self.phrases
+            seen["subgoal"] = ""
+        if "vector" in self._parts:
+            seen["vector"] = observations.vector(team, commander, self._max_tick)
+            if team.told is not None:
+                seen["vector"] = np.concatenate([seen["vector"], told_army.numbers(team, commander)])
+        if "planes" in self._parts:
+            seen["planes"] = compiled_views.planes(team, commander)
+        if "lists" in self._parts:
+            seen |= compiled_views.lists(team, commander)
+        if "officer" in self._parts:
+            seen |= officer_view.observe(team, commander)
+        if self._in_words:
+            allowed = [not executor.refusal(commander, command) for command in self._commands]
+            seen["action_mask"] = np.array(allowed, np.int8)
+        else:
+            seen["head_mask"] = collective_command.masks(team, commander)
+        return seen
+
 
 FIRST_DECISION = 49
 """Tick of the first decision."""

@@ -312,7 +312,7 @@ _STRAY = 0.5
 class ScriptedTeam:
     """Plays all cooks of a kitchen by the rules of `cook_rules.py`, from what each sees, remembers and hears.
 
-    Unlike the scripted teacher (`scripted_player.py`) a cook that is not told the order does not act on it: it acts on
+    Unlike the scripted teacher (`advise`) a cook that is not told the order does not act on it: it acts on
     what it heard, or guesses. Like the teacher it sees the whole kitchen otherwise, if `everything`. The rules know no
     way around a cook that stands in the way and no remedy for full boards; so a cook that is asked for the fourth time
     while all things are where they were takes any step in half of the cases.

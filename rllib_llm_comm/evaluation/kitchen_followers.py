@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from rllib_llm_comm.envs.overcooked_ai import GAME, SUBGOAL_ENV_ID
+from rllib_llm_comm.envs.overcooked_ai import GAME
 from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, entities
 from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI
 from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, manual_of

@@ -17,8 +17,7 @@ from rllib_llm_comm.core.files import read_foreign_json, write_atomically
 from rllib_llm_comm.envs.minirts.commanders.command_level import NAMES, Commander, make_commander
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED
 from rllib_llm_comm.envs.minirts.commanders.tasks import NOTHING, Command
-from rllib_llm_comm.envs.minirts.env import MiniRTS
-from rllib_llm_comm.envs.minirts.env_settings import MAX_TICK
+from rllib_llm_comm.envs.minirts.env import MAX_TICK, MiniRTS
 from rllib_llm_comm.evaluation.columns import from_columns, to_columns
 from rllib_llm_comm.evaluation.officer_lockstep import LockstepGame, in_lockstep
 from rllib_llm_comm.evaluation.statistics import wilson

@@ -25,7 +25,7 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import (
 from rllib_llm_comm.envs.minirts.engine.rts_game import Game
 from rllib_llm_comm.envs.minirts.engine.units import BARRACK, GUARD_TOWER, PEASANT, SPEARMAN, SWORDMAN, TOWN_HALL
 from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.view import compiled_officer_view, compiled_views, observations, officer_view
+from rllib_llm_comm.envs.minirts.view import compiled_views, observations, officer_view
 from rllib_llm_comm.testing import check_env
 
 ID = "rllib_llm_comm/minirts-v0"
@@ -284,7 +284,7 @@ def test_compiled_views_of_more_units_than_there_are_rows_and_of_units_outside()
         for name, rows in compiled_views.lists(side, number).items():
             assert same_arrays(rows, theirs[name]) and rows[:, 0].sum() == (0 if name == "resources" else 50)
         theirs = officer_view.observe_plainly(side, number)
-        ours = compiled_officer_view.observe(side, number)
+        ours = officer_view.observe(side, number)
         assert all(same_arrays(part, theirs[name]) for name, part in ours.items())
 
 

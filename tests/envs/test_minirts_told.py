@@ -12,8 +12,7 @@ from rllib_llm_comm.envs.interface import PRIVATE, TASK_SUCCESS, secret_of, teac
 from rllib_llm_comm.envs.minirts.checker import check_sentence
 from rllib_llm_comm.envs.minirts.commanders.command_level import enemy_types
 from rllib_llm_comm.envs.minirts.commanders.sayings import CommanderSaying, EnemySaying, say, understand, word
-from rllib_llm_comm.envs.minirts.commanders.scripted_player import advise, messages
-from rllib_llm_comm.envs.minirts.commanders.scripted_team import ScriptedTeam
+from rllib_llm_comm.envs.minirts.commanders.scripted_commanders import ScriptedTeam, advise, messages
 from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, WAIT, Command
 from rllib_llm_comm.envs.minirts.engine.units import ARMY, BARRACK, DRAGON, SPEARMAN, STABLE
 from rllib_llm_comm.envs.minirts.side import PRODUCERS

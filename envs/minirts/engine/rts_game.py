@@ -16,9 +16,9 @@ import numpy as np
 from rllib_llm_comm.core.errors import UserError, require_whole
 from rllib_llm_comm.envs.minirts.engine import mapgen, opponents, state, tick_rules
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, MapSettings
+from rllib_llm_comm.envs.minirts.engine.tick_rules import compile_rules
 from rllib_llm_comm.envs.minirts.engine.unit_order import OUTCOMES, Order, pack
 from rllib_llm_comm.envs.minirts.engine.units import IS_BUILDING, NAMES, RESOURCE
-from rllib_llm_comm.envs.minirts.engine.warm_up import compile_rules
 
 UNITS_AT = 2
 """The tick at which the map and the first units appear."""

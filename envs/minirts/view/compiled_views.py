@@ -17,8 +17,6 @@ from numba import njit
 from rllib_llm_comm.envs.compiling import compiling
 from rllib_llm_comm.envs.minirts.collective_command import MOST_UNITS
 from rllib_llm_comm.envs.minirts.engine import state
-from rllib_llm_comm.envs.minirts.engine.compiled_rule import rule
-from rllib_llm_comm.envs.minirts.engine.fingerprint import fingerprint
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, WATER
 from rllib_llm_comm.envs.minirts.engine.state import (
     ATTACK,
@@ -29,6 +27,8 @@ from rllib_llm_comm.envs.minirts.engine.state import (
     ORDER_NAMES,
     SLOTS,
     TRAIN,
+    fingerprint,
+    rule,
 )
 from rllib_llm_comm.envs.minirts.engine.units import HP, IS_BUILDING, NUM_TYPES, RESOURCE
 from rllib_llm_comm.envs.minirts.side import Side

@@ -31,8 +31,7 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import (
     phrase,
 )
 from rllib_llm_comm.envs.minirts.engine.units import BUILD_TICKS, MADE_BY, PEASANT, TRAIN_TICKS
-from rllib_llm_comm.envs.minirts.env import MiniRTS
-from rllib_llm_comm.envs.minirts.env_snapshot import EnvSnapshot
+from rllib_llm_comm.envs.minirts.env import EnvSnapshot, MiniRTS
 from rllib_llm_comm.envs.minirts.view import text
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
 from rllib_llm_comm.envs.minirts.view.text import commander_sentences, manual, situation_sentences

@@ -1,19 +1,11 @@
-"""Orders by which a scripted opponent carries out its plan. Compiled; it reads the view of `opponent_view`.
-
-A unit gets at most one order per act, so the sequence matters: towers, peasants that drive off others, builders, a
-scout, defenders, attackers, gatherers.
-"""
+"""Scripted opponents, as the original plays them: what they see, plan and order. Compiled; `g` is a `state.GAME`."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import between2, distance2, free, reference
-from rllib_llm_comm.envs.minirts.engine.compiled_rule import rule
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE
-from rllib_llm_comm.envs.minirts.engine.opponent_plan import plan
-from rllib_llm_comm.envs.minirts.engine.opponent_view import best_target, look
-from rllib_llm_comm.envs.minirts.engine.random_stream import word
+from rllib_llm_comm.envs.minirts.engine.movement import between2, distance2, free, in_sight, listed, reference
 from rllib_llm_comm.envs.minirts.engine.state import (
     ATTACK,
     BASES,
@@ -28,9 +20,14 @@ from rllib_llm_comm.envs.minirts.engine.state import (
     RESOURCES,
     THREATS,
     TRAIN,
+    rule,
+    uniform,
+    word,
 )
 from rllib_llm_comm.envs.minirts.engine.units import (
     ARCHER,
+    BARRACK,
+    BLACKSMITH,
     CAVALRY,
     COST,
     DRAGON,
@@ -40,12 +37,298 @@ from rllib_llm_comm.envs.minirts.engine.units import (
     MADE_BY,
     NUM_TYPES,
     PEASANT,
+    POWER,
+    RANK,
+    RESOURCE,
     SPEARMAN,
+    STABLE,
     SWORDMAN,
     TOWN_HALL,
+    UNLISTED,
+    WORKSHOP,
 )
 
 _ANYWHERE = np.float32(1e9)
+
+_THREAT2 = np.float32(25)
+
+
+@rule
+def _add(m, which, slot):  # type: ignore[no-untyped-def]
+    m.lists[which, m.list_size[which]] = slot
+    m.list_size[which] += 1
+
+
+@rule
+def _look_at_own(g, m, player):  # type: ignore[no-untyped-def]
+    m.own[:] = 0
+    m.coming[:] = 0
+    m.hall = NO_ONE
+    for i in range(g.count[player]):
+        slot = g.roster[player, i]
+        kind = g.type[slot]
+        if g.stage[slot] != FINISHED or kind == RESOURCE:
+            continue
+        m.own[kind] += 1
+        if kind == TOWN_HALL and m.hall == NO_ONE:
+            m.hall = slot
+        if g.order[slot] == BUILD or g.order[slot] == TRAIN:
+            m.coming[g.what[slot]] += 1
+        m.wish[slot] = IDLE
+    if g.ai_queued[player] >= 0:
+        m.coming[g.ai_queued[player]] += 1
+
+
+@rule
+def _threatens(g, player, enemy):  # type: ignore[no-untyped-def]
+    """True if an enemy is near a town hall or tower of the player."""
+    for i in range(g.count[player]):
+        slot = g.roster[player, i]
+        guarded = g.type[slot] in (TOWN_HALL, GUARD_TOWER) and g.stage[slot] == FINISHED
+        if guarded and between2(g, slot, enemy) < _THREAT2:
+            return True
+    return False
+
+
+@rule
+def look(g, m, player):  # type: ignore[no-untyped-def]
+    """Fills the lists and counts.
+
+    `own` are finished units by type, `coming` those under construction or queued, `hall` is the first town hall. Lists
+    hold slots: `ENEMIES` listed, those `IN_RANGE` (in sight now), `THREATS` near halls and towers, `BASES` (buildings
+    but towers) and `RESOURCES`.
+    """
+    _look_at_own(g, m, player)
+    m.list_size[:] = 0
+    for owner in range(2):
+        for i in range(g.count[owner]):
+            slot = g.roster[owner, i]
+            kind = g.type[slot]
+            if kind == RESOURCE:
+                if listed(g, player, slot):
+                    _add(m, RESOURCES, slot)
+            elif owner != player and listed(g, player, slot):
+                _add(m, ENEMIES, slot)
+                if in_sight(g, player, slot):
+                    _add(m, IN_RANGE, slot)
+                if _threatens(g, player, slot):
+                    _add(m, THREATS, slot)
+                if IS_BUILDING[kind] and kind != GUARD_TOWER:
+                    _add(m, BASES, slot)
+
+
+@rule
+def enemies_of(g, m, kind):  # type: ignore[no-untyped-def]
+    """Listed enemies of a type."""
+    count = 0
+    for i in range(m.list_size[ENEMIES]):
+        count += g.type[m.lists[ENEMIES, i]] == kind
+    return count
+
+
+@rule
+def _nearest_builder(g, m, slot, which, reach2):  # type: ignore[no-untyped-def]
+    best, best2 = NO_ONE, _ANYWHERE
+    for i in range(m.list_size[which]):
+        enemy = m.lists[which, i]
+        away2 = between2(g, slot, enemy)
+        if (g.order[enemy] == BUILD or g.order[enemy] == TRAIN) and away2 < best2 and away2 <= reach2:
+            best, best2 = enemy, away2
+    return best
+
+
+@rule
+def best_target(g, m, slot, which, reach2):  # type: ignore[no-untyped-def]
+    """Preferred target of a fighter.
+
+    Args:
+        g: The game.
+        m: With the lists.
+        slot: The fighter.
+        which: The list.
+        reach2: Squared distance up to which enemies count.
+
+    Returns:
+        A slot, or -1 if there is nothing.
+    """
+    kind = g.type[slot]
+    best, best_rank = NO_ONE, UNLISTED + 1
+    for i in range(m.list_size[which]):
+        enemy = m.lists[which, i]
+        rank = RANK[kind, g.type[enemy]]
+        if rank == UNLISTED and POWER[kind, g.type[enemy]] == 0:
+            continue
+        if between2(g, slot, enemy) <= reach2 and rank < best_rank:
+            best, best_rank = enemy, rank
+    if best != NO_ONE and g.type[best] == PEASANT:
+        builder = _nearest_builder(g, m, slot, which, reach2 if kind == GUARD_TOWER else _ANYWHERE)
+        if builder != NO_ONE:
+            return builder
+    return best
+
+
+FIXED, STRONG = 1, 2
+"""Kinds of opponents: one that keeps to its types (simple, medium), and one that counters what it sees."""
+_PEASANTS, _TOWERS = 5, 2
+_RICH = 250
+_ARMY_SEEN = np.array([DRAGON, SWORDMAN, SPEARMAN, CAVALRY, ARCHER], np.int32)
+_PRODUCER_SEEN = np.array([WORKSHOP, BLACKSMITH, BARRACK, STABLE], np.int32)
+_MELEE_CHOICE = np.array([SWORDMAN, CAVALRY, SPEARMAN], np.int32)
+_MELEE_DRAWN = np.array([SPEARMAN, SWORDMAN, CAVALRY], np.int32)
+_COUNTER = np.full(NUM_TYPES, NO_ONE, np.int32)
+_COUNTER[[DRAGON, SWORDMAN, BLACKSMITH]] = ARCHER, CAVALRY, CAVALRY
+_COUNTER[[SPEARMAN, BARRACK, CAVALRY, STABLE]] = SWORDMAN, SWORDMAN, SPEARMAN, SPEARMAN
+_COUNTER[WORKSHOP] = DRAGON
+
+
+@rule
+def _want(m, kind):  # type: ignore[no-untyped-def]
+    """Wants a thing if the budget allows it."""
+    if m.budget >= COST[kind]:
+        m.wanted[kind] = 1
+        m.budget -= COST[kind]
+
+
+@rule
+def _army(m):  # type: ignore[no-untyped-def]
+    size = 0
+    for kind in range(NUM_TYPES):
+        if IS_ARMY[kind]:
+            size += m.own[kind]
+    return size
+
+
+@rule
+def _producer(m, kind):  # type: ignore[no-untyped-def]
+    house = MADE_BY[kind]
+    if m.own[house] + m.coming[house] == 0:
+        _want(m, house)
+
+
+@rule
+def _go(g, m, army, enough):  # type: ignore[no-untyped-def]
+    """Attacks with a big enough army, or when nothing else is left."""
+    if army >= enough or m.list_size[RESOURCES] == 0 or m.own[PEASANT] == 0:
+        quiet = m.list_size[THREATS] == 0 and m.list_size[IN_RANGE] == 0
+        if quiet and enemies_of(g, m, TOWN_HALL) == 0:
+            m.scout = 1
+        m.assault = 1
+
+
+@rule
+def _one_type(g, m, kind, enough, most):  # type: ignore[no-untyped-def]
+    _producer(m, kind)
+    army = _army(m)
+    if m.own[MADE_BY[kind]] > 0 and army < most:
+        _want(m, kind)
+    _go(g, m, army, enough)
+
+
+@rule
+def _several_types(g, m, player):  # type: ignore[no-untyped-def]
+    """The producers of all types first; then each type until it has its share, and the last one beyond."""
+    size, enough = g.ai_num_types[player], 0
+    for i in range(size):
+        _producer(m, g.ai_types[player, i])
+        enough += g.ai_mins[player, i]
+    army = _army(m)
+    for i in range(size):
+        kind = g.ai_types[player, i]
+        short = m.own[kind] < g.ai_mins[player, i] or i == size - 1
+        if short and m.own[MADE_BY[kind]] > 0 and army < g.ai_max[player]:
+            _want(m, kind)
+            break
+    _go(g, m, army, enough)
+
+
+@rule
+def _own_types(g, m, player):  # type: ignore[no-untyped-def]
+    if g.ai_num_types[player] == 1:
+        _one_type(g, m, g.ai_types[player, 0], g.ai_mins[player, 0], g.ai_max[player])
+    else:
+        _several_types(g, m, player)
+
+
+@rule
+def _towers(m):  # type: ignore[no-untyped-def]
+    if m.own[GUARD_TOWER] + m.coming[GUARD_TOWER] < _TOWERS:
+        _want(m, GUARD_TOWER)
+
+
+@rule
+def _remember(g, m, player):  # type: ignore[no-untyped-def]
+    """Keeps for the whole game the army type seen last, and that a building of the enemy was known."""
+    for i in range(m.list_size[ENEMIES]):
+        if IS_BUILDING[g.type[m.lists[ENEMIES, i]]]:
+            g.ai_found_base[player] = 1
+    for kind in _ARMY_SEEN:
+        if enemies_of(g, m, kind) > 0:
+            g.ai_last_army[player] = kind
+            return
+
+
+@rule
+def _seen(g, m, player):  # type: ignore[no-untyped-def]
+    """The enemy's army type seen last, else a producer that is listed now, or -1."""
+    if g.ai_last_army[player] >= 0:
+        return g.ai_last_army[player]
+    for kind in _PRODUCER_SEEN:
+        if enemies_of(g, m, kind) > 0:
+            return kind
+    return np.int32(NO_ONE)
+
+
+@rule
+def _counter(g, m, player):  # type: ignore[no-untyped-def]
+    """The type against what was seen, or -1 if nothing was.
+
+    Against archers it is the first melee type whose producer stands, is under construction or is queued.
+    """
+    seen = _seen(g, m, player)
+    if seen != ARCHER:
+        return _COUNTER[seen] if seen >= 0 else NO_ONE
+    for kind in _MELEE_CHOICE:
+        if m.own[MADE_BY[kind]] + m.coming[MADE_BY[kind]] > 0:
+            return kind
+    return _MELEE_DRAWN[uniform(g, player, 0, 2)]
+
+
+@rule
+def _strong(g, m, player):  # type: ignore[no-untyped-def]
+    _remember(g, m, player)
+    kind = _counter(g, m, player)
+    if kind != NO_ONE:
+        _one_type(g, m, kind, g.ai_mins[player, 0], g.ai_max[player])
+    else:
+        # Scouts carefully: until any building of the enemy is known.
+        if not g.ai_found_base[player]:
+            m.scout = 1
+        _towers(m)
+        if g.money[player] >= _RICH:
+            _one_type(g, m, DRAGON, g.ai_mins[player, 0], g.ai_max[player])
+
+
+@rule
+def plan(g, m, player):  # type: ignore[no-untyped-def]
+    """Decides what is `wanted`, whether to `scout` and whether to start an `assault` on the enemy's base."""
+    m.wanted[:] = 0
+    m.scout = m.assault = 0
+    m.budget = g.money[player]
+    if m.own[PEASANT] + m.coming[PEASANT] < _PEASANTS:
+        _want(m, PEASANT)
+    if g.ai_kind[player] == STRONG:
+        _strong(g, m, player)
+    else:
+        if g.ai_towers[player]:
+            _towers(m)
+        _own_types(g, m, player)
+    if enemies_of(g, m, DRAGON) > 0:
+        # Dragons are rushed.
+        m.assault = 1
+        if enemies_of(g, m, TOWN_HALL) == 0:
+            m.scout = 1
+
+
 _TOWER_REACH2 = np.float32(24.999998)
 _BUILDER_REACH2, _PEASANT_REACH2 = np.float32(64), np.float32(9)
 _ARMY_REACH2 = np.float32(200)
