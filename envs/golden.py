@@ -19,8 +19,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import open_regular
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.envs.game_record import GoldenFormat
-from rllib_llm_comm.envs.games import GAMES
+from rllib_llm_comm.envs.games import GAMES, GoldenFormat
 
 TOLERANCE = 1e-9
 _MAX_KEPT = 200

@@ -59,7 +59,7 @@ import numpy as np
 from pydantic import Field
 
 from rllib_llm_comm.envs.base_env import constructor, in_turns
-from rllib_llm_comm.envs.game_record import GameRecord
+from rllib_llm_comm.envs.games import GameRecord
 from rllib_llm_comm.envs.telling_game import LISTENER_NAME, SPEAKER_NAME, Seen, TellingGame, TellingSettings, saying
 from rllib_llm_comm.envs.telling_game import messages as messages
 

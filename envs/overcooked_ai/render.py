@@ -229,7 +229,7 @@ def pot(inside: Inside, tick: int, time: int, size: int) -> Image.Image:
 
 
 @lru_cache(maxsize=64)
-def item(kind: str, inside: Inside, size: int) -> Image.Image:
+def item_picture(kind: str, inside: Inside, size: int) -> Image.Image:
     """A thing in a hand or on a counter.
 
     Args:
@@ -376,7 +376,7 @@ def _background(layout: Layout) -> Image.Image:
 
 def _put(scene: Image.Image, item: Item, x: float, y: float, size: float) -> None:
     """Draws an item centred on a point, all in cells."""
-    picture = item(item.kind, (item.onions, item.tomatoes), round(size * CELL))
+    picture = item_picture(item.kind, (item.onions, item.tomatoes), round(size * CELL))
     corner = (round((x - size / 2) * CELL), round((y - size / 2) * CELL))
     scene.paste(picture, corner, picture)
 

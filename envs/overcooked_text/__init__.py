@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rllib_llm_comm.core.lazy import lazy_names
-from rllib_llm_comm.envs.game_record import GameRecord, GoldenFormat
+from rllib_llm_comm.envs.games import GameRecord, GoldenFormat
 
 if TYPE_CHECKING:
     from rllib_llm_comm.envs.overcooked_text.env import OvercookedText as OvercookedText

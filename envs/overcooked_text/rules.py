@@ -9,32 +9,27 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rllib_llm_comm.envs.overcooked_text.layouts import (
     AGENT,
     CELLS,
+    COUNTER,
+    DEFAULT_REWARDS,
+    DELIVERY,
     DELTAS,
     FLOOR,
     FOOD_CODES,
+    KNIFE,
+    MOVES,
     PLATE,
     RECIPES,
     SIZE,
     STAY,
     Setup,
     grid_start,
-    recipe_foods,
-)
-
-if TYPE_CHECKING:
-    from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_text.layouts import (
-    COUNTER,
-    DEFAULT_REWARDS,
-    DELIVERY,
-    KNIFE,
-    MOVES,
     nearest_free_counter,
+    recipe_foods,
     start_state,
     windows,
 )
