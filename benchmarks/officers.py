@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -32,6 +33,9 @@ from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
 from rllib_llm_comm.envs.minirts.env import MiniRTS
 from rllib_llm_comm.envs.minirts.view import officer_view
 from rllib_llm_comm.evaluation.officer_scores import OfficerScoreSettings, play_side_by_side
+
+sys.path.append(str(Path(__file__).parents[1]))  # the plain views are a test's
+from tests.envs import plain_views  # noqa: E402
 
 # What is asked for of an iteration of RED.
 GOAL = 2.0
@@ -138,7 +142,7 @@ def view(times: int, rounds: int) -> Row:
 
     seconds, plain = compare(
         lambda: seen(officer_view.observe),
-        lambda: seen(officer_view.observe_plainly),
+        lambda: seen(plain_views.officer),
         rounds,
         time.process_time,
     )

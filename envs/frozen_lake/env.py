@@ -280,16 +280,6 @@ def event_words(event: str) -> str:
     return _HAPPENED.get(event, event)
 
 
-def wait_action(env: Any, agent: str) -> int:
-    """The action of doing nothing: the first one.
-
-    Args:
-        env: The (unwrapped) environment.
-        agent: The agent in turn.
-    """
-    return 0
-
-
 _KEYS = {"ArrowLeft": "left", "ArrowDown": "down", "ArrowRight": "right", "ArrowUp": "up", ".": "stay"}
 
 

@@ -98,7 +98,7 @@ from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Settings, Snapshot
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.engine.units import IS_ARMY, IS_BUILDING
 from rllib_llm_comm.envs.minirts.side import Side, SideSnapshot, types_of
-from rllib_llm_comm.envs.minirts.view import compiled_views, observations, officer_view, render, text
+from rllib_llm_comm.envs.minirts.view import observations, officer_view, render, text
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
 from rllib_llm_comm.envs.told_to import NAMES, Distinct, Name, Told, draw_told, require_agents
 
@@ -337,9 +337,9 @@ class CommanderView:
             if team.told is not None:
                 seen["vector"] = np.concatenate([seen["vector"], told_army.numbers(team, commander)])
         if "planes" in self._parts:
-            seen["planes"] = compiled_views.planes(team, commander)
+            seen["planes"] = observations.planes(team, commander)
         if "lists" in self._parts:
-            seen |= compiled_views.lists(team, commander)
+            seen |= observations.lists(team, commander)
         if "officer" in self._parts:
             seen |= officer_view.observe(team, commander)
         if self._in_words:

@@ -18,7 +18,6 @@ from rllib_llm_comm.envs.minirts.commanders.executor import MOST_SENTENCES, OLDE
 from rllib_llm_comm.envs.minirts.commanders.tasks import MOST_WORDS, NUM_WORDS, word_numbers
 from rllib_llm_comm.envs.minirts.engine import state
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, WATER
-from rllib_llm_comm.envs.minirts.engine.rts_game import Unit
 from rllib_llm_comm.envs.minirts.engine.state import (
     ATTACK,
     BUILD,
@@ -33,8 +32,8 @@ from rllib_llm_comm.envs.minirts.engine.state import (
 )
 from rllib_llm_comm.envs.minirts.engine.units import HP, NUM_TYPES
 from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.view import compiled_views
-from rllib_llm_comm.envs.minirts.view.compiled_views import (
+from rllib_llm_comm.envs.minirts.view import observations
+from rllib_llm_comm.envs.minirts.view.observations import (
     OF_PLAYER,
     OF_SLOTS,
     arguments_of,
@@ -42,7 +41,6 @@ from rllib_llm_comm.envs.minirts.view.compiled_views import (
     list_known,
     list_own,
 )
-from rllib_llm_comm.envs.minirts.view.observations import inside
 
 OWN, ENEMIES, RESOURCES, SIGHT, MONEY = "own_units", "enemy_units", "resource_units", "sight", "money"
 SENTENCES, AGES = "sentences", "ages"
@@ -68,40 +66,6 @@ def officer_spaces() -> dict[str, spaces.Space[Any]]:
     }
 
 
-def observe_plainly(side: Side, commander: int, told: Sequence[Instruction] = ()) -> dict[str, np.ndarray]:
-    """Observation of an officer: its side as it sees it, and the sentences in force.
-
-    `compiled_officer_view.observe` gives the same, sooner; this one says what it is.
-
-    own_units, uint8 (50, 10): type + 1, hp as a share of 255, column and row of its cell, kind of order, type it makes
-    + 1, column + 1 and row + 1 of its target (0 for none), whether the commander commands it, whether it is a building
-    site. The commander's finished units come first, in the order of its flags. enemy_units and resource_units, uint8
-    (50, 4): the first four. sight, uint8 (3, 128): cells ever seen, seen now, and known as water, eight to a byte.
-    money, float32 (1,): in thousands. sentences, uint8 (6, 15), and ages, uint8 (6,): what is in force, the oldest
-    first. Rows of nothing are 0.
-
-    Args:
-        side: The side.
-        commander: Its number.
-        told: The sentences in force for it.
-    """
-    first = side.units_of(commander)
-    others = [unit for unit in (*side.own, *side.sites) if not unit.finished or side.owner(unit) != commander]
-    own = np.zeros((MOST_UNITS, OWN_COLUMNS), np.uint8)
-    for row, (number, unit) in zip(own, enumerate([*first, *others]), strict=False):
-        row[:] = _own_row(side, unit, number < len(first))
-    game = side.game
-    ever, water = game.explored(side.player).reshape(-1), game.record["terrain"][0] == WATER
-    cells = np.stack([ever, game.visible(side.player).reshape(-1), ever & water])
-    return {
-        OWN: own,
-        ENEMIES: _rows(side.enemies),
-        RESOURCES: _rows(side.resources),
-        SIGHT: np.packbits(cells, axis=1),
-        **of_money_and_words(side, told),
-    }
-
-
 def of_money_and_words(side: Side, told: Sequence[Instruction]) -> dict[str, np.ndarray]:
     """The last three parts of the observation.
 
@@ -120,27 +84,15 @@ def _bytes(most: np.ndarray) -> spaces.Box:
     return spaces.Box(np.zeros_like(most), most, dtype=np.uint8)
 
 
-def _own_row(side: Side, unit: Unit, mine: bool) -> list[int]:
-    target = side.game.unit(unit.target) if unit.target >= 0 else None
-    x, y = (-1, -1) if target is None else inside(target)
-    order = ORDER_NAMES.index(unit.order)
-    return [*_row(unit), order, unit.making + 1, x + 1, y + 1, int(mine), int(not unit.finished)]
-
-
-def _row(unit: Unit) -> list[int]:
-    share = min(max(unit.hp / float(HP[unit.type]), 0.0), 1.0)
-    return [unit.type + 1, round(share * _FULL), *inside(unit)]
-
-
-def _rows(units: Sequence[Unit]) -> np.ndarray:
-    out = np.zeros((MOST_UNITS, OTHER_COLUMNS), np.uint8)
-    for row, unit in zip(out, units, strict=False):
-        row[:] = _row(unit)
-    return out
-
-
 def observe(side: Side, commander: int, told: Sequence[Instruction] = ()) -> dict[str, np.ndarray]:
-    """As `observe_plainly`, which says what the arrays are.
+    """Observation of an officer: its side as it sees it, and the sentences in force.
+
+    own_units, uint8 (50, 10): type + 1, hp as a share of 255, column and row of its cell, kind of order, type it makes
+    + 1, column + 1 and row + 1 of its target (0 for none), whether the commander commands it, whether it is a building
+    site. The commander's finished units come first, in the order of its flags. enemy_units and resource_units, uint8
+    (50, 4): the first four. sight, uint8 (3, 128): cells ever seen, seen now, and known as water, eight to a byte.
+    money, float32 (1,): in thousands. sentences, uint8 (6, 15), and ages, uint8 (6,): what is in force, the oldest
+    first. Rows of nothing are 0.
 
     Args:
         side: The side; nothing has happened since its latest `look`.
@@ -161,7 +113,7 @@ def _empty() -> tuple[np.ndarray, ...]:
 
 @cache
 def _compiled() -> Callable[..., None]:
-    files = (__file__, compiled_views.__file__)
+    files = (__file__, observations.__file__)
     layout = zlib.crc32(b"".join(Path(file).read_bytes() for file in files))
     fill = _entrance(fingerprint(), layout)
     g = state.new_game()[0]
