@@ -143,18 +143,11 @@ class Game(ParallelEnv, ABC):
 
     def understands(self, message: str) -> bool | None:
         """True if a message is one of the game's own sentences, as its scripted player has them; None if it has none.
-
-        Args:
-            message: Any text.
         """
         return None
 
     def request(self, message: str) -> str | None:
-        """Request that a message makes of its listener, in words of actions; its meaning if the game does not tell.
-
-        Args:
-            message: Any text.
-        """
+        """Request that a message makes of its listener, in words of actions; its meaning if the game does not tell."""
         return self.meaning(message)
 
     @abstractmethod
@@ -203,11 +196,7 @@ Made = TypeVar("Made", bound=Game)
 
 @cache
 def settings_of(game: type[Game]) -> type[Settings]:
-    """The model of a game's settings: the one that it declares, or else one made of its constructor's arguments.
-
-    Args:
-        game: The environment's class.
-    """
+    """The model of a game's settings: the one that it declares, or else one made of its constructor's arguments."""
     arguments = inspect.signature(game).parameters.values()
     named = [one for one in arguments if one.kind is not one.VAR_KEYWORD]
     if not named:

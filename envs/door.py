@@ -196,12 +196,7 @@ def understand(message: str) -> tuple[str, str] | None:
 
 
 def advise(env: Any, agent: str) -> int | None:
-    """Action of a player that knows the door.
-
-    Args:
-        env: The (unwrapped) environment.
-        agent: The agent in turn.
-    """
+    """Action of a player that knows the door."""
     seen = env.seen_by(agent)
     if agent != LISTENER_NAME:
         return 0

@@ -204,10 +204,5 @@ def understand(message: str) -> tuple[str, str] | None:
 
 
 def advise(env: Any, agent: str) -> int | None:
-    """Action of a player that knows the thing.
-
-    Args:
-        env: The (unwrapped) environment.
-        agent: The agent in turn.
-    """
+    """Action of a player that knows the thing."""
     return env.seen_by(agent).candidates.index(f"take the {env.fact}") if agent == LISTENER_NAME else 0

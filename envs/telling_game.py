@@ -212,12 +212,7 @@ class TellingGame(Game):
 
 
 def wait_action(env: Any, agent: str) -> int:
-    """The action of doing nothing: the first one.
-
-    Args:
-        env: The (unwrapped) environment.
-        agent: The agent in turn.
-    """
+    """The action of doing nothing: the first one."""
     return 0
 
 

@@ -45,10 +45,6 @@ Told: TypeAlias = Annotated[_T | Nonempty[_N], AfterValidator(each_once), Before
 def require_agents(told_to: str | Sequence[str] | None, agents: Sequence[str]) -> None:
     """Refuses names of agents that are not in the game.
 
-    Args:
-        told_to: The setting.
-        agents: Names of the agents.
-
     Raises:
         UserError: If one is named.
     """

@@ -96,11 +96,7 @@ class MaxCycles(BaseParallelWrapper):
         return self.env.reset(seed=seed, options=options)
 
     def step(self, actions: dict[Any, Any]) -> Any:
-        """One call, truncated for all who have not terminated if it is the last one.
-
-        Args:
-            actions: Action per agent.
-        """
+        """One call, truncated for all who have not terminated if it is the last one."""
         if not self.agents:
             return {}, {}, {}, {}, {}
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
@@ -115,13 +111,7 @@ class _Form(BaseParallelWrapper):
 
     @abstractmethod
     def changed(self, agent: Any, seen: Any, info: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Observation and info of an agent in the new form.
-
-        Args:
-            agent: Its name.
-            seen: Its observation.
-            info: Its info.
-        """
+        """Observation and info of an agent in the new form."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Starts an episode.
@@ -133,11 +123,7 @@ class _Form(BaseParallelWrapper):
         return self._all(*self.env.reset(seed=seed, options=options))
 
     def step(self, actions: dict[Any, Any]) -> Any:
-        """A step of the game.
-
-        Args:
-            actions: Action per agent.
-        """
+        """A step of the game."""
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
         observations, infos = self._all(observations, infos)
         return observations, rewards, terminations, truncations, infos

@@ -284,20 +284,10 @@ _KEYS = {"ArrowLeft": "left", "ArrowDown": "down", "ArrowRight": "right", "Arrow
 
 
 def keys(env: Any, agent: str) -> dict[str, int]:
-    """Key of the keyboard -> action.
-
-    Args:
-        env: The (unwrapped) environment.
-        agent: The walker.
-    """
+    """Key of the keyboard -> action."""
     return {key: ACTION_NAMES.index(name) for key, name in _KEYS.items()}
 
 
 def picture(env: Any, agent: str) -> np.ndarray:
-    """The walkers on plain ice as pixels, uint8 (height, width, 3): nobody sees holes and targets.
-
-    Args:
-        env: The (unwrapped) environment.
-        agent: The walker.
-    """
+    """The walkers on plain ice as pixels, uint8 (height, width, 3): nobody sees holes and targets."""
     return render.places_alone(env.lake)

@@ -75,11 +75,7 @@ def rgb_array(lake: Lake, score: int = 0) -> np.ndarray:
 
 
 def places_alone(lake: Lake) -> np.ndarray:
-    """The walkers on plain ice, which is all that they see, as pixels, (64 * rows, 64 * columns, 3) uint8.
-
-    Args:
-        lake: The game.
-    """
+    """The walkers on plain ice, which is all that they see, as pixels, (64 * rows, 64 * columns, 3) uint8."""
     layout = lake.layout
     scene = Image.new("RGB", (layout.width * CELL, layout.height * CELL), PAPER[:3])
     for y in range(layout.height):

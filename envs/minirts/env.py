@@ -435,9 +435,6 @@ class MiniRTS(ParallelGame):
     def step(self, actions: Mapping[str, Any]) -> Step:
         """Takes a decision and runs `decision_ticks`, or fewer if the game ends.
 
-        Args:
-            actions: Action per agent.
-
         Returns:
             Observations, rewards, terminations, truncations and infos of all agents; empty after the end.
 
@@ -502,11 +499,7 @@ class MiniRTS(ParallelGame):
         return infos_of(self.possible_agents, self.team, self.ended, rewards)
 
     def action_phrases(self, agent: str) -> list[str]:
-        """Each action in words; with "red" each kind of command.
-
-        Args:
-            agent: The agent that would act.
-        """
+        """Each action in words; with "red" each kind of command."""
         return list(self._view.phrases if self._in_words else collective_command.KIND_WORDS)
 
     @property
@@ -552,11 +545,7 @@ class MiniRTS(ParallelGame):
         return EnvSnapshot(*parts, dict(state), list(self.agents), self._worth)
 
     def restore(self, snapshot: EnvSnapshot) -> None:
-        """Goes back to a moment of this environment, or of another one with the same settings.
-
-        Args:
-            snapshot: Result of `snapshot`.
-        """
+        """Goes back to a moment of this environment, or of another one with the same settings."""
         self.game.restore(snapshot.game)
         self.team.restore(snapshot.side)
         self.executor.restore(snapshot.executor)

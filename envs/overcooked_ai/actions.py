@@ -174,11 +174,7 @@ class ActionLevel(Protocol):
 
 
 class PrimitiveActions:
-    """North, south, east, west, stay, interact; all allowed always.
-
-    Args:
-        kitchen: The game.
-    """
+    """North, south, east, west, stay, interact; all allowed always."""
 
     num_actions = NUM_ACTIONS
 

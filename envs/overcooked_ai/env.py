@@ -354,11 +354,7 @@ class OvercookedAI(Game):
         return understand(message) is not None
 
     def action_phrases(self, agent: str) -> list[str]:
-        """Effect of each action now, in words; also where agents do not read.
-
-        Args:
-            agent: The agent that would act.
-        """
+        """Effect of each action now, in words; also where agents do not read."""
         return self.level.phrases(self.players[agent])
 
     @property
@@ -397,22 +393,12 @@ _KEYS = {"ArrowUp": NORTH, "ArrowDown": SOUTH, "ArrowRight": EAST, "ArrowLeft": 
 
 
 def keys(env: Any, agent: str) -> dict[str, int]:
-    """Key of the keyboard -> action; empty unless actions are single steps.
-
-    Args:
-        env: The (unwrapped) environment.
-        agent: The cook.
-    """
+    """Key of the keyboard -> action; empty unless actions are single steps."""
     return dict(_KEYS) if env.settings["action_level"] == "primitive" else {}
 
 
 def picture(env: Any, agent: str) -> np.ndarray:
-    """The kitchen as pixels, uint8 (height, width, 3): both cooks see all of it; a wanted pot is not drawn.
-
-    Args:
-        env: The (unwrapped) environment.
-        agent: The cook.
-    """
+    """The kitchen as pixels, uint8 (height, width, 3): both cooks see all of it; a wanted pot is not drawn."""
     drawn: np.ndarray = env.draw_rgb()
     return drawn
 

@@ -135,10 +135,6 @@ _LARGEST = 64 * 2**20
 def replay(episode: Mapping[str, Any], report: GoldenReport) -> None:
     """Replays an episode, or a block of single transitions, and notes differences.
 
-    Args:
-        episode: The recorded episode.
-        report: Takes the differences.
-
     Raises:
         UserError: If its kind is unknown.
     """

@@ -21,11 +21,7 @@ _PASSING_SAVES = 1.6
 
 
 class Distances:
-    """Ways between the things of a kitchen, for one cook's room.
-
-    Args:
-        layout: The kitchen.
-    """
+    """Ways between the things of a kitchen, for one cook's room."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout, self._routes = layout, routes_of(layout)
@@ -60,11 +56,7 @@ def distances_of(layout: Layout) -> Distances:
 
 @lru_cache(maxsize=32)
 def passing_counters(layout: Layout) -> tuple[Cell, ...]:
-    """Counters over which onions should be handed: all that save much of the way from crates to pots; else none.
-
-    Args:
-        layout: The kitchen.
-    """
+    """Counters over which onions should be handed: all that save much of the way from crates to pots; else none."""
     ways = distances_of(layout)
     crates, pots = layout.cells(ONIONS), layout.cells(POT)
     direct = min(ways.leg(crate, pot) for crate in crates for pot in pots)

@@ -376,9 +376,6 @@ def _pot_effect(kitchen: Kitchen, held: Item | None, soup: Item | None) -> str:
 def plain_state(kitchen: Kitchen) -> dict[str, Any]:
     """The whole state, JSON-able.
 
-    Args:
-        kitchen: The game.
-
     Returns:
         `time`: game steps so far. `cooks`, by name: `cell` and `faces` (names of places, such as "floor 2,3" and "left
         pot"; who stands there is not told) and `holds` ("nothing", "onion", "dish", "soup" or "tomato").

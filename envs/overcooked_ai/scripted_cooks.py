@@ -35,12 +35,7 @@ def messages(state: Kitchen, agents: Sequence[str], rng: np.random.Generator) ->
 
 
 def advise(env: Any, agent: str) -> int:
-    """Action of the planner's task for a cook; the planner knows the wanted pot for every cook.
-
-    Args:
-        env: The (unwrapped) environment, with any action level.
-        agent: The agent in turn.
-    """
+    """Action of the planner's task for a cook; the planner knows the wanted pot for every cook."""
     task = plan(env.kitchen)[env.players[agent]]
     return towards(env, agent, task.cell, waits=task.verb == "wait")
 
@@ -220,12 +215,7 @@ def habitual_cook(env: Any, agent: str, habit: str, rng: np.random.Generator) ->
 
 
 def wait_action(env: Any, agent: str) -> int:
-    """The action of doing nothing: "stay", the cook's own cell, or "wait", as the action level is.
-
-    Args:
-        env: The (unwrapped) environment, with any action level.
-        agent: The agent in turn.
-    """
+    """The action of doing nothing: "stay", the cook's own cell, or "wait", as the action level is."""
     level = env.settings["action_level"]
     if level == "primitive":
         return STAY
@@ -233,12 +223,7 @@ def wait_action(env: Any, agent: str) -> int:
 
 
 def pose(env: Any, agent: str) -> tuple[tuple[int, int], int]:
-    """Cell and direction of a cook.
-
-    Args:
-        env: The (unwrapped) environment.
-        agent: The cook.
-    """
+    """Cell and direction of a cook."""
     cook = env.kitchen.cook(env.players[agent])
     return cook.cell, cook.facing
 

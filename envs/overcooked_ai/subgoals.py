@@ -65,21 +65,13 @@ def library(layout: Layout, player: int) -> list[Subgoal]:
 
 
 def pots_in_use(layout: Layout) -> tuple[Cell, ...]:
-    """The pots that cooks can fill and empty, row by row.
-
-    Args:
-        layout: The kitchen.
-    """
+    """The pots that cooks can fill and empty, row by row."""
     found = {one.cell for player in range(2) for one in library(layout, player) if one.verb == PLATE}
     return tuple(cell for cell in layout.cells(POT) if cell in found)
 
 
 def all_subgoals(layout: Layout) -> list[Subgoal]:
-    """The subgoals of both players, each once, in the same order: a subgoal's index here is its number.
-
-    Args:
-        layout: The kitchen.
-    """
+    """The subgoals of both players, each once, in the same order: a subgoal's index here is its number."""
     return list(_numbers(layout))
 
 
@@ -95,11 +87,7 @@ def subgoal_number(layout: Layout, subgoal: Subgoal) -> int:
 
 @lru_cache(maxsize=32)
 def holdable(layout: Layout) -> tuple[frozenset[str], frozenset[str]]:
-    """Per player the kinds of things that it could ever hold, by itself or handed over a counter.
-
-    Args:
-        layout: The kitchen.
-    """
+    """Per player the kinds of things that it could ever hold, by itself or handed over a counter."""
     reach = _reach(layout)
     sources = ((ONION, ONIONS), (DISH, DISHES))
     kinds = [{kind for kind, source in sources if any(c in cells for c in layout.cells(source))} for cells in reach]
@@ -153,12 +141,7 @@ def _ordered(subgoals: Iterable[Subgoal]) -> list[Subgoal]:
 
 
 def can_be_fed(layout: Layout, pot: Cell) -> bool:
-    """True if any cook could ever put an onion into a pot.
-
-    Args:
-        layout: The kitchen.
-        pot: Its cell.
-    """
+    """True if any cook could ever put an onion into a pot."""
     return any(ONION in kinds and pot in cells for kinds, cells in zip(holdable(layout), _reach(layout), strict=True))
 
 
@@ -380,11 +363,7 @@ _MADE_BY = "make one with `rllib planning subgoals`"
 
 
 def kitchen_record(layout: Layout) -> dict[str, Any]:
-    """Record of a file's kitchen, JSON-able.
-
-    Args:
-        layout: The kitchen.
-    """
+    """Record of a file's kitchen, JSON-able."""
     return {"layout": layout.name, "rows": list(layout.rows), "starts": [list(start) for start in layout.starts]}
 
 

@@ -73,10 +73,6 @@ def macros_of(kitchen: Kitchen, include_moves: bool) -> tuple[Macro, ...]:
 def choppable(kitchen: Kitchen, agent: int) -> tuple[int, Knife] | None:
     """The board beside an agent with an unchopped food on it.
 
-    Args:
-        kitchen: The kitchen.
-        agent: Index of the agent.
-
     Returns:
         The move that touches it and the board, or None. It is looked for on the right, below, on the left,
         above.
@@ -94,11 +90,6 @@ def out_of_reach(kitchen: Kitchen, agent: int, macro: Macro) -> bool:
 
     The original looks only at food in plates that are in sight. Otherwise what is remembered counts, too, so
     that no cook runs after something that it saw somebody carry away.
-
-    Args:
-        kitchen: The kitchen.
-        agent: Index of the agent.
-        macro: The macro-action.
     """
     if macro.kind not in ("food", "plate"):
         return False

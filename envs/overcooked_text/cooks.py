@@ -277,12 +277,7 @@ def messages(state: Any, agents: Sequence[str], rng: np.random.Generator) -> dic
 
 
 def advise(env: Any, agent: str) -> int | None:
-    """Action of the scripted cook, which sees everything and knows the order; `None` with primitive actions.
-
-    Args:
-        env: The (unwrapped) environment.
-        agent: The agent in turn.
-    """
+    """Action of the scripted cook, which sees everything and knows the order; `None` with primitive actions."""
     runner = env.runner
     if runner.level != "macro":
         return None
@@ -295,12 +290,7 @@ def advise(env: Any, agent: str) -> int | None:
 
 
 def wait_action(env: Any, agent: str) -> int:
-    """The action "stay".
-
-    Args:
-        env: The (unwrapped) environment.
-        agent: The agent in turn.
-    """
+    """The action "stay"."""
     runner = env.runner
     return 0 if runner.level == "macro" else int(runner.names.index("stay"))
 

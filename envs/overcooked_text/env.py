@@ -289,11 +289,7 @@ class OvercookedText(Game):
         return {agent: self.observe(agent) for agent, free in asked if free or busy}
 
     def observe(self, agent: str) -> Observation:
-        """Present observation of an agent.
-
-        Args:
-            agent: Its name.
-        """
+        """Present observation of an agent."""
         i = self._index[agent]
         words, parts = wording(self.runner, i), self.settings["observe"]
         seen: Observation = {}
@@ -377,24 +373,14 @@ _KEYS = {"ArrowRight": "right", "ArrowDown": "down", "ArrowLeft": "left", "Arrow
 
 
 def keys(env: Any, agent: str) -> dict[str, int]:
-    """Key of the keyboard -> action; empty where no single steps are offered.
-
-    Args:
-        env: The (unwrapped) environment.
-        agent: The cook.
-    """
+    """Key of the keyboard -> action; empty where no single steps are offered."""
     names = list(env.runner.names)
     found = {key: names.index(name) for key, name in _KEYS.items() if name in names}
     return found if "ArrowRight" in found else {}
 
 
 def picture(env: Any, agent: str) -> np.ndarray:
-    """The kitchen in the eyes of a cook as pixels, uint8 (height, width, 3); cells out of sight are dark and empty.
-
-    Args:
-        env: The (unwrapped) environment.
-        agent: The cook.
-    """
+    """The kitchen in the eyes of a cook as pixels, uint8 (height, width, 3); cells out of sight are dark and empty."""
     return render.seen_by(env.kitchen, env.possible_agents.index(agent))
 
 

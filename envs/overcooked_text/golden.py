@@ -18,12 +18,7 @@ _OVERCOOKED_REWARDS = {
 
 
 def replay(episode: Mapping[str, Any], report: GoldenReport) -> None:
-    """Replays one episode and notes differences.
-
-    Args:
-        episode: The recorded episode.
-        report: Takes the differences.
-    """
+    """Replays one episode and notes differences."""
     kitchen = Kitchen(
         map_name=episode["map"],
         layout=episode["layout"],

@@ -214,9 +214,6 @@ def _loose(kitchen: Kitchen) -> dict[int, Item]:
 def ansi(kitchen: Kitchen) -> str:
     """The kitchen in characters.
 
-    Args:
-        kitchen: The kitchen.
-
     Returns:
         Several lines: dish (with who is told it, unless all are) and step, seven rows of cells, what each cook holds, a
         legend.

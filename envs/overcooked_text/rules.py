@@ -566,10 +566,6 @@ class KitchenState(Protocol):
 def seen_vector(kitchen: KitchenState, agent: int) -> list[float]:
     """Present sight of an agent as numbers, without memory.
 
-    Args:
-        kitchen: The kitchen.
-        agent: Index of the agent.
-
     Returns:
         Row / 7 and column / 7 of each object in the order tomato, lettuce, onion, plates, knives, delivery,
         agents (0, 0 if unseen), after those of a food the share of its cuts done, then the order one-hot
@@ -589,11 +585,7 @@ def seen_vector(kitchen: KitchenState, agent: int) -> list[float]:
 
 
 def whole_vector(kitchen: KitchenState) -> list[float]:
-    """The whole kitchen as numbers: as `seen_vector` of an agent that sees everything, the order left out.
-
-    Args:
-        kitchen: The kitchen.
-    """
+    """The whole kitchen as numbers: as `seen_vector` of an agent that sees everything, the order left out."""
     vector: list[float] = []
     for thing in kitchen.things:
         vector += _SCALED[thing.cell]

@@ -81,9 +81,6 @@ def ordered_foods(saying: Saying) -> tuple[str, ...]:
 def meaning(message: str) -> str:
     """The food or dish that a message names, whatever its wording.
 
-    Args:
-        message: Any text.
-
     Returns:
         `"onion-tomato salad"` (spelt as the setting `recipe`) if it names foods and the word salad; else the foods and
         the bowl that it names, in the order of the message, such as `"tomato"` or `"tomato bowl"`; the empty string if

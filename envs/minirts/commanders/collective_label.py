@@ -178,11 +178,7 @@ class MoodyCommander:
         self._left = [0] * executor.side.size
 
     def __call__(self, commander: int) -> Command:
-        """The command of a commander at a decision.
-
-        Args:
-            commander: Its number.
-        """
+        """The command of a commander at a decision."""
         orders = self._executor.orders[commander]
         self._left[commander] -= 1
         busy = bool(orders.jobs) or orders != Orders()

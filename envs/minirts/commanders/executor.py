@@ -106,10 +106,6 @@ class Executor:
         """Reason, in a few words, for which a command would do nothing now; empty if it would do something.
 
         Money does not matter: a job waits for it.
-
-        Args:
-            commander: Its number.
-            command: The command.
         """
         verb, mine, own = command.verb, self.orders[commander], self.side.counts(commander)
         if verb == WAIT:
@@ -158,12 +154,7 @@ class Executor:
     # ---- what is in force --------------------------------------------------------------------------------
 
     def command(self, commander: int, command: Command) -> None:
-        """Puts a command in force; one that would do nothing is dropped.
-
-        Args:
-            commander: Its number.
-            command: The command.
-        """
+        """Puts a command in force; one that would do nothing is dropped."""
         if command.verb == WAIT or self.refusal(commander, command):
             return
         mine = self.orders[commander]
@@ -262,11 +253,7 @@ class Executor:
         return _copied(self.orders), self._given, [Counter(made) for made in self._settled]
 
     def restore(self, snapshot: tuple[list[Orders], int, list[Counter[int]]]) -> None:
-        """Goes back.
-
-        Args:
-            snapshot: Result of `snapshot`.
-        """
+        """Goes back."""
         orders, self._given, settled = snapshot
         self.orders, self._settled = _copied(orders), [Counter(made) for made in settled]
 
@@ -342,11 +329,7 @@ class Instructions:
         return [list(told) for told in self._told]
 
     def restore(self, snapshot: Sequence[Sequence[Instruction]]) -> None:
-        """Goes back.
-
-        Args:
-            snapshot: Result of `snapshot`.
-        """
+        """Goes back."""
         self._told = [list(told) for told in snapshot]
 
 

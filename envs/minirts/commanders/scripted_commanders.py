@@ -60,12 +60,7 @@ def facts(state: Executor, agents: Sequence[str], rng: np.random.Generator) -> d
 
 
 def advise(env: Any, agent: str) -> int | None:
-    """Command of the oracle at this moment; nothing for RED's actions.
-
-    Args:
-        env: The (unwrapped) environment.
-        agent: The agent in turn.
-    """
+    """Command of the oracle at this moment; nothing for RED's actions."""
     if env.settings["action_level"] != "command":
         return None
     wanted = strategy_of_all(env.executor, env.commands)[COMMANDERS.index(agent)]
@@ -73,12 +68,7 @@ def advise(env: Any, agent: str) -> int | None:
 
 
 def wait_action(env: Any, agent: str) -> int | None:
-    """The command "wait"; nothing for RED's actions, of which none is idle.
-
-    Args:
-        env: The (unwrapped) environment.
-        agent: The agent in turn.
-    """
+    """The command "wait"; nothing for RED's actions, of which none is idle."""
     if env.settings["action_level"] != "command":
         return None
     return int(env.commands.index(NOTHING))

@@ -62,11 +62,7 @@ def all_commands(numbers: Sequence[int] = tuple(range(1, MOST + 1))) -> tuple[Co
 
 
 def phrase(command: Command) -> str:
-    """A command in words: "build one barrack", "train 3 archers"; no other has the same.
-
-    Args:
-        command: The command.
-    """
+    """A command in words: "build one barrack", "train 3 archers"; no other has the same."""
     if command.verb == BUILD:
         return f"build one {SINGULAR[command.kind]}"
     if command.verb == TRAIN:
@@ -149,11 +145,7 @@ _WORD = re.compile(r"[a-z]+|\d+")
 
 
 def wordings(command: Command) -> tuple[str, ...]:
-    """Sentences that mean a command, each once.
-
-    Args:
-        command: The command.
-    """
+    """Sentences that mean a command, each once."""
     if command.verb == BUILD:
         name = SINGULAR[command.kind]
         made = [f"{verb} {article} {name}" for verb in _BUILD_VERBS for article in ("one", "a")]
@@ -178,11 +170,7 @@ NUM_WORDS = 1 + len(_VOCABULARY) + UNKNOWN_WORDS
 
 
 def word_numbers(sentence: str) -> np.ndarray:
-    """The words of a sentence as numbers, uint8 (15,), 0 behind its end; further words are not read.
-
-    Args:
-        sentence: Any text.
-    """
+    """The words of a sentence as numbers, uint8 (15,), 0 behind its end; further words are not read."""
     out = np.zeros(MOST_WORDS, np.uint8)
     for place, word in enumerate(_words(sentence)[:MOST_WORDS]):
         out[place] = _NUMBER_OF.get(word) or 1 + len(_VOCABULARY) + zlib.crc32(word.encode()) % UNKNOWN_WORDS

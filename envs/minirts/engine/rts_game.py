@@ -293,11 +293,7 @@ class Game:
         return Snapshot(self.record.copy(), touched, m["learned"][rows], m["route"][rows])
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Goes back to a state of this or of another game.
-
-        Args:
-            snapshot: Result of `snapshot`.
-        """
+        """Goes back to a state of this or of another game."""
         self.record = snapshot.record.copy()
         _forget(self.memory)
         m, rows = self.memory[0], tuple(snapshot.touched.T)

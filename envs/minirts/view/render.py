@@ -422,12 +422,7 @@ def _known(game: Game, player: int, own: int) -> Image.Image:
 
 
 def known_map(game: Game, side: Side) -> np.ndarray:
-    """The map as a side knows it, uint8 (height, width, 3): fog, own units, seen resources and enemies in sight.
-
-    Args:
-        game: The game.
-        side: The side.
-    """
+    """The map as a side knows it, uint8 (height, width, 3): fog, own units, seen resources and enemies in sight."""
     scene = _known(game, side.player, side.player)
     return np.asarray(scene.resize((_WIDE, _WIDE), Image.Resampling.NEAREST).convert("RGB"))
 
