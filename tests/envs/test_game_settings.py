@@ -147,16 +147,6 @@ def test_settings_that_do_not_fit_the_game_or_each_other_are_refused(game, field
     assert "\n" not in str(told.value)
 
 
-@pytest.mark.parametrize("env_id", env_ids())
-def test_settings_are_told_and_make_the_same_game_again(env_id):
-    env = make_env(env_id)
-    model = settings_of(type(env))
-    assert all(len(field.description or "") > 10 for field in model.model_fields.values())
-    assert {*env.settings, "render_mode"} == set(model.names()) and make_env(
-        env_id, **env.settings
-    ).settings == env.settings
-
-
 def test_a_class_with_arguments_has_settings_of_their_types():
     class Long(Door):
         def __init__(self, rounds: int = 2, words: Sequence[str] = (), **settings: Any) -> None:

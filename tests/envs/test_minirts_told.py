@@ -20,7 +20,6 @@ from rllib_llm_comm.envs.minirts.view import observations
 from rllib_llm_comm.evaluation.communication import TurnRecorder, communication_figures
 from rllib_llm_comm.policies.decision import Decision
 from rllib_llm_comm.policies.play_loop import PlayedGame
-from rllib_llm_comm.testing import check_env
 from rllib_llm_comm.verco.teachers.base import TeacherRequest, make_teacher, teacher_identity
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 from rllib_llm_comm.verco.teachers.message_meaning import same_request
@@ -45,19 +44,6 @@ def won(games, talk=True, first=0, **settings):
 
 
 # ---- settings ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        TOLD,
-        {"told_to": "one", "num_agents": 3, "opponent": "medium2", "producers": "carol"},
-        {"told_to": "all", "num_agents": 1, "opponent": "simple", "observe": ["text", "vector", "planes", "lists"]},
-    ],
-    ids=["told", "one of three", "alone"],
-)
-def test_keeps_the_contract(settings):
-    assert all(result.ok for result in check_env(ID, settings={"max_tick": 1500, **settings}, steps=80))
 
 
 def test_the_settings_leave_the_game_itself_alone():

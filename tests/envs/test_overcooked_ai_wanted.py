@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-import warnings
 from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pettingzoo.test import parallel_api_test, parallel_seed_test
 from random_play import play
 
 from rllib_llm_comm.core.errors import UserError
@@ -26,7 +24,6 @@ from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
 from rllib_llm_comm.envs.overcooked_ai.recipes import SOUP_REWARD
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
-from rllib_llm_comm.testing import check_env
 
 PARTS = ["vector", "text", "planes", "state", "entities"]
 KITCHENS = [name for name in LAYOUT_NAMES if name != "cramped_room"]
@@ -74,16 +71,6 @@ class Cooks:
 
 
 # ---- contracts ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("own", VARIANTS)
-def test_passes_the_contract_tests(own):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        parallel_api_test(parallel_env(**own), num_cycles=100)
-    parallel_seed_test(lambda: parallel_env(**own), num_cycles=50)
-    for result in check_env(ENV_ID, settings=own, steps=80):
-        assert result.ok, (result.name, result.detail)
 
 
 @pytest.mark.parametrize(
@@ -368,12 +355,6 @@ def test_the_checker_of_sentences_does_not_judge_what_it_does_not_know():
         "The soup on shared counter 1 is from the upper pot.",
     ):
         assert check_sentence(env.kitchen, sentence, 0, speaker=0) is None
-
-
-def test_settings_that_are_given_come_back():
-    for own in VARIANTS:
-        env = parallel_env(**own)
-        assert parallel_env(**env.settings).settings == env.settings
 
 
 def test_what_does_not_know_the_wanted_pot_refuses_it():

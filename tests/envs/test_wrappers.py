@@ -9,9 +9,8 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 from gymnasium import spaces
-from pettingzoo import AECEnv
 from pettingzoo.env_registry import registration
-from pettingzoo.test import api_test, parallel_api_test
+from pettingzoo.test import parallel_api_test
 from pettingzoo.test.max_cycles_test import max_cycles_test
 from pettingzoo.test.state_test import state_test
 
@@ -64,13 +63,6 @@ def test_passes_pettingzoos_max_cycles_test(env_id):
     settings = {"layout": LONG_LAKE} if module.__name__.endswith("frozen_lake_v0") else {}
     forms = {name: partial(getattr(module, name), **settings) for name in ("env", "parallel_env")}
     max_cycles_test(SimpleNamespace(**forms))
-
-
-@ALL
-def test_both_registries_have_it(env_id):
-    made = registration.make("aec", env_id)
-    assert isinstance(made, AECEnv) and type(made.unwrapped) is type(make_env(env_id))
-    api_test(made, num_cycles=30)
 
 
 @ALL
