@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
-from pydantic import create_model
+from pydantic import Field, create_model
 
 from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.core.settings import Settings
@@ -75,7 +75,7 @@ class Game(ParallelEnv, ABC):
     observation_spaces: dict[str, spaces.Dict]
     action_spaces: Mapping[str, spaces.Space[Any]]
     render_mode: str | None = None
-    settings_model: ClassVar[type[GameSettings]]
+    settings_model: ClassVar[type[GameSettings]] = GameSettings
     chosen: Any
 
     def __init__(self, **settings: Any) -> None:
@@ -142,8 +142,7 @@ class Game(ParallelEnv, ABC):
         return None
 
     def understands(self, message: str) -> bool | None:
-        """True if a message is one of the game's own sentences, as its scripted player has them; None if it has none.
-        """
+        """True if a message is one of the game's own sentences, as its scripted player has them; None if it has none."""
         return None
 
     def request(self, message: str) -> str | None:
@@ -198,14 +197,19 @@ Made = TypeVar("Made", bound=Game)
 def settings_of(game: type[Game]) -> type[Settings]:
     """The model of a game's settings: the one that it declares, or else one made of its constructor's arguments."""
     arguments = inspect.signature(game).parameters.values()
-    named = [one for one in arguments if one.kind is not one.VAR_KEYWORD]
+    named = [one for one in arguments if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
     if not named:
         return game.settings_model
     types, base = get_type_hints(game.__init__), Settings
     if len(named) < len(arguments):  # `**settings` are those of the class above
         base = game.settings_model
     fields: dict[str, Any] = {
-        one.name: (types.get(one.name, Any), ... if one.default is one.empty else one.default) for one in named
+        # Only what is given is checked: a default of None is often annotated without it.
+        one.name: (
+            types.get(one.name, Any),
+            ... if one.default is one.empty else Field(one.default, validate_default=False),
+        )
+        for one in named
     }
     return create_model(f"{game.__name__}Settings", __base__=base, **fields)
 
@@ -242,9 +246,8 @@ def constructor(game: type[Made], name: str = "parallel_env") -> Callable[..., M
     make.__module__ = game.__module__  # so that it can be pickled
     make.game = game  # type: ignore[attr-defined]
     limit = inspect.Parameter("max_cycles", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=int | None)
-    make.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [*inspect.signature(model).parameters.values(), limit]
-    )
+    own = [one for one in inspect.signature(model).parameters.values() if one.name != limit.name]
+    make.__signature__ = inspect.Signature([*own, limit])  # type: ignore[attr-defined]
     return make
 
 

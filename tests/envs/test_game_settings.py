@@ -149,13 +149,13 @@ def test_settings_that_do_not_fit_the_game_or_each_other_are_refused(game, field
 
 def test_a_class_with_arguments_has_settings_of_their_types():
     class Long(Door):
-        def __init__(self, rounds: int = 2, words: Sequence[str] = (), **settings: Any) -> None:
+        def __init__(self, rounds: int = 2, words: Sequence[str] = None, **settings: Any) -> None:
             super().__init__(**settings)
             self.rounds = rounds
 
     make = constructor(Long)
-    assert make(rounds=3, doors=4, max_cycles=9).unwrapped.rounds == 3
+    assert make(rounds=3, doors=4, max_cycles=9).unwrapped.rounds == 3 and make().rounds == 2
     assert {"rounds", "doors", "told_to", "max_cycles"} <= set(inspect.signature(make).parameters)
-    for wrong in ({"rounds": "3"}, {"words": "bob"}, {"doors": 9}, {"round": 3}, {"max_cycles": 0}):
+    for wrong in ({"rounds": "3"}, {"words": "bob"}, {"words": None}, {"doors": 9}, {"round": 3}, {"max_cycles": 0}):
         with pytest.raises(UserError, match=f"`{next(iter(wrong))}"):
             make(**wrong)
