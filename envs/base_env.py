@@ -142,7 +142,7 @@ class Game(ParallelEnv, ABC):
         return None
 
     def understands(self, message: str) -> bool | None:
-        """True if a message is one of the game's own sentences, as its scripted player has them; None if it has none."""
+        """True if a message is one of the game's own sentences, as scripted players have them; None if it has none."""
         return None
 
     def request(self, message: str) -> str | None:

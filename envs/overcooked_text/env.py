@@ -102,7 +102,7 @@ from rllib_llm_comm.envs.overcooked_text import ENV_ID, observation_text, render
 from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner, PrimitiveRunner, advance
 from rllib_llm_comm.envs.overcooked_text.layouts import MAP, MOST_ORDERS, SIZE, Draws, Recipe, Rewards
 from rllib_llm_comm.envs.overcooked_text.observation_text import wording
-from rllib_llm_comm.envs.overcooked_text.rules import Kitchen, Moment, whole_vector
+from rllib_llm_comm.envs.overcooked_text.rules import Kitchen, Moment
 from rllib_llm_comm.envs.overcooked_text.sayings import meaning, understand
 from rllib_llm_comm.envs.told_to import ALL, NAMES, PLANNER, Distinct, Name, Nonempty, Told, each_once, require_agents
 
@@ -343,7 +343,7 @@ class OvercookedText(Game):
         """Share of the time, everything in the kitchen as in `vector`, the order one-hot (7), the share of orders
         delivered, and per cook whether it is told the order."""
         kitchen = self.kitchen
-        return [kitchen.game_step / self.max_game_steps, *whole_vector(kitchen), *kitchen.secret()]
+        return [kitchen.game_step / self.max_game_steps, *kitchen.whole_vector(), *kitchen.secret()]
 
     # ---- pictures ----------------------------------------------------------------------------------------
 

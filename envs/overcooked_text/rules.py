@@ -1,6 +1,6 @@
 """The game: state and rules of the textual 7x7 kitchen, in plain Python without gym, numpy or randomness.
 
-`Kitchen` knows primitive actions only; macro-actions are in `macro_execution.py`. With `legacy=True` it behaves
+`Kitchen` knows primitive actions only; macro-actions are in `actions.py`. With `legacy=True` it behaves
 exactly like the original game; otherwise the deviations listed in `docs/envs/overcooked_text.md` apply.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from rllib_llm_comm.envs.overcooked_text.layouts import (
     AGENT,
@@ -478,207 +478,11 @@ class Belief:
 _NOT_TOLD = [0.0] * len(RECIPES)
 
 
-class Orders:
-    """The part of a kitchen's state that concerns orders.
-
-    Attributes:
-        setup: The episode's orders, who is told them, and the start.
-        recipe: The dish that is ordered now.
-        recipe_foods: Names of the foods that it needs.
-        served: Number of orders delivered.
-        paid: Foods whose chop was already rewarded since the last order.
-    """
-
-    setup: Setup
-
-    def serve(self, served: int) -> None:
-        """Makes so many orders delivered: the next one is ordered (the last one stays), and chops pay again.
-
-        Args:
-            served: 0 at the start of an episode.
-        """
-        self.served = served
-        self.recipe = self.setup.orders[min(served, len(self.setup.orders) - 1)]
-        self.recipe_foods = recipe_foods(self.recipe)
-        self._one_hot = [float(name == self.recipe) for name in RECIPES]
-        self.paid: set[str] = set()
-
-    def told(self, agent: int) -> str | None:
-        """The dish ordered, or None for an agent that is not told it."""
-        return self.recipe if self.setup.told[agent] else None
-
-    def one_hot(self, agent: int) -> list[float]:
-        """The dish ordered among `layouts.RECIPES`, all 0 for an agent that is not told it."""
-        return self._one_hot if self.setup.told[agent] else _NOT_TOLD
-
-    def secret(self) -> list[float]:
-        """The dish ordered among `layouts.RECIPES`, the share of orders delivered, and per cook whether it is told."""
-        return [*self._one_hot, self.served / len(self.setup.orders), *map(float, self.setup.told)]
-
-    def is_ordered(self, item: Item) -> bool:
-        """True if `item` is a plate with exactly the foods of the dish ordered."""
-        return isinstance(item, Plate) and {food.name for food in item.contents} == set(self.recipe_foods)
-
-
 _SCALED = tuple((cell // SIZE / SIZE, cell % SIZE / SIZE) for cell in range(CELLS))
-
-
-class KitchenState(Protocol):
-    """The state of a kitchen, as `rules.Kitchen` has it."""
-
-    view_radius: int
-    skeleton: bytes
-    setup: Setup
-    cells: bytearray
-    foods: dict[str, Food]
-    plates: list[Plate]
-    knives: list[Knife]
-    delivery: Knife
-    agents: list[Agent]
-    items: dict[str, Item]
-    things: list[Thing]
-    beliefs: list[Belief]
-    game_step: int
-    delivered: bool
-    served: int
-    paid: set[str]
-
-    @property
-    def grid(self) -> list[list[int]]:
-        """The cell codes as 7 rows of 7 numbers."""
-
-    def sight(self, agent: int) -> bytes:
-        """49 flags, 1 where an agent sees the cell."""
-
-    def one_hot(self, agent: int) -> list[float]:
-        """The order as 7 numbers; 0 for an agent that is not told it."""
-
-    def reset(self, setup: Setup | None = None) -> None:
-        """Puts everything back to its start."""
-
-    def forget(self) -> None:
-        """Makes every agent remember the full present truth and nothing else."""
-
-    def serve(self, served: int) -> None:
-        """Counts so many orders as served."""
-
-
-def seen_vector(kitchen: KitchenState, agent: int) -> list[float]:
-    """Present sight of an agent as numbers, without memory.
-
-    Returns:
-        Row / 7 and column / 7 of each object in the order tomato, lettuce, onion, plates, knives, delivery,
-        agents (0, 0 if unseen), after those of a food the share of its cuts done, then the order one-hot
-        (7; 0 for an agent that is not told it). 30 numbers for two agents in layout "full".
-    """
-    seen = kitchen.sight(agent)
-    vector: list[float] = []
-    for thing in kitchen.things:
-        cell = thing.cell
-        if seen[cell]:
-            vector += _SCALED[cell]
-            if isinstance(thing, Food):
-                vector.append(thing.chops / 3)
-        else:
-            vector += (0.0, 0.0, 0.0) if isinstance(thing, Food) else (0.0, 0.0)
-    return vector + kitchen.one_hot(agent)
-
-
-def whole_vector(kitchen: KitchenState) -> list[float]:
-    """The whole kitchen as numbers: as `seen_vector` of an agent that sees everything, the order left out."""
-    vector: list[float] = []
-    for thing in kitchen.things:
-        vector += _SCALED[thing.cell]
-        if isinstance(thing, Food):
-            vector.append(thing.chops / 3)
-    return vector
-
-
-def memory_vector(kitchen: KitchenState, agent: int) -> list[float]:
-    """Like `seen_vector`, but unseen objects stand where the agent believes them."""
-    if kitchen.view_radius == 0:
-        return seen_vector(kitchen, agent)
-    belief = kitchen.beliefs[agent]
-    vector: list[float] = []
-    foods = len(belief.status)
-    for k, cell in enumerate(belief.cells):
-        vector += _SCALED[cell]
-        if k < foods:
-            vector.append(belief.status[k])
-    return vector + kitchen.one_hot(agent)
-
-
-def snapshot(kitchen: KitchenState) -> dict[str, Any]:
-    """The whole state as JSON-able data; `restore` takes it back.
-
-    Returns:
-        `grid` (7 strings of codes), `agents` ([x, y, held]), `foods` (name -> [x, y, chops, chopped]),
-        `plates` (name -> [x, y, contents]), `knives` and `delivery` ([[x, y, what lies on it]]), `belief`
-        (per agent the believed map), `memory` (per agent believed cells and food status), `game_step`,
-        `delivered`, `paid`, `served`, `orders`, `told` (per agent) and `start` ([7 strings of codes, cell numbers of
-        the agents]).
-    """
-    setup = kitchen.setup
-    return {
-        "grid": ["".join(map(str, row)) for row in kitchen.grid],
-        "agents": [[a.x, a.y, a.held.name if a.held else None] for a in kitchen.agents],
-        "foods": {f.name: [f.x, f.y, f.chops, int(f.chopped)] for f in kitchen.foods.values()},
-        "plates": {p.name: [p.x, p.y, [food.name for food in p.contents]] for p in kitchen.plates},
-        "knives": [_surface_state(knife) for knife in kitchen.knives],
-        "delivery": [_surface_state(kitchen.delivery)],
-        "belief": ["/".join(belief.rows) for belief in kitchen.beliefs],
-        "memory": [[list(belief.cells), list(belief.status)] for belief in kitchen.beliefs],
-        "game_step": kitchen.game_step,
-        "delivered": kitchen.delivered,
-        "paid": sorted(kitchen.paid),
-        "served": kitchen.served,
-        "orders": list(setup.orders),
-        "told": list(setup.told),
-        "start": [_rows(setup.start.grid), list(setup.start.agents)],
-    }
 
 
 def _rows(grid: bytes) -> list[str]:
     return ["".join(map(str, grid[x * SIZE : x * SIZE + SIZE])) for x in range(SIZE)]
-
-
-def _setup(kitchen: KitchenState, state: Mapping[str, Any]) -> Setup:
-    rows, agents = state["start"]
-    grid = bytes(int(code) for row in rows for code in row)
-    start = grid_start(grid, kitchen.skeleton, tuple(agents))
-    return Setup(tuple(state["orders"]), tuple(map(bool, state["told"])), start)
-
-
-def restore(kitchen: KitchenState, state: Mapping[str, Any]) -> None:
-    """Puts a kitchen into the state of a snapshot.
-
-    Without the key `memory` every agent remembers the full truth; without `orders` the kitchen keeps its own orders and
-    start.
-
-    Args:
-        kitchen: A kitchen with the same settings as the one that made the snapshot.
-        state: The snapshot.
-    """
-    kitchen.reset(_setup(kitchen, state) if "orders" in state else None)
-    kitchen.cells = bytearray(int(code) for row in state["grid"] for code in row)
-    for name, (x, y, chops, _) in state["foods"].items():
-        kitchen.foods[name].cell, kitchen.foods[name].chops = x * SIZE + y, chops
-    for plate in kitchen.plates:
-        x, y, contents = state["plates"][plate.name]
-        plate.cell, plate.contents = x * SIZE + y, [kitchen.foods[name] for name in contents]
-    surfaces = zip([*kitchen.knives, kitchen.delivery], [*state["knives"], *state["delivery"]], strict=True)
-    for surface, (_, _, on) in surfaces:
-        surface.on = kitchen.items[on] if on else None
-    for agent, (x, y, held) in zip(kitchen.agents, state["agents"], strict=True):
-        agent.cell, agent.held = x * SIZE + y, kitchen.items[held] if held else None
-    kitchen.forget()
-    if "memory" in state:
-        for belief, (cells, status) in zip(kitchen.beliefs, state["memory"], strict=True):
-            belief.set(cells, status)
-    kitchen.game_step = state.get("game_step", 0)
-    kitchen.delivered = state.get("delivered", kitchen.delivery.on is not None)
-    kitchen.serve(state.get("served", int(kitchen.delivered)))
-    kitchen.paid = set(state.get("paid", ()))
 
 
 def _surface_state(surface: Knife) -> list[Any]:
@@ -735,7 +539,7 @@ def moment(kitchen: Kitchen, events: Sequence[Sequence[str]] = ()) -> Moment:
     )
 
 
-class Kitchen(Orders):
+class Kitchen:
     """One kitchen with its cooks.
 
     Attributes:
@@ -749,7 +553,14 @@ class Kitchen(Orders):
         plate_numbers: Indices of the plates in `things`.
         is_map_start: Whether everything started where the map has it.
         delivered: Whether all orders were delivered.
+        setup: The episode's orders, who is told them, and the start.
+        recipe: The dish that is ordered now.
+        recipe_foods: Names of the foods that it needs.
+        served: Number of orders delivered.
+        paid: Foods whose chop was already rewarded since the last order.
     """
+
+    setup: Setup
 
     def __init__(
         self,
@@ -842,12 +653,76 @@ class Kitchen(Orders):
         return self._surfaces.get(cell)
 
     def seen_vector(self, agent: int) -> list[float]:
-        """Sight of `agent` as numbers, without memory."""
-        return seen_vector(self, agent)
+        """Present sight of an agent as numbers, without memory.
+
+        Returns:
+            Row / 7 and column / 7 of each object in the order tomato, lettuce, onion, plates, knives, delivery,
+            agents (0, 0 if unseen), after those of a food the share of its cuts done, then the order one-hot
+            (7; 0 for an agent that is not told it). 30 numbers for two agents in layout "full".
+        """
+        seen = self.sight(agent)
+        vector: list[float] = []
+        for thing in self.things:
+            cell = thing.cell
+            if seen[cell]:
+                vector += _SCALED[cell]
+                if isinstance(thing, Food):
+                    vector.append(thing.chops / 3)
+            else:
+                vector += (0.0, 0.0, 0.0) if isinstance(thing, Food) else (0.0, 0.0)
+        return vector + self.one_hot(agent)
 
     def memory_vector(self, agent: int) -> list[float]:
-        """Like `seen_vector`, but unseen objects stand where `agent` believes them."""
-        return memory_vector(self, agent)
+        """Like `seen_vector`, but unseen objects stand where the agent believes them."""
+        if self.view_radius == 0:
+            return self.seen_vector(agent)
+        belief = self.beliefs[agent]
+        vector: list[float] = []
+        foods = len(belief.status)
+        for k, cell in enumerate(belief.cells):
+            vector += _SCALED[cell]
+            if k < foods:
+                vector.append(belief.status[k])
+        return vector + self.one_hot(agent)
+
+    def whole_vector(self) -> list[float]:
+        """The whole kitchen as numbers: as `seen_vector` of an agent that sees everything, the order left out."""
+        vector: list[float] = []
+        for thing in self.things:
+            vector += _SCALED[thing.cell]
+            if isinstance(thing, Food):
+                vector.append(thing.chops / 3)
+        return vector
+
+    # ---- orders ------------------------------------------------------------------------------------------
+
+    def serve(self, served: int) -> None:
+        """Makes so many orders delivered: the next one is ordered (the last one stays), and chops pay again.
+
+        Args:
+            served: 0 at the start of an episode.
+        """
+        self.served = served
+        self.recipe = self.setup.orders[min(served, len(self.setup.orders) - 1)]
+        self.recipe_foods = recipe_foods(self.recipe)
+        self._one_hot = [float(name == self.recipe) for name in RECIPES]
+        self.paid: set[str] = set()
+
+    def told(self, agent: int) -> str | None:
+        """The dish ordered, or None for an agent that is not told it."""
+        return self.recipe if self.setup.told[agent] else None
+
+    def one_hot(self, agent: int) -> list[float]:
+        """The dish ordered among `layouts.RECIPES`, all 0 for an agent that is not told it."""
+        return self._one_hot if self.setup.told[agent] else _NOT_TOLD
+
+    def secret(self) -> list[float]:
+        """The dish ordered among `layouts.RECIPES`, the share of orders delivered, and per cook whether it is told."""
+        return [*self._one_hot, self.served / len(self.setup.orders), *map(float, self.setup.told)]
+
+    def is_ordered(self, item: Item) -> bool:
+        """True if `item` is a plate with exactly the foods of the dish ordered."""
+        return isinstance(item, Plate) and {food.name for food in item.contents} == set(self.recipe_foods)
 
     # ---- acting --------------------------------------------------------------------------------------------
 
@@ -1058,13 +933,71 @@ class Kitchen(Orders):
     # ---- saving --------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """The whole state as JSON-able data; `restore` takes it back."""
-        return snapshot(self)
+        """The whole state as JSON-able data; `restore` takes it back.
+
+        Returns:
+            `grid` (7 strings of codes), `agents` ([x, y, held]), `foods` (name -> [x, y, chops, chopped]),
+            `plates` (name -> [x, y, contents]), `knives` and `delivery` ([[x, y, what lies on it]]), `belief`
+            (per agent the believed map), `memory` (per agent believed cells and food status), `game_step`,
+            `delivered`, `paid`, `served`, `orders`, `told` (per agent) and `start` ([7 strings of codes, cell numbers
+            of the agents]).
+        """
+        setup = self.setup
+        return {
+            "grid": ["".join(map(str, row)) for row in self.grid],
+            "agents": [[a.x, a.y, a.held.name if a.held else None] for a in self.agents],
+            "foods": {f.name: [f.x, f.y, f.chops, int(f.chopped)] for f in self.foods.values()},
+            "plates": {p.name: [p.x, p.y, [food.name for food in p.contents]] for p in self.plates},
+            "knives": [_surface_state(knife) for knife in self.knives],
+            "delivery": [_surface_state(self.delivery)],
+            "belief": ["/".join(belief.rows) for belief in self.beliefs],
+            "memory": [[list(belief.cells), list(belief.status)] for belief in self.beliefs],
+            "game_step": self.game_step,
+            "delivered": self.delivered,
+            "paid": sorted(self.paid),
+            "served": self.served,
+            "orders": list(setup.orders),
+            "told": list(setup.told),
+            "start": [_rows(setup.start.grid), list(setup.start.agents)],
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over a `snapshot` of a kitchen with the same settings."""
-        restore(self, state)
+        """Puts a kitchen into the state of a snapshot.
+
+        Without the key `memory` every agent remembers the full truth; without `orders` the kitchen keeps its own orders
+        and start.
+
+        Args:
+            kitchen: A kitchen with the same settings as the one that made the snapshot.
+            state: The snapshot.
+        """
+        self.reset(self._setup(state) if "orders" in state else None)
+        self.cells = bytearray(int(code) for row in state["grid"] for code in row)
+        for name, (x, y, chops, _) in state["foods"].items():
+            self.foods[name].cell, self.foods[name].chops = x * SIZE + y, chops
+        for plate in self.plates:
+            x, y, contents = state["plates"][plate.name]
+            plate.cell, plate.contents = x * SIZE + y, [self.foods[name] for name in contents]
+        surfaces = zip([*self.knives, self.delivery], [*state["knives"], *state["delivery"]], strict=True)
+        for surface, (_, _, on) in surfaces:
+            surface.on = self.items[on] if on else None
+        for agent, (x, y, held) in zip(self.agents, state["agents"], strict=True):
+            agent.cell, agent.held = x * SIZE + y, self.items[held] if held else None
+        self.forget()
+        if "memory" in state:
+            for belief, (cells, status) in zip(self.beliefs, state["memory"], strict=True):
+                belief.set(cells, status)
+        self.game_step = state.get("game_step", 0)
+        self.delivered = state.get("delivered", self.delivery.on is not None)
+        self.serve(state.get("served", int(self.delivered)))
+        self.paid = set(state.get("paid", ()))
         self._looked = False
+
+    def _setup(self, state: Mapping[str, Any]) -> Setup:
+        rows, agents = state["start"]
+        grid = bytes(int(code) for row in rows for code in row)
+        start = grid_start(grid, self.skeleton, tuple(agents))
+        return Setup(tuple(state["orders"]), tuple(map(bool, state["told"])), start)
 
     def copy(self) -> Kitchen:
         """An independent copy of the kitchen in its present state."""
