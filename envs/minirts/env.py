@@ -91,7 +91,7 @@ from rllib_llm_comm.envs.minirts.commanders import sayings
 from rllib_llm_comm.envs.minirts.commanders.executor import Done, Executor
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor, make_executor
 from rllib_llm_comm.envs.minirts.commanders.sayings import understand
-from rllib_llm_comm.envs.minirts.commanders.tasks import MOST, Command, all_commands
+from rllib_llm_comm.envs.minirts.commanders.tasks import MOST, all_commands
 from rllib_llm_comm.envs.minirts.engine import opponents
 from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings
 from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Settings, Snapshot
@@ -105,6 +105,10 @@ from rllib_llm_comm.envs.told_to import NAMES, Distinct, Name, Told, draw_told, 
 DECISION_TICKS = 50
 """Ticks between two orders of an officer; commanders decide as often, or less often (`decision_ticks`)."""
 MAX_TICK = 12_800
+FIRST_DECISION = 49
+"""Tick of the first decision."""
+_MAX_SEED = 2**31 - 1
+_VALUE_UNIT = 1000.0
 _IN_WORDS = ("told_to", "producers", "executor", "decision_ticks")
 Part = Literal["text", "vector", "planes", "lists", "officer"]
 
@@ -237,39 +241,6 @@ class EnvSnapshot:
     worth: float
 
 
-def infos_of(
-    agents: Sequence[str], team: Side, ended: Sequence[Done], rewards: Sequence[float]
-) -> dict[str, dict[str, Any]]:
-    """Infos of all commanders.
-
-    Args:
-        agents: Their names, by number.
-        team: Their side.
-        ended: Commands that ended in the step.
-        rewards: The reward of the step; none at a reset.
-    """
-    metrics, game = _metrics(team), team.game
-    infos: dict[str, dict[str, Any]] = {
-        agent: {
-            "needs_action": True,
-            "step_rewards": list(rewards),
-            "game_step": game.tick,
-            "events": [
-                text.event_text(done.commander, done.command, done.success)
-                for done in ended
-                if done.commander == commander
-            ],
-            "task_success": game.winner == team.player,
-            EPISODE_METRICS: dict(metrics),
-        }
-        for commander, agent in enumerate(agents)
-    }
-    if team.told is not None:
-        for commander, agent in enumerate(agents):
-            infos[agent][PRIVATE] = told_army.private(team, commander)
-    return infos
-
-
 def _metrics(team: Side) -> dict[str, float]:
     game = team.game
     made = [(kind, number) for own in team.made for kind, number in own.items()]
@@ -282,78 +253,6 @@ def _metrics(team: Side) -> dict[str, float]:
         "army": float(sum(bool(IS_ARMY[unit.type]) for unit in team.own)),
         "enemies_left": float(len(types_of(game, 1 - team.player))),
     }
-
-
-class CommanderView:
-    """The parts of an observation, in words and in numbers.
-
-    Args:
-        settings: The environment's.
-        commands: The meaning of each action, with "command".
-
-    Attributes:
-        phrases: The commands in words.
-    """
-
-    def __init__(self, settings: Mapping[str, Any], commands: Sequence[Command]) -> None:
-        self._commands, self._parts = commands, tuple(settings["observe"])
-        self._in_words, self._told_to = settings["action_level"] == "command", settings["told_to"]
-        self._max_tick = int(settings["max_tick"])
-        self.phrases = text.commands_text(commands)
-
-    def space(self) -> spaces.Dict:
-        """The observation space of every commander."""
-        fields: dict[str, spaces.Space[Any]] = {}
-        for part in self._parts:
-            fields |= self._spaces_of(part)
-        if "vector" in self._parts and self._told_to is not None:
-            fields["vector"] = observations.vector_space(told_army.NUMBERS)
-        if self._in_words:
-            fields["action_mask"] = spaces.Box(0, 1, (len(self._commands),), np.int8)
-        else:
-            fields["head_mask"] = observations.head_mask_space()
-        return spaces.Dict(fields)
-
-    def _spaces_of(self, part: str) -> dict[str, spaces.Space[Any]]:
-        if part == "text":
-            return text_spaces(len(self._commands))
-        return officer_view.officer_spaces() if part == "officer" else observations.spaces_of(part)
-
-    def observe(self, commander: int, executor: Executor) -> dict[str, Any]:
-        """Present observation of a commander.
-
-        Args:
-            commander: Its number.
-            executor: The commands in force, and the side.
-        """
-        seen: dict[str, Any] = {}
-        team = executor.side
-        if "text" in self._parts:
-            seen["text"] = text.observation_text(executor, commander, self._max_tick)
-            seen["candidates"] = self.phrases
-            seen["subgoal"] = ""
-        if "vector" in self._parts:
-            seen["vector"] = observations.vector(team, commander, self._max_tick)
-            if team.told is not None:
-                seen["vector"] = np.concatenate([seen["vector"], told_army.numbers(team, commander)])
-        if "planes" in self._parts:
-            seen["planes"] = observations.planes(team, commander)
-        if "lists" in self._parts:
-            seen |= observations.lists(team, commander)
-        if "officer" in self._parts:
-            seen |= officer_view.observe(team, commander)
-        if self._in_words:
-            allowed = [not executor.refusal(commander, command) for command in self._commands]
-            seen["action_mask"] = np.array(allowed, np.int8)
-        else:
-            seen["head_mask"] = collective_command.masks(team, commander)
-        return seen
-
-
-FIRST_DECISION = 49
-"""Tick of the first decision."""
-_MAX_SEED = 2**31 - 1
-_VALUE_UNIT = 1000.0
 
 
 class MiniRTS(ParallelGame):
@@ -395,10 +294,10 @@ class MiniRTS(ParallelGame):
         self.possible_agents = list(COMMANDERS[: now.num_agents])
         self.agents: list[str] = []
         self._in_words = now.action_level == "command"
-        self._view = CommanderView(self.settings, self.commands)
         self._rng = np.random.default_rng()
         self._worth = 0.0
-        self.observation_spaces = dict.fromkeys(self.possible_agents, self._view.space())
+        self._phrases = text.commands_text(self.commands)
+        self.observation_spaces = dict.fromkeys(self.possible_agents, self._space())
         self.action_spaces = {
             agent: spaces.Discrete(len(self.commands))
             if self._in_words
@@ -492,15 +391,66 @@ class MiniRTS(ParallelGame):
         own = self.team.player
         return (self.team.value(own) - self.team.value(1 - own)) / _VALUE_UNIT
 
+    def _space(self) -> spaces.Dict:
+        fields: dict[str, spaces.Space[Any]] = {}
+        for part in self.chosen.parts:
+            if part == "text":
+                fields |= text_spaces(len(self.commands))
+            else:
+                fields |= officer_view.officer_spaces() if part == "officer" else observations.spaces_of(part)
+        if "vector" in fields and self.chosen.told_to is not None:
+            fields["vector"] = observations.vector_space(told_army.NUMBERS)
+        if self._in_words:
+            fields["action_mask"] = spaces.Box(0, 1, (len(self.commands),), np.int8)
+        else:
+            fields["head_mask"] = observations.head_mask_space()
+        return spaces.Dict(fields)
+
     def _observations(self) -> dict[str, Observation]:
-        return {agent: self._view.observe(i, self.executor) for i, agent in enumerate(self.possible_agents)}
+        return {agent: self._observe(i) for i, agent in enumerate(self.possible_agents)}
+
+    def _observe(self, commander: int) -> Observation:
+        seen: Observation = {}
+        team, executor, parts, max_tick = self.team, self.executor, self.chosen.parts, self.chosen.max_tick
+        if "text" in parts:
+            seen["text"] = text.observation_text(executor, commander, max_tick)
+            seen["candidates"], seen["subgoal"] = self._phrases, ""
+        if "vector" in parts:
+            seen["vector"] = observations.vector(team, commander, max_tick)
+            if team.told is not None:
+                seen["vector"] = np.concatenate([seen["vector"], told_army.numbers(team, commander)])
+        if "planes" in parts:
+            seen["planes"] = observations.planes(team, commander)
+        if "lists" in parts:
+            seen |= observations.lists(team, commander)
+        if "officer" in parts:
+            seen |= officer_view.observe(team, commander)
+        if self._in_words:
+            allowed = [not executor.refusal(commander, command) for command in self.commands]
+            seen["action_mask"] = np.array(allowed, np.int8)
+        else:
+            seen["head_mask"] = collective_command.masks(team, commander)
+        return seen
 
     def _infos(self, rewards: list[float]) -> dict[str, dict[str, Any]]:
-        return infos_of(self.possible_agents, self.team, self.ended, rewards)
+        metrics, infos = _metrics(self.team), {}
+        for commander, agent in enumerate(self.possible_agents):
+            ended = [done for done in self.ended if done.commander == commander]
+            infos[agent] = {
+                "needs_action": True,
+                "step_rewards": list(rewards),
+                "game_step": self.game.tick,
+                "events": [text.event_text(done.commander, done.command, done.success) for done in ended],
+                "task_success": self.game.winner == self.team.player,
+                EPISODE_METRICS: dict(metrics),
+            }
+            if self.team.told is not None:
+                infos[agent][PRIVATE] = told_army.private(self.team, commander)
+        return infos
 
     def action_phrases(self, agent: str) -> list[str]:
         """Each action in words; with "red" each kind of command."""
-        return list(self._view.phrases if self._in_words else collective_command.KIND_WORDS)
+        return list(self._phrases if self._in_words else collective_command.KIND_WORDS)
 
     @property
     def facts(self) -> tuple[str, ...]:
