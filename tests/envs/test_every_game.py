@@ -119,6 +119,7 @@ def test_settings_make_the_same_game_again_and_a_pickled_one_goes_on_alike(env_i
             one, two = env.step(chosen), twin.step(chosen)
         infos = one[-1]
         assert data_equivalence(one, two)
+    assert data_equivalence(env.reset(), twin.reset())
 
 
 @pytest.mark.parametrize("env_id", env_ids())

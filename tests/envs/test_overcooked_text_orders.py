@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
 import random
 from collections import Counter
 
@@ -320,14 +319,6 @@ def test_snapshots_keep_orders_and_start(seed):
     for _ in range(20):
         actions = [rng.randrange(twin.num_actions) for _ in range(2)]
         assert twin.step(actions) == env.runner.step(actions)
-
-
-def test_can_be_pickled_with_its_draws():
-    env = parallel_env(**VARIANTS[1])
-    env.reset(seed=3)
-    twin = pickle.loads(pickle.dumps(env))
-    assert twin.kitchen.setup == env.kitchen.setup
-    assert twin.reset()[1] == env.reset()[1] and twin.kitchen.setup == env.kitchen.setup
 
 
 def test_pictures_show_the_order_and_who_knows_it():
