@@ -245,3 +245,8 @@ def check_actions(
             )
         chosen.append(int(action))
     return chosen
+
+
+def wait_action(env: Any, agent: str) -> int:
+    """The action of doing nothing: the first one."""
+    return 0

@@ -69,7 +69,7 @@ GAME = GameRecord(
     package=__name__,
     entry_points={ENV_ID: f"{__name__}:parallel_env"},
     scripted_player=__name__,
-    wait="rllib_llm_comm.envs.telling_game:wait_action",
+    wait="rllib_llm_comm.envs.interface:wait_action",
     sayings=f"{__name__}:understand",
 )
 COLOURS = ("orange", "lime", "plum")

@@ -211,11 +211,6 @@ class TellingGame(Game):
         return np.asarray(image, np.uint8).copy()
 
 
-def wait_action(env: Any, agent: str) -> int:
-    """The action of doing nothing: the first one."""
-    return 0
-
-
 def messages(state: Any, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
     """Messages of scripted players: who is told the fact tells it, who is not asks.
 
