@@ -69,7 +69,7 @@ from pydantic import Field
 from rllib_llm_comm.core.errors import LARGEST
 from rllib_llm_comm.core.settings import Several
 from rllib_llm_comm.envs.base_env import Game, GameSettings, Observation, Reset, Step, constructor, in_turns
-from rllib_llm_comm.envs.frozen_lake import ENV_ID, render, text
+from rllib_llm_comm.envs.frozen_lake import render, text
 from rllib_llm_comm.envs.frozen_lake.rules import (
     ACTION_NAMES,
     ARRIVED,
@@ -132,7 +132,7 @@ class FrozenLake(Game):
         "is_parallelizable": True,
         "render_fps": 4,
     }
-    env_id = ENV_ID
+    env_id = "rllib_llm_comm/frozen_lake-v0"
 
     settings_model = FrozenLakeSettings
     chosen: FrozenLakeSettings

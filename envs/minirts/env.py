@@ -86,7 +86,7 @@ from rllib_llm_comm.core.errors import LARGEST, UserError, require_choice
 from rllib_llm_comm.envs.base_env import Game as ParallelGame
 from rllib_llm_comm.envs.base_env import GameSettings, Observation, Reset, Step, constructor, in_turns
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions, text_spaces
-from rllib_llm_comm.envs.minirts import ENV_ID, collective_command, told_army
+from rllib_llm_comm.envs.minirts import collective_command, told_army
 from rllib_llm_comm.envs.minirts.commanders import sayings
 from rllib_llm_comm.envs.minirts.commanders.executor import Done, Executor
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor, make_executor
@@ -274,7 +274,7 @@ class MiniRTS(ParallelGame):
         "is_parallelizable": True,
         "render_fps": 8,
     }
-    env_id = ENV_ID
+    env_id = "rllib_llm_comm/minirts-v0"
     shows_copies = keeps_contract = True
     state_bounds = observations.BOUNDS
 

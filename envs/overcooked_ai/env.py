@@ -92,7 +92,7 @@ from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.settings import Several
 from rllib_llm_comm.envs.base_env import Game, GameSettings, Observation, Reset, Step, constructor, in_turns
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions
-from rllib_llm_comm.envs.overcooked_ai import ENV_ID, render, text
+from rllib_llm_comm.envs.overcooked_ai import render, text
 from rllib_llm_comm.envs.overcooked_ai.actions import make_level
 from rllib_llm_comm.envs.overcooked_ai.kernel import EAST, INTERACT, NORTH, SOUTH, STAY, WEST
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout, name_note, portable
@@ -194,7 +194,7 @@ class OvercookedAI(Game):
         "is_parallelizable": True,
         "render_fps": 8,
     }
-    env_id = ENV_ID
+    env_id = "rllib_llm_comm/overcooked_ai-v0"
 
     settings_model: ClassVar[type[OvercookedAISettings]] = OvercookedAISettings
 

@@ -383,7 +383,7 @@ class ScriptedCooks:
     def __init__(self, kitchen: Kitchen, seed: int = 0) -> None:
         import numpy as np
 
-        from rllib_llm_comm.envs.overcooked_ai.actions import Walker
+        from rllib_llm_comm.envs.overcooked_ai.walker import Walker
 
         self.kitchen = kitchen
         self._walkers = [Walker(kitchen, i) for i in range(2)]

@@ -9,7 +9,6 @@ import numpy as np
 
 from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.envs.interface import asked
-from rllib_llm_comm.envs.overcooked_ai.actions import Walker
 from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import POT, Cell
 from rllib_llm_comm.envs.overcooked_ai.names import find_place
@@ -18,6 +17,7 @@ from rllib_llm_comm.envs.overcooked_ai.planner import Planner, Task, plan
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.sayings import PotSaying, guessed_pots, pot_in_use, say, understand, word
 from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
+from rllib_llm_comm.envs.overcooked_ai.walker import Walker
 
 
 def messages(state: Kitchen, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:

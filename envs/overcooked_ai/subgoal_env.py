@@ -82,7 +82,6 @@ from typing_extensions import Self
 from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.envs.base_env import Observation, Reset, constructor
 from rllib_llm_comm.envs.interface import EPISODE_METRICS
-from rllib_llm_comm.envs.overcooked_ai import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI, OvercookedAISettings
 from rllib_llm_comm.envs.overcooked_ai.kernel import IDLE
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, FLOOR, POT, Cell, Layout
@@ -154,7 +153,7 @@ class SubgoalKitchen(OvercookedAI):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**OvercookedAI.metadata, "name": "overcooked_ai_subgoals_v0"}
-    env_id = SUBGOAL_ENV_ID
+    env_id = "rllib_llm_comm/overcooked_ai_subgoals-v0"
 
     settings_model = SubgoalSettings
     chosen: SubgoalSettings

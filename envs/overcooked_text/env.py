@@ -98,7 +98,7 @@ from rllib_llm_comm.envs.interface import (
     check_actions,
     text_spaces,
 )
-from rllib_llm_comm.envs.overcooked_text import ENV_ID, observation_text, render
+from rllib_llm_comm.envs.overcooked_text import observation_text, render
 from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner, PrimitiveRunner, advance
 from rllib_llm_comm.envs.overcooked_text.layouts import MAP, MOST_ORDERS, SIZE, Draws, Recipe, Rewards
 from rllib_llm_comm.envs.overcooked_text.observation_text import wording
@@ -195,7 +195,7 @@ class OvercookedText(Game):
         "is_parallelizable": True,
         "render_fps": 4,
     }
-    env_id = ENV_ID
+    env_id = "rllib_llm_comm/overcooked_text-v0"
 
     settings_model = OvercookedTextSettings
     chosen: OvercookedTextSettings

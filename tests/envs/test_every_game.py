@@ -134,7 +134,8 @@ def test_both_registries_have_it_once(env_id):
         warnings.simplefilter("error")
         register_games()
     made = registration.make("aec", env_id)
-    assert isinstance(made, AECEnv) and type(made.unwrapped) is type(make_env(env_id))
+    assert isinstance(made, AECEnv) and type(made.unwrapped) is type(env := make_env(env_id))
+    assert env.env_id == env_id
     assert made.metadata["name"] == f"{env_id.partition('/')[2].replace('-', '_')}"
     api_test(made, num_cycles=30)
 

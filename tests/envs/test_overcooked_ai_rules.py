@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.golden import check_golden
-from rllib_llm_comm.envs.overcooked_ai.actions import Walker, goal_places, legal_goals
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.kernel import INTERACT, STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import ALIASES, FLOOR, LAYOUT_NAMES, ORIGINAL_NAMES, POT, get_layout
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
 from rllib_llm_comm.envs.overcooked_ai.routes import UNREACHABLE, Routes, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.walker import Walker, goal_places, legal_goals
 
 GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_ai_golden.jsonl.gz"
 

@@ -11,12 +11,13 @@ from pettingzoo.env_registry import registration
 from random_play import play
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.overcooked_ai import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai import subgoal_env as env_module
 from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID, subgoal_env, without_subgoals
+from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env, without_subgoals
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     Subgoal,
     all_subgoals,

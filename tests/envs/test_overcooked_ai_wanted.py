@@ -14,7 +14,6 @@ from random_play import play
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID, parallel_env
-from rllib_llm_comm.envs.overcooked_ai.actions import Walker
 from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
 from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, num_symbols
 from rllib_llm_comm.envs.overcooked_ai.kernel import EVENTS, INTERACT
@@ -23,6 +22,7 @@ from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
 from rllib_llm_comm.envs.overcooked_ai.recipes import SOUP_REWARD
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
+from rllib_llm_comm.envs.overcooked_ai.walker import Walker
 
 PARTS = ["vector", "text", "planes", "state", "entities"]
 KITCHENS = [name for name in LAYOUT_NAMES if name != "cramped_room"]
