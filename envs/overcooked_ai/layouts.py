@@ -209,9 +209,10 @@ def check_dynamics(layout: Layout, dynamics: str) -> None:
         dynamics: "old" or "new".
 
     Raises:
-        UserError: If the kitchen's description says others, or pots would have to start
+        UserError: If there are no such dynamics, the kitchen's description says others, or pots would have to start
             with fewer than three ingredients. (The original refuses the last, too.)
     """
+    require_choice("dynamics", dynamics, DYNAMICS)
     if layout.dynamics not in ("", dynamics):
         raise UserError(
             f"`dynamics` is {dynamics!r} but `layout` {layout.name!r} says 'old_dynamics' "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +135,12 @@ def test_rows_alone_of_kitchens_with_other_rules_are_refused(name, rows):
     assert not get_layout(name).classic and [row.translate(str.maketrans("12", "  ")) for row in rows] == list(
         get_layout(name).rows
     )
+
+
+@pytest.mark.parametrize("make", [Kitchen, partial(KitchenBatch, 2)])
+def test_unknown_dynamics_are_refused_without_an_environment_too(make):
+    with pytest.raises(UserError, match="`dynamics` is 'newest'"):
+        make("cramped_room", "newest")
 
 
 def test_a_kitchen_of_ones_own():
