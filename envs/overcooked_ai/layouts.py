@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice
 from rllib_llm_comm.envs.overcooked_ai.original import (
     PREFIX,
     check_keys,
