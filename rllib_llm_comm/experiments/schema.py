@@ -63,7 +63,8 @@ def file_schema() -> Schema:
         {"if": {"properties": {"run": {"const": name}}, "required": ["run"]}, "then": _config(f"config of {name}")}
         for name in configs
     ]
-    environments = dict(_environments())
+    parts: dict[str, Schema] = {}
+    environments = dict(_environments(parts))
     games = [
         {
             "if": {"properties": {"env": {"const": env}}, "required": ["env"]},
@@ -106,6 +107,7 @@ def file_schema() -> Schema:
         "else": experiments,
         "$defs": {
             **inner,
+            **parts,
             "experiment": experiment,
             "study": study,
             "language model": _language_model(),
@@ -201,8 +203,8 @@ def _algorithm_config(name: str, shared: dict[str, Schema]) -> Schema:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _environments() -> Iterable[tuple[str, Schema]]:
-    """Ids of all games, and their settings."""
+def _environments(parts: dict[str, Schema]) -> Iterable[tuple[str, Schema]]:
+    """Ids of all games, and their settings; models within settings are added to `parts`."""
     for record in GAMES.values():
         for env, point in record.entry_points.items():
             make = load(point) if isinstance(point, str) else point
@@ -215,6 +217,7 @@ def _environments() -> Iterable[tuple[str, Schema]]:
                 plain = TypeAdapter(Annotated[field.annotation, field]).json_schema(  # type: ignore[arg-type]
                     schema_generator=_Lenient
                 )
+                parts |= plain.pop("$defs", {})
                 schema = {"anyOf": [plain, _ref("search"), _REFERENCE], **_said(field.description)}
                 if isinstance(field.default, bool | int | float | str):
                     schema["default"] = field.default
