@@ -16,8 +16,8 @@ from typing import Any
 
 from harness import Row, alternate, compare, main
 from rllib_llm_comm.envs.interface import asked
-from rllib_llm_comm.envs.overcooked_text import parallel_env, text_cache
-from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
+from rllib_llm_comm.envs.overcooked_text import observation_text, parallel_env
+from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 
 ORIGINAL = 6500.0
@@ -49,16 +49,16 @@ def with_words(steps: int, rounds: int) -> Row:
 
     def remembered() -> None:
         """Steps with remembered words."""
-        text_cache.remember()
+        observation_text.remember()
         _play_environment(steps)
 
     def anew() -> None:
         """Steps with words made anew."""
-        text_cache.remember(1)
+        observation_text.remember(1)
         _play_environment(steps)
 
     seconds, other = compare(remembered, anew, rounds)
-    text_cache.remember()
+    observation_text.remember()
     settings = {"map_name": "B", "cooks": 2, "steps": steps}
     return Row("games/with words, map B", steps / seconds, steps / other, "game steps/s", None, settings)
 

@@ -11,15 +11,20 @@ same moments of games under the oracle.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from harness import Row, main
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts.collective_command import nothing_new
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
-from rllib_llm_comm.envs.minirts.view import compiled_views, observations
+from rllib_llm_comm.envs.minirts.view import observations
+
+sys.path.append(str(Path(__file__).parents[1]))  # the plain views are a test's
+from tests.envs import plain_views  # noqa: E402
 
 # What is asked for.
 GAMES_GOAL = 10.0
@@ -64,7 +69,7 @@ def views(decisions: int, rounds: int) -> Row:
     while env.agents and taken < decisions:
         for _ in range(_DECISIONS_APART):
             env.step({agent: env.commands.index(commander(number)) for number, agent in enumerate(env.agents)})
-        both = [lambda module=module: _seen(module, env.team) for module in (compiled_views, observations)]
+        both = [lambda module=module: _seen(module, env.team) for module in (observations, plain_views)]
         for total, one in zip(spent, _rounds(both, rounds), strict=True):
             total[0], total[1] = total[0] + one[0], total[1] + one[1]
         taken += 1

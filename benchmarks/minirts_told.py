@@ -18,7 +18,7 @@ from typing import Any
 
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.envs import minirts
-from rllib_llm_comm.envs.minirts.commanders.scripted_team import ScriptedTeam
+from rllib_llm_comm.envs.minirts.commanders.scripted_commanders import ScriptedTeam
 from rllib_llm_comm.envs.minirts.commanders.tasks import NOTHING, SCOUT, Command
 from rllib_llm_comm.envs.minirts.engine.units import PEASANT
 from rllib_llm_comm.envs.minirts.env import MAX_TICK

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -30,8 +31,11 @@ from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork
 from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
 from rllib_llm_comm.envs.minirts.env import MiniRTS
-from rllib_llm_comm.envs.minirts.view import compiled_officer_view, officer_view
+from rllib_llm_comm.envs.minirts.view import officer_view
 from rllib_llm_comm.evaluation.officer_scores import OfficerScoreSettings, play_side_by_side
+
+sys.path.append(str(Path(__file__).parents[1]))  # the plain views are a test's
+from tests.envs import plain_views  # noqa: E402
 
 # What is asked for of an iteration of RED.
 GOAL = 2.0
@@ -137,8 +141,8 @@ def view(times: int, rounds: int) -> Row:
             observe(env.team, 0)
 
     seconds, plain = compare(
-        lambda: seen(compiled_officer_view.observe),
-        lambda: seen(officer_view.observe_plainly),
+        lambda: seen(officer_view.observe),
+        lambda: seen(plain_views.officer),
         rounds,
         time.process_time,
     )

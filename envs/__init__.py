@@ -6,8 +6,16 @@ Importing this package puts the games into PettingZoo's own registry, under name
 
 from __future__ import annotations
 
-from rllib_llm_comm.envs.game_record import GameRecord, GoldenFormat
-from rllib_llm_comm.envs.games import GAMES, env_ids, game_of, make_env, register_game, register_games
+from rllib_llm_comm.envs.games import (
+    GAMES,
+    GameRecord,
+    GoldenFormat,
+    env_ids,
+    game_of,
+    make_env,
+    register_game,
+    register_games,
+)
 
 __all__ = ["GAMES", "GameRecord", "GoldenFormat", "env_ids", "game_of", "make_env", "register_game", "register_games"]
 

@@ -1,20 +1,23 @@
-"""Base class of the PettingZoo environments: spaces by agent, rendering, the meaning of messages."""
+"""Base class of the PettingZoo environments: settings, spaces by agent, rendering, the meaning of messages."""
 
 from __future__ import annotations
 
+import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar, cast
+from functools import cache
+from typing import Any, ClassVar, Literal, TypeVar, cast, get_type_hints
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
+from pydantic import Field, create_model
 
 from rllib_llm_comm.core.errors import require_choice
-from rllib_llm_comm.envs.interface import check_settings
-from rllib_llm_comm.envs.max_cycles import MaxCycles
+from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.envs.wrappers import MaxCycles
 
 Observation = dict[str, Any]
 """An agent's observation: its parts by name."""
@@ -29,11 +32,28 @@ Step = tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str
 """Result of `step`: observations, rewards, terminations, truncations and infos of all agents."""
 
 
+class GameSettings(Settings):
+    """Settings that every game has; each game declares its own beside them."""
+
+    render_mode: Literal["human", "ansi", "rgb_array"] | None = None
+    """Default mode of `render`; "human" writes ANSI to the terminal."""
+
+
 class Game(ParallelEnv, ABC):
     """A parallel environment of ours.
 
+    Args:
+        **settings: Those that `settings_model` declares. A game of one's own may have a constructor with arguments
+            instead, whose types are the settings'.
+
+    Raises:
+        UserError: For an unknown setting or a value that is not allowed.
+
     Attributes:
         env_id: The registered id.
+        settings_model: The game's settings.
+        chosen: The settings of this environment.
+        settings: The same as JSON-able values, without `render_mode`.
         observation_spaces: The space of each agent's observations.
         action_spaces: The space of each agent's actions.
         render_mode: Default mode of `render`.
@@ -55,6 +75,13 @@ class Game(ParallelEnv, ABC):
     observation_spaces: dict[str, spaces.Dict]
     action_spaces: Mapping[str, spaces.Space[Any]]
     render_mode: str | None = None
+    settings_model: ClassVar[type[GameSettings]] = GameSettings
+    chosen: Any
+
+    def __init__(self, **settings: Any) -> None:
+        self.chosen = self.settings_model(**settings)
+        self.settings: dict[str, Any] = self.chosen.to_dict()
+        self.render_mode = self.settings.pop("render_mode")
 
     def observation_space(self, agent: str) -> spaces.Dict:
         """The space of an agent's observations."""
@@ -115,19 +142,11 @@ class Game(ParallelEnv, ABC):
         return None
 
     def understands(self, message: str) -> bool | None:
-        """True if a message is one of the game's own sentences, as its scripted player has them; None if it has none.
-
-        Args:
-            message: Any text.
-        """
+        """True if a message is one of the game's own sentences, as scripted players have them; None if it has none."""
         return None
 
     def request(self, message: str) -> str | None:
-        """Request that a message makes of its listener, in words of actions; its meaning if the game does not tell.
-
-        Args:
-            message: Any text.
-        """
+        """Request that a message makes of its listener, in words of actions; its meaning if the game does not tell."""
         return self.meaning(message)
 
     @abstractmethod
@@ -174,16 +193,39 @@ class Game(ParallelEnv, ABC):
 Made = TypeVar("Made", bound=Game)
 
 
+@cache
+def settings_of(game: type[Game]) -> type[Settings]:
+    """The model of a game's settings: the one that it declares, or else one made of its constructor's arguments."""
+    arguments = inspect.signature(game).parameters.values()
+    named = [one for one in arguments if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
+    if not named:
+        return game.settings_model
+    types, base = get_type_hints(game.__init__), Settings
+    if len(named) < len(arguments):  # `**settings` are those of the class above
+        base = game.settings_model
+    fields: dict[str, Any] = {
+        # Only what is given is checked: a default of None is often annotated without it.
+        one.name: (
+            types.get(one.name, Any),
+            ... if one.default is one.empty else Field(one.default, validate_default=False),
+        )
+        for one in named
+    }
+    return create_model(f"{game.__name__}Settings", __base__=base, **fields)
+
+
 def constructor(game: type[Made], name: str = "parallel_env") -> Callable[..., Made]:
     """The function that makes a game from settings, all of them checked.
 
     Args:
-        game: The environment's class; its arguments are the settings.
+        game: The environment's class.
         name: Its name in the module of the class.
 
     Returns:
         The function; its attribute `game` is the class.
     """
+
+    model = settings_of(game)
 
     def make(*, max_cycles: int | None = None, **settings: Any) -> Made:
         """Makes the environment.
@@ -191,18 +233,21 @@ def constructor(game: type[Made], name: str = "parallel_env") -> Callable[..., M
         Args:
             max_cycles: Calls of `step` after which the episode is truncated, >= 1, on top of the game's own time
                 limit; None for no more. A wrapper counts them, so that `unwrapped` is the game.
-            **settings: The arguments of the module's page.
+            **settings: Those of the game.
 
         Raises:
             UserError: For an unknown setting or a value that is not allowed.
         """
-        check_settings(game, game.env_id, settings)
+        model.from_mapping(settings)
         made = game(**settings)
         return made if max_cycles is None else cast(Made, MaxCycles(made, max_cycles))
 
     make.__name__ = make.__qualname__ = name
     make.__module__ = game.__module__  # so that it can be pickled
     make.game = game  # type: ignore[attr-defined]
+    limit = inspect.Parameter("max_cycles", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=int | None)
+    own = [one for one in inspect.signature(model).parameters.values() if one.name != limit.name]
+    make.__signature__ = inspect.Signature([*own, limit])  # type: ignore[attr-defined]
     return make
 
 

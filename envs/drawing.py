@@ -28,11 +28,7 @@ _FONT, _MARGIN = 18, 12  # of that line, in pixels
 
 @lru_cache(maxsize=64)
 def font(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Pillow's own font, loaded once per size.
-
-    Args:
-        size: Pixels.
-    """
+    """Pillow's own font, loaded once per size."""
     return ImageFont.load_default(size)
 
 

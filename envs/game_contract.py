@@ -126,9 +126,6 @@ class GameContract:
     def step(self, actions: Mapping[Any, Any]) -> Told:
         """Plays a step.
 
-        Args:
-            actions: By agent.
-
         Returns:
             What the game gives. Rewards are plain numbers; infos that are missing are empty.
 

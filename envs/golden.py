@@ -19,8 +19,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import open_regular
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.envs.game_record import GoldenFormat
-from rllib_llm_comm.envs.games import GAMES
+from rllib_llm_comm.envs.games import GAMES, GoldenFormat
 
 TOLERANCE = 1e-9
 _MAX_KEPT = 200
@@ -141,7 +140,7 @@ def check_golden(path: str | Path, **settings: Any) -> GoldenReport:
     Args:
         path: The file: one object per line, or, if its name ends in .json, one object.
         **settings: `layout` and `dynamics`, for games that the original Overcooked-AI saved; see
-            `original_games.read_games`.
+            `golden.read_games`.
 
     Returns:
         What was replayed and what differed.

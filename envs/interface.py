@@ -1,9 +1,8 @@
-"""Interface of games: keys of observations and infos, text spaces, checks of settings and actions."""
+"""Interface of games: keys of observations and infos, text spaces, checks of actions."""
 
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -11,9 +10,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import game_of
-from rllib_llm_comm.envs.setting_types import check_types
 
 ACTION_MASK = "action_mask"
 """Key of an observation: 1 for each action that is allowed now."""
@@ -207,46 +205,6 @@ def telling_words(facts: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted({word for own in words for word in own if not all(word in other for other in words)}))
 
 
-@cache
-def _setting_names(env_class: type) -> list[str]:
-    return [name for name in inspect.signature(env_class).parameters if name != "self"]
-
-
-def check_settings(env_class: type, env_id: str, settings: Mapping[str, Any]) -> None:
-    """Refuses settings that an environment does not have, or that have a wrong type.
-
-    Args:
-        env_class: Its constructor's arguments are the settings.
-        env_id: Its name in messages.
-        settings: The user's settings.
-
-    Raises:
-        UserError: If one is unknown, or of a wrong type.
-    """
-    known = _setting_names(env_class)
-    for name in settings:
-        if name not in known:
-            hint = did_you_mean(name, known)
-            raise UserError(f"`{name}` is no setting of {env_id!r}; its settings are {', '.join(known)}.{hint}")
-    check_types(env_class, settings)
-
-
-def check_parts(observe: Sequence[str], parts: Sequence[str]) -> None:
-    """Checks the setting `observe`.
-
-    Args:
-        observe: Its value.
-        parts: The parts that observations of the game can have.
-
-    Raises:
-        UserError: If it is no list of different parts.
-    """
-    if isinstance(observe, str) or not observe or len(set(observe)) != len(observe):
-        raise UserError(f"`observe` is {observe!r} but must be a list of different parts: {', '.join(parts)}.")
-    for part in observe:
-        require_choice("observe", part, parts)
-
-
 def check_actions(
     actions: Mapping[str, Any], agents: Sequence[str], needs_action: Sequence[bool], num_actions: int
 ) -> list[int | None]:
@@ -287,3 +245,8 @@ def check_actions(
             )
         chosen.append(int(action))
     return chosen
+
+
+def wait_action(env: Any, agent: str) -> int:
+    """The action of doing nothing: the first one."""
+    return 0

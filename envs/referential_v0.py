@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rllib_llm_comm.envs.referential.env import aec_env, parallel_env
+from rllib_llm_comm.envs.referential import aec_env, parallel_env
 
 env = raw_env = aec_env
 

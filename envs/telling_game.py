@@ -1,22 +1,29 @@
-"""Small games in which somebody is told what somebody else must know: spaces, observations and infos."""
+"""Small games in which somebody is told what somebody else must know: settings, spaces, observations and messages."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.core.errors import UserError, require_choice
-from rllib_llm_comm.envs.base_env import Game, Observation, Reset, Step
+from rllib_llm_comm.envs.base_env import Game, GameSettings, Observation, Reset, Step
 from rllib_llm_comm.envs.interface import PRIVATE, check_actions, text_spaces
-from rllib_llm_comm.envs.told_to import ALL, check_each_once, fact_generators
+from rllib_llm_comm.envs.told_to import ALL, Told, fact_generators
 
 SHARED, LISTENER = "shared", "listener"
-REWARDS = (SHARED, LISTENER)
 SPEAKER_NAME, LISTENER_NAME = AGENTS = ("alice", "bob")
+
+
+class TellingSettings(GameSettings):
+    """Settings of these games beside their sizes."""
+
+    told_to: Told[Literal["all"], Literal["alice", "bob"]] = ("alice",)
+    """Who is told the fact: "all" (the control in which talk must not help) or a list of agents."""
+    reward: Literal["shared", "listener"] = "shared"
+    """"shared": both get what bob's choice pays; "listener": bob alone."""
 
 
 class Seen(NamedTuple):
@@ -39,7 +46,9 @@ class TellingGame(Game):
     """A game of two agents: alice waits and may speak, bob chooses; a fact is told to some of them.
 
     Attributes:
-        settings: All settings, JSON-able.
+        steps: Steps of an episode.
+        tell: Wordings in which the fact is told.
+        ask: Wordings in which it is asked for.
         task: The goal in words.
         brief: The game in a few sentences.
         time: Steps of this episode so far.
@@ -53,31 +62,17 @@ class TellingGame(Game):
     task: str
     brief: str
     steps: ClassVar[int]
+    tell: ClassVar[tuple[str, ...]]
+    ask: ClassVar[tuple[str, ...]]
 
-    def __init__(self, settings: dict[str, Any], num_actions: int, vector_size: int, render_mode: str | None) -> None:
+    def build(self, num_actions: int, vector_size: int) -> None:
         """Builds the spaces.
 
         Args:
-            settings: Among them `told_to` and `reward`.
             num_actions: Number of actions of either agent.
             vector_size: Numbers of an observation.
-            render_mode: Default mode of `render`.
-
-        Raises:
-            UserError: For a value that is not allowed.
         """
-        require_choice("render_mode", render_mode, (None, *self.metadata["render_modes"]))
-        require_choice("reward", settings["reward"], REWARDS)
-        told_to = settings["told_to"]
-        listed = not isinstance(told_to, str) and isinstance(told_to, Sequence) and told_to
-        if told_to != ALL and not (listed and all(name in AGENTS for name in told_to)):
-            write = f"; write [{told_to!r}]" if told_to in AGENTS else ""
-            raise UserError(f"`told_to` is {told_to!r} but must be {ALL!r} or a list of {', '.join(AGENTS)}{write}.")
-        if told_to != ALL:
-            check_each_once("told_to", told_to)
-        self._told = set(AGENTS if told_to == ALL else told_to)
-        self.settings = {**settings, "told_to": told_to if isinstance(told_to, str) else list(told_to)}
-        self.render_mode = render_mode
+        self._told = set(AGENTS if self.chosen.told_to == ALL else self.chosen.told_to)
         self.possible_agents = list(AGENTS)
         self.agents: list[str] = []
         self.time = 0
@@ -163,7 +158,7 @@ class TellingGame(Game):
         paid, events = self._choose(chosen if self.seen_by(LISTENER_NAME).mask[chosen] else 0)
         self.time += 1
         over = self.time >= self.steps
-        speaker_pay = paid if self.settings["reward"] == SHARED else 0.0
+        speaker_pay = paid if self.chosen.reward == SHARED else 0.0
         rewards = {SPEAKER_NAME: speaker_pay, LISTENER_NAME: paid}
         observed, infos = self._observations(), self._infos(events, rewards)
         if over:
@@ -216,11 +211,20 @@ class TellingGame(Game):
         return np.asarray(image, np.uint8).copy()
 
 
-def wait_action(env: Any, agent: str) -> int:
-    """The action of doing nothing: the first one.
+def messages(state: Any, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
+    """Messages of scripted players: who is told the fact tells it, who is not asks.
 
     Args:
-        env: The (unwrapped) environment.
-        agent: The agent in turn.
+        state: The environment.
+        agents: Names of the agents.
+        rng: Chooses the wording.
     """
-    return 0
+    return {
+        agent: str(rng.choice(state.tell)).format(fact) if (fact := state.told(agent)) else str(rng.choice(state.ask))
+        for agent in agents
+    }
+
+
+def saying(message: str) -> str:
+    """A message without what makes no difference: capitals, spaces and signs at its end."""
+    return " ".join(message.lower().split()).rstrip(".!? ")

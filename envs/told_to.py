@@ -3,60 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
-from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.core.errors import require_choice
+from rllib_llm_comm.core.settings import Several
 
 ALL, ONE, PLANNER = "all", "one", "planner"
+Name = Literal["alice", "bob", "carol"]
+NAMES: tuple[Name, ...] = get_args(Name)
+"""Names of agents, in the order of their numbers."""
+_T = TypeVar("_T")
+_N = TypeVar("_N")
 
 
-def check_told_to(
-    told_to: str | Sequence[str], names: Sequence[str], fact: str, planner: bool = False
-) -> str | tuple[str, ...]:
-    """Checks the setting.
-
-    Args:
-        told_to: "all", "one" (drawn for each episode), names, or "planner" (no agent).
-        names: Names of the agents.
-        fact: The thing that is told, in messages, such as "order".
-        planner: Whether "planner" is allowed: planners of this game see what is told.
-
-    Returns:
-        The setting, names in the order of the agents.
-
-    Raises:
-        UserError: For a value that is not allowed.
-    """
-    if isinstance(told_to, str):
-        if told_to in names:
-            raise UserError(f"`told_to` is {told_to!r} but must be 'all', 'one' or a list; write [{told_to!r}].")
-        require_choice("told_to", told_to, (ALL, ONE, PLANNER) if planner else (ALL, ONE))
-        return told_to
-    if not isinstance(told_to, (list, tuple)) or not told_to:
-        raise UserError(
-            f"`told_to` is {told_to!r} but must be 'all', 'one' or a list of at least one of {list(names)}; "
-            f"somebody has to know the {fact}."
-        )
-    for name in told_to:
-        require_choice("told_to", name, names)
-    check_each_once("told_to", told_to)
-    return tuple(name for name in names if name in told_to)
+def each_once(values: Any) -> Any:
+    """Refuses a list in which something is twice."""
+    if not isinstance(values, str) and len(set(values)) < len(values):
+        raise PydanticCustomError("value_error", "a list that names each only once")
+    return values
 
 
-def check_each_once(setting: str, names: Sequence[str]) -> None:
-    """Checks that a list has no name twice.
+def no_bare_name(value: Any) -> Any:
+    """Refuses a name that is no list of names, with the list that may be meant."""
+    if isinstance(value, str) and value in NAMES:
+        raise PydanticCustomError("value_error", f"a list, such as [{value!r}]")
+    return value
 
-    Args:
-        setting: The setting's name as the user writes it.
-        names: Its value.
+
+Nonempty: TypeAlias = Annotated[Several[_T], Field(min_length=1)]
+"""Settings with at least one value."""
+Distinct: TypeAlias = Annotated[Nonempty[_T], AfterValidator(each_once)]
+"""Settings with at least one value, none of them twice."""
+Told: TypeAlias = Annotated[_T | Nonempty[_N], AfterValidator(each_once), BeforeValidator(no_bare_name)]
+"""Who is told something: one of some words, such as `Literal["all", "one"]`, or agents by name."""
+
+
+def require_agents(told_to: str | Sequence[str] | None, agents: Sequence[str]) -> None:
+    """Refuses names of agents that are not in the game.
 
     Raises:
-        UserError: If it has.
+        UserError: If one is named.
     """
-    twice = next((name for name in names if list(names).count(name) > 1), None)
-    if twice is not None:
-        raise UserError(f"`{setting}` is {names!r} but must name {twice!r} only once.")
+    for name in [] if told_to is None or isinstance(told_to, str) else told_to:
+        require_choice("told_to", name, agents)
 
 
 def fact_generators(seed: int, count: int) -> tuple[np.random.Generator, ...]:

@@ -2,7 +2,7 @@
 
 Each function wraps an environment of ours, or any other whose observations are dictionaries; `unwrapped` is the game.
 `box_observations` and `masked_observations` choose one part of the observation, such as `vector`; `plain_infos` leaves
-numbers in the infos alone.
+numbers in the infos alone. `MaxCycles` limits the calls of `step`, which PettingZoo and its users call `max_cycles`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import UserError, require_whole
 from rllib_llm_comm.envs.interface import ACTION_MASK
 
 MASKS = (ACTION_MASK, "head_mask")
@@ -63,18 +63,55 @@ def plain_infos(env: ParallelEnv) -> PlainInfos:
     return PlainInfos(env)
 
 
+class MaxCycles(BaseParallelWrapper):
+    """Truncates an episode after some calls of `step`, whatever time passes in one of them.
+
+    Args:
+        env: A parallel environment.
+        max_cycles: Number of calls, >= 1.
+
+    Raises:
+        UserError: If the number is not allowed.
+    """
+
+    def __init__(self, env: ParallelEnv, max_cycles: int) -> None:
+        require_whole("max_cycles", max_cycles, 1)
+        super().__init__(env)
+        self.max_cycles = max_cycles
+        self._cycles = 0
+
+    @property
+    def agents(self) -> list[Any]:  # type: ignore[override]
+        """Agents that are still in the game."""
+        return [] if self._cycles >= self.max_cycles else self.env.agents
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Starts an episode.
+
+        Args:
+            seed: Of the game.
+            options: Of the game.
+        """
+        self._cycles = 0
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, actions: dict[Any, Any]) -> Any:
+        """One call, truncated for all who have not terminated if it is the last one."""
+        if not self.agents:
+            return {}, {}, {}, {}, {}
+        observations, rewards, terminations, truncations, infos = self.env.step(actions)
+        self._cycles += 1
+        if self._cycles >= self.max_cycles:
+            truncations = {agent: ended or not terminations[agent] for agent, ended in truncations.items()}
+        return observations, rewards, terminations, truncations, infos
+
+
 class _Form(BaseParallelWrapper):
     """A wrapper that changes the observation and info of each agent alone."""
 
     @abstractmethod
     def changed(self, agent: Any, seen: Any, info: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Observation and info of an agent in the new form.
-
-        Args:
-            agent: Its name.
-            seen: Its observation.
-            info: Its info.
-        """
+        """Observation and info of an agent in the new form."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Starts an episode.
@@ -86,11 +123,7 @@ class _Form(BaseParallelWrapper):
         return self._all(*self.env.reset(seed=seed, options=options))
 
     def step(self, actions: dict[Any, Any]) -> Any:
-        """A step of the game.
-
-        Args:
-            actions: Action per agent.
-        """
+        """A step of the game."""
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
         observations, infos = self._all(observations, infos)
         return observations, rewards, terminations, truncations, infos

@@ -107,7 +107,7 @@ def chat_client_at_home(monkeypatch):
 
 STREAMS = ("stdin", "stdout", "stderr")
 COMPILE = """
-from rllib_llm_comm.envs.minirts.engine.warm_up import compile_rules
+from rllib_llm_comm.envs.minirts.engine.tick_rules import compile_rules
 from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 parallel_env(layout="cramped_room").reset(seed=0)
 compile_rules()

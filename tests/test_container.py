@@ -108,5 +108,5 @@ def test_the_package_installs_from_the_copied_files_alone(tmp_path):
         [sys.executable, "-c", module], cwd=target, check=True, capture_output=True, text=True, timeout=120
     )
     assert done.stdout.startswith(str(target))
-    assert (target / "rllib_llm_comm/envs/door/env.py").is_file()
+    assert (target / "rllib_llm_comm/envs/door.py").is_file()
     assert list((target / "rllib_llm_comm/policies/zoo_policies").glob("*/card.json"))

@@ -20,8 +20,7 @@ from typing import Any
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.chat.chat_model import ChatCounters
 from rllib_llm_comm.envs.frozen_lake import ENV_ID
-from rllib_llm_comm.envs.frozen_lake.layouts import Cell, get_layout
-from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, STEPS, WALKS
+from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, STEPS, WALKS, Cell, get_layout
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS, place
 from rllib_llm_comm.experiments.language_stages import (
     RewardStageSettings,

@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from rllib_llm_comm.envs.frozen_lake.layouts import Cell, Layout
-from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, WALKS
+from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, WALKS, Cell, Layout
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS
 
 LONGEST = 600

@@ -46,33 +46,11 @@ nobody walks any more, and is truncated after `horizon` steps.
 
 ### Arguments
 
+Those of `FrozenLakeSettings`.
+
 ``` python
-frozen_lake.parallel_env(
-    layout="4x4", slip=0.0, assignment="fixed", horizon=100, size=8, holes=0.2, layout_seed=None,
-    observe=("vector", "text"), render_mode=None,
-)
+frozen_lake.parallel_env(layout="8x8", slip=0.1, assignment="either", horizon=100)
 ```
-
-`layout`: "4x4", "8x8", "random", or rows of one's own such as ["1.2", ".H.", "b.a"]: `.` ice, `H` hole, `1` and `2` the
-starts of alice and bob, `a` and `b` the targets.
-
-`slip`: probability of a step to the side, 0 to 1; the one-agent game of Gymnasium has 2/3.
-
-`assignment`: "fixed": target a is alice's and b is bob's. "either": a target counts for who comes first, and the other
-needs the other one. "drawn": at each reset it is drawn whose is which, and nobody is told.
-
-`horizon`: length of an episode in steps.
-
-`size`: for "random": columns and rows, 3 to 32.
-
-`holes`: for "random": share of the cells that are holes, 0 to 0.4. Each walker has a way to each target.
-
-`layout_seed`: for "random": a whole number fixes one lake for all episodes; None draws a new one at each reset, so that
-nothing can be remembered from one episode to the next.
-
-`observe`: parts of the observation.
-
-`render_mode`: None, "ansi", "rgb_array" or "human" (ANSI to the terminal).
 
 ### Version history
 
@@ -82,38 +60,64 @@ nothing can be remembered from one episode to the next.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from gymnasium import spaces
+from pydantic import Field
 
-from rllib_llm_comm.core.errors import require_choice, require_number, require_whole
-from rllib_llm_comm.envs.base_env import Game, Observation, Reset, Step, constructor, in_turns
+from rllib_llm_comm.core.errors import LARGEST
+from rllib_llm_comm.core.settings import Several
+from rllib_llm_comm.envs.base_env import Game, GameSettings, Observation, Reset, Step, constructor, in_turns
 from rllib_llm_comm.envs.frozen_lake import render, text
-from rllib_llm_comm.envs.frozen_lake.game import ENV_ID
-from rllib_llm_comm.envs.frozen_lake.layouts import (
+from rllib_llm_comm.envs.frozen_lake.rules import (
+    ACTION_NAMES,
+    ARRIVED,
+    FELL,
     LEAST,
     MOST,
     MOST_HOLES,
+    NUM_ACTIONS,
     RANDOM,
+    WALKS,
     Cell,
+    Lake,
     Layout,
     get_layout,
     random_layout,
 )
-from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, FIXED, NUM_ACTIONS, WALKS, Lake
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, check_parts, text_spaces
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, text_spaces
+from rllib_llm_comm.envs.told_to import Distinct
 
-HORIZON = 100
-PARTS = ("vector", "text")
+
+class FrozenLakeSettings(GameSettings):
+    """Settings of the frozen lake."""
+
+    layout: Literal["4x4", "8x8", "random"] | Several[str] = "4x4"
+    """A lake by name, or rows of one's own such as ["1.2", ".H.", "b.a"]: `.` ice, `H` hole, `1` and `2` the starts of
+    alice and bob, `a` and `b` the targets."""
+    slip: float = Field(0.0, ge=0, le=1)
+    """Probability of a step to the side; the one-agent game of Gymnasium has 2/3."""
+    assignment: Literal["fixed", "either", "drawn"] = "fixed"
+    """"fixed": target a is alice's and b is bob's. "either": a target counts for who comes first, and the other needs
+    the other one. "drawn": at each reset it is drawn whose is which, and nobody is told."""
+    horizon: int = Field(100, ge=1, le=LARGEST)
+    """Length of an episode in steps."""
+    size: int = Field(8, ge=LEAST, le=MOST)
+    """For "random": columns and rows."""
+    holes: float = Field(0.2, ge=0, le=MOST_HOLES)
+    """For "random": share of the cells that are holes. Each walker has a way to each target."""
+    layout_seed: int | None = Field(None, ge=0, le=2**32 - 1)
+    """For "random": a number fixes one lake for all episodes; None draws a new one at each reset, so that nothing can
+    be remembered from one episode to the next."""
+    observe: Distinct[Literal["vector", "text"]] = ("vector", "text")
+    """Parts of the observation."""
 
 
 class FrozenLake(Game):
     """The frozen lake as a PettingZoo parallel environment; the module's docstring is its page.
 
     Attributes:
-        env_id: The registered id.
-        settings: All settings, JSON-able.
         lake: The game.
         score: Points of both agents so far in this episode.
         trail: Cells and fates of both walkers, at the start of the episode and after each step.
@@ -128,57 +132,35 @@ class FrozenLake(Game):
         "is_parallelizable": True,
         "render_fps": 4,
     }
-    env_id = ENV_ID
+    env_id = "rllib_llm_comm/frozen_lake-v0"
 
-    def __init__(
-        self,
-        layout: str | Sequence[str] = "4x4",
-        slip: float = 0.0,
-        assignment: str = FIXED,
-        horizon: int = HORIZON,
-        size: int = 8,
-        holes: float = 0.2,
-        layout_seed: int | None = None,
-        observe: Sequence[str] = PARTS,
-        render_mode: str | None = None,
-    ) -> None:
-        """Builds the environment; call `reset` before `step`.
+    settings_model = FrozenLakeSettings
+    chosen: FrozenLakeSettings
 
-        All arguments are told on the module's page.
-
-        Raises:
-            UserError: For a value that is not allowed.
-        """
-        settings = {name: value for name, value in locals().items() if name not in ("self", "render_mode")}
-        _check(settings, render_mode, self.metadata["render_modes"])
-        self.settings: dict[str, Any] = {
-            **settings,
-            "layout": layout if isinstance(layout, str) else list(layout),
-            "observe": list(observe),
-        }
-        self._anew = layout == RANDOM and layout_seed is None
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        chosen = self.chosen
+        self._anew = chosen.layout == RANDOM and chosen.layout_seed is None
         # For a lake drawn anew, one to begin with: it has the right size and shows early whether `holes` can be.
-        first = self._draw(np.random.default_rng(layout_seed or 0)) if layout == RANDOM else get_layout(layout)
-        self.lake = Lake(first, slip, assignment, horizon)
-        self.render_mode = render_mode
+        drawn = self._draw(np.random.default_rng(chosen.layout_seed or 0)) if chosen.layout == RANDOM else None
+        self.lake = Lake(drawn or get_layout(chosen.layout), chosen.slip, chosen.assignment, chosen.horizon)
         self.task, self.brief = text.task(self.lake), text.brief(self.lake)
         self.possible_agents = list(text.WALKERS)
         self.agents: list[str] = []
         self.score = 0
         self.trail: list[tuple[tuple[Cell, Cell], tuple[str, str]]] = []
         self._rng = np.random.default_rng()
-        self._parts = tuple(observe)
         parts: dict[str, dict[str, spaces.Space[Any]]] = {
             "vector": {"vector": spaces.Box(0, MOST - 1, (4,), np.float32)},
             "text": text_spaces(NUM_ACTIONS),
         }
-        chosen = {name: space for part in self._parts for name, space in parts[part].items()}
-        space = spaces.Dict({**chosen, "action_mask": spaces.Box(0, 1, (NUM_ACTIONS,), np.int8)})
+        shown = {name: space for part in self.chosen.observe for name, space in parts[part].items()}
+        space = spaces.Dict({**shown, "action_mask": spaces.Box(0, 1, (NUM_ACTIONS,), np.int8)})
         self.observation_spaces = dict.fromkeys(self.possible_agents, space)
         self.action_spaces = {agent: spaces.Discrete(NUM_ACTIONS) for agent in self.possible_agents}
 
     def _draw(self, rng: np.random.Generator) -> Layout:
-        return random_layout(self.settings["size"], self.settings["holes"], rng)
+        return random_layout(self.chosen.size, self.chosen.holes, rng)
 
     # ---- episodes ----------------------------------------------------------------------------------------
 
@@ -235,9 +217,9 @@ class FrozenLake(Game):
         seen: dict[str, Observation] = {}
         for i, agent in enumerate(self.possible_agents):
             mine: Observation = {}
-            if "vector" in self._parts:
+            if "vector" in self.chosen.observe:
                 mine["vector"] = np.array([*self.lake.cells[i], *self.lake.cells[1 - i]], np.float32)
-            if "text" in self._parts:
+            if "text" in self.chosen.observe:
                 mine["text"] = text.observation_text(self.lake, i)
                 mine["candidates"] = text.PHRASES
                 mine["subgoal"] = ""
@@ -280,17 +262,6 @@ class FrozenLake(Game):
         return render.ansi(self.lake, self.score)
 
 
-def _check(settings: Mapping[str, Any], render_mode: str | None, render_modes: Sequence[str]) -> None:
-    """The settings that are the environment's own; the game checks the others."""
-    require_choice("render_mode", render_mode, (None, *render_modes))
-    size, holes, seed, observe = settings["size"], settings["holes"], settings["layout_seed"], settings["observe"]
-    require_whole("size", size, LEAST, MOST)
-    require_number("holes", holes, 0, MOST_HOLES)
-    if seed is not None:
-        require_whole("layout_seed", seed, 0, 2**32 - 1)
-    check_parts(observe, PARTS)
-
-
 parallel_env = constructor(FrozenLake)
 """Makes the environment from the arguments of this page."""
 aec_env = in_turns(parallel_env)
@@ -309,11 +280,14 @@ def event_words(event: str) -> str:
     return _HAPPENED.get(event, event)
 
 
-def wait_action(env: Any, agent: str) -> int:
-    """The action of doing nothing: the first one.
+_KEYS = {"ArrowLeft": "left", "ArrowDown": "down", "ArrowRight": "right", "ArrowUp": "up", ".": "stay"}
 
-    Args:
-        env: The (unwrapped) environment.
-        agent: The agent in turn.
-    """
-    return 0
+
+def keys(env: Any, agent: str) -> dict[str, int]:
+    """Key of the keyboard -> action."""
+    return {key: ACTION_NAMES.index(name) for key, name in _KEYS.items()}
+
+
+def picture(env: Any, agent: str) -> np.ndarray:
+    """The walkers on plain ice as pixels, uint8 (height, width, 3): nobody sees holes and targets."""
+    return render.places_alone(env.lake)

@@ -8,8 +8,7 @@ import numpy as np
 from PIL import Image
 
 from rllib_llm_comm.envs.drawing import COOK_COLOURS, INK, PAPER, SHADOW, STRIP, Canvas, status_strip
-from rllib_llm_comm.envs.frozen_lake.layouts import HOLE, ICE, TARGETS, Cell, Layout
-from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, Lake
+from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, HOLE, ICE, TARGETS, Cell, Lake, Layout
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS
 
 CELL = 64
@@ -76,11 +75,7 @@ def rgb_array(lake: Lake, score: int = 0) -> np.ndarray:
 
 
 def places_alone(lake: Lake) -> np.ndarray:
-    """The walkers on plain ice, which is all that they see, as pixels, (64 * rows, 64 * columns, 3) uint8.
-
-    Args:
-        lake: The game.
-    """
+    """The walkers on plain ice, which is all that they see, as pixels, (64 * rows, 64 * columns, 3) uint8."""
     layout = lake.layout
     scene = Image.new("RGB", (layout.width * CELL, layout.height * CELL), PAPER[:3])
     for y in range(layout.height):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rllib_llm_comm.envs.frozen_lake.layouts import Cell
-from rllib_llm_comm.envs.frozen_lake.rules import ACTION_NAMES, EITHER, Lake
+from rllib_llm_comm.envs.frozen_lake.rules import ACTION_NAMES, EITHER, Cell, Lake
 
 WALKERS = ("alice", "bob")
 PHRASES = tuple(name if name == "stay" else f"go {name}" for name in ACTION_NAMES)
@@ -11,12 +10,7 @@ PHRASES = tuple(name if name == "stay" else f"go {name}" for name in ACTION_NAME
 
 
 def observation_text(lake: Lake, i: int) -> str:
-    """Textual observation of a walker: the same numbers as in its vector.
-
-    Args:
-        lake: The game.
-        i: Index of the walker.
-    """
+    """Textual observation of a walker: the same numbers as in its vector."""
     mine, other = lake.cells[i], lake.cells[1 - i]
     name = WALKERS[1 - i].capitalize()
     return f"You are {WALKERS[i]}. You are at {place(mine)}. {name} is at {place(other)}."
@@ -32,21 +26,13 @@ def place(cell: Cell) -> str:
 
 
 def task(lake: Lake) -> str:
-    """The goal of an episode in words.
-
-    Args:
-        lake: The game.
-    """
+    """The goal of an episode in words."""
     whose = "one of the two targets each" if lake.assignment == EITHER else "your own target"
     return f"find and reach {whose} on the frozen lake without falling into a hole"
 
 
 def brief(lake: Lake) -> str:
-    """The game in a few sentences; where holes and targets are is nobody told.
-
-    Args:
-        lake: The game.
-    """
+    """The game in a few sentences; where holes and targets are is nobody told."""
     slips = " The ice is slippery: a step may go to the side." if lake.slip else ""
     reward = "The first who comes to a target has it, and the other needs the other one."
     if lake.assignment != EITHER:

@@ -64,10 +64,6 @@ def listed_units(side: Side, commander: int) -> list[Unit]:
 def checked_actions(actions: Mapping[str, Any], agents: Sequence[str]) -> list[np.ndarray | None]:
     """Checked actions of one call of `step`.
 
-    Args:
-        actions: Action per agent.
-        agents: All agents.
-
     Returns:
         int64 (58,) per agent.
 
@@ -133,12 +129,7 @@ def _order(side: Side, unit: Unit, action: np.ndarray) -> Order | None:
 
 
 def masks(side: Side, commander: int) -> np.ndarray:
-    """int8 (sum(SIZES),): what each part of an action may be, part after part; at least one value of each part.
-
-    Args:
-        side: The side.
-        commander: Its number.
-    """
+    """int8 (sum(SIZES),): what each part of an action may be, part after part; at least one value of each part."""
     own = listed_units(side, commander)
     types = {unit.type for unit in own}
     enemies, resources = side.enemies[:MOST_UNITS], side.resources[:MOST_UNITS]

@@ -59,55 +59,11 @@ trains, such as "spearmen" or "swordmen and archers", or None for who is not tol
 
 ### Arguments
 
+Those of `MiniRTSSettings`.
+
 ``` python
-minirts.parallel_env(
-    num_agents=2, opponent="medium", action_level="command", numbers=(1, 3, 5), max_buildings=1, money=500,
-    unit_cap=50, max_tick=12800, truncate_draws=True, decision_ticks=50, fair=False, side=0, shaping=0.0,
-    told_to=None, producers=None, executor="scripted", observe=None, render_mode=None,
-)
+minirts.parallel_env(num_agents=2, opponent="medium2", told_to=["alice"], producers="bob")
 ```
-
-`num_agents`: commanders, 1 to 3.
-
-`opponent`: "simple", "medium", "medium2", "medium3" (mix two or three types, as SAMA's) or "strong"; with "_tower" at
-the end guard towers as well, with types after a colon those instead of drawn ones: "medium_tower:DRAGON".
-
-`action_level`: "command" or "red".
-
-`numbers`: for "command": how many units one command may ask for, different whole numbers from 1 to 6.
-
-`max_buildings`: for "command": most buildings of a type that the side may ask for.
-
-`money`: gold of each side at the start.
-
-`unit_cap`: most units and buildings per side; 0 for no cap.
-
-`max_tick`: when the game is a draw, >= 100. With `truncate_draws` learners count what would have come after it; else 0.
-
-`decision_ticks`: ticks from one decision of the commanders to the next, a multiple of 50. Officers and opponents act
-every 50 ticks in any case. Other values than 50 with "command" only.
-
-`fair`: whether resources lie at the same distances for both sides.
-
-`side`: which of the map's two sides is played, 0 or 1.
-
-`shaping`: factor of the shaped reward, >= 0.
-
-`told_to`: None: nobody is told what the enemy trains, as in the papers. "all", a list of commanders, or "one" (drawn
-for each game): who is told the army types that the opponent drew for this game, in `text` and `vector`; the others find
-them out when they meet them. Not with "strong", which has no types of its own; with "command" only.
-
-`producers`: None: buildings go round. The name of a commander: only this one puts up barracks, blacksmiths, stables and
-workshops, and all of them are its own; town halls alone go round. With "command" only.
-
-`executor`: who carries out commands: "scripted" officers; "trained:CHECKPOINT", a network that was trained to; or
-"switch:TOLD:UNTOLD", the first of two networks for commanders with a command in force, else the second. With
-"command" only.
-
-`observe`: parts of the observation: "text", "vector", "planes", "lists", "officer"; None is text and vector with
-"command", planes and lists with "red".
-
-`render_mode`: None, "ansi", "rgb_array" or "human" (ANSI to the terminal).
 
 ### Version history
 
@@ -117,46 +73,192 @@ workshops, and all of them are its own; town halls alone go round. With "command
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from gymnasium import spaces
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+from typing_extensions import Self
 
-from rllib_llm_comm.core.errors import require_choice
+from rllib_llm_comm.core.errors import LARGEST, UserError, require_choice
 from rllib_llm_comm.envs.base_env import Game as ParallelGame
-from rllib_llm_comm.envs.base_env import Observation, Reset, Step, constructor, in_turns
-from rllib_llm_comm.envs.interface import check_actions
+from rllib_llm_comm.envs.base_env import GameSettings, Observation, Reset, Step, constructor, in_turns
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions, text_spaces
 from rllib_llm_comm.envs.minirts import collective_command, told_army
 from rllib_llm_comm.envs.minirts.commanders import sayings
 from rllib_llm_comm.envs.minirts.commanders.executor import Done, Executor
-from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, make_executor
+from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor, make_executor
 from rllib_llm_comm.envs.minirts.commanders.sayings import understand
-from rllib_llm_comm.envs.minirts.commanders.tasks import all_commands
-from rllib_llm_comm.envs.minirts.engine.rts_game import Game
+from rllib_llm_comm.envs.minirts.commanders.tasks import MOST, all_commands
+from rllib_llm_comm.envs.minirts.engine import opponents
+from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings
+from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Settings, Snapshot
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
-from rllib_llm_comm.envs.minirts.env_settings import DECISION_TICKS, checked, rules_of
-from rllib_llm_comm.envs.minirts.env_snapshot import EnvSnapshot
-from rllib_llm_comm.envs.minirts.game import ENV_ID
-from rllib_llm_comm.envs.minirts.infos import infos_of
-from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.view import observations, render, text
-from rllib_llm_comm.envs.minirts.view.commander_view import CommanderView
+from rllib_llm_comm.envs.minirts.engine.units import IS_ARMY, IS_BUILDING
+from rllib_llm_comm.envs.minirts.side import Side, SideSnapshot, types_of
+from rllib_llm_comm.envs.minirts.view import observations, officer_view, render, text
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
-from rllib_llm_comm.envs.told_to import draw_told
+from rllib_llm_comm.envs.told_to import NAMES, Distinct, Name, Told, draw_told, require_agents
 
+DECISION_TICKS = 50
+"""Ticks between two orders of an officer; commanders decide as often, or less often (`decision_ticks`)."""
+MAX_TICK = 12_800
 FIRST_DECISION = 49
 """Tick of the first decision."""
-MAX_TICK = 12_800
 _MAX_SEED = 2**31 - 1
 _VALUE_UNIT = 1000.0
+_IN_WORDS = ("told_to", "producers", "executor", "decision_ticks")
+Part = Literal["text", "vector", "planes", "lists", "officer"]
+
+
+class MiniRTSSettings(GameSettings):
+    """Settings of the strategy game."""
+
+    num_agents: int = Field(2, ge=1, le=len(NAMES))
+    """Number of commanders."""
+    opponent: str = "medium"
+    """"simple", "medium", "medium2", "medium3" (mix two or three types, as SAMA's) or "strong"; with "_tower" at the
+    end guard towers as well, with types after a colon those instead of drawn ones: "medium_tower:DRAGON"."""
+    action_level: Literal["command", "red"] = "command"
+    """Commands in words, or RED's actions."""
+    numbers: Distinct[Annotated[int, Field(ge=1, le=MOST)]] = (1, 3, 5)
+    """For "command": how many units one command may ask for."""
+    max_buildings: int = Field(1, ge=1, le=LARGEST)
+    """For "command": most buildings of a type that the side may ask for."""
+    money: int = Field(500, ge=0, le=LARGEST)
+    """Gold of each side at the start."""
+    unit_cap: int = Field(50, ge=0, le=LARGEST)
+    """Most units and buildings per side; 0 for no cap."""
+    max_tick: int = Field(MAX_TICK, ge=2 * DECISION_TICKS, le=LARGEST)
+    """When the game is a draw."""
+    truncate_draws: bool = True
+    """Whether learners count what would have come after `max_tick`; else 0."""
+    decision_ticks: int = Field(DECISION_TICKS, ge=DECISION_TICKS, le=LARGEST)
+    """Ticks from one decision of the commanders to the next, a multiple of 50. Officers and opponents act every 50
+    ticks in any case. Other values than 50 with "command" only."""
+    fair: bool = False
+    """Whether resources lie at the same distances for both sides."""
+    side: Literal[0, 1] = 0
+    """Which of the map's two sides is played."""
+    shaping: float = Field(0.0, ge=0, le=LARGEST)
+    """Factor of the shaped reward."""
+    told_to: Told[Literal["all", "one"], Name] | None = None
+    """None: nobody is told what the enemy trains, as in the papers. "all", a list of commanders, or "one" (drawn for
+    each game): who is told the army types that the opponent drew for this game, in `text` and `vector`; the others
+    find them out when they meet them. Not with "strong", which has no types of its own; with "command" only."""
+    producers: Name | None = None
+    """None: buildings go round. The name of a commander: only this one puts up barracks, blacksmiths, stables and
+    workshops, and all of them are its own; town halls alone go round. With "command" only."""
+    executor: str = SCRIPTED
+    """Who carries out commands: "scripted" officers; "trained:CHECKPOINT", a network that was trained to; or
+    "switch:TOLD:UNTOLD", the first of two networks for commanders with a command in force, else the second. With
+    "command" only."""
+    observe: Distinct[Part] | None = None
+    """Parts of the observation; None is text and vector with "command", planes and lists with "red"."""
+
+    @field_validator("opponent")
+    @classmethod
+    def _known_opponent(cls, value: str) -> str:
+        opponents.parse(value)
+        return value
+
+    @field_validator("executor")
+    @classmethod
+    def _known_executor(cls, value: str) -> str:
+        check_executor(value)
+        return value
+
+    @field_validator("decision_ticks")
+    @classmethod
+    def _whole_decisions(cls, value: int) -> int:
+        if value % DECISION_TICKS:
+            raise PydanticCustomError("value_error", f"a multiple of {DECISION_TICKS}")
+        return value
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        names = NAMES[: self.num_agents]
+        require_choice("producers", self.producers, (None, *names))
+        require_agents(self.told_to, names)
+        for name in () if self.action_level == "command" else _IN_WORDS:
+            if (value := getattr(self, name)) != type(self).model_fields[name].default:
+                raise UserError(
+                    f"`{name}` is {value!r} but `action_level` is 'red', whose actions are orders already, every "
+                    f"{DECISION_TICKS} ticks; use `action_level='command'`, or leave `{name}` away."
+                )
+        if self.action_level != "command" and "text" in self.parts:
+            raise UserError(
+                "`observe` has 'text' but `action_level` is 'red', whose actions have no phrases; leave 'text' out or "
+                "use `action_level='command'`."
+            )
+        if self.told_to is not None:
+            if opponents.parse(self.opponent).level == "strong":
+                raise UserError(
+                    "`told_to` is set but `opponent` is 'strong', which answers what it sees and has no army types to "
+                    "tell; use another one, such as 'medium', or leave `told_to` away."
+                )
+            if not {"text", "vector"} & set(self.parts):
+                raise UserError(
+                    "`told_to` is set but `observe` has neither 'text' nor 'vector', which alone show what is told; "
+                    "add one, or leave `told_to` away."
+                )
+        return self
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Parts of the observation, those by default included."""
+        return self.observe or (("text", "vector") if self.action_level == "command" else ("planes", "lists"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain values, with the parts of the observation."""
+        return {**super().to_dict(), "observe": list(self.parts)}
+
+    def rules(self) -> Settings:
+        """The game's rules."""
+        names: list[str | None] = [None, None]
+        names[1 - self.side] = self.opponent
+        return Settings(
+            MapSettings(fair=self.fair),
+            (names[0], names[1]),
+            self.money,
+            self.unit_cap,
+            self.max_tick,
+            frame_skip=DECISION_TICKS,
+        )
+
+
+@dataclass(frozen=True)
+class EnvSnapshot:
+    """All that an environment remembers; see `rllib_llm_comm.envs.minirts.env.MiniRTS.snapshot`."""
+
+    game: Snapshot
+    side: SideSnapshot
+    executor: Any
+    rng: dict[str, Any]
+    agents: list[str]
+    worth: float
+
+
+def _metrics(team: Side) -> dict[str, float]:
+    game = team.game
+    made = [(kind, number) for own in team.made for kind, number in own.items()]
+    return {
+        "won": float(game.winner == team.player),
+        "lost": float(game.winner == 1 - team.player),
+        "gold": float(team.money),
+        "units_made": float(sum(number for kind, number in made if not IS_BUILDING[kind])),
+        "buildings_made": float(sum(number for kind, number in made if IS_BUILDING[kind])),
+        "army": float(sum(bool(IS_ARMY[unit.type]) for unit in team.own)),
+        "enemies_left": float(len(types_of(game, 1 - team.player))),
+    }
 
 
 class MiniRTS(ParallelGame):
     """The strategy game as a PettingZoo parallel environment; the module's docstring is its page.
 
     Attributes:
-        env_id: The registered id.
-        settings: All settings, JSON-able.
         game: The game, without fog (for teachers, tests and replays).
         team: The commanders' side.
         executor: The officers who carry out commands; idle with "red".
@@ -172,55 +274,30 @@ class MiniRTS(ParallelGame):
         "is_parallelizable": True,
         "render_fps": 8,
     }
-    env_id = ENV_ID
+    env_id = "rllib_llm_comm/minirts-v0"
     shows_copies = keeps_contract = True
     state_bounds = observations.BOUNDS
 
-    def __init__(
-        self,
-        num_agents: int = 2,
-        opponent: str = "medium",
-        action_level: str = "command",
-        numbers: Sequence[int] = (1, 3, 5),
-        max_buildings: int = 1,
-        money: int = 500,
-        unit_cap: int = 50,
-        max_tick: int = MAX_TICK,
-        truncate_draws: bool = True,
-        decision_ticks: int = DECISION_TICKS,
-        fair: bool = False,
-        side: int = 0,
-        shaping: float = 0.0,
-        told_to: str | Sequence[str] | None = None,
-        producers: str | None = None,
-        executor: str = SCRIPTED,
-        observe: Sequence[str] | None = None,
-        render_mode: str | None = None,
-    ) -> None:
-        """Builds the environment; call `reset` before `step`.
+    settings_model = MiniRTSSettings
+    chosen: MiniRTSSettings
 
-        All arguments are told on the module's page.
-
-        Raises:
-            UserError: For a value that is not allowed.
-        """
-        settings = {name: value for name, value in locals().items() if name not in ("self", "render_mode")}
-        require_choice("render_mode", render_mode, (None, *self.metadata["render_modes"]))
-        self.settings: dict[str, Any] = checked(settings)
-        self.render_mode = render_mode
-        self.game = Game(0, rules_of(self.settings))
-        self.team = Side(self.game, side, num_agents, told_army.number_of(producers))
-        self.executor = make_executor(executor, self.team, max_buildings)
-        self.commands = all_commands(numbers)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        now = self.chosen
+        self.game = Game(0, now.rules())
+        self.team = Side(self.game, now.side, now.num_agents, told_army.number_of(now.producers))
+        self.executor = make_executor(now.executor, self.team, now.max_buildings)
+        self.commands = all_commands(now.numbers)
         self.ended: list[Done] = []
-        self.task, self.brief = text.task(), text.brief(num_agents, told_army.rules(told_to, producers, num_agents))
-        self.possible_agents = list(COMMANDERS[:num_agents])
+        secret = told_army.rules(now.told_to, now.producers, now.num_agents)
+        self.task, self.brief = text.task(), text.brief(now.num_agents, secret)
+        self.possible_agents = list(COMMANDERS[: now.num_agents])
         self.agents: list[str] = []
-        self._in_words = action_level == "command"
-        self._view = CommanderView(self.settings, self.commands)
+        self._in_words = now.action_level == "command"
         self._rng = np.random.default_rng()
         self._worth = 0.0
-        self.observation_spaces = dict.fromkeys(self.possible_agents, self._view.space())
+        self._phrases = text.commands_text(self.commands)
+        self.observation_spaces = dict.fromkeys(self.possible_agents, self._space())
         self.action_spaces = {
             agent: spaces.Discrete(len(self.commands))
             if self._in_words
@@ -256,9 +333,6 @@ class MiniRTS(ParallelGame):
 
     def step(self, actions: Mapping[str, Any]) -> Step:
         """Takes a decision and runs `decision_ticks`, or fewer if the game ends.
-
-        Args:
-            actions: Action per agent.
 
         Returns:
             Observations, rewards, terminations, truncations and infos of all agents; empty after the end.
@@ -317,19 +391,66 @@ class MiniRTS(ParallelGame):
         own = self.team.player
         return (self.team.value(own) - self.team.value(1 - own)) / _VALUE_UNIT
 
+    def _space(self) -> spaces.Dict:
+        fields: dict[str, spaces.Space[Any]] = {}
+        for part in self.chosen.parts:
+            if part == "text":
+                fields |= text_spaces(len(self.commands))
+            else:
+                fields |= officer_view.officer_spaces() if part == "officer" else observations.spaces_of(part)
+        if "vector" in fields and self.chosen.told_to is not None:
+            fields["vector"] = observations.vector_space(told_army.NUMBERS)
+        if self._in_words:
+            fields["action_mask"] = spaces.Box(0, 1, (len(self.commands),), np.int8)
+        else:
+            fields["head_mask"] = observations.head_mask_space()
+        return spaces.Dict(fields)
+
     def _observations(self) -> dict[str, Observation]:
-        return {agent: self._view.observe(i, self.executor) for i, agent in enumerate(self.possible_agents)}
+        return {agent: self._observe(i) for i, agent in enumerate(self.possible_agents)}
+
+    def _observe(self, commander: int) -> Observation:
+        seen: Observation = {}
+        team, executor, parts, max_tick = self.team, self.executor, self.chosen.parts, self.chosen.max_tick
+        if "text" in parts:
+            seen["text"] = text.observation_text(executor, commander, max_tick)
+            seen["candidates"], seen["subgoal"] = self._phrases, ""
+        if "vector" in parts:
+            seen["vector"] = observations.vector(team, commander, max_tick)
+            if team.told is not None:
+                seen["vector"] = np.concatenate([seen["vector"], told_army.numbers(team, commander)])
+        if "planes" in parts:
+            seen["planes"] = observations.planes(team, commander)
+        if "lists" in parts:
+            seen |= observations.lists(team, commander)
+        if "officer" in parts:
+            seen |= officer_view.observe(team, commander)
+        if self._in_words:
+            allowed = [not executor.refusal(commander, command) for command in self.commands]
+            seen["action_mask"] = np.array(allowed, np.int8)
+        else:
+            seen["head_mask"] = collective_command.masks(team, commander)
+        return seen
 
     def _infos(self, rewards: list[float]) -> dict[str, dict[str, Any]]:
-        return infos_of(self.possible_agents, self.team, self.ended, rewards)
+        metrics, infos = _metrics(self.team), {}
+        for commander, agent in enumerate(self.possible_agents):
+            ended = [done for done in self.ended if done.commander == commander]
+            infos[agent] = {
+                "needs_action": True,
+                "step_rewards": list(rewards),
+                "game_step": self.game.tick,
+                "events": [text.event_text(done.commander, done.command, done.success) for done in ended],
+                "task_success": self.game.winner == self.team.player,
+                EPISODE_METRICS: dict(metrics),
+            }
+            if self.team.told is not None:
+                infos[agent][PRIVATE] = told_army.private(self.team, commander)
+        return infos
 
     def action_phrases(self, agent: str) -> list[str]:
-        """Each action in words; with "red" each kind of command.
-
-        Args:
-            agent: The agent that would act.
-        """
-        return list(self._view.phrases if self._in_words else collective_command.KIND_WORDS)
+        """Each action in words; with "red" each kind of command."""
+        return list(self._phrases if self._in_words else collective_command.KIND_WORDS)
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -374,11 +495,7 @@ class MiniRTS(ParallelGame):
         return EnvSnapshot(*parts, dict(state), list(self.agents), self._worth)
 
     def restore(self, snapshot: EnvSnapshot) -> None:
-        """Goes back to a moment of this environment, or of another one with the same settings.
-
-        Args:
-            snapshot: Result of `snapshot`.
-        """
+        """Goes back to a moment of this environment, or of another one with the same settings."""
         self.game.restore(snapshot.game)
         self.team.restore(snapshot.side)
         self.executor.restore(snapshot.executor)
@@ -398,3 +515,16 @@ parallel_env = constructor(MiniRTS)
 """Makes the environment from the arguments of this page."""
 aec_env = in_turns(parallel_env)
 """The same in PettingZoo's AEC form, in which agents act one after the other."""
+
+
+# ---- for the record of the game -----------------------------------------------------------------------
+
+
+def picture(env: Any, agent: str) -> np.ndarray:
+    """The map as the side knows it as pixels, uint8 (height, width, 3): own units, and enemies in sight.
+
+    Args:
+        env: The (unwrapped) environment.
+        agent: The commander; all of a side share their sight.
+    """
+    return render.known_map(env.game, env.team)

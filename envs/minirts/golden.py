@@ -277,12 +277,7 @@ def _compare_all(episode: Mapping[str, Any], outcome: Mapping[str, Any], report:
 
 
 def replay_game(episode: Mapping[str, Any], report: GoldenReport) -> None:
-    """Replays a game with what both sides had every 50 ticks.
-
-    Args:
-        episode: The recorded game.
-        report: Takes the differences.
-    """
+    """Replays a game with what both sides had every 50 ticks."""
     game = _begin(episode, report)
     name = episode["id"]
     report.compare(name, 0, "init.water", episode["init"]["water"], "".join(".W"[c] for c in game.record["terrain"][0]))
@@ -299,12 +294,7 @@ def replay_game(episode: Mapping[str, Any], report: GoldenReport) -> None:
 
 
 def replay_result(episode: Mapping[str, Any], report: GoldenReport) -> None:
-    """Replays a game of which only the end is known: what was drawn, the winner, the tick and whether it was a jam.
-
-    Args:
-        episode: The recorded game.
-        report: Takes the differences.
-    """
+    """Replays a game of which only the end is known: what was drawn, the winner, the tick and whether it was a jam."""
     _finish(episode, _begin(episode, report), report)
 
 

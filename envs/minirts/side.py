@@ -190,11 +190,7 @@ class Side:
         )
 
     def restore(self, snapshot: SideSnapshot) -> None:
-        """Goes back, after the game has.
-
-        Args:
-            snapshot: Result of `snapshot`.
-        """
+        """Goes back, after the game has."""
         self._owners, self._shared_out = dict(snapshot.owners), Counter(snapshot.shared_out)
         self.made = [Counter(made) for made in snapshot.made]
         self.told = snapshot.told

@@ -36,22 +36,12 @@ def facts(opponent: str) -> tuple[str, ...]:
 
 
 def private(side: Side, commander: int) -> str | None:
-    """Private information of a commander, such as "spearmen", or None.
-
-    Args:
-        side: The side.
-        commander: Its number.
-    """
+    """Private information of a commander, such as "spearmen", or None."""
     return army_words(enemy_types(side)) if side.told is not None and side.told[commander] else None
 
 
 def told_sentences(side: Side, commander: int) -> list[str]:
-    """Sentences by which a commander is told the enemy's types; none if `told_to` is not set.
-
-    Args:
-        side: The side.
-        commander: Its number.
-    """
+    """Sentences by which a commander is told the enemy's types; none if `told_to` is not set."""
     if side.told is None:
         return []
     fact = private(side, commander)
@@ -80,12 +70,7 @@ def rules(told_to: str | Sequence[str] | None, producers: str | None, num_agents
 
 
 def numbers(side: Side, commander: int) -> np.ndarray:
-    """float32 (6,): 1 per army type that the enemy makes, in the order of `ARMY`; zeros for who is not told.
-
-    Args:
-        side: The side.
-        commander: Its number.
-    """
+    """float32 (6,): 1 per army type that the enemy makes, in the order of `ARMY`; zeros for who is not told."""
     told = side.told is not None and side.told[commander]
     types = enemy_types(side) if told else ()
     return np.array([float(kind in types) for kind in ARMY], np.float32)
@@ -95,33 +80,20 @@ def numbers(side: Side, commander: int) -> np.ndarray:
 
 
 def seen_types(side: Side) -> tuple[int, ...]:
-    """Army types of the enemies in sight, or else those that its known producers train and opponents draw.
-
-    Args:
-        side: The side.
-    """
+    """Army types of the enemies in sight, or else those that its known producers train and opponents draw."""
     counts = side.enemy_counts()
     fighters = tuple(kind for kind in ARMY if counts[kind])
     return fighters or tuple(kind for kind in opponents.DRAWN_TYPES if counts[int(MADE_BY[kind])])
 
 
 def prepared_types(side: Side) -> tuple[int, ...]:
-    """Army types against which the side prepares, as its producers show, finished or under construction.
-
-    Args:
-        side: The side.
-    """
+    """Army types against which the side prepares, as its producers show, finished or under construction."""
     houses = {unit.type for unit in side.own} | {unit.making for unit in side.own}
     return tuple(kind for kind in ARMY if int(MADE_BY[COUNTER[kind]]) in houses & set(PRODUCERS))
 
 
 def assumed_types(executor: Executor, commander: int) -> tuple[int, ...]:
-    """Army types that a commander takes the enemy to make by what it is told and sees; empty if nothing tells.
-
-    Args:
-        executor: The side's officers.
-        commander: Its number.
-    """
+    """Army types that a commander takes the enemy to make by what it is told and sees; empty if nothing tells."""
     side = executor.side
     if side.told is None or side.told[commander]:
         return enemy_types(side)
@@ -129,11 +101,7 @@ def assumed_types(executor: Executor, commander: int) -> tuple[int, ...]:
 
 
 def is_prepared(side: Side) -> bool:
-    """True if the side has, or puts up, a producer of what beats each type that the enemy makes.
-
-    Args:
-        side: The side.
-    """
+    """True if the side has, or puts up, a producer of what beats each type that the enemy makes."""
     return set(enemy_types(side)) <= set(prepared_types(side))
 
 

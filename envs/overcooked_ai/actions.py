@@ -5,16 +5,17 @@ An agent that committed to a goal is busy until it is done with it, so agents ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import text
-from rllib_llm_comm.envs.overcooked_ai.goal_cells import Walker, goal_places, legal_goals
 from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import FLOOR, POT, Cell
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.walker import Walker, goal_places, legal_goals
 
 BLOCKED_STEPS = 8
 """Steps in one place after which a committed cook gives its goal up."""
@@ -55,11 +56,7 @@ class ActionLevel(Protocol):
 
 
 class PrimitiveActions:
-    """North, south, east, west, stay, interact; all allowed always.
-
-    Args:
-        kitchen: The game.
-    """
+    """North, south, east, west, stay, interact; all allowed always."""
 
     num_actions = NUM_ACTIONS
 
@@ -240,3 +237,72 @@ def make_level(kitchen: Kitchen, level: str, commit: bool, mask_useless: bool) -
     if level == "primitive":
         return PrimitiveActions(kitchen)
     return GoalCells(kitchen, commit) if level == "goal_cell" else Goals(kitchen, mask_useless)
+
+
+_SINGLE_STEPS = LEVELS[0]
+
+
+class OwnActions:
+    """The goals of one cook for one episode, carried out in single steps.
+
+    Args:
+        env: The (unwrapped) environment, whose actions are single steps, after its reset.
+        agent: The cook.
+        level: The cook's own action level, one of `LEVELS`.
+        rng: Draws the random steps of a cook that is blocked.
+    """
+
+    def __init__(self, env: Any, agent: str, level: str, rng: np.random.Generator) -> None:
+        self._player = env.players[agent]
+        self._level = make_level(env.kitchen, level, env.settings["commit"], env.settings["mask_useless"])
+        self._level.reset(rng)
+        self._moved = False
+
+    def free(self) -> bool:
+        """True if the cook has to choose a goal now; call it once in every step, before `action`."""
+        if self._moved:
+            self._level.after_step(self._player)
+        return self._level.needs_action(self._player)
+
+    def mask(self) -> np.ndarray:
+        """int8 (K,): the goals that are worth to choose now."""
+        return self._level.mask(self._player)
+
+    def choose(self, goal: int) -> None:
+        """Takes a new goal.
+
+        Args:
+            goal: Its number, below K.
+        """
+        self._level.choose(self._player, goal)
+
+    def action(self) -> int:
+        """The single step towards the goal."""
+        self._moved = True
+        return self._level.primitive(self._player)
+
+
+def own_actions(env: Any, agent: str, settings: Mapping[str, Any], rng: np.random.Generator) -> OwnActions | None:
+    """The own actions of a cook that was trained with other settings; `None` if the environment has them.
+
+    Whether it keeps to a goal until that is done, and which goals are masked, is as the environment's `commit` and
+    `mask_useless` say, which mean nothing else in single steps.
+
+    Args:
+        env: The (unwrapped) environment, after its reset.
+        agent: The cook.
+        settings: Those of the cook's training.
+        rng: As of `OwnActions`.
+
+    Raises:
+        UserError: If the environment asks for goals, and not for those of the cook.
+    """
+    own, played = settings.get("action_level", _SINGLE_STEPS), env.settings["action_level"]
+    if own == played:
+        return None
+    if played != _SINGLE_STEPS:
+        raise UserError(
+            f"`action_level` is {played!r} but {agent!r} is held by a policy that was trained with {own!r}; set "
+            f"`action_level` to {_SINGLE_STEPS!r} in `env_config`, in which both can play."
+        )
+    return OwnActions(env, agent, own, rng)

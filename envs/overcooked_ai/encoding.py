@@ -162,11 +162,7 @@ class FeatureTables(NamedTuple):
 
 @lru_cache(maxsize=32)
 def feature_tables(layout: Layout) -> FeatureTables:
-    """The tables of a kitchen, computed once.
-
-    Args:
-        layout: The kitchen.
-    """
+    """The tables of a kitchen, computed once."""
     routes, cells = routes_of(layout), layout.width * layout.height
     blocks, pots = np.zeros((cells, 4, _HOLDABLE, _BLOCK), np.int16), np.full((cells, 4, _POTS), -1, np.int16)
     for x, y in layout.cells(FLOOR):

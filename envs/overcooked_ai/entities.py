@@ -113,11 +113,7 @@ def _table(layout: Layout) -> tuple[tuple[str, str], ...]:
 
 
 def first_place(layout: Layout) -> int:
-    """Number of the place at the upper left corner; the other cells follow row by row.
-
-    Args:
-        layout: The kitchen.
-    """
+    """Number of the place at the upper left corner; the other cells follow row by row."""
     return len(_table(layout)) + 1
 
 
@@ -141,20 +137,12 @@ def _lookup(layout: Layout) -> np.ndarray:
 
 
 def num_symbols(layout: Layout) -> int:
-    """Number of symbols in a kitchen, 0 included.
-
-    Args:
-        layout: The kitchen.
-    """
+    """Number of symbols in a kitchen, 0 included."""
     return first_place(layout) + layout.terrain.size
 
 
 def symbol_names(layout: Layout) -> list[str]:
-    """The name of each number; the first is empty.
-
-    Args:
-        layout: The kitchen.
-    """
+    """The name of each number; the first is empty."""
     cells = ((x, y) for y in range(layout.height) for x in range(layout.width))
     return ["", *(name for name, _ in _table(layout)), *(places_of(layout).names[cell] for cell in cells)]
 
@@ -178,11 +166,7 @@ def _place_sentences(layout: Layout) -> list[str]:
 
 @lru_cache(maxsize=32)
 def static_entities(layout: Layout) -> np.ndarray:
-    """int16 (H, W, 5): the symbols that never change; pots as if empty.
-
-    Args:
-        layout: The kitchen.
-    """
+    """int16 (H, W, 5): the symbols that never change; pots as if empty."""
     planes = np.zeros((layout.height, layout.width, len(SLOTS)), np.int16)
     shared, first = places_of(layout).shared, first_place(layout)
     numbers = {name: number for number, (name, _) in enumerate(_table(layout), 1)}

@@ -67,51 +67,11 @@ those that paid.
 
 ### Arguments
 
+Those of `OvercookedAISettings`.
+
 ``` python
-overcooked_ai.parallel_env(
-    layout="cramped_room", dynamics="old", horizon=400, action_level="primitive", commit=False, mask_useless=True,
-    observe=("vector", "text"), vector="features", shaping=0.0, swap_roles=False, wanted=None, wanted_anew=False,
-    told_to="all", render_mode=None,
-)
+overcooked_ai.parallel_env(layout="coordination_ring", horizon=400, action_level="goal", observe=["text"])
 ```
-
-`layout`: "cramped_room", "asymmetric_advantages", "coordination_ring", "forced_coordination", "counter_circuit" (or the
-names that other code bases give them), or rows of one's own such as ["XXPXX", "O1 2O", "XDXSX"]. Or any other kitchen
-of the original package by its rules: its name ("cramped_room_tomato"), the path of a `.layout` file, or a dictionary
-with the same keys ("grid", "start_all_orders", "onion_time", ...; `original_rules`). "counter_circuit" is what the
-original calls "counter_circuit_o_1order", which is taken, too; its own one is "original:counter_circuit" here. The
-rows alone of its kitchens with other cook times or points are refused.
-
-`dynamics`: "old": a pot with three ingredients starts by itself. "new": somebody with empty hands starts it. "old" is
-refused where soups of fewer ingredients are ordered, as in the original.
-
-`horizon`: length of an episode in game steps.
-
-`action_level`: "primitive", "goal_cell" or "goal".
-
-`commit`: for "goal_cell": whether a cook keeps its goal until it is done.
-
-`mask_useless`: for "goal": whether `action_mask` excludes what would do nothing now.
-
-`observe`: parts of the observation.
-
-`vector`: what the part `vector` is: "features", or "planes": the cook's planes as one row of numbers, for networks that
-read nothing else.
-
-`shaping`: factor of the shaped rewards, >= 0. The attribute of the same name may be changed during training.
-
-`swap_roles`: whether at each reset it is drawn which agent is which player; not with text, in which player 0 is alice.
-
-`wanted`: None: soups from every pot pay. "pot": only soups from one pot pay, drawn for each episode among the pots that
-can be used; for kitchens with at least two (all of the five but "cramped_room"). The pot counts that is wanted when a
-soup is delivered; a soup from another pot is gone and pays nothing. Events and shaped rewards are as ever.
-
-`wanted_anew`: with `wanted`: whether the pot is drawn anew after each soup that pays (it may be the same again).
-
-`told_to`: with `wanted`: who is told the pot: "all", a list of agents, or "one" (drawn for each episode). The others do
-not find it in their observations, but for `state`.
-
-`render_mode`: None, "ansi", "rgb_array" or "human" (ANSI to the terminal).
 
 ### Version history
 
@@ -120,20 +80,23 @@ not find it in their observations, but for `state`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from gymnasium import spaces
+from pydantic import Field, model_validator
+from typing_extensions import Self
 
-from rllib_llm_comm.envs.base_env import Game, Observation, Reset, Step, constructor, in_turns
+from rllib_llm_comm.core.errors import LARGEST, UserError
+from rllib_llm_comm.core.settings import Several
+from rllib_llm_comm.envs.base_env import Game, GameSettings, Observation, Reset, Step, constructor, in_turns
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions
 from rllib_llm_comm.envs.overcooked_ai import render, text
 from rllib_llm_comm.envs.overcooked_ai.actions import make_level
-from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
-from rllib_llm_comm.envs.overcooked_ai.layouts import name_note, portable
+from rllib_llm_comm.envs.overcooked_ai.kernel import EAST, INTERACT, NORTH, SOUTH, STAY, WEST
+from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout, name_note, portable
 from rllib_llm_comm.envs.overcooked_ai.observations import (
-    DEFAULT_PARTS,
     observation_space,
     observations,
     whole,
@@ -141,19 +104,77 @@ from rllib_llm_comm.envs.overcooked_ai.observations import (
 )
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, QUIET, Kitchen
 from rllib_llm_comm.envs.overcooked_ai.sayings import meaning, understand
-from rllib_llm_comm.envs.overcooked_ai.setting_checks import check_values
 from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
 from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot
 from rllib_llm_comm.envs.overcooked_ai.wanted_pot_observations import wanted_rules
-from rllib_llm_comm.envs.told_to import ALL
+from rllib_llm_comm.envs.told_to import ALL, Distinct, Told
+
+
+class OvercookedAISettings(GameSettings):
+    """Settings of the onion-soup kitchen."""
+
+    layout: str | Several[str] | dict[str, Any] = "cramped_room"
+    """"cramped_room", "asymmetric_advantages", "coordination_ring", "forced_coordination", "counter_circuit" (or the
+    names that other code bases give them), or rows of one's own such as ["XXPXX", "O1 2O", "XDXSX"]. Or any other
+    kitchen of the original package by its rules: its name ("cramped_room_tomato"), the path of a `.layout` file, or a
+    dictionary with the same keys ("grid", "start_all_orders", "onion_time", ...; `original`). "counter_circuit" is
+    what the original calls "counter_circuit_o_1order", which is taken, too; its own one is "original:counter_circuit"
+    here. The rows alone of its kitchens with other cook times or points are refused."""
+    dynamics: Literal["old", "new"] = "old"
+    """"old": a pot with three ingredients starts by itself. "new": somebody with empty hands starts it. "old" is
+    refused where soups of fewer ingredients are ordered, as in the original."""
+    horizon: int = Field(HORIZON, ge=1, le=2**15 - 1)
+    """Length of an episode in game steps."""
+    action_level: Literal["primitive", "goal_cell", "goal"] = "primitive"
+    """What an action is."""
+    commit: bool = False
+    """For "goal_cell": whether a cook keeps its goal until it is done."""
+    mask_useless: bool = True
+    """For "goal": whether `action_mask` excludes what would do nothing now."""
+    observe: Distinct[Literal["vector", "text", "planes", "state", "entities"]] = ("vector", "text")
+    """Parts of the observation."""
+    vector: Literal["features", "planes"] = "features"
+    """What the part `vector` is: "features", or "planes": the cook's planes as one row of numbers, for networks that
+    read nothing else."""
+    shaping: float = Field(0.0, ge=0, le=LARGEST)
+    """Factor of the shaped rewards. The environment's attribute of the same name may be changed during training."""
+    swap_roles: bool = False
+    """Whether at each reset it is drawn which agent is which player; not with text, in which player 0 is alice."""
+    wanted: Literal["pot"] | None = None
+    """None: soups from every pot pay. "pot": only soups from one pot pay, drawn for each episode among the pots that
+    can be used; for kitchens with at least two (all of the five but "cramped_room"). The pot counts that is wanted
+    when a soup is delivered; a soup from another pot is gone and pays nothing. Events and shaped rewards are as
+    ever."""
+    wanted_anew: bool = False
+    """With `wanted`: whether the pot is drawn anew after each soup that pays (it may be the same again)."""
+    told_to: Told[Literal["all", "one"], Literal["alice", "bob"]] = "all"
+    """With `wanted`: who is told the pot: "all", a list of agents, or "one" (drawn for each episode). The others do
+    not find it in their observations, but for `state`."""
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        for name, only in (("wanted_anew", False), ("told_to", ALL)) if self.wanted is None else ():
+            if (value := getattr(self, name)) != only:
+                raise UserError(
+                    f"`{name}` is {value!r} but `wanted` is None, so that there is nothing to tell; set `wanted='pot'`."
+                )
+        if self.swap_roles and "text" in self.observe:
+            raise UserError(
+                "`swap_roles` is True but `observe` has 'text', in which player 0 is called alice and player 1 bob; "
+                "leave one of them away."
+            )
+        if self.action_level != "primitive" and self.dynamics == "new":
+            raise UserError(
+                "`action_level` is not 'primitive' but `dynamics` is 'new': there a cook that goes to a pot with "
+                "empty hands starts it too early; use `dynamics='old'`."
+            )
+        return self
 
 
 class OvercookedAI(Game):
     """The onion-soup kitchen as a PettingZoo parallel environment; the module's docstring is its page.
 
     Attributes:
-        env_id: The registered id.
-        settings: All settings, JSON-able.
         kitchen: The game.
         level: Converter of actions into primitive ones.
         players: The player (0 or 1) that each agent is in this episode.
@@ -173,59 +194,33 @@ class OvercookedAI(Game):
         "is_parallelizable": True,
         "render_fps": 8,
     }
-    env_id = ENV_ID
+    env_id = "rllib_llm_comm/overcooked_ai-v0"
 
-    def __init__(
-        self,
-        layout: str | Sequence[str] | Mapping[str, Any] = "cramped_room",
-        dynamics: str = "old",
-        horizon: int = HORIZON,
-        action_level: str = "primitive",
-        commit: bool = False,
-        mask_useless: bool = True,
-        observe: Sequence[str] = DEFAULT_PARTS,
-        vector: str = "features",
-        shaping: float = 0.0,
-        swap_roles: bool = False,
-        wanted: str | None = None,
-        wanted_anew: bool = False,
-        told_to: str | Sequence[str] = ALL,
-        render_mode: str | None = None,
-    ) -> None:
-        """Builds the environment; call `reset` before `step`.
+    settings_model: ClassVar[type[OvercookedAISettings]] = OvercookedAISettings
 
-        All arguments are told on the module's page.
-
-        Raises:
-            UserError: For a value that is not allowed.
-        """
-        settings = {name: value for name, value in locals().items() if name not in ("self", "render_mode")}
-        check_values(settings, render_mode, self.metadata["render_modes"])
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        now = self.chosen
         self.possible_agents = ["alice", "bob"]
-        self.kitchen = Kitchen(layout, dynamics, horizon)
-        if wanted is not None:
+        self.kitchen = Kitchen(now.layout, now.dynamics, now.horizon)
+        layout = self.kitchen.layout
+        if now.wanted is not None:
             self.kitchen.wanted = WantedPot(
-                self.kitchen.layout, pots_in_use(self.kitchen.layout), self.possible_agents, told_to, wanted_anew
+                layout, pots_in_use(layout), self.possible_agents, now.told_to, now.wanted_anew
             )
-        self.level = make_level(self.kitchen, action_level, commit, mask_useless)
-        self.settings: dict[str, Any] = {
-            **settings,
-            "layout": portable(layout),
-            "observe": list(observe),
-            "told_to": told_to if isinstance(told_to, str) else list(told_to),
-        }
-        self.render_mode = render_mode
-        self.shaping = float(shaping)
+        self.level = make_level(self.kitchen, now.action_level, now.commit, now.mask_useless)
+        self.settings["layout"] = portable(now.layout)
+        self.shaping = now.shaping
         rules = [] if self.kitchen.wanted is None else wanted_rules(self.kitchen.wanted)
-        self.task = text.task(self.kitchen.layout, wanted is not None)
-        self.brief = " ".join([text.brief(self.kitchen.layout, dynamics), *rules])
+        self.task = text.task(layout, now.wanted is not None)
+        self.brief = " ".join([text.brief(layout, now.dynamics), *rules])
         self.agents: list[str] = []
         self.players = {"alice": 0, "bob": 1}
-        self.parts = tuple(observe)
+        self.parts: tuple[str, ...] = now.observe
         self._rng = np.random.default_rng()
         self.passed: list[np.ndarray] = [self.kitchen.state.copy()]
         self._clear()
-        space = observation_space(self.kitchen, self.parts, vector, self.level.num_actions)
+        space = observation_space(self.kitchen, self.parts, now.vector, self.level.num_actions)
         self.observation_spaces = dict.fromkeys(self.possible_agents, space)
         self.action_spaces = {agent: spaces.Discrete(self.level.num_actions) for agent in self.possible_agents}
 
@@ -359,11 +354,7 @@ class OvercookedAI(Game):
         return understand(message) is not None
 
     def action_phrases(self, agent: str) -> list[str]:
-        """Effect of each action now, in words; also where agents do not read.
-
-        Args:
-            agent: The agent that would act.
-        """
+        """Effect of each action now, in words; also where agents do not read."""
         return self.level.phrases(self.players[agent])
 
     @property
@@ -394,3 +385,66 @@ parallel_env = constructor(OvercookedAI)
 """Makes the environment from the arguments of this page."""
 aec_env = in_turns(parallel_env)
 """The same in PettingZoo's AEC form, in which agents act one after the other."""
+
+
+# ---- for the record of the game -----------------------------------------------------------------------
+
+_KEYS = {"ArrowUp": NORTH, "ArrowDown": SOUTH, "ArrowRight": EAST, "ArrowLeft": WEST, " ": INTERACT, ".": STAY}
+
+
+def keys(env: Any, agent: str) -> dict[str, int]:
+    """Key of the keyboard -> action; empty unless actions are single steps."""
+    return dict(_KEYS) if env.settings["action_level"] == "primitive" else {}
+
+
+def picture(env: Any, agent: str) -> np.ndarray:
+    """The kitchen as pixels, uint8 (height, width, 3): both cooks see all of it; a wanted pot is not drawn."""
+    drawn: np.ndarray = env.draw_rgb()
+    return drawn
+
+
+_DONE = {
+    "onion_pickup": "picks up an onion",
+    "tomato_pickup": "picks up a tomato",
+    "dish_pickup": "picks up a dish",
+    "soup_pickup": "takes a soup out of the pot",
+    "onion_drop": "puts an onion on a counter",
+    "tomato_drop": "puts a tomato on a counter",
+    "dish_drop": "puts a dish on a counter",
+    "soup_drop": "puts a soup on a counter",
+    "potting_onion": "puts an onion into a pot",
+    "potting_tomato": "puts a tomato into a pot",
+    "soup_delivery": "serves a soup",
+}
+_JUDGED = ("useful_", "optimal_", "viable_", "catastrophic_", "useless_")
+
+
+def event_words(event: str) -> str:
+    """An event in words; empty for the original's judgements, such as "useful_onion_pickup", of what is told anyway.
+
+    Args:
+        event: As in the infos, such as "onion_pickup".
+    """
+    return "" if event.startswith(_JUDGED) else _DONE.get(event, event)
+
+
+def difference(played: Mapping[str, Any], learned: Mapping[str, Any]) -> str:
+    """The reason why a policy cannot play, as the end of a sentence; empty if it can.
+
+    Args:
+        played: Settings of the kitchen in which it is to play.
+        learned: Those of its training.
+    """
+    layout, theirs = (get_layout(one.get("layout", "cramped_room")) for one in (played, learned))
+    if (theirs.rows, theirs.starts) != (layout.rows, layout.starts):
+        return (
+            f"was trained in the kitchen {theirs.name!r} but `env_config.layout` is {layout.name!r}; take partners of "
+            "the same kitchen."
+        )
+    now, then = (one.get("dynamics", "old") for one in (played, learned))
+    if now != then:
+        return (
+            f"was trained with `env_config.dynamics` {then!r} but here it is {now!r}, in which pots start in another "
+            "way; take partners of the same dynamics."
+        )
+    return ""

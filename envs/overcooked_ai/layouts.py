@@ -11,9 +11,15 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice
-from rllib_llm_comm.envs.overcooked_ai.original_layouts import PREFIX, original_kitchens
-from rllib_llm_comm.envs.overcooked_ai.original_rules import check_keys, read_layout_file, read_recipes, read_rows
-from rllib_llm_comm.envs.overcooked_ai.original_states import read_state
+from rllib_llm_comm.envs.overcooked_ai.original import (
+    PREFIX,
+    check_keys,
+    original_kitchens,
+    read_layout_file,
+    read_recipes,
+    read_rows,
+    read_state,
+)
 from rllib_llm_comm.envs.overcooked_ai.recipes import CLASSIC, FULL, Recipes, ingredients
 
 FLOOR, COUNTER, ONIONS, POT, DISHES, SERVING, TOMATOES = range(7)
@@ -158,7 +164,7 @@ def get_layout(layout: str | Sequence[str] | Mapping[str, Any] | Layout) -> Layo
     Args:
         layout: A name of `LAYOUT_NAMES` or `ORIGINAL_NAMES` (or an old name in `ALIASES`); the original's name of any
             of its kitchens, with "original:" before it where the name means another kitchen here; the path of one of
-            its `.layout` files; a dictionary as in such a file (`original_rules.read_recipes`); or rows as in `Layout`,
+            its `.layout` files; a dictionary as in such a file (`original.read_recipes`); or rows as in `Layout`,
             with `1` and `2` where the players begin, in which only three onions bring points. A `Layout` is given back.
 
     Raises:

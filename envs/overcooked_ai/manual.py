@@ -105,11 +105,7 @@ def manual(layout: Layout, dynamics: str = "old") -> list[str]:
 
 
 def menu(layout: Layout) -> list[str]:
-    """Ingredients and points of each soup that is ordered, one sentence each.
-
-    Args:
-        layout: The kitchen.
-    """
+    """Ingredients and points of each soup that is ordered, one sentence each."""
     recipes, sentences = layout.recipes, []
     for order in recipes.orders:
         points = recipes.points[order]
@@ -152,11 +148,7 @@ def _open_rules(layout: Layout, dynamics: str) -> list[str]:
 
 
 def map_facts(layout: Layout) -> list[str]:
-    """The facts of the map alone: how floor is named, who can reach what.
-
-    Args:
-        layout: The kitchen.
-    """
+    """The facts of the map alone: how floor is named, who can reach what."""
     return ["Floor 2,3 is column 2 and row 3, counted from 0 at the upper left corner.", *_map_sentences(layout)]
 
 

@@ -52,21 +52,13 @@ def observation_space(kitchen: Kitchen, parts: tuple[str, ...], vector: str, num
 
 
 def whole_space(kitchen: Kitchen) -> spaces.Box:
-    """The space of `whole`.
-
-    Args:
-        kitchen: The game.
-    """
+    """The space of `whole`."""
     space: spaces.Box = observation_space(kitchen, ("state",), VECTORS[0], 1)["state"]  # type: ignore[assignment]
     return space
 
 
 def whole(kitchen: Kitchen) -> np.ndarray:
-    """The whole game, float32 (n,): the planes of player 0 as a vector, with the wanted pot whoever is told.
-
-    Args:
-        kitchen: The game.
-    """
+    """The whole game, float32 (n,): the planes of player 0 as a vector, with the wanted pot whoever is told."""
     return _planes(kitchen)[1].reshape(-1).astype(np.float32)
 
 
@@ -137,11 +129,7 @@ def _symbols(kitchen: Kitchen) -> tuple[str, np.ndarray]:
 
 
 def manual_of(kitchen: Kitchen) -> str:
-    """The part `manual` of observations, the same for the whole game.
-
-    Args:
-        kitchen: The game.
-    """
+    """The part `manual` of observations, the same for the whole game."""
     sentences = entity_manual(kitchen.layout, kitchen.dynamics)
     if kitchen.wanted is not None:
         symbols = wanted_pot.symbol_sentences(kitchen.layout)

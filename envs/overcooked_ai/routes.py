@@ -19,9 +19,6 @@ class Routes:
     """Distances of one kitchen, the other cook left out. Computed once per kitchen: use `routes_of`.
 
     A move into a free cell goes there and turns; into a blocked one it only turns.
-
-    Args:
-        layout: The kitchen.
     """
 
     def __init__(self, layout: Layout) -> None:

@@ -18,6 +18,10 @@ from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL, contents,
 
 if TYPE_CHECKING:
     from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot
+from rllib_llm_comm.envs.overcooked_ai.kernel import IDLE
+from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, ONIONS, POT, SERVING, TOMATOES
+from rllib_llm_comm.envs.overcooked_ai.names import COOKS, places_of
+from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
 
 __all__ = [
     "ACTION_NAMES",
@@ -331,3 +335,73 @@ def _plain(number: float) -> float:
 @cache
 def _names(bits: int) -> tuple[str, ...]:
     return tuple(name for number, name in enumerate(kernel.EVENTS) if bits >> number & 1)
+
+
+NONE, TAKE, PUT, ADD, START, PLATE, DELIVER = "", "take", "put", "add", "start", "plate", "deliver"
+
+
+def effect(kitchen: Kitchen, held: Item | None, cell: Cell) -> str:
+    """Effect of an interact with a cell.
+
+    Args:
+        kitchen: The game.
+        held: Item in the cook's hands.
+        cell: The cell that it would face.
+
+    Returns:
+        `TAKE` (from a counter, crate or stack), `PUT` (onto a counter), `ADD` (an onion or a tomato to a pot), `START`
+        (cooking; new dynamics only), `PLATE` (a ready soup), `DELIVER` (a soup), or `NONE`.
+    """
+    kind, item = kitchen.layout.kind(cell), kitchen.item(cell)
+    if kind == COUNTER:
+        if held is None:
+            return TAKE if item is not None else NONE
+        return PUT if item is None else NONE
+    if kind in (ONIONS, TOMATOES, DISHES):
+        return TAKE if held is None else NONE
+    if kind == POT:
+        return _pot_effect(kitchen, held, item)
+    return DELIVER if kind == SERVING and held is not None and held.kind == "soup" else NONE
+
+
+def _pot_effect(kitchen: Kitchen, held: Item | None, soup: Item | None) -> str:
+    idle = soup is not None and soup.tick < 0
+    if held is None:
+        return START if idle and kitchen.dynamics == "new" else NONE
+    if held.kind in ("onion", "tomato"):
+        return NONE if soup is not None and soup.full else ADD
+    return PLATE if held.kind == "dish" and soup is not None and soup.ready else NONE
+
+
+def plain_state(kitchen: Kitchen) -> dict[str, Any]:
+    """The whole state, JSON-able.
+
+    Returns:
+        `time`: game steps so far. `cooks`, by name: `cell` and `faces` (names of places, such as "floor 2,3" and "left
+        pot"; who stands there is not told) and `holds` ("nothing", "onion", "dish", "soup" or "tomato").
+        `pots`, by name: `onions` (0 to 3) and `cooking` ("no", "yes" or "ready") with `steps_left`, and `tomatoes`
+        where the kitchen has some. `counters`, by name: what lies there.
+    """
+    places = places_of(kitchen.layout)
+    cooks = {}
+    for i, name in enumerate(COOKS):
+        cook = kitchen.cook(i)
+        dx, dy = STEPS[cook.facing]
+        faced = places.names[cook.cell[0] + dx, cook.cell[1] + dy]
+        cooks[name] = {"cell": places.names[cook.cell], "faces": faced, "holds": _kind(cook.held)}
+    pots = {places.names[cell]: _pot(kitchen, cell) for cell in places.fixtures[POT]}
+    counters = {places.names[cell]: _kind(kitchen.item(cell)) for cell in places.fixtures[COUNTER]}
+    return {"time": kitchen.time, "cooks": cooks, "pots": pots, "counters": counters}
+
+
+def _kind(item: Item | None) -> str:
+    return "nothing" if item is None else item.kind
+
+
+def _pot(kitchen: Kitchen, cell: Cell) -> dict[str, Any]:
+    item = kitchen.item(cell)
+    told: dict[str, Any] = {"onions": 0 if item is None else item.onions}
+    if kitchen.layout.has_tomatoes:
+        told["tomatoes"] = 0 if item is None else item.tomatoes
+    cooking = "no" if item is None or item.tick == IDLE else "ready" if item.ready else "yes"
+    return {**told, "cooking": cooking, "steps_left": item.left if item is not None and cooking == "yes" else 0}

@@ -54,23 +54,11 @@ takes back) and `subgoals_share`, the one by the other.
 
 ### Arguments
 
+Those of `SubgoalSettings`.
+
 ``` python
-subgoal_env(
-    subgoals="sampled", patience=40, soup_reward=0.0, random_starts=True, subgoal_file=None,
-    **settings_of_overcooked_ai,
-)
+subgoal_env(layout="forced_coordination", subgoals="sampled", patience=40)
 ```
-
-`subgoals`: "sampled" or "planner".
-
-`patience`: for "sampled": game steps after which an agent gets another subgoal.
-
-`soup_reward`: for "sampled": factor of the team's reward for soups, >= 0.
-
-`random_starts`: for "sampled": whether episodes begin in random states.
-
-`subgoal_file`: for "sampled": path of a data set of this kitchen, as `rllib planning subgoals` makes it from a
-planner's plans; only its subgoals are drawn. None: all subgoals.
 
 All settings of Overcooked-AI but those of the wanted pot, and `action_level` is "primitive" or "goal_cell". With
 `commit` a cook that goes to a cell gets there first, also when its subgoal changes on the way.
@@ -82,25 +70,24 @@ All settings of Overcooked-AI but those of the wanted pot, and `action_level` is
 
 from __future__ import annotations
 
-import inspect
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from gymnasium import spaces
+from pydantic import Field, model_validator
+from typing_extensions import Self
 
-from rllib_llm_comm.core.errors import UserError, require_choice, require_number, require_whole
+from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.envs.base_env import Observation, Reset, constructor
 from rllib_llm_comm.envs.interface import EPISODE_METRICS
-from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI
-from rllib_llm_comm.envs.overcooked_ai.game import SUBGOAL_ENV_ID
+from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI, OvercookedAISettings
 from rllib_llm_comm.envs.overcooked_ai.kernel import IDLE
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, FLOOR, POT, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
-from rllib_llm_comm.envs.overcooked_ai.subgoal_file import read_subgoal_file
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     GO,
     SOUP,
@@ -111,18 +98,49 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     holdable,
     parse_subgoal,
     possible_subgoals,
+    read_subgoal_file,
     subgoal_number,
     subgoal_text,
     task_subgoal,
     waited,
 )
 
-SOURCES = ("sampled", "planner")
-SUBGOAL_LEVELS = ("primitive", "goal_cell")
-PATIENCE = 40
 WAIT = "wait"
 _EMPTY_HANDS = 0.4
 _MOST_OCCUPIED = 0.4
+
+
+class SubgoalSettings(OvercookedAISettings):
+    """Settings of the kitchen with subgoals, beside those of the kitchen."""
+
+    subgoals: Literal["sampled", "planner"] = "sampled"
+    """Where subgoals come from."""
+    patience: int = Field(40, ge=1, le=LARGEST)
+    """For "sampled": game steps after which an agent gets another subgoal."""
+    soup_reward: float = Field(0.0, ge=0, le=LARGEST)
+    """For "sampled": factor of the team's reward for soups."""
+    random_starts: bool = True
+    """For "sampled": whether episodes begin in random states."""
+    subgoal_file: str | Path | None = None
+    """For "sampled": path of a data set of this kitchen, as `rllib planning subgoals` makes it from a planner's plans;
+    only its subgoals are drawn. None: all subgoals."""
+    # Cooks that choose among goals in words have subgoals for actions already.
+    action_level: Literal["primitive", "goal_cell"] = "primitive"
+    """What an action is."""
+
+    @model_validator(mode="after")
+    def _fit_with_subgoals(self) -> Self:
+        if self.wanted is not None:
+            raise UserError(
+                f"`wanted` is {self.wanted!r}, but no subgoal tells where a soup is from; leave it away, or take "
+                f"{OvercookedAI.env_id!r}."
+            )
+        if self.subgoals == "planner" and self.dynamics == "new":
+            raise UserError(
+                "`subgoals` is 'planner' but `dynamics` is 'new', where the planner does not know that pots must be "
+                "started; use `dynamics='old'`."
+            )
+        return self
 
 
 class SubgoalKitchen(OvercookedAI):
@@ -135,38 +153,22 @@ class SubgoalKitchen(OvercookedAI):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**OvercookedAI.metadata, "name": "overcooked_ai_subgoals_v0"}
-    env_id = SUBGOAL_ENV_ID
+    env_id = "rllib_llm_comm/overcooked_ai_subgoals-v0"
 
-    def __init__(
-        self,
-        subgoals: str = "sampled",
-        patience: int = PATIENCE,
-        soup_reward: float = 0.0,
-        random_starts: bool = True,
-        subgoal_file: str | os.PathLike[str] | None = None,
-        **settings: Any,
-    ) -> None:
-        """Builds the environment; call `reset` before `step`.
+    settings_model = SubgoalSettings
+    chosen: SubgoalSettings
 
-        All arguments are told on the module's page.
-
-        Raises:
-            UserError: For a value that is not allowed.
-        """
+    def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.kitchen.layout.require_classic("Subgoals")
-        own = {"subgoals": subgoals, "patience": patience, "soup_reward": soup_reward, "random_starts": random_starts}
-        self.settings = {**own, "subgoal_file": subgoal_file, **self.settings}
-        _check(self.settings)
+        layout, file = self.kitchen.layout, self.chosen.subgoal_file
+        layout.require_classic("Subgoals")
         self.subgoal_test: Callable[[np.ndarray, np.ndarray, int, Subgoal], bool] = completed
-        self._sampled, self._patience, self._soup_reward = subgoals == "sampled", patience, float(soup_reward)
-        self._random_starts = random_starts and self._sampled
-        layout = self.kitchen.layout
+        self._sampled = self.chosen.subgoals == "sampled"
         self._drawn: frozenset[Subgoal] | None = None  # all
-        if subgoal_file is not None:
-            self.settings["subgoal_file"] = str(subgoal_file)
+        if file is not None:
+            self.settings["subgoal_file"] = str(file)
             # A planner's game goes without, so that an evaluation need not have the file of the training.
-            self._drawn = read_subgoal_file(subgoal_file, layout) if self._sampled else None
+            self._drawn = read_subgoal_file(file, layout) if self._sampled else None
         self.subgoals = [Subgoal(GO, "", start) for start in layout.starts]
         number: spaces.Discrete[Any] = spaces.Discrete(len(all_subgoals(layout)))
         for agent, space in self.observation_spaces.items():
@@ -183,7 +185,7 @@ class SubgoalKitchen(OvercookedAI):
             Observations and infos of all agents.
         """
         super().reset(seed, options)
-        if self._random_starts:
+        if self.chosen.random_starts and self._sampled:
             self.kitchen.restore(random_snapshot(self.kitchen.layout, self.kitchen.dynamics, self._rng))
             self.level.reset(self._rng)  # it remembers where the cooks stood
         self._assign(range(2))
@@ -227,8 +229,8 @@ class SubgoalKitchen(OvercookedAI):
             self._done[player] |= done
             self._age[player] += 1
             if self._sampled:
-                rewards[player][-1] += done + (self._soup_reward - 1) * (self.score - score)
-            if done or not self._sampled or self._age[player] >= self._patience:
+                rewards[player][-1] += done + (self.chosen.soup_reward - 1) * (self.score - score)
+            if done or not self._sampled or self._age[player] >= self.chosen.patience:
                 due.append(player)
         self._assign(due)
 
@@ -281,47 +283,18 @@ class SubgoalKitchen(OvercookedAI):
         return infos
 
 
-def _signature() -> inspect.Signature:
-    """Own settings, then those of the game, by name: what messages list."""
-    own, game = (inspect.signature(kitchen).parameters for kitchen in (SubgoalKitchen, OvercookedAI))
-    named = [p for p in (*own.values(), *game.values()) if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    return inspect.Signature(named)
-
-
 def without_subgoals(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Id and settings of the kitchen without subgoals of its own.
 
     Args:
         settings: Those of the kitchen with subgoals.
     """
-    own = inspect.signature(SubgoalKitchen.__init__).parameters
-    return OvercookedAI.env_id, {name: value for name, value in settings.items() if name not in own}
+    kept = OvercookedAISettings.names()
+    return OvercookedAI.env_id, {name: value for name, value in settings.items() if name in kept}
 
 
-SubgoalKitchen.__signature__ = _signature()  # type: ignore[attr-defined]
 subgoal_env = constructor(SubgoalKitchen, name="subgoal_env")
 """Makes the environment from the arguments of this page."""
-
-
-def _check(settings: dict[str, Any]) -> None:
-    require_choice("subgoals", settings["subgoals"], SOURCES)
-    require_choice("random_starts", settings["random_starts"], (False, True))
-    if settings["wanted"] is not None:
-        raise UserError(
-            f"`wanted` is {settings['wanted']!r}, but no subgoal tells where a soup is from; leave it away, or take "
-            f"{OvercookedAI.env_id!r}."
-        )
-    require_whole("patience", settings["patience"], 1)
-    require_number("soup_reward", settings["soup_reward"], 0)
-    if not isinstance(settings["subgoal_file"], str | os.PathLike | None):
-        raise UserError(f"`subgoal_file` is {settings['subgoal_file']!r} but must be the path of a JSON file, or None.")
-    # Cooks that choose among goals in words have subgoals for actions already.
-    require_choice("action_level", settings["action_level"], SUBGOAL_LEVELS)
-    if settings["subgoals"] == "planner" and settings["dynamics"] == "new":
-        raise UserError(
-            "`subgoals` is 'planner' but `dynamics` is 'new', where the planner does not know that pots must be "
-            "started; use `dynamics='old'`."
-        )
 
 
 # ---- random starts -----------------------------------------------------------------------------------------

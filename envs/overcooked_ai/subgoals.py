@@ -8,23 +8,26 @@ uncertain; ours are exact.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import read_foreign_json
+from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.envs.interface import MAX_SUBGOAL
-from rllib_llm_comm.envs.overcooked_ai.checker_things import ITEM, PLACE, named_places, thing
-from rllib_llm_comm.envs.overcooked_ai.checker_words import plain
-from rllib_llm_comm.envs.overcooked_ai.effects import ADD, DELIVER, PLATE, PUT, TAKE, effect
+from rllib_llm_comm.envs.overcooked_ai.checker import ITEM, PLACE, named_places, plain, thing
 from rllib_llm_comm.envs.overcooked_ai.kernel import FACING, FIELDS, HELD, PLAYER, X, Y
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.names import Places, places_of
 from rllib_llm_comm.envs.overcooked_ai.planner import Task
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
-from rllib_llm_comm.envs.overcooked_ai.rules import KIND_NAMES, Cook, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import ADD, DELIVER, KIND_NAMES, PLATE, PUT, TAKE, Cook, Kitchen, effect
 
 GO = "go"
 VERBS = (TAKE, PUT, ADD, PLATE, DELIVER, GO)
@@ -62,21 +65,13 @@ def library(layout: Layout, player: int) -> list[Subgoal]:
 
 
 def pots_in_use(layout: Layout) -> tuple[Cell, ...]:
-    """The pots that cooks can fill and empty, row by row.
-
-    Args:
-        layout: The kitchen.
-    """
+    """The pots that cooks can fill and empty, row by row."""
     found = {one.cell for player in range(2) for one in library(layout, player) if one.verb == PLATE}
     return tuple(cell for cell in layout.cells(POT) if cell in found)
 
 
 def all_subgoals(layout: Layout) -> list[Subgoal]:
-    """The subgoals of both players, each once, in the same order: a subgoal's index here is its number.
-
-    Args:
-        layout: The kitchen.
-    """
+    """The subgoals of both players, each once, in the same order: a subgoal's index here is its number."""
     return list(_numbers(layout))
 
 
@@ -92,11 +87,7 @@ def subgoal_number(layout: Layout, subgoal: Subgoal) -> int:
 
 @lru_cache(maxsize=32)
 def holdable(layout: Layout) -> tuple[frozenset[str], frozenset[str]]:
-    """Per player the kinds of things that it could ever hold, by itself or handed over a counter.
-
-    Args:
-        layout: The kitchen.
-    """
+    """Per player the kinds of things that it could ever hold, by itself or handed over a counter."""
     reach = _reach(layout)
     sources = ((ONION, ONIONS), (DISH, DISHES))
     kinds = [{kind for kind, source in sources if any(c in cells for c in layout.cells(source))} for cells in reach]
@@ -150,12 +141,7 @@ def _ordered(subgoals: Iterable[Subgoal]) -> list[Subgoal]:
 
 
 def can_be_fed(layout: Layout, pot: Cell) -> bool:
-    """True if any cook could ever put an onion into a pot.
-
-    Args:
-        layout: The kitchen.
-        pot: Its cell.
-    """
+    """True if any cook could ever put an onion into a pot."""
     return any(ONION in kinds and pot in cells for kinds, cells in zip(holdable(layout), _reach(layout), strict=True))
 
 
@@ -369,3 +355,47 @@ def waited(before: np.ndarray, after: np.ndarray, player: int, subgoal: Subgoal)
     if subgoal.verb != GO or (int(before[at + X]), int(before[at + Y])) != subgoal.cell:
         return False
     return bool((before[at : at + FIELDS] == after[at : at + FIELDS]).all())
+
+
+MOST_BYTES = 16 * 2**20
+"""Largest file of subgoals."""
+_MADE_BY = "make one with `rllib planning subgoals`"
+
+
+def kitchen_record(layout: Layout) -> dict[str, Any]:
+    """Record of a file's kitchen, JSON-able."""
+    return {"layout": layout.name, "rows": list(layout.rows), "starts": [list(start) for start in layout.starts]}
+
+
+def read_subgoal_file(path: str | os.PathLike[str], layout: Layout) -> frozenset[Subgoal]:
+    """The subgoals of a file.
+
+    Args:
+        path: A JSON file with the `kitchen` as `kitchen_record` gives it and the list `subgoals`, each an object whose
+            `subgoal` is one in words.
+        layout: The kitchen that is played.
+
+    Raises:
+        UserError: If there is no such file, it holds no subgoals or those of another kitchen, or one cannot be read.
+    """
+    named = f"`subgoal_file` is {str(path)!r}"
+    file = local_path(path, "subgoal_file")
+    try:
+        record = read_foreign_json(file, MOST_BYTES)
+        kitchen, texts = dict(record["kitchen"]), [str(entry["subgoal"]) for entry in record["subgoals"]]
+    except OSError as error:
+        raise UserError(f"{named}, which cannot be read ({error.strerror}); {_MADE_BY}.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{named}, which is no data set of subgoals ({type(error).__name__}); {_MADE_BY}.") from error
+    if kitchen != kitchen_record(layout):
+        raise UserError(
+            f"{named}, which is of the kitchen {kitchen.get('layout')!r} with the rows {kitchen.get('rows')!r}, but "
+            f"`layout` is {layout.name!r} with {list(layout.rows)!r}; give the file of this kitchen."
+        )
+    found = {text: parse_subgoal(layout, text) for text in texts}
+    unknown = [text for text, subgoal in found.items() if subgoal is None]
+    if unknown:
+        raise UserError(f"{named}, whose {unknown[0]!r} is no subgoal of {layout.name!r}; remove or correct it.")
+    if not found:
+        raise UserError(f"{named}, which has no subgoals; {_MADE_BY}.")
+    return frozenset(subgoal for subgoal in found.values() if subgoal is not None)

@@ -9,8 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from rllib_llm_comm.envs.overcooked_ai import effects
-from rllib_llm_comm.envs.overcooked_ai.effects import effect
+from rllib_llm_comm.envs.overcooked_ai import rules
 from rllib_llm_comm.envs.overcooked_ai.kernel import (
     CELLS,
     FACING,
@@ -28,7 +27,7 @@ from rllib_llm_comm.envs.overcooked_ai.manual import brief, listed, manual, soup
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, Places, places_of
 from rllib_llm_comm.envs.overcooked_ai.recipes import FULL, contents, ingredients
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
-from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, KIND_NAMES, Item, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, KIND_NAMES, Item, Kitchen, effect
 from rllib_llm_comm.envs.overcooked_ai.wanted_pot_observations import origin_sentences, wanted_sentence
 
 __all__ = [
@@ -231,19 +230,19 @@ def _targets(layout: Layout, room: int, cells: tuple[Cell, ...]) -> tuple[tuple[
 def _use(kitchen: Kitchen, held: Item | None, cell: Cell, place: str, take: str) -> str:
     """Effect of using a cell, or nothing."""
     done = effect(kitchen, held, cell)
-    if done == effects.NONE:
+    if done == rules.NONE:
         return ""
-    if done == effects.TAKE:
+    if done == rules.TAKE:
         return f"{take} {_taken(kitchen, cell)} from {place}"
-    if done == effects.PLATE:
+    if done == rules.PLATE:
         return f"fill the dish with the soup from {place}"
-    if done == effects.START:
+    if done == rules.START:
         return f"start cooking in {place}"
     thing = held.kind if held is not None else "nothing"
     return {
-        effects.PUT: f"put the {thing} on {place}",
-        effects.ADD: f"put the {thing} into {place}",
-        effects.DELIVER: f"deliver the {thing} at {place}",
+        rules.PUT: f"put the {thing} on {place}",
+        rules.ADD: f"put the {thing} into {place}",
+        rules.DELIVER: f"deliver the {thing} at {place}",
     }[done]
 
 

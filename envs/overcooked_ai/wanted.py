@@ -15,7 +15,7 @@ from rllib_llm_comm.envs.overcooked_ai.kernel import FACING, FIELDS, HELD, PLAYE
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, POT, SERVING, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
-from rllib_llm_comm.envs.told_to import ALL, ONE, check_told_to, draw_told, fact_generators
+from rllib_llm_comm.envs.told_to import ALL, ONE, draw_told, fact_generators
 
 WANTED = (None, "pot")
 Where = int | Cell
@@ -40,7 +40,7 @@ class WantedPot:
         anew: Whether the pot is drawn anew after each soup that pays; the same one may come again.
 
     Raises:
-        UserError: If the kitchen has less than two pots, or for a `told_to` that is not allowed.
+        UserError: If the kitchen has less than two pots.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class WantedPot:
                 "two, such as 'forced_coordination', or leave `wanted` away."
             )
         self._layout, self._agents, self.anew = layout, tuple(agents), anew
-        self.told_to = check_told_to(told_to, agents, "wanted pot")
+        self.told_to = told_to
         self.begin(0, {agent: player for player, agent in enumerate(agents)})
 
     def begin(self, seed: int, players: Mapping[str, int]) -> None:

@@ -78,11 +78,7 @@ def wanted_rules(wanted: WantedPot) -> list[str]:
 
 
 def count_numbers(layout: Layout) -> int:
-    """Length of the list that `numbers` gives.
-
-    Args:
-        layout: The kitchen.
-    """
+    """Length of the list that `numbers` gives."""
     return 3 * len(pots_in_use(layout))
 
 
@@ -119,21 +115,13 @@ def planes(kitchen: Kitchen, told: bool) -> np.ndarray:
 
 
 def count_symbols(layout: Layout) -> int:
-    """Number of symbols on top of those of `entities`: the wanted pot, and a soup from each pot.
-
-    Args:
-        layout: The kitchen.
-    """
+    """Number of symbols on top of those of `entities`: the wanted pot, and a soup from each pot."""
     return 1 + len(pots_in_use(layout))
 
 
 @lru_cache(maxsize=32)
 def symbol_sentences(layout: Layout) -> tuple[str, ...]:
-    """One sentence for each of these symbols.
-
-    Args:
-        layout: The kitchen.
-    """
+    """One sentence for each of these symbols."""
     phrases = places_of(layout).phrases
     soups = [f"A soup from {phrases[pot]} brings points while that pot is wanted." for pot in pots_in_use(layout)]
     return ("The wanted pot is the one whose soups bring points.", *soups)

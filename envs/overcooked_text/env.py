@@ -67,68 +67,11 @@ truncated, never terminated.
 
 ### Arguments
 
+Those of `OvercookedTextSettings`.
+
 ``` python
-overcooked_text.parallel_env(
-    map_name="B", layout="full", recipe="lettuce-tomato salad", num_agents=2, view_radius=2,
-    action_level="macro", max_game_steps=200, rewards=None, shared_collision=False, chop_pays_once=True,
-    legacy=False, advance="decision", mask_useless=True, include_moves=False, wait_steps=4,
-    blocked_steps=3, told_to="all", orders=1, start="map", central_critic=False,
-    observe=("vector", "text"), render_mode=None,
-)
+overcooked_text.parallel_env(map_name="B", recipe=["tomato salad", "onion salad"], told_to=["alice"])
 ```
-
-`map_name`: "A" (one room), "B" (two rooms with a counter between them) or "C" (as B, with a gap).
-
-`layout`: "full", "oneplate" (one plate) or "tomato" (one plate, one cutting board, tomato only).
-
-`recipe`: "tomato salad", "lettuce salad", "onion salad", "lettuce-tomato salad", "onion-tomato salad",
-"lettuce-onion salad" or "lettuce-onion-tomato salad". A list of them: each order is drawn among them by the seed of
-the episode.
-
-`num_agents`: 1 to 3.
-
-`view_radius`: sight in cells in each direction, 0 to 7; 0 means everything.
-
-`action_level`: "macro" or "primitive".
-
-`max_game_steps`: time limit in game steps.
-
-`rewards`: overrides of chop 0.2, correct_delivery 1.0, wrong_delivery -0.1, collision -0.01, step -0.001.
-
-`shared_collision`: whether every agent pays for every collision.
-
-`chop_pays_once`: whether a food pays its chop only once per episode.
-
-`legacy`: behave exactly like the original game (no collision reward, chops pay again and again).
-
-`advance`: "decision" or "game_step".
-
-`mask_useless`: whether `action_mask` excludes useless actions; otherwise it is all ones.
-
-`include_moves`: whether single steps are offered among the macro-actions.
-
-`wait_steps`: longest duration of the macro-action stay in game steps; it ends earlier when the agent sees
-another one do something. Always 1 with `legacy`.
-
-`blocked_steps`: a macro-action ends when its cook was in another one's way for so many game steps in a row; None for
-never. Never with `legacy`.
-
-`told_to`: who is told the order: "all", a list of agents, "one" (drawn for each episode), or "planner" (no agent;
-planners see it in any case). The others do not find it in their text, vector, phrases, mask, nor (language agents) in
-their critic's prompt.
-
-`orders`: number of orders of an episode. After a correct delivery with orders left, the bowl and its foods go back to
-their start (foods raw, the bowl empty; to the nearest free counter along the walls if something lies there), the next
-order counts at once, and chops pay once more. Everything else stays as it is.
-
-`start`: "map", or "random": cooks and things stand elsewhere in each episode. Things stand on counters along the walls,
-no two of them in front of the same floor cell; on maps B and C all stay on their side of the middle counter.
-
-`central_critic`: whether observations have `critic_text`: a centralised critic, which knows the order.
-
-`observe`: parts of the observation: "vector", "text".
-
-`render_mode`: None, "ansi", "rgb_array" or "human" (ANSI to the terminal).
 
 ### Version history
 
@@ -137,43 +80,106 @@ no two of them in front of the same floor cell; on maps B and C all stay on thei
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from gymnasium import spaces
+from pydantic import AfterValidator, Field, model_validator
+from typing_extensions import Self
 
-from rllib_llm_comm.core.errors import require_choice
-from rllib_llm_comm.envs.base_env import Game, Observation, Reset, Step, constructor, in_turns
+from rllib_llm_comm.core.errors import LARGEST, UserError
+from rllib_llm_comm.envs.base_env import Game, GameSettings, Observation, Reset, Step, constructor, in_turns
 from rllib_llm_comm.envs.interface import (
     CRITIC_TEXT,
     EPISODE_METRICS,
     HIDDEN,
     PRIVATE,
     check_actions,
+    text_spaces,
 )
 from rllib_llm_comm.envs.overcooked_text import observation_text, render
-from rllib_llm_comm.envs.overcooked_text.advance import advance
-from rllib_llm_comm.envs.overcooked_text.episodes import MAP, Draws
-from rllib_llm_comm.envs.overcooked_text.game import ENV_ID
-from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
-from rllib_llm_comm.envs.overcooked_text.moments import Moment
-from rllib_llm_comm.envs.overcooked_text.observation_space import PARTS, observation_space
-from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
-from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner, PrimitiveRunner, advance
+from rllib_llm_comm.envs.overcooked_text.layouts import MAP, MOST_ORDERS, SIZE, Draws, Recipe, Rewards
+from rllib_llm_comm.envs.overcooked_text.observation_text import wording
+from rllib_llm_comm.envs.overcooked_text.rules import Kitchen, Moment
 from rllib_llm_comm.envs.overcooked_text.sayings import meaning, understand
-from rllib_llm_comm.envs.overcooked_text.setting_checks import check_values
-from rllib_llm_comm.envs.overcooked_text.snapshots import whole_vector
-from rllib_llm_comm.envs.overcooked_text.text_cache import wording
-from rllib_llm_comm.envs.told_to import ALL, PLANNER
+from rllib_llm_comm.envs.told_to import ALL, NAMES, PLANNER, Distinct, Name, Nonempty, Told, each_once, require_agents
+
+
+class OvercookedTextSettings(GameSettings):
+    """Settings of the textual kitchen."""
+
+    map_name: Literal["A", "B", "C"] = "B"
+    """"A" (one room), "B" (two rooms with a counter between them) or "C" (as B, with a gap)."""
+    layout: Literal["full", "oneplate", "tomato"] = "full"
+    """"full", "oneplate" (one plate) or "tomato" (one plate, one cutting board, tomato only)."""
+    recipe: Annotated[Recipe | Nonempty[Recipe], AfterValidator(each_once)] = "lettuce-tomato salad"
+    """A dish. Of a list each order is drawn by the seed of the episode, all as likely."""
+    num_agents: int = Field(2, ge=1, le=len(NAMES))
+    """Number of cooks."""
+    view_radius: int = Field(2, ge=0, le=SIZE)
+    """Sight in cells in each direction; 0 means everything."""
+    action_level: Literal["macro", "primitive"] = "macro"
+    """Actions that take as many game steps as they need, or single steps."""
+    max_game_steps: int = Field(200, ge=1, le=LARGEST)
+    """Time limit in game steps."""
+    rewards: Rewards | None = None
+    """Overrides of some of the rewards."""
+    shared_collision: bool = False
+    """Whether every agent pays for every collision."""
+    chop_pays_once: bool = True
+    """Whether a food pays its chop only once per episode."""
+    legacy: bool = False
+    """Behave exactly like the original game (no collision reward, chops pay again and again)."""
+    advance: Literal["decision", "game_step"] = "decision"
+    """One `step` runs until an agent needs a new action, or one game step."""
+    mask_useless: bool = True
+    """Whether `action_mask` excludes useless actions; otherwise it is all ones."""
+    include_moves: bool = False
+    """Whether single steps are offered among the macro-actions."""
+    wait_steps: int = Field(4, ge=1, le=LARGEST)
+    """Longest duration of the macro-action stay in game steps; it ends earlier when the agent sees another one do
+    something. Always 1 with `legacy`."""
+    blocked_steps: int | None = Field(3, ge=1, le=LARGEST)
+    """A macro-action ends when its cook was in another one's way for so many game steps in a row; None for never.
+    Never with `legacy`."""
+    told_to: Told[Literal["all", "one", "planner"], Name] = "all"
+    """Who is told the order: "all", a list of agents, "one" (drawn for each episode), or "planner" (no agent; planners
+    see it in any case). The others do not find it in their text, vector, phrases, mask, nor (language agents) in their
+    critic's prompt."""
+    orders: int = Field(1, ge=1, le=MOST_ORDERS)
+    """Number of orders of an episode. After a correct delivery with orders left, the bowl and its foods go back to
+    their start (foods raw, the bowl empty; to the nearest free counter along the walls if something lies there), the
+    next order counts at once, and chops pay once more. Everything else stays as it is."""
+    start: Literal["map", "random"] = "map"
+    """"random": cooks and things stand elsewhere in each episode. Things stand on counters along the walls, no two of
+    them in front of the same floor cell; on maps B and C all stay on their side of the middle counter."""
+    central_critic: bool = False
+    """Whether observations have `critic_text`: a centralised critic, which knows the order."""
+    observe: Distinct[Literal["vector", "text"]] = ("vector", "text")
+    """Parts of the observation."""
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        require_agents(self.told_to, NAMES[: self.num_agents])
+        if self.central_critic and "text" not in self.observe:
+            raise UserError(
+                "`central_critic` is True but `observe` has no 'text'; add it, or leave `central_critic` away."
+            )
+        for name, only in (("told_to", ALL), ("orders", 1), ("start", MAP)) if self.legacy else ():
+            if (value := getattr(self, name)) != only:
+                raise UserError(
+                    f"`{name}` is {value!r}, but `legacy` plays the original game, which has only {only!r}; "
+                    "leave one of the two out."
+                )
+        return self
 
 
 class OvercookedText(Game):
     """The textual kitchen as a PettingZoo parallel environment; the module's docstring is its page.
 
     Attributes:
-        env_id: The registered id.
-        settings: All settings, JSON-able.
         kitchen: The game's state with everything in it (for teachers, tests and replays).
         runner: Runner of the actions; offers `names`, `preview(agent, action)` and `snapshot()`.
         task: The goal in words.
@@ -189,69 +195,44 @@ class OvercookedText(Game):
         "is_parallelizable": True,
         "render_fps": 4,
     }
-    env_id = ENV_ID
+    env_id = "rllib_llm_comm/overcooked_text-v0"
 
-    def __init__(
-        self,
-        map_name: str = "B",
-        layout: str = "full",
-        recipe: str | Sequence[str] = "lettuce-tomato salad",
-        num_agents: int = 2,
-        view_radius: int = 2,
-        action_level: str = "macro",
-        max_game_steps: int = 200,
-        rewards: Mapping[str, float] | None = None,
-        shared_collision: bool = False,
-        chop_pays_once: bool = True,
-        legacy: bool = False,
-        advance: str = "decision",
-        mask_useless: bool = True,
-        include_moves: bool = False,
-        wait_steps: int = 4,
-        blocked_steps: int | None = 3,
-        told_to: str | Sequence[str] = ALL,
-        orders: int = 1,
-        start: str = MAP,
-        central_critic: bool = False,
-        observe: Sequence[str] = PARTS,
-        render_mode: str | None = None,
-    ) -> None:
-        """Builds the environment; call `reset` before `step`.
+    settings_model = OvercookedTextSettings
+    chosen: OvercookedTextSettings
 
-        All arguments are told on the module's page.
-
-        Raises:
-            UserError: For a value that is not allowed.
-        """
-        settings = {name: value for name, value in locals().items() if name not in ("self", "render_mode")}
-        require_choice("render_mode", render_mode, (None, *self.metadata["render_modes"]))
-        check_values(settings)
-        require_choice("num_agents", num_agents, range(1, len(observation_text.NAMES) + 1))
-        self.possible_agents = list(observation_text.NAMES[:num_agents])
-        self._draws = Draws(map_name, layout, self.possible_agents, recipe, told_to, orders, start)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        now = self.chosen
+        self.possible_agents: list[str] = list(NAMES[: now.num_agents])
+        self._draws = Draws(
+            now.map_name, now.layout, self.possible_agents, now.recipe, now.told_to, now.orders, now.start
+        )
         self._rng = np.random.default_rng()
         self.kitchen = Kitchen(
-            map_name, layout, self._draws.recipes[0], num_agents, view_radius, rewards, chop_pays_once, legacy,
-            shared_collision,
+            now.map_name, now.layout, self._draws.recipes[0], now.num_agents, now.view_radius,
+            now.rewards.to_dict() if now.rewards else None, now.chop_pays_once, now.legacy, now.shared_collision,
         )  # fmt: skip
         self.runner: MacroRunner | PrimitiveRunner
-        if action_level == "macro":
-            self.runner = MacroRunner(self.kitchen, include_moves, wait_steps, blocked_steps)
+        if now.action_level == "macro":
+            self.runner = MacroRunner(self.kitchen, now.include_moves, now.wait_steps, now.blocked_steps)
         else:
             self.runner = PrimitiveRunner(self.kitchen)
-        self.settings = {**settings, "rewards": dict(self.kitchen.rewards), "observe": list(observe)}
-        self.render_mode = render_mode
-        self.max_game_steps, self.mask_useless = max_game_steps, mask_useless
-        self.task = observation_text.task(self._draws.recipes, orders)
-        self.brief = observation_text.brief(self.kitchen, self._draws.recipes, told_to)
+        self.settings["rewards"] = dict(self.kitchen.rewards)
+        self.max_game_steps, self.mask_useless = now.max_game_steps, now.mask_useless
+        self.task = observation_text.task(self._draws.recipes, now.orders)
+        self.brief = observation_text.brief(self.kitchen, self._draws.recipes, now.told_to)
         self.agents: list[str] = []
         self.watched = False
         self.passed: list[Moment] = []
         self._index = {name: i for i, name in enumerate(self.possible_agents)}
         self._vectors: list[list[float]] = [[] for _ in self.possible_agents]
         count = self.runner.num_actions
-        space = observation_space(observe, len(self.kitchen.seen_vector(0)), count, central_critic)
-        self.observation_spaces = dict.fromkeys(self.possible_agents, space)
+        parts: dict[str, spaces.Space[Any]] = {"action_mask": spaces.Box(0, 1, (count,), np.int8)}
+        if "vector" in now.observe:
+            parts["vector"] = spaces.Box(0.0, 1.0, (len(self.kitchen.seen_vector(0)),), np.float32)
+        if "text" in now.observe:
+            parts |= text_spaces(count, now.central_critic)
+        self.observation_spaces = dict.fromkeys(self.possible_agents, spaces.Dict(parts))
         self.action_spaces: dict[str, spaces.Discrete] = {a: spaces.Discrete(count) for a in self.possible_agents}
 
     # ---- episodes ----------------------------------------------------------------------------------------
@@ -308,11 +289,7 @@ class OvercookedText(Game):
         return {agent: self.observe(agent) for agent, free in asked if free or busy}
 
     def observe(self, agent: str) -> Observation:
-        """Present observation of an agent.
-
-        Args:
-            agent: Its name.
-        """
+        """Present observation of an agent."""
         i = self._index[agent]
         words, parts = wording(self.runner, i), self.settings["observe"]
         seen: Observation = {}
@@ -366,7 +343,7 @@ class OvercookedText(Game):
         """Share of the time, everything in the kitchen as in `vector`, the order one-hot (7), the share of orders
         delivered, and per cook whether it is told the order."""
         kitchen = self.kitchen
-        return [kitchen.game_step / self.max_game_steps, *whole_vector(kitchen), *kitchen.secret()]
+        return [kitchen.game_step / self.max_game_steps, *kitchen.whole_vector(), *kitchen.secret()]
 
     # ---- pictures ----------------------------------------------------------------------------------------
 
@@ -388,3 +365,62 @@ parallel_env = constructor(OvercookedText)
 """Makes the environment from the arguments of this page."""
 aec_env = in_turns(parallel_env)
 """The same in PettingZoo's AEC form, in which agents act one after the other."""
+
+
+# ---- for the record of the game -----------------------------------------------------------------------
+
+_KEYS = {"ArrowRight": "right", "ArrowDown": "down", "ArrowLeft": "left", "ArrowUp": "up", ".": "stay"}
+
+
+def keys(env: Any, agent: str) -> dict[str, int]:
+    """Key of the keyboard -> action; empty where no single steps are offered."""
+    names = list(env.runner.names)
+    found = {key: names.index(name) for key, name in _KEYS.items() if name in names}
+    return found if "ArrowRight" in found else {}
+
+
+def picture(env: Any, agent: str) -> np.ndarray:
+    """The kitchen in the eyes of a cook as pixels, uint8 (height, width, 3); cells out of sight are dark and empty."""
+    return render.seen_by(env.kitchen, env.possible_agents.index(agent))
+
+
+_DONE = {
+    "pick_up": "picks up the {}",
+    "put_down": "puts the {} down",
+    "place_on_board": "puts the {} on the board",
+    "chop": "cuts the {}",
+    "chopped": "has chopped the {}",
+    "add_to_plate": "puts the {} into a bowl",
+    "correct_delivery": "serves the right dish",
+    "wrong_delivery": "serves a wrong dish",
+    "blocked": "is blocked",
+    "swapped": "changes places with another cook",
+}
+
+
+def event_words(event: str) -> str:
+    """An event in words.
+
+    Args:
+        event: As in the infos, such as "pick_up tomato" or "put_down plate1".
+    """
+    kind, _, item = event.partition(" ")
+    item = item.rstrip("0123456789").replace("plate", "bowl")  # as observations say
+    return _DONE[kind].format(item) if kind in _DONE else event
+
+
+def difference(played: Mapping[str, Any], learned: Mapping[str, Any]) -> str:
+    """The reason why a policy cannot play, as the end of a sentence; empty if it can.
+
+    Args:
+        played: Settings of the kitchen in which it is to play.
+        learned: Those of its training.
+    """
+    for name in ("map_name", "layout"):
+        now, then = (one.get(name, OvercookedTextSettings.defaults()[name]) for one in (played, learned))
+        if now != then:
+            return (
+                f"was trained with `env_config.{name}` {then!r} but here it is {now!r}; take partners of the same "
+                "kitchen."
+            )
+    return ""

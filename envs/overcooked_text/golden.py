@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rllib_llm_comm.envs.golden import GoldenReport
-from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
+from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 
 _OVERCOOKED_REWARDS = {
@@ -18,12 +18,7 @@ _OVERCOOKED_REWARDS = {
 
 
 def replay(episode: Mapping[str, Any], report: GoldenReport) -> None:
-    """Replays one episode and notes differences.
-
-    Args:
-        episode: The recorded episode.
-        report: Takes the differences.
-    """
+    """Replays one episode and notes differences."""
     kitchen = Kitchen(
         map_name=episode["map"],
         layout=episode["layout"],

@@ -6,11 +6,17 @@ package a cell is mostly the single number `x * 7 + y`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated, Literal, get_args
 
-from rllib_llm_comm.core.errors import LARGEST, UserError, did_you_mean, require_choice, require_number, require_whole
+import numpy as np
+from pydantic import Field
+
+from rllib_llm_comm.core.errors import LARGEST, UserError
+from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.envs.told_to import ONE, draw_told, fact_generators
 
 SIZE = 7
 CELLS = SIZE * SIZE
@@ -37,7 +43,7 @@ LAYOUTS: dict[str, tuple[tuple[int, int], ...]] = {
 }
 """The cells that each layout turns into plain counter."""
 
-RECIPES = (
+Recipe = Literal[
     "tomato salad",
     "lettuce salad",
     "onion salad",
@@ -45,16 +51,27 @@ RECIPES = (
     "onion-tomato salad",
     "lettuce-onion salad",
     "lettuce-onion-tomato salad",
-)
+]
+RECIPES: tuple[Recipe, ...] = get_args(Recipe)
+_Amount = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 
-DEFAULT_REWARDS: dict[str, float] = {
-    "chop": 0.2,
-    "correct_delivery": 1.0,
-    "wrong_delivery": -0.1,
-    "collision": -0.01,
-    "step": -0.001,
-}
-"""Verco's five numbers."""
+
+class Rewards(Settings):
+    """What the kitchen pays; the defaults are Verco's."""
+
+    chop: _Amount = 0.2
+    """For a chopped food that the recipe needs, shared."""
+    correct_delivery: _Amount = 1.0
+    """For the dish that was ordered, shared."""
+    wrong_delivery: _Amount = -0.1
+    """For any other delivery, shared."""
+    collision: _Amount = -0.01
+    """For a move into a floor cell that failed, charged to who chose it."""
+    step: _Amount = -0.001
+    """For each game step, shared."""
+
+
+DEFAULT_REWARDS: dict[str, float] = Rewards().to_dict()
 
 MOVES = ("right", "down", "left", "up")
 STAY = 4
@@ -108,13 +125,7 @@ def start_state(map_name: str, layout: str, num_agents: int) -> StartState:
 
     Returns:
         The start state; the same object for the same arguments.
-
-    Raises:
-        UserError: For an unknown name or number.
     """
-    require_choice("map_name", map_name, MAPS)
-    require_choice("layout", layout, LAYOUTS)
-    require_choice("num_agents", num_agents, (1, 2, 3))
     rows = [[int(code) for code in row] for row in MAPS[map_name]]
     for x, y in LAYOUTS[layout]:
         rows[x][y] = COUNTER
@@ -195,8 +206,7 @@ def nearest_free_counter(grid: bytearray, skeleton: bytes, near: int) -> int:
 
 
 def check_recipe(recipe: str, layout: str, foods: tuple[str, ...]) -> None:
-    """Raises a `UserError` unless `recipe` is known and can be cooked with the `foods` of `layout`."""
-    require_choice("recipe", recipe, RECIPES)
+    """Raises a `UserError` unless `recipe` can be cooked with the `foods` of `layout`."""
     missing = [food for food in recipe_foods(recipe) if food not in foods]
     if missing:
         possible = [name for name in RECIPES if set(recipe_foods(name)) <= set(foods)]
@@ -206,40 +216,135 @@ def check_recipe(recipe: str, layout: str, foods: tuple[str, ...]) -> None:
         )
 
 
-def check_sight(view_radius: int) -> None:
-    """Raises a `UserError` unless this is a number of cells that a cook can see."""
-    require_whole("view_radius", view_radius, 0, SIZE)
+MAP, RANDOM = "map", "random"
+MOST_ORDERS = 1000
+_WALL_COLUMN = 3
 
 
-def check_flags(**flags: bool) -> None:
-    """Raises a `UserError` for a setting that is neither true nor false."""
-    for name, flag in flags.items():
-        require_choice(name, flag, (False, True))
+@dataclass(frozen=True)
+class Setup:
+    """One episode's share of what can differ.
+
+    Attributes:
+        orders: The dishes, one after the other.
+        told: Per cook whether it is told the orders.
+        start: Places of all cooks and things.
+    """
+
+    orders: tuple[str, ...]
+    told: tuple[bool, ...]
+    start: StartState
 
 
-def check_rewards(rewards: Mapping[str, float] | None) -> dict[str, float]:
-    """Completes a user's rewards by the defaults.
+class Draws:
+    """Draws the setup of episodes.
+
+    Attributes:
+        recipes: The dishes among which each order is drawn, all as likely.
+    """
+
+    def __init__(
+        self,
+        map_name: str,
+        layout: str,
+        names: Sequence[str],
+        recipe: str | Sequence[str],
+        told_to: str | Sequence[str],
+        orders: int,
+        start: str,
+    ) -> None:
+        """Checks that the dishes can be cooked.
+
+        Args:
+            map_name: "A", "B" or "C".
+            layout: "full", "oneplate" or "tomato".
+            names: Names of the cooks.
+            recipe: A dish, or several.
+            told_to: "all", "one" (drawn for each episode), "planner" (no cook), or names.
+            orders: Number of orders of an episode.
+            start: "map" or "random".
+
+        Raises:
+            UserError: If a food of a dish is not in the kitchen.
+        """
+        self._start = start_state(map_name, layout, len(names))
+        self.recipes = (recipe,) if isinstance(recipe, str) else tuple(recipe)
+        for one in self.recipes:
+            check_recipe(one, layout, tuple(name for name, _ in self._start.foods))
+        self._names, self._told_to = tuple(names), told_to
+        self._orders, self._random_start, self._map_name = orders, start == RANDOM, map_name
+        fixed = len(self.recipes) == 1 and self._told_to != ONE and not self._random_start
+        self._only = self._drawn(0) if fixed else None
+
+    def draw(self, seed: int) -> Setup:
+        """The setup of the episode with this seed.
+
+        Orders, those who are told, and the start have generators of their own: the same seed gives the same orders
+        whoever is told them.
+
+        Args:
+            seed: Of the episode, >= 0.
+        """
+        return self._only or self._drawn(seed)
+
+    def _drawn(self, seed: int) -> Setup:
+        orders, told, start = fact_generators(seed, 3)
+        return Setup(
+            tuple(self.recipes[k] for k in orders.integers(len(self.recipes), size=self._orders)),
+            draw_told(self._told_to, self._names, told),
+            random_start(self._map_name, self._start, start) if self._random_start else self._start,
+        )
+
+
+def random_start(map_name: str, own: StartState, rng: np.random.Generator) -> StartState:
+    """A start with the same cooks and things in other places.
+
+    Things stand on counters along the walls, no two of them with the same floor cell in front; cooks on any floor. On
+    maps B and C everything stays on the side of the middle counter on which the map has it.
 
     Args:
-        rewards: Some or all keys of `DEFAULT_REWARDS` with finite numbers, or None.
-
-    Returns:
-        All five rewards.
-
-    Raises:
-        UserError: For an unknown key or something that is not a finite number.
+        map_name: "A", "B" or "C".
+        own: The map's own start.
+        rng: Source of randomness.
     """
-    full = dict(DEFAULT_REWARDS)
-    if rewards is not None and not isinstance(rewards, Mapping):
-        raise UserError(
-            f"`rewards` is {rewards!r} but must be a dictionary from event to number, "
-            f"with keys among {list(DEFAULT_REWARDS)}."
-        )
-    for key, value in (rewards or {}).items():
-        if key not in full:
-            raise UserError(
-                f"`rewards` has the key {key!r}, but only {list(full)} exist.{did_you_mean(str(key), full)}"
-            )
-        require_number(f"rewards[{key!r}]", value, -LARGEST)
-        full[key] = float(value)
-    return full
+    grid = bytearray(own.skeleton)
+    sides = (0,) if map_name == "A" else (-1, 1)
+
+    def side(cell: int) -> int:
+        return 0 if map_name == "A" else int(np.sign(cell % SIZE - _WALL_COLUMN))
+
+    walls = {cell: front for cell in range(CELLS) if (front := _front(own.skeleton, cell)) is not None}
+    for room in sides:
+        places = [cell for cell in walls if side(cell) == room]
+        taken: set[int] = set()
+        for code, cell in _codes(own):
+            if side(cell) == room:
+                free = [place for place in places if walls[place] not in taken]
+                chosen = int(rng.choice(free))
+                taken.add(walls[chosen])
+                places.remove(chosen)
+                grid[chosen] = code
+    agents = []
+    for cell in own.agents:
+        floor = [c for c in range(CELLS) if grid[c] == FLOOR and side(c) == side(cell)]
+        agents.append(int(rng.choice(floor)))
+        grid[agents[-1]] = AGENT
+    return grid_start(bytes(grid), own.skeleton, tuple(agents))
+
+
+def _codes(start: StartState) -> list[tuple[int, int]]:
+    """Code and cell of all things that a random start places."""
+    things = [(FOOD_CODES[name], cell) for name, cell in start.foods]
+    things += [(PLATE, cell) for cell in start.plates] + [(KNIFE, cell) for cell in start.knives]
+    return [*things, (DELIVERY, start.delivery)]
+
+
+def _front(skeleton: bytes, cell: int) -> int | None:
+    """The floor cell in front of a counter along the walls, or None."""
+    x, y = divmod(cell, SIZE)
+    edge = (0, SIZE - 1)
+    if x not in edge and y not in edge or skeleton[cell] != COUNTER:
+        return None
+    beside = [cell + delta for delta in DELTAS if 0 <= cell + delta < CELLS]
+    fronts = [c for c in beside if skeleton[c] == FLOOR and (c // SIZE == x or c % SIZE == y)]
+    return fronts[0] if fronts else None

@@ -1,32 +1,180 @@
-"""From the game's state to words: what each cook sees, and what each of its actions would do."""
+"""What a cook sees: things, sentences, phrases of the actions, numbers and mask."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rllib_llm_comm.envs.overcooked_text.cook_view import (
-    BOARDS,
-    BOWL,
-    COUNTER,
-    LEFT,
-    ONE_ROOM,
-    RIGHT,
-    SHELF,
-    Item,
-    Option,
-    Partner,
-    View,
-)
-from rllib_llm_comm.envs.overcooked_text.effects import NOTHING, WAIT, Effect, Food
-from rllib_llm_comm.envs.overcooked_text.effects import Item as Thing
+import numpy as np
+
 from rllib_llm_comm.envs.overcooked_text.layouts import CELLS, SIZE, recipe_foods
-from rllib_llm_comm.envs.overcooked_text.navigation import DISTANCE
-from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_text.view_sentences import describe as describe_view
-from rllib_llm_comm.envs.overcooked_text.view_sentences import dish_name, phrase
+from rllib_llm_comm.envs.overcooked_text.rules import (
+    DISTANCE,
+    NOTHING,
+    WAIT,
+    Agent,
+    Effect,
+    Food,
+    Kitchen,
+    Knife,
+    Plate,
+)
+from rllib_llm_comm.envs.overcooked_text.rules import Item as Thing
 from rllib_llm_comm.envs.told_to import ALL, ONE, PLANNER
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
+
+
+BOWL = "bowl"
+LEFT, RIGHT, ONE_ROOM = "left", "right", "one"
+COUNTER, SHELF = "counter", "shelf"
+BOARDS = ("first board", "second board")
+
+
+class Item(NamedTuple):
+    """A food or a bowl.
+
+    Attributes:
+        name: A food's name or `"bowl"`.
+        chopped: For a food, whether it is chopped.
+        contents: For a bowl, the names of the (chopped) foods in it, sorted.
+    """
+
+    name: str
+    chopped: bool = False
+    contents: tuple[str, ...] = ()
+
+    @property
+    def is_bowl(self) -> bool:
+        """True if this is a bowl."""
+        return self.name == BOWL
+
+
+@dataclass(frozen=True)
+class Partner:
+    """Another cook that is seen.
+
+    Attributes:
+        name: Its name.
+        holding: Item in its hands.
+    """
+
+    name: str
+    holding: Item | None = None
+
+
+@dataclass(frozen=True)
+class View:
+    """View of one cook: its sight and the item in its hands.
+
+    Attributes:
+        name: The cook's own name.
+        dish: Names of the foods of the dish, sorted; empty for a cook that is not told the order.
+        room: `"left"`, `"right"` or `"one"` (nothing divides the kitchen).
+        at: The board or delivery spot that the cook stands in front of, or the empty string.
+        holding: Item in its hands.
+        boards: For each board its name and what lies on it, for boards that are seen.
+        counter: Items in sight on the shared counter, or `None` if there is none in sight.
+        shelf: Items in sight on the shelves along the walls.
+        partners: The other cooks that are seen.
+        others_told: Whether every other cook is told the order, too. Nothing in the words tells it.
+    """
+
+    name: str
+    dish: tuple[str, ...]
+    room: str
+    at: str = ""
+    holding: Item | None = None
+    boards: tuple[tuple[str, Item | None], ...] = ()
+    counter: tuple[Item, ...] | None = None
+    shelf: tuple[Item, ...] = ()
+    partners: tuple[Partner, ...] = ()
+    others_told: bool = True
+
+
+class Option(NamedTuple):
+    """Effect that an action would have now.
+
+    Attributes:
+        kind: One of `wait`, `get` (take `item` from `place`), `fill` (put the chopped food `item` at `place` into
+            the own bowl), `add` (put the own chopped food `item` into the bowl at `place`), `place` (put `item` on
+            the board `place`), `counter` (put `item` on the counter), `walk` (go to `place`), `chop` (`item` on the
+            board in front), `serve` (bring `item` to the delivery), `move` (one step, direction in `place`),
+            `nothing` (the action would have no effect).
+        item: The thing concerned.
+        place: A board, `"counter"`, `"shelf"`, or a direction.
+    """
+
+    kind: str
+    item: Item | None = None
+    place: str = ""
+
+
+def dish_name(dish: Sequence[str]) -> str:
+    """The dish's name in words, such as `lettuce tomato salad`."""
+    return " ".join([*dish, "salad"])
+
+
+_PHRASES = {
+    "wait": "wait",
+    "get": "get the {item} from the {where}",
+    "fill": "put the {item} from the {where} into my bowl",
+    "add": "put my {item} into the bowl on the {where}",
+    "place": "put the {item} on the {where}",
+    "counter": "put the {item} on the counter",
+    "walk": "walk to the {where}",
+    "chop": "chop the {name}",
+    "serve": "serve the {item}",
+    "move": "step {where}",
+    "nothing": "do nothing",
+}
+
+
+def item_words(item: Item) -> str:
+    """An item in words, such as `raw tomato`, `empty bowl`, `bowl of lettuce and tomato`."""
+    if not item.is_bowl:
+        return f"{'chopped' if item.chopped else 'raw'} {item.name}"
+    return f"bowl of {' and '.join(item.contents)}" if item.contents else "empty bowl"
+
+
+def _listed(items: Sequence[Item]) -> str:
+    return ", ".join(item_words(item) for item in items) if items else "nothing"
+
+
+def describe_view(view: View) -> str:
+    """View of a cook in sentences.
+
+    Told are the dish, the own place and hands, then what is in sight: boards, the shared counter, the shelves, the
+    other cooks and what they hold. What is out of sight is not mentioned.
+    """
+    room = {LEFT: "left room", RIGHT: "right room", ONE_ROOM: "kitchen"}[view.room]
+    place = f" at the {view.at}" if view.at else ""
+    sentences = [
+        f"make a {dish_name(view.dish)}",
+        f"i am {view.name} in the {room}{place}",
+        f"i hold {item_words(view.holding) if view.holding else 'nothing'}",
+    ]
+    sentences.extend(f"{board}: {item_words(item) if item else 'empty'}" for board, item in view.boards)
+    if view.counter is not None:
+        sentences.append(f"counter: {_listed(view.counter)}")
+    if view.shelf:
+        sentences.append(f"shelf: {_listed(view.shelf)}")
+    sentences.extend(f"{p.name} holds {item_words(p.holding) if p.holding else 'nothing'}" for p in view.partners)
+    return ". ".join(sentences) + "."
+
+
+@functools.cache  # there are few different ones
+def phrase(option: Option) -> str:
+    """True effect of an action, as the end of a sentence that begins with "next i"."""
+    words = _PHRASES[option.kind]
+    if "{" not in words:
+        return words
+    item, where = item_words(option.item) if option.item else "nothing", option.place or COUNTER
+    return words.format(item=item, where=where, name=option.item.name if option.item else "nothing")
+
 
 NAMES = ("alice", "bob", "carol")
 _NO_OPTION, _WAITS = Option("nothing"), Option("wait")
@@ -247,3 +395,109 @@ def _secrecy(recipes: Sequence[str], told_to: str | Sequence[str]) -> str:
     some = f"Only {' and '.join(told_to)} {'is' if len(told_to) == 1 else 'are'}"
     knows = "One cook, drawn for each episode, is" if told_to == ONE else some
     return f"{drawn} {knows} told the order; who is not told has to learn it from the others."
+
+
+SCENES = 50_000
+_limit = SCENES
+_NOTHING = np.zeros(0, np.int8)
+# Shared by all kitchens of a process that have the same rules and actions.
+_KNOWN: dict[Hashable, dict[Hashable, Wording]] = {}
+
+
+class Wording(NamedTuple):
+    """Texts and numbers that one cook reads.
+
+    Attributes:
+        text: Its sight and the item in its hands.
+        candidates: A phrase per action.
+        mask: int8 (actions,): 1 where an action would do something. Do not change it.
+        vector: float32 (n,): its sight as numbers, as `Kitchen.seen_vector` gives it. Do not change it.
+    """
+
+    text: str
+    candidates: tuple[str, ...]
+    mask: np.ndarray
+    vector: np.ndarray
+
+
+def wording(runner: Any, index: int) -> Wording:
+    """Text, phrases and mask of one cook, as `describe` and `candidates` make them.
+
+    A test plays at random and compares.
+
+    Args:
+        runner: Runner of the actions.
+        index: The cook's index.
+    """
+    kitchen: Kitchen = runner.kitchen
+    known = _KNOWN.setdefault(_rules(runner, index), {})
+    sight = _sight(kitchen, index)
+    key = (sight, *_memory(kitchen, index))
+    found = known.get(key)
+    if found is None:
+        if len(known) >= _limit:
+            known.clear()
+        seen = known.get(sight)
+        if seen is None:  # the memory, of which there is no word in the text, comes in many more forms than the sight
+            text, vector = describe(runner, index), kitchen.seen_vector(index)
+            seen = known[sight] = Wording(text, (), _NOTHING, np.array(vector, np.float32))
+        phrases, mask = candidates(runner, index)
+        found = known[key] = seen._replace(candidates=tuple(phrases), mask=np.array(mask, np.int8))
+    return found
+
+
+def remember(scenes: int = SCENES) -> None:
+    """Forgets all words, and from now on remembers those of so many scenes per set of rules (for measurements).
+
+    Args:
+        scenes: At least 1.
+    """
+    global _limit
+    _limit = scenes
+    _KNOWN.clear()
+
+
+def _rules(runner: Any, index: int) -> Hashable:
+    kitchen: Kitchen = runner.kitchen
+    return (runner.names, kitchen.map_name, kitchen.layout, kitchen.told(index), kitchen.num_agents,
+            kitchen.view_radius, kitchen.legacy)  # fmt: skip
+
+
+def _sight(kitchen: Kitchen, index: int) -> Hashable:
+    """All that text and numbers of a cook depend on; what it may do depends on its memory of the rest, too."""
+    seen = kitchen.sight(index)
+    key: list[Hashable] = [index, int.from_bytes(kitchen.cells, "big") & _window(seen)]
+    for thing in kitchen.things:
+        if not seen[thing.cell]:
+            key.append(None)
+            continue
+        key.append(thing.cell)
+        if isinstance(thing, Food):
+            key.append(thing.chops)
+        elif isinstance(thing, Plate):
+            key.append(tuple([food.name for food in thing.contents]))
+        else:
+            item = thing.held if isinstance(thing, Agent) else thing.on if isinstance(thing, Knife) else None
+            key.append(item and item.name)
+    return tuple(key)
+
+
+def _memory(kitchen: Kitchen, index: int) -> tuple[Hashable, ...]:
+    """All of a cook's memory on which its candidates depend: places of foods and bowls, and which foods are chopped.
+
+    Boards and the delivery never move. A cook that is believed out of sight is passable wherever that is, unless it
+    hides an item that is believed in the same place and would not be.
+    """
+    belief, seen = kitchen.beliefs[index], kitchen.sight(index)
+    items = belief.cells[: len(kitchen.items)]
+    return (
+        *items,
+        *[status >= 1 for status in belief.status],
+        *[cell if seen[cell] or cell in items else -1 for cell in belief.cells[-kitchen.num_agents :]],
+    )
+
+
+@functools.cache
+def _window(seen: bytes) -> int:
+    """The seen cells as the bits of a number that holds a byte per cell."""
+    return int.from_bytes(bytes(255 * flag for flag in seen), "big")

@@ -1,55 +1,545 @@
 """The game: state and rules of the textual 7x7 kitchen, in plain Python without gym, numpy or randomness.
 
-`Kitchen` knows primitive actions only; macro-actions are in `macro_execution.py`. With `legacy=True` it behaves
+`Kitchen` knows primitive actions only; macro-actions are in `actions.py`. With `legacy=True` it behaves
 exactly like the original game; otherwise the deviations listed in `docs/envs/overcooked_text.md` apply.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from rllib_llm_comm.envs.overcooked_text import snapshots
-from rllib_llm_comm.envs.overcooked_text.beliefs import Belief
-from rllib_llm_comm.envs.overcooked_text.effects import (
-    NOTHING,
-    WAIT,
-    Agent,
-    Effect,
-    Food,
-    Item,
-    Knife,
-    Plate,
-    StepOutcome,
-    Thing,
-    carry,
-    lying_item,
-    place_item,
-    touch,
-)
-from rllib_llm_comm.envs.overcooked_text.episodes import Setup
 from rllib_llm_comm.envs.overcooked_text.layouts import (
     AGENT,
+    CELLS,
     COUNTER,
+    DEFAULT_REWARDS,
     DELIVERY,
     DELTAS,
     FLOOR,
+    FOOD_CODES,
     KNIFE,
     MOVES,
+    PLATE,
+    RECIPES,
     SIZE,
     STAY,
-    check_flags,
-    check_recipe,
-    check_rewards,
-    check_sight,
+    Setup,
+    grid_start,
     nearest_free_counter,
+    recipe_foods,
     start_state,
     windows,
 )
-from rllib_llm_comm.envs.overcooked_text.orders import Orders
+
+_ORDER = (0, 2, 1, 3)  # right, left, down, up: the order in which the original looks at the neighbours
+IN_THE_WAY = 1
+"""Mark of a cell that is neither floor nor an agent, in the search for a way."""
+
+_WAYS = bytes(code if code in (FLOOR, AGENT) else IN_THE_WAY for code in range(256))
+_CACHE: dict[tuple[bytes, int, int], int] = {}
+_CACHE_SIZE = 200_000
+DISTANCE = tuple(
+    tuple(abs(a // SIZE - b // SIZE) + abs(a % SIZE - b % SIZE) for b in range(CELLS)) for a in range(CELLS)
+)
+"""Manhattan distance between two cell numbers."""
 
 
-class Kitchen(Orders):
+class _Node:
+    """An open cell.
+
+    Equal nodes compare as smaller both ways, so the heap's mechanics decide between them, as in the original.
+    """
+
+    __slots__ = ("cell", "cost", "estimate", "first", "occupied")
+
+    def __init__(self, cell: int, cost: int, estimate: int, first: int, occupied: bool) -> None:
+        self.cell, self.cost, self.estimate, self.first, self.occupied = cell, cost, estimate, first, occupied
+
+    def __lt__(self, other: _Node) -> bool:
+        if self.estimate != other.estimate:
+            return self.estimate < other.estimate
+        return self.occupied <= other.occupied
+
+
+def ways_of(grid: bytes | bytearray) -> bytes:
+    """State that matters for finding a way: floor, agents, and the rest, which is in the way.
+
+    Args:
+        grid: 49 cell codes.
+    """
+    return bytes(grid.translate(_WAYS))
+
+
+def first_step(ways: bytes, start: int, target: int) -> int:
+    """The first primitive action of a way from `start` to `target`.
+
+    Other agents count as passable, but of two equally long ways the one without an agent is preferred.
+
+    Args:
+        ways: The believed map as `ways_of` gives it.
+        start: Cell number where the way starts.
+        target: Cell number of its end, which need not be passable.
+
+    Returns:
+        0 right, 1 down, 2 left, 3 up, or 4 when there is no way.
+    """
+    # There are so few different maps of ways that nearly every call is remembered.
+    key = (ways, start, target)
+    action = _CACHE.get(key)
+    if action is None:
+        if len(_CACHE) >= _CACHE_SIZE:
+            _CACHE.clear()
+        action = _CACHE[key] = _search(ways, start, target)
+    return action
+
+
+def _search(grid: bytes, start: int, target: int) -> int:
+    distance = DISTANCE[target]
+    visited = {start}
+    heap = [_Node(start, 0, distance[start], STAY, False)]
+    while heap:
+        node = heapq.heappop(heap)
+        for action in _ORDER:
+            cell = node.cell + DELTAS[action]
+            if cell in visited:
+                continue
+            first = action if node.cost == 0 else node.first
+            if grid[cell] in (FLOOR, AGENT):
+                visited.add(cell)
+                cost = node.cost + 1
+                heapq.heappush(heap, _Node(cell, cost, cost + distance[cell], first, grid[cell] == AGENT))
+            if cell == target:
+                return first
+    return STAY
+
+
+CHOPS_NEEDED = 3
+
+
+class Thing:
+    """Anything with a place.
+
+    Attributes:
+        name: Its name, unique in the kitchen.
+        cell: Its cell number, `x * 7 + y`; for a held or contained object that of its holder.
+        code: Its cell code in the grid.
+    """
+
+    __slots__ = ("name", "cell", "code")
+
+    def __init__(self, name: str, cell: int, code: int) -> None:
+        self.name = name
+        self.cell = cell
+        self.code = code
+
+    @property
+    def x(self) -> int:
+        """The row."""
+        return self.cell // SIZE
+
+    @property
+    def y(self) -> int:
+        """The column."""
+        return self.cell % SIZE
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, x={self.x}, y={self.y})"
+
+
+class Food(Thing):
+    """A food.
+
+    Attributes:
+        chops: Number of cuts, 0 to 3.
+    """
+
+    __slots__ = ("chops",)
+
+    def __init__(self, name: str, cell: int) -> None:
+        super().__init__(name, cell, FOOD_CODES[name])
+        self.chops = 0
+
+    @property
+    def chopped(self) -> bool:
+        """True if it was cut often enough."""
+        return self.chops >= CHOPS_NEEDED
+
+
+class Plate(Thing):
+    """A plate (bowl).
+
+    Attributes:
+        contents: The chopped foods in it, in the order in which they came.
+    """
+
+    __slots__ = ("contents",)
+
+    def __init__(self, name: str, cell: int) -> None:
+        super().__init__(name, cell, PLATE)
+        self.contents: list[Food] = []
+
+
+Item = Food | Plate
+"""Item that can be held."""
+
+
+class Knife(Thing):
+    """A cutting board, or the delivery hatch.
+
+    Attributes:
+        on: Item that lies on it.
+    """
+
+    __slots__ = ("on",)
+
+    def __init__(self, name: str, cell: int, code: int) -> None:
+        super().__init__(name, cell, code)
+        self.on: Item | None = None
+
+
+class Agent(Thing):
+    """A cook.
+
+    Attributes:
+        held: Item in its hands.
+    """
+
+    __slots__ = ("held",)
+
+    def __init__(self, name: str, cell: int, code: int) -> None:
+        super().__init__(name, cell, code)
+        self.held: Item | None = None
+
+
+def place_item(item: Item, cell: int) -> None:
+    """Moves an object and, with a plate, its contents to a cell number."""
+    item.cell = cell
+    if isinstance(item, Plate):
+        for food in item.contents:
+            food.cell = cell
+
+
+def carry(cook: Agent, cell: int) -> None:
+    """Moves a cook and what it holds to a cell number."""
+    cook.cell = cell
+    if cook.held is not None:
+        place_item(cook.held, cell)
+
+
+class Effect(NamedTuple):
+    """Effect of an action, real or expected.
+
+    Attributes:
+        kind: `"none"` (nothing at all happens), `"wait"`, `"move"` (one step, direction in `place`), `"walk"`
+            (only goes to `place`), `"pick_up"` (`item` from `place`), `"put_down"` (`item` on a counter),
+            `"place_on_board"` (`item` on the board `place`), `"chop"` (`item` on the board `place`),
+            `"add_to_plate"` (the food `item` into `plate`), `"deliver"` (`item`).
+        item: Name of the object concerned ("tomato", "plate1"), or the empty string.
+        place: "counter" (any counter, also along the walls), "knife1", "knife2", "delivery", or a direction.
+        cell: `(x, y)` of the place, or None.
+        plate: For `"add_to_plate"` the plate's name.
+        into_held: For `"add_to_plate"`: the cook holds the plate and the food lies at `place` (else the cook
+            holds the food and the plate stands at `place`).
+        takes_plate: For `"add_to_plate"`: the cook holds the plate afterwards although it stood at `place`
+            before.
+        correct: For `"deliver"`: whether this is the dish ordered.
+    """
+
+    kind: str
+    item: str = ""
+    place: str = ""
+    cell: tuple[int, int] | None = None
+    plate: str = ""
+    into_held: bool = False
+    takes_plate: bool = False
+    correct: bool | None = None
+
+
+NOTHING = Effect("none")
+WAIT = Effect("wait")
+
+
+class Lying(NamedTuple):
+    """An object on a surface, as the toucher knows it.
+
+    Attributes:
+        item: The object.
+        chopped: For a food, whether it is chopped.
+    """
+
+    item: Item
+    chopped: bool
+
+
+def lying_item(item: Item | None) -> Lying | None:
+    """Item that truly lies somewhere, or None for nothing."""
+    return None if item is None else Lying(item, isinstance(item, Food) and item.chopped)
+
+
+def touch(held: Item | None, place: str, cell: int, lying: Lying | None) -> Effect:
+    """Effect of a cook's touch on a counter or a board.
+
+    Args:
+        held: Item in the cook's hands.
+        place: "counter" or a board's name.
+        cell: The cell number of the place.
+        lying: Item that lies there.
+
+    Returns:
+        The effect; `NOTHING` when touching has none.
+    """
+    where = divmod(cell, SIZE)
+    on_board = place != "counter"
+    if held is None:
+        if lying is None:
+            return NOTHING
+        item = lying.item
+        if on_board and isinstance(item, Food) and not lying.chopped:
+            return Effect("chop", item.name, place, where)
+        return Effect("pick_up", item.name, place, where)
+    if lying is None:
+        return Effect("place_on_board" if on_board else "put_down", held.name, place, where)
+    item = lying.item
+    if isinstance(held, Plate):
+        if isinstance(item, Food) and lying.chopped:
+            return Effect("add_to_plate", item.name, place, where, held.name, into_held=True)
+        return NOTHING
+    if isinstance(item, Plate) and held.chops >= CHOPS_NEEDED:
+        return Effect("add_to_plate", held.name, place, where, item.name, takes_plate=on_board)
+    return NOTHING
+
+
+@dataclass(slots=True)
+class StepOutcome:
+    """Outcome of one game step.
+
+    Attributes:
+        rewards: Per agent.
+        done: Whether the right dish was delivered.
+        blocked: Agents that chose a move into a floor cell and stayed where they were.
+        swaps: Pairs of agents that exchanged their cells.
+        events: Per agent, what it did: "pick_up tomato", "put_down tomato", "place_on_board tomato", "chop
+            tomato" (one cut), "chopped tomato" (the last cut), "add_to_plate tomato", "correct_delivery",
+            "wrong_delivery", "blocked", "swapped".
+        primitive: The primitive actions carried out.
+    """
+
+    rewards: list[float]
+    done: bool
+    blocked: list[int]
+    swaps: list[tuple[int, int]]
+    events: list[list[str]]
+    primitive: list[int] = field(default_factory=list)
+
+
+class Belief:
+    """The memory of one agent.
+
+    A visible object is believed where it is; an unseen one where it was last seen, or at its start cell when
+    the place where it was last seen is in sight and empty.
+
+    Attributes:
+        names: Names of all objects, in the order of the observation vector.
+        cells: Believed cell number of each object, in that order.
+        status: Believed share of the cuts done (0 to 1) of each food.
+    """
+
+    __slots__ = (
+        "names", "cells", "status", "_codes", "_skeleton", "_own", "_map", "_ways", "_index", "_bare_ways", "_agents",
+        "_items", "_start", "_decay", "_foods", "_others", "_self",
+    )  # fmt: skip
+
+    def __init__(
+        self, things: Sequence[Thing], skeleton: bytes, own: int, start: Sequence[int], decay: bool = False
+    ) -> None:
+        """Starts with the full truth.
+
+        Args:
+            things: All objects in the order of the observation vector; foods first.
+            skeleton: 49 codes of walls and floor.
+            own: Index in `things` of the agent itself.
+            start: Start cell of every object.
+            decay: Whether the believed status of an unseen food shrinks to a third (a quirk of the original).
+        """
+        self.names = tuple(thing.name for thing in things)
+        self.cells = [thing.cell for thing in things]
+        self.status = [thing.chops / 3 for thing in things if isinstance(thing, Food)]
+        self._codes = [thing.code for thing in things]
+        self._skeleton = skeleton
+        self._own = own
+        self._map: bytearray | None = None
+        self._ways: bytes | None = None
+        self._index = {name: k for k, name in enumerate(self.names)}
+        self._agents = [k for k, thing in enumerate(things) if isinstance(thing, Agent) and k != own]
+        self._items = [k for k, thing in enumerate(things) if not isinstance(thing, (Agent, Knife))]
+        self._start, self._decay = start, decay
+        self._foods = [(k, thing) for k, thing in enumerate(things) if isinstance(thing, Food)]
+        self._self = things[own]
+        self._others = [
+            (k, thing) for k, thing in enumerate(things) if k != own and not isinstance(thing, (Food, Knife))
+        ]
+        bare = bytearray(ways_of(skeleton))
+        for thing in things:
+            if isinstance(thing, Knife):  # never moves
+                bare[thing.cell] = IN_THE_WAY
+        self._bare_ways = bytes(bare)
+
+    def where(self, name: str) -> tuple[int, int]:
+        """The cell `(x, y)` where the object `name` is believed."""
+        return divmod(self.cells[self._index[name]], SIZE)
+
+    def cell(self, name: str) -> int:
+        """The cell number where the object `name` is believed."""
+        return self.cells[self._index[name]]
+
+    def food_status(self, name: str) -> float:
+        """Believed share of the cuts done of the food `name`, 0 to 1."""
+        return self.status[self._index[name]]
+
+    @property
+    def map(self) -> bytearray:
+        """49 cell codes as this agent believes them; later objects hide earlier ones. Do not change it."""
+        grid = self._map
+        if grid is None:
+            grid = self._map = bytearray(self._skeleton)
+            cells = self.cells
+            for k, code in enumerate(self._codes):
+                grid[cells[k]] = code
+            grid[cells[self._own]] = AGENT
+        return grid
+
+    @property
+    def ways(self) -> bytes:
+        """The map as `navigation.first_step` reads it for a way from the agent's own cell, which it leaves bare."""
+        ways = self._ways
+        if ways is None:
+            # As `ways_of(self.map)`, without the map: what lies in the way is in the way, whatever it is.
+            grid, cells = bytearray(self._bare_ways), self.cells
+            here = cells[self._own]
+            for k in self._items:
+                if cells[k] != here:
+                    grid[cells[k]] = IN_THE_WAY
+            for k in self._agents:
+                grid[cells[k]] = AGENT
+            ways = self._ways = bytes(grid)
+        return ways
+
+    @property
+    def rows(self) -> list[str]:
+        """The map as 7 strings of codes."""
+        grid = self.map
+        return ["".join(map(str, grid[x * SIZE : x * SIZE + SIZE])) for x in range(SIZE)]
+
+    def update(self, seen: bytes) -> None:
+        """Takes in what is seen after a step.
+
+        Args:
+            seen: 49 flags, 1 where a cell is in sight.
+        """
+        cells, status, start = self.cells, self.status, self._start
+        before, here = cells[self._own], self._self.cell
+        moved = False
+        if here != before:
+            cells[self._own] = here
+            self._map = None
+        for k, food in self._foods:
+            cell, believed = food.cell, cells[k]
+            if seen[cell]:
+                status[k] = food.chops / 3
+                if cell != believed:
+                    cells[k] = cell
+                    moved = moved or cell != here or believed != before
+            else:
+                if seen[believed] and believed != start[k]:
+                    cells[k], moved = start[k], True
+                if self._decay:
+                    status[k] /= 3
+        for k, thing in self._others:
+            cell, believed = thing.cell, cells[k]
+            if cell != believed:
+                if seen[cell]:
+                    cells[k] = cell
+                    moved = moved or cell != here or believed != before
+                elif seen[believed] and believed != start[k]:
+                    cells[k], moved = start[k], True
+        if moved:  # apart from the agent and what it carries
+            self._map = self._ways = None
+
+    def set(self, cells: Sequence[int], status: Sequence[float]) -> None:
+        """Overwrites the memory, for restoring a saved state."""
+        self.cells = list(cells)
+        self.status = list(status)
+        self._map = self._ways = None
+
+
+_NOT_TOLD = [0.0] * len(RECIPES)
+
+
+_SCALED = tuple((cell // SIZE / SIZE, cell % SIZE / SIZE) for cell in range(CELLS))
+
+
+def _rows(grid: bytes) -> list[str]:
+    return ["".join(map(str, grid[x * SIZE : x * SIZE + SIZE])) for x in range(SIZE)]
+
+
+def _surface_state(surface: Knife) -> list[Any]:
+    return [surface.x, surface.y, surface.on.name if surface.on else None]
+
+
+class Moment(NamedTuple):
+    """A moment of a kitchen.
+
+    Attributes:
+        time: Game steps before it.
+        order: The dish that is ordered, as in the setting `recipe`.
+        served: Number of orders delivered.
+        cells: Cell number of each food and plate by name; of what is held or lies in a bowl that of its holder.
+        chopped: Names of the foods that are chopped.
+        contents: Names of the foods in each plate, by its name.
+        cooks: Cell number of each cook.
+        held: Name of the item in each cook's hands, or `None`.
+        boards: Name of what lies on each cutting board, or `None`.
+        events: Per cook what it did in the game step that led here, such as "chopped tomato".
+    """
+
+    time: int
+    order: str
+    served: int
+    cells: dict[str, int]
+    chopped: frozenset[str]
+    contents: dict[str, tuple[str, ...]]
+    cooks: tuple[int, ...]
+    held: tuple[str | None, ...]
+    boards: tuple[str | None, ...]
+    events: tuple[tuple[str, ...], ...]
+
+
+def moment(kitchen: Kitchen, events: Sequence[Sequence[str]] = ()) -> Moment:
+    """The moment that a kitchen is in.
+
+    Args:
+        kitchen: The kitchen.
+        events: Per cook the events of the last game step; none at the start.
+    """
+    cooks = kitchen.agents
+    return Moment(
+        kitchen.game_step,
+        kitchen.recipe,
+        kitchen.served,
+        {name: item.cell for name, item in kitchen.items.items()},
+        frozenset([name for name, food in kitchen.foods.items() if food.chopped]),
+        {plate.name: tuple([food.name for food in plate.contents]) for plate in kitchen.plates},
+        tuple([cook.cell for cook in cooks]),
+        tuple([cook.held.name if cook.held else None for cook in cooks]),
+        tuple([board.on.name if board.on else None for board in kitchen.knives]),
+        tuple([tuple(done) for done in events]) or ((),) * len(cooks),
+    )
+
+
+class Kitchen:
     """One kitchen with its cooks.
 
     Attributes:
@@ -63,7 +553,14 @@ class Kitchen(Orders):
         plate_numbers: Indices of the plates in `things`.
         is_map_start: Whether everything started where the map has it.
         delivered: Whether all orders were delivered.
+        setup: The episode's orders, who is told them, and the start.
+        recipe: The dish that is ordered now.
+        recipe_foods: Names of the foods that it needs.
+        served: Number of orders delivered.
+        paid: Foods whose chop was already rewarded since the last order.
     """
+
+    setup: Setup
 
     def __init__(
         self,
@@ -90,17 +587,11 @@ class Kitchen(Orders):
             chop_pays_once: Whether each food pays its chop only once per episode. Off in legacy mode.
             legacy: Whether to behave exactly like the original.
             shared_collision: Whether every cook pays for every collision, not only the blocked one.
-
-        Raises:
-            UserError: For a setting that is not allowed.
         """
         start = start_state(map_name, layout, num_agents)
-        check_recipe(recipe, layout, tuple(name for name, _ in start.foods))
-        check_sight(view_radius)
-        check_flags(chop_pays_once=chop_pays_once, legacy=legacy, shared_collision=shared_collision)
         self.map_name, self.layout, self.num_agents = map_name, layout, num_agents
         self.view_radius, self.legacy, self.shared_collision = view_radius, legacy, shared_collision
-        self.rewards = check_rewards(rewards)
+        self.rewards = {**DEFAULT_REWARDS, **(rewards or {})}
         self.chop_pays_once = chop_pays_once and not legacy
         self.skeleton = start.skeleton
         self._windows = windows(view_radius)
@@ -162,12 +653,76 @@ class Kitchen(Orders):
         return self._surfaces.get(cell)
 
     def seen_vector(self, agent: int) -> list[float]:
-        """Sight of `agent` as numbers, without memory."""
-        return snapshots.seen_vector(self, agent)
+        """Present sight of an agent as numbers, without memory.
+
+        Returns:
+            Row / 7 and column / 7 of each object in the order tomato, lettuce, onion, plates, knives, delivery,
+            agents (0, 0 if unseen), after those of a food the share of its cuts done, then the order one-hot
+            (7; 0 for an agent that is not told it). 30 numbers for two agents in layout "full".
+        """
+        seen = self.sight(agent)
+        vector: list[float] = []
+        for thing in self.things:
+            cell = thing.cell
+            if seen[cell]:
+                vector += _SCALED[cell]
+                if isinstance(thing, Food):
+                    vector.append(thing.chops / 3)
+            else:
+                vector += (0.0, 0.0, 0.0) if isinstance(thing, Food) else (0.0, 0.0)
+        return vector + self.one_hot(agent)
 
     def memory_vector(self, agent: int) -> list[float]:
-        """Like `seen_vector`, but unseen objects stand where `agent` believes them."""
-        return snapshots.memory_vector(self, agent)
+        """Like `seen_vector`, but unseen objects stand where the agent believes them."""
+        if self.view_radius == 0:
+            return self.seen_vector(agent)
+        belief = self.beliefs[agent]
+        vector: list[float] = []
+        foods = len(belief.status)
+        for k, cell in enumerate(belief.cells):
+            vector += _SCALED[cell]
+            if k < foods:
+                vector.append(belief.status[k])
+        return vector + self.one_hot(agent)
+
+    def whole_vector(self) -> list[float]:
+        """The whole kitchen as numbers: as `seen_vector` of an agent that sees everything, the order left out."""
+        vector: list[float] = []
+        for thing in self.things:
+            vector += _SCALED[thing.cell]
+            if isinstance(thing, Food):
+                vector.append(thing.chops / 3)
+        return vector
+
+    # ---- orders ------------------------------------------------------------------------------------------
+
+    def serve(self, served: int) -> None:
+        """Makes so many orders delivered: the next one is ordered (the last one stays), and chops pay again.
+
+        Args:
+            served: 0 at the start of an episode.
+        """
+        self.served = served
+        self.recipe = self.setup.orders[min(served, len(self.setup.orders) - 1)]
+        self.recipe_foods = recipe_foods(self.recipe)
+        self._one_hot = [float(name == self.recipe) for name in RECIPES]
+        self.paid: set[str] = set()
+
+    def told(self, agent: int) -> str | None:
+        """The dish ordered, or None for an agent that is not told it."""
+        return self.recipe if self.setup.told[agent] else None
+
+    def one_hot(self, agent: int) -> list[float]:
+        """The dish ordered among `layouts.RECIPES`, all 0 for an agent that is not told it."""
+        return self._one_hot if self.setup.told[agent] else _NOT_TOLD
+
+    def secret(self) -> list[float]:
+        """The dish ordered among `layouts.RECIPES`, the share of orders delivered, and per cook whether it is told."""
+        return [*self._one_hot, self.served / len(self.setup.orders), *map(float, self.setup.told)]
+
+    def is_ordered(self, item: Item) -> bool:
+        """True if `item` is a plate with exactly the foods of the dish ordered."""
+        return isinstance(item, Plate) and {food.name for food in item.contents} == set(self.recipe_foods)
 
     # ---- acting --------------------------------------------------------------------------------------------
 
@@ -378,13 +933,71 @@ class Kitchen(Orders):
     # ---- saving --------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """The whole state as JSON-able data; `restore` takes it back."""
-        return snapshots.snapshot(self)
+        """The whole state as JSON-able data; `restore` takes it back.
+
+        Returns:
+            `grid` (7 strings of codes), `agents` ([x, y, held]), `foods` (name -> [x, y, chops, chopped]),
+            `plates` (name -> [x, y, contents]), `knives` and `delivery` ([[x, y, what lies on it]]), `belief`
+            (per agent the believed map), `memory` (per agent believed cells and food status), `game_step`,
+            `delivered`, `paid`, `served`, `orders`, `told` (per agent) and `start` ([7 strings of codes, cell numbers
+            of the agents]).
+        """
+        setup = self.setup
+        return {
+            "grid": ["".join(map(str, row)) for row in self.grid],
+            "agents": [[a.x, a.y, a.held.name if a.held else None] for a in self.agents],
+            "foods": {f.name: [f.x, f.y, f.chops, int(f.chopped)] for f in self.foods.values()},
+            "plates": {p.name: [p.x, p.y, [food.name for food in p.contents]] for p in self.plates},
+            "knives": [_surface_state(knife) for knife in self.knives],
+            "delivery": [_surface_state(self.delivery)],
+            "belief": ["/".join(belief.rows) for belief in self.beliefs],
+            "memory": [[list(belief.cells), list(belief.status)] for belief in self.beliefs],
+            "game_step": self.game_step,
+            "delivered": self.delivered,
+            "paid": sorted(self.paid),
+            "served": self.served,
+            "orders": list(setup.orders),
+            "told": list(setup.told),
+            "start": [_rows(setup.start.grid), list(setup.start.agents)],
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over a `snapshot` of a kitchen with the same settings."""
-        snapshots.restore(self, state)
+        """Puts a kitchen into the state of a snapshot.
+
+        Without the key `memory` every agent remembers the full truth; without `orders` the kitchen keeps its own orders
+        and start.
+
+        Args:
+            kitchen: A kitchen with the same settings as the one that made the snapshot.
+            state: The snapshot.
+        """
+        self.reset(self._setup(state) if "orders" in state else None)
+        self.cells = bytearray(int(code) for row in state["grid"] for code in row)
+        for name, (x, y, chops, _) in state["foods"].items():
+            self.foods[name].cell, self.foods[name].chops = x * SIZE + y, chops
+        for plate in self.plates:
+            x, y, contents = state["plates"][plate.name]
+            plate.cell, plate.contents = x * SIZE + y, [self.foods[name] for name in contents]
+        surfaces = zip([*self.knives, self.delivery], [*state["knives"], *state["delivery"]], strict=True)
+        for surface, (_, _, on) in surfaces:
+            surface.on = self.items[on] if on else None
+        for agent, (x, y, held) in zip(self.agents, state["agents"], strict=True):
+            agent.cell, agent.held = x * SIZE + y, self.items[held] if held else None
+        self.forget()
+        if "memory" in state:
+            for belief, (cells, status) in zip(self.beliefs, state["memory"], strict=True):
+                belief.set(cells, status)
+        self.game_step = state.get("game_step", 0)
+        self.delivered = state.get("delivered", self.delivery.on is not None)
+        self.serve(state.get("served", int(self.delivered)))
+        self.paid = set(state.get("paid", ()))
         self._looked = False
+
+    def _setup(self, state: Mapping[str, Any]) -> Setup:
+        rows, agents = state["start"]
+        grid = bytes(int(code) for row in rows for code in row)
+        start = grid_start(grid, self.skeleton, tuple(agents))
+        return Setup(tuple(state["orders"]), tuple(map(bool, state["told"])), start)
 
     def copy(self) -> Kitchen:
         """An independent copy of the kitchen in its present state."""

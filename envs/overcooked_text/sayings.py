@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rllib_llm_comm.envs.overcooked_text.cook_view import BOWL
 from rllib_llm_comm.envs.overcooked_text.layouts import FOOD_CODES
-from rllib_llm_comm.envs.overcooked_text.view_sentences import dish_name
+from rllib_llm_comm.envs.overcooked_text.observation_text import BOWL, dish_name
 
 _SALAD = "salad"
 
@@ -81,9 +80,6 @@ def ordered_foods(saying: Saying) -> tuple[str, ...]:
 
 def meaning(message: str) -> str:
     """The food or dish that a message names, whatever its wording.
-
-    Args:
-        message: Any text.
 
     Returns:
         `"onion-tomato salad"` (spelt as the setting `recipe`) if it names foods and the word salad; else the foods and

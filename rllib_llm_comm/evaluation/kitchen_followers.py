@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from rllib_llm_comm.envs.overcooked_ai import game
+from rllib_llm_comm.envs.overcooked_ai import GAME
 from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, entities
 from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI
 from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, manual_of
@@ -51,7 +51,7 @@ def can_follow(partner: Partner, kitchen: OvercookedAI) -> bool:
         kitchen: The kitchen, in single steps.
     """
     policy = partner.policy
-    if type(policy) is not GroundedPolicy or policy.manifest.env not in game.GAME.entry_points:
+    if type(policy) is not GroundedPolicy or policy.manifest.env not in GAME.entry_points:
         return False
     own = policy.manifest.env_config
     return (

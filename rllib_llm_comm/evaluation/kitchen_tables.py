@@ -19,7 +19,7 @@ from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI
 from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, Kitchen
-from rllib_llm_comm.envs.overcooked_ai.scripted_partners import HabitualCook
+from rllib_llm_comm.envs.overcooked_ai.scripted_cooks import HabitualCook
 from rllib_llm_comm.evaluation.kitchen_followers import Followers, PlannedKitchens, can_follow, kitchen_under_a_planner
 from rllib_llm_comm.evaluation.rollout import Episode, new_episode
 from rllib_llm_comm.policies.decision import Policy

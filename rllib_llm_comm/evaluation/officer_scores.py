@@ -62,8 +62,8 @@ class OfficerScoreSettings:
     def env(self) -> MiniRTS:
         """The game that is played; refuses settings that it does not allow."""
         return MiniRTS(
-            self.num_agents,
-            self.opponent,
+            num_agents=self.num_agents,
+            opponent=self.opponent,
             max_tick=self.max_tick,
             executor=self.executor,
             observe=["vector"],

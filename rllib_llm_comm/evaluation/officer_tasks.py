@@ -57,7 +57,7 @@ class OfficerTaskSettings:
 
     def env(self) -> MiniRTS:
         """The game that is played; refuses settings that it does not allow."""
-        return MiniRTS(self.num_agents, self.opponent, executor=self.executor, observe=["vector"])
+        return MiniRTS(num_agents=self.num_agents, opponent=self.opponent, executor=self.executor, observe=["vector"])
 
 
 def officer_tasks(settings: OfficerTaskSettings, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:

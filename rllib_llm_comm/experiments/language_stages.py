@@ -215,7 +215,7 @@ class GameStageSettings(ChatStageSettings):
         Args:
             env: The id; the kitchens by default.
         """
-        from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
+        from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 
         if self.layout and "layout" in self.env_config:
             raise UserError("`layout` is given, and in `env_config`, too; omit one of them.")

@@ -515,7 +515,7 @@ def collect_subgoals(
     quiet_libraries(0)
     require_writable({"--markdown": markdown_file})
     import_modules(modules)
-    from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
+    from rllib_llm_comm.envs.overcooked_ai import ENV_ID
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
     from rllib_llm_comm.evaluation.planner_scores import markdown
     from rllib_llm_comm.evaluation.stand_ins import stand_ins

@@ -13,15 +13,15 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
+from rllib_llm_comm.envs.base_env import settings_of
 from rllib_llm_comm.envs.games import GAMES
-from rllib_llm_comm.envs.setting_types import arguments_of
 from rllib_llm_comm.experiments.algorithm_settings import (
     algorithm_names,
     config_annotations,
@@ -40,7 +40,6 @@ from rllib_llm_comm.experiments.study_file import Study
 Schema = dict[str, Any]
 _REFERENCE: Schema = {"type": "string", "pattern": r"\$\{[^{}]+\}", "description": "The result of another stage."}
 _ENTRY = re.compile(r"^ {4,8}`?\**(\w+)`?(?: \([^)]*\))?: (.+(?:\n {8,}.+)*)", re.MULTILINE)
-_ARGUMENT = re.compile(r"^`(\w+)`: (.+(?:\n.+)*)", re.MULTILINE)
 _LONGEST = 300  # characters of a description
 
 
@@ -64,7 +63,8 @@ def file_schema() -> Schema:
         {"if": {"properties": {"run": {"const": name}}, "required": ["run"]}, "then": _config(f"config of {name}")}
         for name in configs
     ]
-    environments = dict(_environments())
+    parts: dict[str, Schema] = {}
+    environments = dict(_environments(parts))
     games = [
         {
             "if": {"properties": {"env": {"const": env}}, "required": ["env"]},
@@ -107,6 +107,7 @@ def file_schema() -> Schema:
         "else": experiments,
         "$defs": {
             **inner,
+            **parts,
             "experiment": experiment,
             "study": study,
             "language model": _language_model(),
@@ -202,8 +203,8 @@ def _algorithm_config(name: str, shared: dict[str, Schema]) -> Schema:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _environments() -> Iterable[tuple[str, Schema]]:
-    """Ids of all games, and their settings."""
+def _environments(parts: dict[str, Schema]) -> Iterable[tuple[str, Schema]]:
+    """Ids of all games, and their settings; models within settings are added to `parts`."""
     for record in GAMES.values():
         for env, point in record.entry_points.items():
             make = load(point) if isinstance(point, str) else point
@@ -211,14 +212,15 @@ def _environments() -> Iterable[tuple[str, Schema]]:
             if game is None:  # a user's own, whose constructor may take anything
                 yield env, {"type": "object"}
                 continue
-            told = dict(_ARGUMENT.findall(inspect.getdoc(sys.modules[game.__module__]) or ""))
-            known = {**arguments_of(game), "max_cycles": (int | None, None)}
-            properties = {}
-            for name, (annotation, default) in known.items():
-                plain = TypeAdapter(annotation).json_schema(schema_generator=_Lenient)
-                schema = {"anyOf": [plain, _ref("search"), _REFERENCE], **_said(told.get(name))}
-                if isinstance(default, bool | int | float | str):
-                    schema["default"] = default
+            properties = {"max_cycles": {"type": ["integer", "null"]}}
+            for name, field in settings_of(game).model_fields.items():
+                plain = TypeAdapter(Annotated[field.annotation, field]).json_schema(  # type: ignore[arg-type]
+                    schema_generator=_Lenient
+                )
+                parts |= plain.pop("$defs", {})
+                schema = {"anyOf": [plain, _ref("search"), _REFERENCE], **_said(field.description)}
+                if isinstance(field.default, bool | int | float | str):
+                    schema["default"] = field.default
                 properties[name] = schema
             yield env, {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
 

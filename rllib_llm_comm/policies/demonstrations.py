@@ -10,7 +10,7 @@ import numpy as np
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.session_files import read_session
-from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.policies.policy_env import make_recorded_game
 
 HALVES = ("all", "first", "second")

@@ -16,8 +16,7 @@ from pydantic import BaseModel
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
-from rllib_llm_comm.envs.game_record import GameRecord
-from rllib_llm_comm.envs.games import GAMES, game_of, make_env
+from rllib_llm_comm.envs.games import GAMES, GameRecord, game_of, make_env
 from rllib_llm_comm.sama.planning_game import PlanningGame, State, planning_game
 
 if TYPE_CHECKING:

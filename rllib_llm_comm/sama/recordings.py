@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 from collections.abc import Mapping
 from importlib import resources
@@ -12,6 +14,7 @@ from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
 from rllib_llm_comm.core.places import local_path
+from rllib_llm_comm.sama.code_index import CodeIndex, split_code
 
 if TYPE_CHECKING:
     from rllib_llm_comm.sama.planners.chat import ChatPlanSettings
@@ -35,6 +38,20 @@ def recording(name: str) -> Path:
     folder = Path(str(resources.files(__package__).joinpath("cassettes")))
     paths = [folder / f"{name}{ending}" for ending in _ENDINGS]
     return next((path for path in paths if path.is_file()), paths[0])
+
+
+def recorded_code(name: str) -> CodeIndex:
+    """The code of a game that recordings are asked about, to search in.
+
+    It is a copy beside the cassettes and not the code of today, as a prompt quotes it: with another code a recording
+    would answer questions that nobody asks any more. So models that are recorded later are asked the same, too.
+
+    Args:
+        name: Name of the copy, such as "kitchen_source".
+    """
+    with gzip.open(recording("any").parent / f"{name}.json.gz", "rt", encoding="utf-8") as file:
+        sources: dict[str, str] = json.load(file)["files"]
+    return CodeIndex(piece for path, source in sources.items() for piece in split_code(source, path))
 
 
 def recordings() -> list[str]:

@@ -45,12 +45,11 @@ from rllib_llm_comm.envs.minirts.collective_command import GO_ON_AT, HEADS, KIND
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
 from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
 from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.view.compiled_officer_view import observe
-from rllib_llm_comm.envs.minirts.view.observations import planes
-from rllib_llm_comm.envs.minirts.view.officer_view import OWN, SENTENCES
+from rllib_llm_comm.envs.minirts.view.officer_view import OWN, SENTENCES, observe
 from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.policies.load_policy import load_policy
 from rllib_llm_comm.policies.numeric_network import FORBIDDEN
+from tests.envs.plain_views import planes
 
 SMALL = OfficerSettings(filters=8, width=16, words=8, keys=8, init_seed=0)
 SHORT = DemonstrationSettings(games=4, max_tick=1500, seed=1)
@@ -479,7 +478,7 @@ def test_by_itself_the_policy_plays_at_the_level_red(officer):
         ),
         ("switch:hf:some/body", "or 'switch:TOLD:UNTOLD' with two checkpoints"),
         ("switch:a:b:c", "`executor` is 'switch:a:b:c'"),
-        (["switch", "a", "b"], "but must be text, such as 'scripted'"),
+        (["switch", "a", "b"], "but must be a text"),
         ("trained:{0}/nothing", "There is no checkpoint at"),
         ("switch:{1}:{0}/nothing", "There is no checkpoint at '[^']*nothing'"),
         ("switch:{0}/nothing:{1}", "There is no checkpoint at '[^']*nothing'"),

@@ -119,7 +119,7 @@ READERS = {
     "subgoals.json": "rllib_llm_comm.sama.subgoals.dataset:read_record",
     "policy.json": "rllib_llm_comm.policies.policy_manifest:read_manifest",
     "games.json": "rllib_llm_comm.baselines.numeric.behavior_cloning:read_demonstrations",
-    "kitchen.layout": "rllib_llm_comm.envs.overcooked_ai.original_rules:read_layout_file",
+    "kitchen.layout": "rllib_llm_comm.envs.overcooked_ai.original:read_layout_file",
 }
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from pettingzoo.env_registry import registration
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.envs import env_ids
+from rllib_llm_comm.envs import env_ids, make_env
+from rllib_llm_comm.envs.base_env import constructor, settings_of
+from rllib_llm_comm.envs.door import Door
 from rllib_llm_comm.experiments.env_settings import check_environment
 
 NEVER = [
@@ -22,23 +24,9 @@ NULL_TOO = ("blocked_steps",)  # besides those whose default is None
 SOMETIMES = [5, 0, -1, 10**9, 2**31, 2**32 - 1, 1.5, -0.5, True, False, None, ["A"], [5], (1, 2), {}]
 
 
-def settings_of(env_id: str) -> dict[str, Any]:
-    """Name -> default of the settings of a game, those of the game that it is made from included."""
-    made = registration.make("parallel", env_id)
-    made.close()
-    known: dict[str, Any] = {}
-    for kind in type(made).__mro__:
-        if "__init__" in vars(kind):
-            arguments = list(inspect.signature(kind.__init__).parameters.values())[1:]
-            known = {**{a.name: a.default for a in arguments if a.kind is not inspect.Parameter.VAR_KEYWORD}, **known}
-            if all(argument.kind is not inspect.Parameter.VAR_KEYWORD for argument in arguments):
-                return known
-    raise AssertionError(f"{env_id} has no settings")
-
-
 def play(env_id: str, settings: dict[str, Any]) -> None:
     """Makes the game and plays a step."""
-    made = registration.make("parallel", env_id, **settings)
+    made = make_env(env_id, **settings)
     made.reset(seed=0)
     made.step(dict.fromkeys(made.agents, 0))
     made.close()
@@ -57,7 +45,7 @@ def of_the_kind(value: Any, default: Any) -> bool:
 
 @pytest.mark.parametrize("env_id", env_ids())
 def test_a_wrong_value_of_any_setting_is_one_sentence_that_names_it(env_id):
-    for name, default in settings_of(env_id).items():
+    for name, default in settings_of(type(make_env(env_id))).defaults().items():
         for value in [*NEVER, *SOMETIMES]:
             told = f"{env_id} {name}={value!r}"
             try:
@@ -93,23 +81,81 @@ def test_a_kitchen_that_has_another_name_elsewhere_is_told_once(layout, told, ca
 @pytest.mark.parametrize(
     ("game", "settings", "sentence"),
     [
-        (
-            "overcooked_ai",
-            {"layout": 5},
-            "`layout` is 5 but must be text, a list of texts or a dictionary from names to values, "
-            "such as 'cramped_room'.",
-        ),
-        ("overcooked_text", {"map_name": ["A"]}, "`map_name` is ['A'] but must be text, such as 'B'."),
-        ("minirts", {"numbers": 3}, "`numbers` is 3 but must be a list of whole numbers, such as [1, 3, 5]."),
+        ("overcooked_ai", {"layout": 5}, "`layout` is 5 but must be a text or a list of texts or a mapping."),
+        ("overcooked_ai", {"told_to": ["bob"]}, "`told_to` is .* but `wanted` is None.*"),
+        ("overcooked_text", {"map_name": ["A"]}, "`map_name` is .* but must be one of 'A', 'B', 'C'."),
+        ("overcooked_text", {"map_nam": "A"}, "`map_nam` is no known key; .* Did you mean 'map_name'.*"),
+        ("overcooked_text", {"blocked_steps": "2"}, "`blocked_steps` is '2' but must be a whole number .*"),
+        ("overcooked_text", {"rewards": {"chp": 2}}, "`rewards.chp` is no known key; .* Did you mean 'chop'.*"),
+        ("overcooked_text", {"told_to": "bob"}, "`told_to` is 'bob' but must be a list, such as .'bob'.*"),
+        ("overcooked_text", {"told_to": ["carol"]}, "`told_to` is 'carol' but must be one of 'alice', 'bob'."),
+        ("overcooked_text", {"told_to": ["bob", "bob"]}, ".* must be a list that names each only once."),
+        ("minirts", {"numbers": [7]}, "`numbers.0` is 7 but must be a whole number from 1 to 6."),
         ("minirts", {"fair": 1}, "`fair` is 1 but must be true or false."),
-        ("overcooked_text", {"blocked_steps": "2"}, "is '2' but must be a whole number or null, such as 3."),
-        ("overcooked_text", {"rewards": 2}, "`rewards` is 2 but must be a dictionary from names to numbers or null."),
-        ("overcooked_ai", {"shaping": math.inf}, "`shaping` is inf but must be a number from 0 to 1000000000."),
-        ("door", {"told_to": ["alice"] * 3}, "but must name 'alice' only once."),
-        ("overcooked_text", {"told_to": ["bob", "bob"]}, "`told_to` is ['bob', 'bob'] but must name 'bob' only once."),
+        ("minirts", {"decision_ticks": 75}, "`decision_ticks` is 75 but must be a multiple of 50."),
+        ("minirts", {"action_level": "red", "told_to": "all"}, "`told_to` is 'all' but `action_level` is 'red'.*"),
     ],
 )  # fmt: skip
 def test_an_experiment_file_is_refused_before_anything_starts(game, settings, sentence):
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError, match=f"^In `play.config.env_config`: {sentence}$"):
         check_environment("play", f"rllib_llm_comm/{game}-v0", settings)
-    assert str(told.value).startswith("In `play.config.env_config`: ") and str(told.value).endswith(sentence)
+
+
+SECRET = {"layout": "forced_coordination", "wanted": "pot"}
+
+
+@pytest.mark.parametrize(
+    ("game", "field", "settings"),
+    [
+        ("frozen_lake", "layout", {"layout": "pond"}),
+        ("frozen_lake", "holes", {"holes": 0.5}),
+        ("minirts", "opponent", {"opponent": "hard"}),
+        ("minirts", "observe", {"action_level": "red", "observe": ["text"]}),
+        ("minirts", "decision_ticks", {"action_level": "red", "decision_ticks": 100}),
+        ("minirts", "producers", {"action_level": "red", "producers": "bob"}),
+        ("minirts", "executor", {"action_level": "red", "executor": "trained:x"}),
+        ("minirts", "producers", {"producers": "carol"}),
+        ("minirts", "told_to", {"told_to": ["carol"]}),
+        ("minirts", "told_to", {"told_to": "all", "opponent": "strong"}),
+        ("minirts", "told_to", {"told_to": "all", "observe": ["planes"]}),
+        ("overcooked_ai", "layout", {"layout": "kitchen"}),
+        ("overcooked_ai", "action_level", {"action_level": "goal", "dynamics": "new"}),
+        ("overcooked_ai", "swap_roles", {"swap_roles": True}),
+        ("overcooked_ai", "wanted", {"wanted": "pot"}),
+        ("overcooked_ai", "wanted_anew", {"wanted_anew": True}),
+        ("overcooked_ai", "told_to", {"told_to": "one"}),
+        ("overcooked_ai", "told_to", {**SECRET, "told_to": "alice"}),
+        ("overcooked_ai", "told_to.0", {**SECRET, "told_to": ["carol"]}),
+        ("overcooked_ai_subgoals", "subgoal_file", {"subgoal_file": "nowhere.json"}),
+        ("overcooked_ai_subgoals", "action_level", {"action_level": "goal"}),
+        ("overcooked_ai_subgoals", "wanted", SECRET),
+        ("overcooked_ai_subgoals", "subgoals", {"subgoals": "planner", "dynamics": "new"}),
+        ("overcooked_text", "recipe", {"recipe": ["tomato salad"] * 2}),
+        ("overcooked_text", "recipe", {"recipe": ["tomato salad", "onion salad"], "layout": "tomato"}),
+        ("overcooked_text", "central_critic", {"observe": ["vector"], "central_critic": True}),
+        ("overcooked_text", "orders", {"legacy": True, "orders": 2}),
+        ("overcooked_text", "start", {"legacy": True, "start": "random"}),
+        ("overcooked_text", "told_to", {"legacy": True, "told_to": ["alice"]}),
+        ("overcooked_text", "rewards.chop", {"rewards": {"chop": math.nan}}),
+        ("door", "told_to", {"told_to": "alice"}),
+        ("referential", "objects", {"objects": 10}),
+    ],
+)
+def test_settings_that_do_not_fit_the_game_or_each_other_are_refused(game, field, settings):
+    with pytest.raises(UserError, match=f"`{field}` (is|has)") as told:
+        make_env(f"rllib_llm_comm/{game}-v0", **settings)
+    assert "\n" not in str(told.value)
+
+
+def test_a_class_with_arguments_has_settings_of_their_types():
+    class Long(Door):
+        def __init__(self, rounds: int = 2, words: Sequence[str] = None, **settings: Any) -> None:
+            super().__init__(**settings)
+            self.rounds = rounds
+
+    make = constructor(Long)
+    assert make(rounds=3, doors=4, max_cycles=9).unwrapped.rounds == 3 and make().rounds == 2
+    assert {"rounds", "doors", "told_to", "max_cycles"} <= set(inspect.signature(make).parameters)
+    for wrong in ({"rounds": "3"}, {"words": "bob"}, {"words": None}, {"doors": 9}, {"round": 3}, {"max_cycles": 0}):
+        with pytest.raises(UserError, match=f"`{next(iter(wrong))}"):
+            make(**wrong)

@@ -25,48 +25,10 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import (
 from rllib_llm_comm.envs.minirts.engine.rts_game import Game
 from rllib_llm_comm.envs.minirts.engine.units import BARRACK, GUARD_TOWER, PEASANT, SPEARMAN, SWORDMAN, TOWN_HALL
 from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.view import compiled_officer_view, compiled_views, observations, officer_view
-from rllib_llm_comm.testing import check_env
+from rllib_llm_comm.envs.minirts.view import observations, officer_view
+from tests.envs import plain_views
 
 ID = "rllib_llm_comm/minirts-v0"
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"num_agents": 2, "max_tick": 1500},
-        {"num_agents": 1, "max_tick": 1500, "observe": ["text", "vector", "planes", "lists"]},
-        {"num_agents": 3, "max_tick": 1500, "action_level": "red", "side": 1},
-        {"num_agents": 2, "max_tick": 1500, "truncate_draws": False, "decision_ticks": 200},
-    ],
-    ids=["command", "alone", "red", "seldom"],
-)
-def test_keeps_the_contract(settings):
-    wrong = [result for result in check_env(ID, settings=settings, steps=80) if not result.ok]
-    assert not wrong
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"opponent": "hard"}, "opponent"),
-        ({"num_agents": 4}, "num_agents"),
-        ({"numbers": [0]}, "numbers"),
-        ({"numbers": [2, 2]}, "numbers"),
-        ({"max_cycles": 1.5}, "max_cycles"),
-        ({"action_level": "red", "observe": ["text"]}, "observe"),
-        ({"observe": ["sound"]}, "observe"),
-        ({"shaping": -1}, "shaping"),
-        ({"max_tick": 10}, "max_tick"),
-        ({"truncate_draws": "no"}, "truncate_draws"),
-        ({"decision_ticks": 75}, "decision_ticks"),
-        ({"decision_ticks": 0}, "decision_ticks"),
-        ({"decision_ticks": 100, "action_level": "red"}, "decision_ticks"),
-    ],
-)
-def test_wrong_settings_get_one_sentence(settings, words):
-    with pytest.raises(UserError, match=words):
-        minirts.parallel_env(**settings)
 
 
 def test_wrong_actions_get_one_sentence():
@@ -261,12 +223,12 @@ def test_masks_of_red_name_what_there_is():
 def test_planes_and_lists_tell_the_same():
     env, _ = list(played("oracle", seed=5, decisions=40))[-1]
     side = env.team
-    planes = observations.planes(side, 1)
+    planes = plain_views.planes(side, 1)
     assert planes[2:5].sum(axis=0).tolist() == np.ones((32, 32)).tolist()
     assert planes[5:11].sum() == 32 * 32
     assert planes[11:26].sum() == len(side.own) and planes[26:41].sum() == len(side.enemies)
     assert planes[42].sum() == len(side.units_of(1))
-    rows = observations.lists(side, 1)
+    rows = plain_views.lists(side, 1)
     assert rows["own"][:, 0].sum() == len(side.own) + len(side.sites)
     assert rows["enemies"][:, 0].sum() == len(side.enemies)
 
@@ -289,8 +251,8 @@ def test_compiled_views_are_those_of_the_plain_functions(num_agents, opponent, p
         actions = {agent: env.commands.index(commander(i)) for i, agent in enumerate(env.agents)}
         seen, *_ = env.step(actions)
         for number, told in enumerate(seen.values()):
-            assert same_arrays(told["planes"], observations.planes(env.team, number))
-            plain = observations.lists(env.team, number) | officer_view.observe_plainly(env.team, number)
+            assert same_arrays(told["planes"], plain_views.planes(env.team, number))
+            plain = plain_views.lists(env.team, number) | plain_views.officer(env.team, number)
             assert all(same_arrays(told[name], part) for name, part in plain.items())
         sites, enemies = sites + len(env.team.sites), enemies + len(env.team.enemies)
         attacks += sum(unit.order == "ATTACK" for unit in env.team.own)
@@ -302,12 +264,12 @@ def test_compiled_views_of_more_units_than_there_are_rows_and_of_units_outside()
     units = [(0, TOWN_HALL, 10, 12), (1, TOWN_HALL, 20, 12), *places, (0, PEASANT, -0.9, 31.4), (0, PEASANT, 31.7, 3)]
     side = Side(Game.scenario(units, (0, 0)), 0, 2)
     for number in range(2):
-        assert same_arrays(compiled_views.planes(side, number), observations.planes(side, number))
-        theirs = observations.lists(side, number)
-        for name, rows in compiled_views.lists(side, number).items():
+        assert same_arrays(observations.planes(side, number), plain_views.planes(side, number))
+        theirs = plain_views.lists(side, number)
+        for name, rows in observations.lists(side, number).items():
             assert same_arrays(rows, theirs[name]) and rows[:, 0].sum() == (0 if name == "resources" else 50)
-        theirs = officer_view.observe_plainly(side, number)
-        ours = compiled_officer_view.observe(side, number)
+        theirs = plain_views.officer(side, number)
+        ours = officer_view.observe(side, number)
         assert all(same_arrays(part, theirs[name]) for name, part in ours.items())
 
 

@@ -9,23 +9,24 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts import collective_command as red
 from rllib_llm_comm.envs.minirts.collective_command import HEADS, nothing_new, orders_of
-from rllib_llm_comm.envs.minirts.commanders.collective_label import RULES, CollectiveLabels
+from rllib_llm_comm.envs.minirts.commanders.collective_label import RULES, CollectiveLabels, MoodyCommander, disturbed
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
-from rllib_llm_comm.envs.minirts.commanders.executor import Executor
-from rllib_llm_comm.envs.minirts.commanders.imperfect import MoodyCommander, disturbed
-from rllib_llm_comm.envs.minirts.commanders.instructions import OLDEST, Instructions
+from rllib_llm_comm.envs.minirts.commanders.executor import OLDEST, Executor, Instructions
 from rllib_llm_comm.envs.minirts.commanders.tasks import (
     ATTACK,
     BUILD,
     DEFEND,
     MINE,
+    MOST_WORDS,
+    NUM_WORDS,
     TRAIN,
     Command,
     all_commands,
     parse_command,
     phrase,
+    word_numbers,
+    wordings,
 )
-from rllib_llm_comm.envs.minirts.commanders.wordings import MOST_WORDS, NUM_WORDS, word_numbers, wordings
 from rllib_llm_comm.envs.minirts.engine import unit_order as order
 from rllib_llm_comm.envs.minirts.engine.rts_game import Game
 from rllib_llm_comm.envs.minirts.engine.units import BARRACK, PEASANT, RESOURCE, SPEARMAN, TOWN_HALL

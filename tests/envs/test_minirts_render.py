@@ -31,7 +31,7 @@ from rllib_llm_comm.envs.minirts.engine.units import (
 from rllib_llm_comm.envs.minirts.side import Side
 from rllib_llm_comm.envs.minirts.view import render
 from rllib_llm_comm.envs.minirts.view.names import KINDS
-from rllib_llm_comm.envs.minirts.view.sprites import sprite
+from rllib_llm_comm.envs.minirts.view.render import sprite
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import record
 from rllib_llm_comm.policies.decision import Decision, OneGamePolicy

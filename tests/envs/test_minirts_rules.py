@@ -12,7 +12,7 @@ import pytest
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.golden import GoldenReport, check_golden
 from rllib_llm_comm.envs.minirts import golden as minirts
-from rllib_llm_comm.envs.minirts.engine import fingerprint, opponents
+from rllib_llm_comm.envs.minirts.engine import opponents, state
 from rllib_llm_comm.envs.minirts.engine import unit_order as order
 from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings, generate
 from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Settings
@@ -236,13 +236,13 @@ def test_strong_opponents_make_what_beats_the_enemy():
 
 
 def test_changed_sources_are_compiled_anew(tmp_path, monkeypatch):
-    folder = Path(fingerprint.__file__).parent
+    folder = Path(state.__file__).parent
     for path in folder.glob("*.py"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    monkeypatch.setattr(fingerprint, "__file__", str(tmp_path / "fingerprint.py"))
-    before = fingerprint.fingerprint()
-    assert fingerprint.fingerprint() == before
-    for name in ("collisions_and_sight.py", "units.py"):
+    monkeypatch.setattr(state, "__file__", str(tmp_path / "state.py"))
+    before = state.fingerprint()
+    assert state.fingerprint() == before
+    for name in ("movement.py", "units.py"):
         (tmp_path / name).write_text((tmp_path / name).read_text() + "\n# Changed.\n")
-        assert fingerprint.fingerprint() != before
-        before = fingerprint.fingerprint()
+        assert state.fingerprint() != before
+        before = state.fingerprint()

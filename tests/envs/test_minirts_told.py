@@ -12,8 +12,7 @@ from rllib_llm_comm.envs.interface import PRIVATE, TASK_SUCCESS, secret_of, teac
 from rllib_llm_comm.envs.minirts.checker import check_sentence
 from rllib_llm_comm.envs.minirts.commanders.command_level import enemy_types
 from rllib_llm_comm.envs.minirts.commanders.sayings import CommanderSaying, EnemySaying, say, understand, word
-from rllib_llm_comm.envs.minirts.commanders.scripted_player import advise, messages
-from rllib_llm_comm.envs.minirts.commanders.scripted_team import ScriptedTeam
+from rllib_llm_comm.envs.minirts.commanders.scripted_commanders import ScriptedTeam, advise, messages
 from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, WAIT, Command
 from rllib_llm_comm.envs.minirts.engine.units import ARMY, BARRACK, DRAGON, SPEARMAN, STABLE
 from rllib_llm_comm.envs.minirts.side import PRODUCERS
@@ -21,7 +20,6 @@ from rllib_llm_comm.envs.minirts.view import observations
 from rllib_llm_comm.evaluation.communication import TurnRecorder, communication_figures
 from rllib_llm_comm.policies.decision import Decision
 from rllib_llm_comm.policies.play_loop import PlayedGame
-from rllib_llm_comm.testing import check_env
 from rllib_llm_comm.verco.teachers.base import TeacherRequest, make_teacher, teacher_identity
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 from rllib_llm_comm.verco.teachers.message_meaning import same_request
@@ -46,38 +44,6 @@ def won(games, talk=True, first=0, **settings):
 
 
 # ---- settings ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        TOLD,
-        {"told_to": "one", "num_agents": 3, "opponent": "medium2", "producers": "carol"},
-        {"told_to": "all", "num_agents": 1, "opponent": "simple", "observe": ["text", "vector", "planes", "lists"]},
-    ],
-    ids=["told", "one of three", "alone"],
-)
-def test_keeps_the_contract(settings):
-    assert all(result.ok for result in check_env(ID, settings={"max_tick": 1500, **settings}, steps=80))
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"told_to": ["dave"]}, "`told_to` is 'dave'"),
-        ({"told_to": ["carol"]}, "`told_to` is 'carol'"),
-        ({"told_to": []}, "somebody has to know the enemy's army types"),
-        ({"told_to": "alice"}, r"write \['alice'\]"),
-        ({"told_to": "all", "opponent": "strong"}, "'strong', which answers what it sees"),
-        ({"told_to": "all", "observe": ["planes"]}, "neither 'text' nor 'vector'"),
-        ({"told_to": "all", "action_level": "red", "observe": ["vector"]}, "`action_level` is 'red'"),
-        ({"producers": "carol"}, "`producers` is 'carol'"),
-        ({"producers": "bob", "action_level": "red"}, "`producers` is 'bob' but `action_level` is 'red'"),
-    ],
-)
-def test_wrong_settings_get_one_sentence(settings, words):
-    with pytest.raises(UserError, match=words):
-        minirts.parallel_env(**settings)
 
 
 def test_the_settings_leave_the_game_itself_alone():

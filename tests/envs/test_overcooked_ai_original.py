@@ -16,7 +16,7 @@ from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
 from rllib_llm_comm.envs.overcooked_ai.kernel import EVENTS
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, ORIGINAL_NAMES, POT, get_layout
-from rllib_llm_comm.envs.overcooked_ai.original_layouts import original_kitchens
+from rllib_llm_comm.envs.overcooked_ai.original import original_kitchens
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
 from rllib_llm_comm.envs.overcooked_ai.recipes import contents
 from rllib_llm_comm.envs.overcooked_ai.render import ansi, rgb_array

@@ -9,8 +9,7 @@ from random_kitchens import EVERY_GAME, random_kitchen
 
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, POT
 from rllib_llm_comm.envs.overcooked_ai.names import find_place
-from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen, plain_state
 
 
 def test_a_state_in_full():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,12 @@ from hypothesis import strategies as st
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.golden import check_golden
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
-from rllib_llm_comm.envs.overcooked_ai.goal_cells import Walker, goal_places, legal_goals
 from rllib_llm_comm.envs.overcooked_ai.kernel import INTERACT, STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import ALIASES, FLOOR, LAYOUT_NAMES, ORIGINAL_NAMES, POT, get_layout
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
 from rllib_llm_comm.envs.overcooked_ai.routes import UNREACHABLE, Routes, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.walker import Walker, goal_places, legal_goals
 
 GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_ai_golden.jsonl.gz"
 
@@ -134,6 +135,12 @@ def test_rows_alone_of_kitchens_with_other_rules_are_refused(name, rows):
     assert not get_layout(name).classic and [row.translate(str.maketrans("12", "  ")) for row in rows] == list(
         get_layout(name).rows
     )
+
+
+@pytest.mark.parametrize("make", [Kitchen, partial(KitchenBatch, 2)])
+def test_unknown_dynamics_are_refused_without_an_environment_too(make):
+    with pytest.raises(UserError, match="`dynamics` is 'newest'"):
+        make("cramped_room", "newest")
 
 
 def test_a_kitchen_of_ones_own():

@@ -12,9 +12,8 @@ from typer.testing import CliRunner
 from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.golden import check_golden
-from rllib_llm_comm.envs.overcooked_ai.original_games import read_games
-from rllib_llm_comm.envs.overcooked_ai.original_rules import read_recipes
-from rllib_llm_comm.envs.overcooked_ai.original_states import read_action, read_state
+from rllib_llm_comm.envs.overcooked_ai.golden import read_games
+from rllib_llm_comm.envs.overcooked_ai.original import read_action, read_recipes, read_state
 
 SAVED = Path(__file__).parents[1] / "data" / "overcooked_ai_saved.json.gz"
 

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import pickle
-import warnings
-from itertools import islice, product
+from itertools import product
 
 import numpy as np
 import pytest
 from pettingzoo.env_registry import registration
-from pettingzoo.test import parallel_api_test, parallel_seed_test
 from random_play import play
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.overcooked_ai import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai import subgoal_env as env_module
-from rllib_llm_comm.envs.overcooked_ai.kernel import INTERACT, STAY
+from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID, subgoal_env, without_subgoals
-from rllib_llm_comm.envs.overcooked_ai.subgoal_file import kitchen_record
+from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env, without_subgoals
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     Subgoal,
     all_subgoals,
+    kitchen_record,
     parse_subgoal,
     possible,
     possible_subgoals,
@@ -88,41 +85,10 @@ def test_walkers_under_the_planner_reach_the_mark_of_the_scripted_cooks(layout, 
 
 # ---- the environment ---------------------------------------------------------------------------------
 
-VARIANTS = [
-    {},
-    {"layout": "counter_circuit", "dynamics": "new", "horizon": 60, "patience": 5},
-    {
-        "layout": "forced_coordination",
-        "action_level": "goal_cell",
-        "commit": True,
-        "observe": ["planes"],
-        "swap_roles": True,
-    },
-    {"layout": "asymmetric_advantages", "subgoals": "planner", "action_level": "goal_cell", "observe": ["text"]},
-    {"layout": ["XXPXX", "O1X2O", "XDXSX"], "random_starts": False, "soup_reward": 0.1, "horizon": 50},
-]
 
-
-@pytest.mark.parametrize("settings", VARIANTS)
-def test_passes_pettingzoos_tests(settings):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        parallel_api_test(subgoal_env(**settings), num_cycles=40)
-    parallel_seed_test(lambda: subgoal_env(**settings), num_cycles=25)
-    env = subgoal_env(**settings)
-    for observations, *_ in islice(play(env, np.random.default_rng(0)), 40):
-        for agent, observation in observations.items():
-            assert env.observation_space(agent).contains(observation), agent
-    assert subgoal_env(**env.settings).settings == env.settings
-
-
-def test_is_in_pettingzoos_registry_and_its_page_tells_every_setting():
+def test_is_in_pettingzoos_registry_and_its_page_tells_the_right_numbers():
     env = registration.make("parallel", SUBGOAL_ENV_ID, layout="random0", subgoals="planner")
     assert (env.env_id, env.kitchen.layout.name) == (SUBGOAL_ENV_ID, "forced_coordination")
-    for name, parameter in inspect.signature(env_module.SubgoalKitchen.__init__).parameters.items():
-        if name != "self" and parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-            assert f"`{name}`:" in env_module.__doc__, name
-            assert parameter.default in ("sampled", 40, 0.0, True, None)
     sizes = [len(all_subgoals(get_layout(name))) for name in LAYOUT_NAMES]
     assert f"S is {min(sizes)} to {max(sizes)}" in env_module.__doc__
 
@@ -206,34 +172,6 @@ def test_a_cook_that_can_do_nothing_is_told_to_stay():
     assert observations["alice"]["subgoal"] == "go to floor 1,1"
 
 
-@pytest.mark.parametrize(
-    ("settings", "why"),
-    [
-        ({"subgoal": "sampled"}, "Did you mean 'subgoals'"),
-        ({"layouts": "x"}, "Did you mean 'layout'"),
-        ({"max_cycles": 0}, "`max_cycles` is 0"),
-        ({"subgoals": "random"}, "subgoals"),
-        ({"patience": 0}, "patience"),
-        ({"patience": True}, "patience"),
-        ({"patience": 2.5}, "patience"),
-        ({"soup_reward": -1}, "soup_reward"),
-        ({"soup_reward": "much"}, "soup_reward"),
-        ({"soup_reward": float("nan")}, "soup_reward"),
-        ({"random_starts": "yes"}, "random_starts"),
-        ({"subgoal_file": 3}, "must be a path or null"),
-        ({"subgoal_file": "nowhere.json"}, "cannot be read"),
-        ({"action_level": "goal"}, "action_level"),
-        ({"subgoals": "planner", "dynamics": "new"}, "dynamics"),
-        ({"layout": "kitchen"}, "layout"),
-        ({"horizon": 0}, "horizon"),
-    ],
-)
-def test_bad_settings_get_one_sentence(settings, why):
-    with pytest.raises(UserError, match=why) as caught:
-        subgoal_env(**settings)
-    assert "\n" not in str(caught.value)
-
-
 # ---- a data set of subgoals -------------------------------------------------------------------------------
 
 WANTED = ["fetch an onion from the left onion crate", "put the onion into the pot", "go to floor 1,1"]
@@ -313,15 +251,3 @@ def test_data_sets_that_do_not_fit_get_one_sentence(tmp_path, content, why):
     with pytest.raises(UserError, match=why) as caught:
         subgoal_env(subgoal_file=path)
     assert "\n" not in str(caught.value) and "`subgoal_file` is" in str(caught.value)
-
-
-def test_can_be_pickled_in_mid_episode():
-    env = subgoal_env(layout="coordination_ring", horizon=60)
-    steps = play(env, np.random.default_rng(5))
-    for _ in range(9):
-        next(steps)
-    twin = pickle.loads(pickle.dumps(env))
-    while env.agents:
-        one, two = env.step({"alice": INTERACT, "bob": 1}), twin.step({"alice": INTERACT, "bob": 1})
-        assert one[1] == two[1] and one[4] == two[4]
-        assert one[0]["alice"]["subgoal"] == two[0]["alice"]["subgoal"]

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllib_llm_comm.envs.overcooked_ai.goal_cells import Walker, goal_places
 from rllib_llm_comm.envs.overcooked_ai.kernel import EAST, INTERACT, NORTH, SOUTH, STAY, WEST
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, POT, get_layout
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
@@ -32,6 +31,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     subgoal_text,
 )
 from rllib_llm_comm.envs.overcooked_ai.text import target_phrases
+from rllib_llm_comm.envs.overcooked_ai.walker import Walker, goal_places
 
 READY, COOKING = ["soup", 3, 0, COOK_TIME], ["soup", 3, 0, 7]
 # One room each, nothing between them: alice has no dishes, bob no onions of his own.

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner, PrimitiveRunner
 from rllib_llm_comm.envs.overcooked_text.layouts import SIZE
-from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
-from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 
 PATIENCE = 40

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.golden import check_golden
+from rllib_llm_comm.envs.overcooked_text import parallel_env
+from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.layouts import (
     DEFAULT_REWARDS,
     LAYOUTS,
@@ -20,7 +22,6 @@ from rllib_llm_comm.envs.overcooked_text.layouts import (
     nearest_free_counter,
     recipe_foods,
 )
-from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 
 GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_text_golden.jsonl.gz"
@@ -68,7 +69,7 @@ def test_every_start_can_be_built(map_name, layout, num_agents):
     for recipe in RECIPES:
         if layout == "tomato" and recipe != "tomato salad":
             with pytest.raises(UserError, match="`recipe`.*has no"):
-                Kitchen(map_name, layout, recipe, num_agents)
+                parallel_env(map_name=map_name, layout=layout, recipe=recipe, num_agents=num_agents)
             continue
         kitchen = Kitchen(map_name, layout, recipe, num_agents)
         plates, boards = (2, 2) if layout == "full" else (1, 2 if layout == "oneplate" else 1)
@@ -366,24 +367,3 @@ def test_the_nearest_free_counter_has_floor_before_it():
     kitchen = Kitchen("A")
     assert nearest_free_counter(kitchen.cells, kitchen.skeleton, 5) == 4
     assert nearest_free_counter(kitchen.cells, kitchen.skeleton, 48) not in (48, 0, 6, 42)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"map_name": "D"}, "`map_name` is 'D'"),
-        ({"layout": "oneplates"}, "Did you mean 'oneplate'"),
-        ({"recipe": "lettuce-tomatoes salad"}, "Did you mean 'lettuce-tomato salad'"),
-        ({"num_agents": 4}, "`num_agents` is 4"),
-        ({"view_radius": 2.5}, "`view_radius` is 2.5"),
-        ({"view_radius": -1}, "`view_radius` is -1"),
-        ({"rewards": {"chops": 1}}, "Did you mean 'chop'"),
-        ({"rewards": {"chop": "much"}}, r"`rewards\['chop'\]` is 'much'"),
-        ({"rewards": {"chop": float("nan")}}, "is nan but must be a number"),
-        ({"rewards": [1]}, "dictionary"),
-        ({"legacy": "yes"}, "`legacy` is 'yes'"),
-    ],
-)
-def test_bad_settings_are_refused(settings, message):
-    with pytest.raises(UserError, match=message):
-        Kitchen(**settings)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from random_play import play
 
 from rllib_llm_comm.envs.interface import PRIVATE
-from rllib_llm_comm.envs.overcooked_text import cook_rules, observation_text, parallel_env
-from rllib_llm_comm.envs.overcooked_text.cook_view import LEFT, RIGHT, Item, Option, View
+from rllib_llm_comm.envs.overcooked_text import cooks, observation_text, parallel_env
+from rllib_llm_comm.envs.overcooked_text.cooks import ScriptedTeam
 from rllib_llm_comm.envs.overcooked_text.layouts import RECIPES
+from rllib_llm_comm.envs.overcooked_text.observation_text import LEFT, RIGHT, Item, Option, View
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying, meaning, order, ordered_foods, understand, word
-from rllib_llm_comm.envs.overcooked_text.scripted_team import ScriptedTeam
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 from tools.embedded_model.kitchens import options, random_view
 
@@ -88,52 +88,52 @@ def test_games_without_a_parser_know_no_meaning():
 
 
 def test_who_knows_tells_the_order_first_and_then_asks_for_what_is_missing():
-    assert cook_rules.say(ALICE) == Saying("order", "tomato salad")
+    assert cooks.say(ALICE) == Saying("order", "tomato salad")
     begun = replace(ALICE, counter=(Item("tomato"),))
-    assert cook_rules.say(begun) == Saying("bring", "bowl")
-    assert cook_rules.say(begun, [Saying("ask")]) == Saying("order", "tomato salad")
-    assert cook_rules.say(replace(ALICE, others_told=True)) == Saying("bring", "tomato")
+    assert cooks.say(begun) == Saying("bring", "bowl")
+    assert cooks.say(begun, [Saying("ask")]) == Saying("order", "tomato salad")
+    assert cooks.say(replace(ALICE, others_told=True)) == Saying("bring", "tomato")
     teller = View("bob", ("tomato",), RIGHT, counter=(Item("tomato"), Item("bowl")), shelf=SHELF[:2], others_told=False)
-    assert cook_rules.say(replace(teller, others_told=True)) == Saying("wait")
-    assert cook_rules.say(teller) == Saying("order", "tomato salad")
+    assert cooks.say(replace(teller, others_told=True)) == Saying("wait")
+    assert cooks.say(teller) == Saying("order", "tomato salad")
 
 
 def test_who_is_not_told_asks_until_something_is_under_way():
-    assert cook_rules.say(BOB) == Saying("ask")
-    assert cook_rules.say(replace(BOB, holding=Item("onion"))) == Saying("carry", "onion")
-    assert cook_rules.say(replace(BOB, counter=(Item("onion"),))) == Saying("wait")
+    assert cooks.say(BOB) == Saying("ask")
+    assert cooks.say(replace(BOB, holding=Item("onion"))) == Saying("carry", "onion")
+    assert cooks.say(replace(BOB, counter=(Item("onion"),))) == Saying("wait")
     chef = View("alice", (), LEFT, boards=(("first board", Item("onion")),))
-    assert cook_rules.say(chef) == Saying("chop", "onion")
+    assert cooks.say(chef) == Saying("chop", "onion")
 
 
 def test_who_is_not_told_does_what_it_hears():
     choices = [Option("wait"), *(Option("get", item, "shelf") for item in SHELF)]
     for food in ("lettuce", "onion", "tomato"):
         for saying in (order([food]), Saying("bring", food)):
-            assert choices[cook_rules.choose(BOB, choices, [saying])].item == Item(food)
-    assert cook_rules.guess(BOB, [order(["onion", "tomato"]), Saying("bring", "lettuce")]) == ("onion", "tomato")
-    assert cook_rules.guess(replace(BOB, counter=(Item("onion"),))) == ("onion",)
-    assert cook_rules.guess(View("bob", (), RIGHT)) == ()
+            assert choices[cooks.choose(BOB, choices, [saying])].item == Item(food)
+    assert cooks.guess(BOB, [order(["onion", "tomato"]), Saying("bring", "lettuce")]) == ("onion", "tomato")
+    assert cooks.guess(replace(BOB, counter=(Item("onion"),))) == ("onion",)
+    assert cooks.guess(View("bob", (), RIGHT)) == ()
 
 
 def test_an_empty_bowl_is_no_finished_dish_for_who_is_not_told():
     chef = View("alice", (), LEFT, at="delivery", holding=Item("bowl"))
-    assert cook_rules.choose(chef, [Option("wait"), Option("serve", Item("bowl"), "delivery")]) == 0
-    assert cook_rules.say(chef) != Saying("serve")
+    assert cooks.choose(chef, [Option("wait"), Option("serve", Item("bowl"), "delivery")]) == 0
+    assert cooks.say(chef) != Saying("serve")
 
 
 @given(st.integers(0, 10**6))
 def test_the_cook_has_an_answer_in_every_kitchen_whose_order_it_is_not_told(seed):
     view = replace(random_view(np.random.default_rng(seed)), dish=())
-    assert 0 <= cook_rules.choose(view, options(view)) < len(options(view))
-    assert cook_rules.say(view).kind in {"ask", "carry", "chop", "wait"}
+    assert 0 <= cooks.choose(view, options(view)) < len(options(view))
+    assert cooks.say(view).kind in {"ask", "carry", "chop", "wait"}
 
 
 @pytest.mark.parametrize("told", [["alice"], ["bob"], "one"])
 @pytest.mark.parametrize("map_name", "ABC")
 def test_labels_tell_what_the_speaker_knows(told, map_name):
     """Whoever is not told the order never names a dish, nor a food that it does not hold or have before it."""
-    from rllib_llm_comm.envs.overcooked_text.scripted_player import messages
+    from rllib_llm_comm.envs.overcooked_text.cooks import messages
 
     env = parallel_env(map_name=map_name, recipe=ONE_FOOD, told_to=told)
     rng, telling = np.random.default_rng(0), 0

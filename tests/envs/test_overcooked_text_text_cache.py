@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from rllib_llm_comm.envs.overcooked_text import observation_text
-from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
-from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
+from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner, PrimitiveRunner
+from rllib_llm_comm.envs.overcooked_text.observation_text import wording
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_text.text_cache import wording
 
 STEPS = 600
 

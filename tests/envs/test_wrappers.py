@@ -9,9 +9,8 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 from gymnasium import spaces
-from pettingzoo import AECEnv
 from pettingzoo.env_registry import registration
-from pettingzoo.test import api_test, parallel_api_test
+from pettingzoo.test import parallel_api_test
 from pettingzoo.test.max_cycles_test import max_cycles_test
 from pettingzoo.test.state_test import state_test
 
@@ -64,13 +63,6 @@ def test_passes_pettingzoos_max_cycles_test(env_id):
     settings = {"layout": LONG_LAKE} if module.__name__.endswith("frozen_lake_v0") else {}
     forms = {name: partial(getattr(module, name), **settings) for name in ("env", "parallel_env")}
     max_cycles_test(SimpleNamespace(**forms))
-
-
-@ALL
-def test_both_registries_have_it(env_id):
-    made = registration.make("aec", env_id)
-    assert isinstance(made, AECEnv) and type(made.unwrapped) is type(make_env(env_id))
-    api_test(made, num_cycles=30)
 
 
 @ALL
@@ -261,17 +253,3 @@ def test_the_textual_kitchen_shows_the_parts_that_are_asked_for(observe, keys):
         for agent, own in seen.items():
             assert own in env.observation_space(agent)
             assert all(np.array_equal(own[key], all_seen[agent][key]) for key in keys)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"observe": "vector"}, "`observe` is 'vector'"),
-        ({"observe": []}, "different parts"),
-        ({"observe": ["planes"]}, "`observe` is 'planes'"),
-        ({"observe": ["vector"], "central_critic": True}, "`observe` has no 'text'"),
-    ],
-)
-def test_wrong_parts_of_the_textual_kitchen_get_one_sentence(settings, words):
-    with pytest.raises(UserError, match=words):
-        overcooked_text.parallel_env(**settings)

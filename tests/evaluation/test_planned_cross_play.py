@@ -12,7 +12,7 @@ from rllib_llm_comm import load_policy
 from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env
-from rllib_llm_comm.envs.overcooked_ai.own_actions import own_actions
+from rllib_llm_comm.envs.overcooked_ai.actions import own_actions
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.planned_play import play_planned

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from test_replay import NASTY, opened
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID
+from rllib_llm_comm.envs.overcooked_ai import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
 from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.evaluation.replay import write_replay

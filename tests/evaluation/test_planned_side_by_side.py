@@ -12,8 +12,8 @@ from chat_server import ChatServer
 from planner_model import choices, planner
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.overcooked_ai import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
-from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
 from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.policies.decision import Decision, Policy

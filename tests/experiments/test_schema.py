@@ -49,6 +49,7 @@ def test_every_tuned_example_fits(schema, path):
         {"run": "PPO", "config": {"messages": "student"}},
         {"run": "Verco", "env": ENV, "config": {"env_config": {"map": "A"}}},
         {"run": "Verco", "env": ENV, "config": {"env_config": {"num_agents": "two"}}},
+        {"run": "Verco", "env": ENV, "config": {"env_config": {"rewards": {"chp": 1}}}},
         {"run": "evaluate", "config": {"checkpoint": "x", "episodes": 0}},
         {"run": "evaluate", "config": {"episodes": 3}},
         {"run": "collect_labels", "config": {"target_label": 3}},
@@ -68,6 +69,7 @@ def test_mistakes_of_experiments_are_seen(schema, spec):
         {"run": "Verco", "config": {"message_checkpoint": "${sft}", "seed": {"grid_search": [0, 1]}}},
         {"run": "PPO", "env": "CartPole-v1", "checkpoint_freq": 3, "config": {"env_config": {"anything": 1}}},
         {"run": "Verco", "env": ENV, "config": {"env_config": {"map_name": {"grid_search": ["A", "B"]}}}},
+        {"run": "Verco", "env": ENV, "config": {"env_config": {"rewards": {"chop": 1}, "told_to": ["bob"]}}},
         {"run": "evaluate", "config": {"checkpoint": ["${a}", "${b}"], "planner": None}},
     ],
 )

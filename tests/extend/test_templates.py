@@ -95,7 +95,7 @@ def test_one_record_makes_the_game_known_everywhere(mine):
     assert type(game).__name__ == "CoinPlanning" and game.possible(game.state(), "ann") == ["wait"]
     with pytest.raises(UserError, match=r"`rounds` is 0 .* from 1 to 100"):
         make_env(coin.ENV_ID, rounds=0)
-    with pytest.raises(UserError, match=r"`round` is no setting .* Did you mean 'rounds'"):
+    with pytest.raises(UserError, match=r"`round` is no known key.* Did you mean 'rounds'"):
         make_env(coin.ENV_ID, round=2)
     with pytest.raises(UserError, match="Did you mean 'mine/coin-v0'"):
         make_env("mine/coin-v1")

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.envs.frozen_lake import parallel_env
-from rllib_llm_comm.envs.frozen_lake.env import ENV_ID
+from rllib_llm_comm.envs.frozen_lake import ENV_ID, parallel_env
 from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import ScriptedPlanner

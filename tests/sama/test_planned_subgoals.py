@@ -13,7 +13,8 @@ from toys import language_model
 
 from rllib_llm_comm import EMMAConfig, MAPPOConfig, SelfPlayPPOConfig, TWOSOMEConfig, VercoConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.envs.overcooked_ai.env import ENV_ID, parallel_env
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID
+from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 from rllib_llm_comm.evaluation.rollout import evaluate
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import PLANNERS, ScriptedPlanner, register_planner

@@ -10,11 +10,10 @@ from chat_server import ChatServer
 
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.client import ChatClient
-from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
 from rllib_llm_comm.envs.overcooked_ai.names import place_name
-from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen, plain_state
 from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, all_subgoals, completed, library, subgoal_text
 from rllib_llm_comm.sama.preparation import open_game, preparation_of
 from rllib_llm_comm.sama.rewards.reward_code import Agreement, CodeReward, JudgeReward, measure_agreement, write_reward

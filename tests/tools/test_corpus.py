@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_llm_comm.envs.overcooked_text.cook_rules import choose, say
+from rllib_llm_comm.envs.overcooked_text.cooks import choose, say
 from rllib_llm_comm.envs.overcooked_text.sayings import understand
 from tools.embedded_model.corpus import documents
 from tools.embedded_model.kitchens import FOODS, HELD_OUT_FOODS, options, random_view

@@ -21,10 +21,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rllib_llm_comm.envs.overcooked_text.cook_rules import choose, say
-from rllib_llm_comm.envs.overcooked_text.cook_view import BOWL, LEFT, SHELF, Option, View
+from rllib_llm_comm.envs.overcooked_text.cooks import choose, say
+from rllib_llm_comm.envs.overcooked_text.observation_text import (
+    BOWL,
+    LEFT,
+    SHELF,
+    Option,
+    View,
+    describe_view,
+    dish_name,
+    phrase,
+)
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying, word
-from rllib_llm_comm.envs.overcooked_text.view_sentences import describe, dish_name, phrase
 from rllib_llm_comm.language.prompts import action_prompt, message_prompt
 from tools.embedded_model.kitchens import COOKS, FOODS, HELD_OUT_FOODS, options, random_view
 
@@ -111,7 +119,7 @@ def next_step(rng: np.random.Generator) -> Document:
     view, possible, heard, best = _kitchen_for(rng, str(rng.choice(STEP_KINDS)))
     taken = int(rng.integers(len(possible))) if rng.random() < NOISE else best
     said = {speaker: word(saying, rng) for speaker, saying in heard.items()}
-    return Document("next step", action_prompt(describe(view), said), phrase(possible[taken]))
+    return Document("next step", action_prompt(describe_view(view), said), phrase(possible[taken]))
 
 
 def request(rng: np.random.Generator) -> Document:
@@ -128,13 +136,13 @@ def request(rng: np.random.Generator) -> Document:
     taken = int(rng.integers(len(possible))) if rng.random() < REQUEST_NOISE else answer
     speaker = str(rng.choice([name for name in COOKS if name != view.name]))
     said = {speaker: word(Saying("bring", thing.name), rng)}
-    return Document("request", action_prompt(describe(view), said), phrase(possible[taken]))
+    return Document("request", action_prompt(describe_view(view), said), phrase(possible[taken]))
 
 
 def message(rng: np.random.Generator) -> Document:
     """A made-up kitchen and what its cook says."""
     view = random_view(rng)
-    return Document("message", message_prompt(describe(view)), word(say(view), rng))
+    return Document("message", message_prompt(describe_view(view)), word(say(view), rng))
 
 
 def _any_food(rng: np.random.Generator) -> str:

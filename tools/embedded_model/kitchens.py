@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rllib_llm_comm.envs.overcooked_text.cook_view import (
+from rllib_llm_comm.envs.overcooked_text.observation_text import (
     BOARDS,
     BOWL,
     COUNTER,

@@ -11,10 +11,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from rllib_llm_comm.envs.overcooked_text.cook_rules import choose, say
-from rllib_llm_comm.envs.overcooked_text.cook_view import RIGHT, SHELF, Option, View
+from rllib_llm_comm.envs.overcooked_text.cooks import choose, say
+from rllib_llm_comm.envs.overcooked_text.observation_text import RIGHT, SHELF, Option, View, describe_view, phrase
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying, understand, word
-from rllib_llm_comm.envs.overcooked_text.view_sentences import describe, phrase
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import generate_messages
@@ -39,7 +38,7 @@ def follow_question(rng: np.random.Generator, foods: tuple[str, ...]) -> Questio
     assert thing is not None
     speaker = "bob" if view.name != "bob" else "alice"
     asked = word(Saying("bring", thing.name), rng)
-    return action_prompt(describe(view), {speaker: asked}), [phrase(o) for o in possible], answer
+    return action_prompt(describe_view(view), {speaker: asked}), [phrase(o) for o in possible], answer
 
 
 def act_question(rng: np.random.Generator, foods: tuple[str, ...]) -> Question:
@@ -49,7 +48,7 @@ def act_question(rng: np.random.Generator, foods: tuple[str, ...]) -> Question:
         possible: list[Option] = options(view)
         if len(possible) >= 3:
             break
-    return action_prompt(describe(view)), [phrase(o) for o in possible], choose(view, possible)
+    return action_prompt(describe_view(view)), [phrase(o) for o in possible], choose(view, possible)
 
 
 def ask(model: AdaptedModel, questions: Sequence[Question]) -> float:
@@ -66,7 +65,7 @@ def ask(model: AdaptedModel, questions: Sequence[Question]) -> float:
 
 
 def _speak(model: AdaptedModel, views: Sequence[View]) -> float:
-    texts = generate_messages(model, [message_prompt(describe(v)) for v in views], role=None)
+    texts = generate_messages(model, [message_prompt(describe_view(v)) for v in views], role=None)
     return float(np.mean([understand(t) == say(v) for t, v in zip(texts, views, strict=True)]))
 
 

@@ -12,8 +12,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, DEFEND, MINE, MOST, SCOUT, STANCES, WAIT, Command
-from rllib_llm_comm.envs.minirts.engine import places, tactics
+from rllib_llm_comm.envs.minirts.commanders.tasks import (
+    BUILD,
+    DEFEND,
+    MINE,
+    MOST,
+    SCOUT,
+    STANCES,
+    WAIT,
+    Command,
+    phrase,
+)
+from rllib_llm_comm.envs.minirts.engine import tactics
 from rllib_llm_comm.envs.minirts.engine import unit_order as order
 from rllib_llm_comm.envs.minirts.engine.rts_game import Unit
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
@@ -96,10 +106,6 @@ class Executor:
         """Reason, in a few words, for which a command would do nothing now; empty if it would do something.
 
         Money does not matter: a job waits for it.
-
-        Args:
-            commander: Its number.
-            command: The command.
         """
         verb, mine, own = command.verb, self.orders[commander], self.side.counts(commander)
         if verb == WAIT:
@@ -148,12 +154,7 @@ class Executor:
     # ---- what is in force --------------------------------------------------------------------------------
 
     def command(self, commander: int, command: Command) -> None:
-        """Puts a command in force; one that would do nothing is dropped.
-
-        Args:
-            commander: Its number.
-            command: The command.
-        """
+        """Puts a command in force; one that would do nothing is dropped."""
         if command.verb == WAIT or self.refusal(commander, command):
             return
         mine = self.orders[commander]
@@ -205,7 +206,7 @@ class Executor:
             yield from tactics.army(self.side, commander, mine.stance)
             if mine.mining:
                 free = [u for u in self.side.units_of(commander, PEASANT) if u.order == "IDLE" and u.ref not in busy]
-                yield from places.mine(self.side, free)
+                yield from tactics.mine(self.side, free)
 
     def _jobs(self, busy: set[int]) -> Iterator[Order]:
         """The oldest job first; what is too dear yet keeps its money for the time when it is not."""
@@ -227,7 +228,7 @@ class Executor:
     def _begin(self, maker: Unit, kind: int, spots: list[tuple[int, int]], builders: Sequence[Unit]) -> Order | None:
         if not IS_BUILDING[kind]:
             return order.train(maker, kind)
-        spot = places.building_spot(self.side, kind, spots)
+        spot = tactics.building_spot(self.side, kind, spots)
         if spot is None:
             return None
         spots.append(spot)
@@ -252,14 +253,91 @@ class Executor:
         return _copied(self.orders), self._given, [Counter(made) for made in self._settled]
 
     def restore(self, snapshot: tuple[list[Orders], int, list[Counter[int]]]) -> None:
-        """Goes back.
-
-        Args:
-            snapshot: Result of `snapshot`.
-        """
+        """Goes back."""
         orders, self._given, settled = snapshot
         self.orders, self._settled = _copied(orders), [Counter(made) for made in settled]
 
 
 def _copied(orders: Sequence[Orders]) -> list[Orders]:
     return [replace(mine, jobs=list(mine.jobs)) for mine in orders]
+
+
+MOST_SENTENCES = 6
+"""Most sentences in force: to mine, a stance, and `executor.MOST_JOBS` (RED: the last five, done or not)."""
+OLDEST = 10
+"""Age at which sentences count as old, in decisions (RED: 10)."""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """A command that was accepted.
+
+    Attributes:
+        command: The command.
+        sentence: Its wording.
+        job: Number of its job (`executor.Job.since`), -1 for none.
+        age: Decisions since it was given, at most `OLDEST`.
+    """
+
+    command: Command
+    sentence: str
+    job: int = -1
+    age: int = 0
+
+
+class Instructions:
+    """Sentences in force for each officer of a side.
+
+    Args:
+        orders: The orders in force, per commander.
+    """
+
+    def __init__(self, orders: Sequence[Orders]) -> None:
+        self._told: list[list[Instruction]] = [[] for _ in orders]
+
+    def give(self, commander: int, command: Command, orders: Orders, sentence: str | None = None) -> None:
+        """Notes a command that the executor has just accepted.
+
+        Args:
+            commander: Its number.
+            command: The command.
+            orders: The commander's orders in force, this one included.
+            sentence: Its wording; `tasks.phrase` by default.
+        """
+        job = orders.jobs[-1].since if command.kind >= 0 else -1
+        kept = [one for one in self._told[commander] if command.kind >= 0 or not _replaces(command, one.command)]
+        self._told[commander] = [*kept, Instruction(command, sentence or phrase(command), job)]
+
+    def in_force(self, commander: int, orders: Orders) -> list[Instruction]:
+        """The commander's sentences that are not done or taken back, the oldest first, at most `MOST_SENTENCES`.
+
+        Args:
+            commander: Its number.
+            orders: Its orders in force.
+        """
+        jobs = {job.since for job in orders.jobs}
+        told = [one for one in self._told[commander] if _holds(one, orders, jobs)]
+        self._told[commander] = told
+        return told[-MOST_SENTENCES:]
+
+    def pass_time(self) -> None:
+        """Makes all sentences one decision older."""
+        self._told = [[replace(one, age=min(one.age + 1, OLDEST)) for one in told] for told in self._told]
+
+    def snapshot(self) -> list[list[Instruction]]:
+        """All that is remembered."""
+        return [list(told) for told in self._told]
+
+    def restore(self, snapshot: Sequence[Sequence[Instruction]]) -> None:
+        """Goes back."""
+        self._told = [list(told) for told in snapshot]
+
+
+def _replaces(new: Command, old: Command) -> bool:
+    return old.verb == new.verb or (old.verb in STANCES and new.verb in STANCES)
+
+
+def _holds(one: Instruction, orders: Orders, jobs: set[int]) -> bool:
+    if one.command.verb in STANCES:
+        return one.command.verb == orders.stance
+    return orders.mining if one.command.verb == MINE else one.job in jobs

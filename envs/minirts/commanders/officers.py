@@ -26,11 +26,7 @@ _TWO_CHECKPOINTS = re.compile(f"{SWITCH}{_CHECKPOINT}:{_CHECKPOINT}")
 
 
 def checkpoints_of(name: Any) -> tuple[str, ...] | None:
-    """The checkpoints that the setting `executor` names: none, one, or two; None if it names no officers.
-
-    Args:
-        name: The setting.
-    """
+    """The checkpoints that the setting `executor` names: none, one, or two; None if it names no officers."""
     if name == SCRIPTED:
         return ()
     if not isinstance(name, str):

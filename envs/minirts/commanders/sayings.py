@@ -98,10 +98,6 @@ def say(executor: Executor, commands: Sequence[Command], commander: int) -> Sayi
 def say_fact(side: Side, commander: int) -> EnemySaying | None:
     """Message of a commander who is told the enemy's types, which names them, and question of one who is not.
 
-    Args:
-        side: The side.
-        commander: Its number.
-
     Returns:
         The message; `None` where all are told or nobody is.
     """
@@ -162,9 +158,6 @@ def understand(message: str) -> Saying | None:
 
 def meaning(message: str) -> str:
     """Content of a message, comparable with the infos' `private`.
-
-    Args:
-        message: Any text.
 
     Returns:
         The army types that are named after the first word for the enemy, such as "spearmen" or "spearmen and

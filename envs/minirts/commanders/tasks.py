@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from rllib_llm_comm.envs.minirts.engine.units import BUILDINGS, IS_BUILDING
 from rllib_llm_comm.envs.minirts.view.names import KIND_OF, KIND_PATTERN, SINGULAR, TRAINED, counted
@@ -59,11 +62,7 @@ def all_commands(numbers: Sequence[int] = tuple(range(1, MOST + 1))) -> tuple[Co
 
 
 def phrase(command: Command) -> str:
-    """A command in words: "build one barrack", "train 3 archers"; no other has the same.
-
-    Args:
-        command: The command.
-    """
+    """A command in words: "build one barrack", "train 3 archers"; no other has the same."""
     if command.verb == BUILD:
         return f"build one {SINGULAR[command.kind]}"
     if command.verb == TRAIN:
@@ -127,3 +126,52 @@ def _made(kind: int, number: str | None) -> Command | None:
     if IS_BUILDING[kind]:
         return Command(BUILD, kind, 1) if many == 1 else None
     return Command(TRAIN, kind, many) if 1 <= many <= MOST else None
+
+
+MOST_WORDS = 15
+"""Words of a sentence that are read (RED: 15)."""
+UNKNOWN_WORDS = 16
+"""Numbers that words outside of the vocabulary share, by their hash (ours)."""
+_NUMBER_WORDINGS = ("zero", "one", "two", "three", "four", "five", "six")
+_WORDINGS = {
+    WAIT: ("go on as before",),
+    MINE: ("mine", "gather resources", "collect gold", "dig with all idle peasants", "mine with idle peasants"),
+    ATTACK: ("attack", "attack the enemy", "attack the enemy base with everything", "attack with the army"),
+    DEFEND: ("defend", "defend the base", "defend our town hall", "defend with the army"),
+    SCOUT: ("scout", "explore the map", "scout for the enemy base", "scout for the enemy"),
+}
+_BUILD_VERBS, _TRAIN_VERBS = ("build", "make", "construct"), ("train", "make", "create", "recruit")
+_WORD = re.compile(r"[a-z]+|\d+")
+
+
+def wordings(command: Command) -> tuple[str, ...]:
+    """Sentences that mean a command, each once."""
+    if command.verb == BUILD:
+        name = SINGULAR[command.kind]
+        made = [f"{verb} {article} {name}" for verb in _BUILD_VERBS for article in ("one", "a")]
+    elif command.verb == TRAIN:
+        many = counted(command.kind, command.number)
+        in_words = f"{_NUMBER_WORDINGS[command.number]} {many.partition(' ')[2]}"
+        made = [f"{verb} {units}" for verb in _TRAIN_VERBS for units in (many, in_words)]
+        made.append(f"build {command.number} {SINGULAR[command.kind]}")  # as SAMA says it
+    else:
+        made = list(_WORDINGS[command.verb])
+    return tuple(dict.fromkeys([phrase(command), *made]))
+
+
+def _words(sentence: str) -> list[str]:
+    return _WORD.findall(sentence.lower())
+
+
+_VOCABULARY = sorted({word for command in all_commands() for text in wordings(command) for word in _words(text)})
+_NUMBER_OF = {word: number for number, word in enumerate(_VOCABULARY, 1)}
+NUM_WORDS = 1 + len(_VOCABULARY) + UNKNOWN_WORDS
+"""Numbers that `word_numbers` gives, 0 for no word included."""
+
+
+def word_numbers(sentence: str) -> np.ndarray:
+    """The words of a sentence as numbers, uint8 (15,), 0 behind its end; further words are not read."""
+    out = np.zeros(MOST_WORDS, np.uint8)
+    for place, word in enumerate(_words(sentence)[:MOST_WORDS]):
+        out[place] = _NUMBER_OF.get(word) or 1 + len(_VOCABULARY) + zlib.crc32(word.encode()) % UNKNOWN_WORDS
+    return out

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import reference
-from rllib_llm_comm.envs.minirts.engine.compiled_rule import rule
-from rllib_llm_comm.envs.minirts.engine.state import NO_ONE, QUEUE
+from rllib_llm_comm.envs.minirts.engine.movement import reference
+from rllib_llm_comm.envs.minirts.engine.state import NO_ONE, QUEUE, rule
 
 MOVE, SHOOT, START_ATTACK, START_GATHER, START_BUILD, HIT, REMOVE, CREATE, PAY, DIG = range(10)
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice
-from rllib_llm_comm.envs.minirts.engine.opponent_plan import FIXED, STRONG
-from rllib_llm_comm.envs.minirts.engine.random_stream import seed_stream
-from rllib_llm_comm.envs.minirts.engine.state import NO_ONE
+from rllib_llm_comm.envs.minirts.engine.opponent_rules import FIXED, STRONG
+from rllib_llm_comm.envs.minirts.engine.state import NO_ONE, seed_stream
 from rllib_llm_comm.envs.minirts.engine.tick_rules import draw
 from rllib_llm_comm.envs.minirts.engine.units import ARCHER, ARMY, CAVALRY, DRAGON, NAMES, SPEARMAN, SWORDMAN, TYPE_OF
 

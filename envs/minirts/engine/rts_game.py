@@ -16,9 +16,9 @@ import numpy as np
 from rllib_llm_comm.core.errors import UserError, require_whole
 from rllib_llm_comm.envs.minirts.engine import mapgen, opponents, state, tick_rules
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, MapSettings
+from rllib_llm_comm.envs.minirts.engine.tick_rules import compile_rules
 from rllib_llm_comm.envs.minirts.engine.unit_order import OUTCOMES, Order, pack
 from rllib_llm_comm.envs.minirts.engine.units import IS_BUILDING, NAMES, RESOURCE
-from rllib_llm_comm.envs.minirts.engine.warm_up import compile_rules
 
 UNITS_AT = 2
 """The tick at which the map and the first units appear."""
@@ -293,11 +293,7 @@ class Game:
         return Snapshot(self.record.copy(), touched, m["learned"][rows], m["route"][rows])
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Goes back to a state of this or of another game.
-
-        Args:
-            snapshot: Result of `snapshot`.
-        """
+        """Goes back to a state of this or of another game."""
         self.record = snapshot.record.copy()
         _forget(self.memory)
         m, rows = self.memory[0], tuple(snapshot.touched.T)

@@ -9,11 +9,69 @@ Units lie in slots. A slot is used again after its unit is gone; therefore whoev
 
 from __future__ import annotations
 
+import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numba import njit
 
 from rllib_llm_comm.envs.minirts.engine.units import NUM_TYPES
+
+rule: Any = njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
+"""Compiles a function without ways in for Python and C, each of which would be the whole function once more."""
+
+
+_LENGTH, _AHEAD = 624, 397
+_WORD = 2**32
+
+
+def seed_stream(record: np.ndarray, player: int, seed: int) -> None:
+    """Begins a player's stream anew.
+
+    Args:
+        record: The game, `state.GAME` of shape (1,).
+        player: The player.
+        seed: Any whole number; streams repeat modulo 2**32.
+    """
+    state = np.random.RandomState(seed % _WORD).get_state(legacy=False)["state"]
+    record["rng"][0, player], record["rng_at"][0, player] = state["key"], state["pos"]
+
+
+@rule
+def _refill(g, player):  # type: ignore[no-untyped-def]
+    for i in range(_LENGTH):
+        above, below = np.int64(g.rng[player, i]), np.int64(g.rng[player, (i + 1) % _LENGTH])
+        mixed = (above & 0x80000000) | (below & 0x7FFFFFFF)
+        value = np.int64(g.rng[player, (i + _AHEAD) % _LENGTH]) ^ (mixed >> 1)
+        if mixed & 1:
+            value ^= 0x9908B0DF
+        g.rng[player, i] = value
+    g.rng_at[player] = 0
+
+
+@rule
+def word(g, player):  # type: ignore[no-untyped-def]
+    """The next 32 bits, as int64."""
+    if g.rng_at[player] >= _LENGTH:
+        _refill(g, player)
+    y = np.int64(g.rng[player, g.rng_at[player]])
+    g.rng_at[player] += 1
+    y ^= y >> 11
+    y ^= (y << 7) & 0x9D2C5680
+    y ^= (y << 15) & 0xEFC60000
+    return y ^ (y >> 18)
+
+
+@rule
+def uniform(g, player, low, high):  # type: ignore[no-untyped-def]
+    """A whole number from low to high, both included; what would favour some is drawn again."""
+    size = np.int64(high - low + 1)
+    product = word(g, player) * size
+    while product % _WORD < (_WORD - size) % size:
+        product = word(g, player) * size
+    return low + (product >> 32)
+
 
 SLOTS = 512
 """Most units in a game at a time, both players and resources together."""
@@ -207,10 +265,10 @@ MEMORY = np.dtype(_MEMORY, align=True)
 
 learned: per player, target cell and cell: the learned distance, 0 if there is none.
 route: per player, target cell and start cell: the last way found and its tick; see
-    `rllib_llm_comm.envs.minirts.engine.paths`.
+    `rllib_llm_comm.envs.minirts.engine.movement`.
 touched: per player and target cell, whether its rows of `learned` and `route` hold anything.
-lists to wish_y: room for scripted opponents; see `rllib_llm_comm.envs.minirts.engine.opponent_view` and
-    `rllib_llm_comm.envs.minirts.engine.opponent_orders`.
+lists to wish_y: room for scripted opponents; see `rllib_llm_comm.envs.minirts.engine.opponent_rules` and
+    `rllib_llm_comm.envs.minirts.engine.opponent_rules`.
 """
 
 
@@ -225,3 +283,11 @@ def new_game() -> np.ndarray:
 def new_memory() -> np.ndarray:
     """A memory of planners that know nothing, shape (1,)."""
     return np.zeros(1, MEMORY)
+
+
+def fingerprint() -> int:
+    """A number that changes with any source in this folder, which holds all that is compiled."""
+    total = 0
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        total = zlib.crc32(path.read_bytes(), total)
+    return total

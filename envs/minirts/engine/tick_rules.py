@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numba import njit
 
+from rllib_llm_comm.envs.compiling import compiling
 from rllib_llm_comm.envs.minirts.engine import command_queue as commands
-from rllib_llm_comm.envs.minirts.engine import order_rules as orders
-from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import reference, resolve, update_fog
-from rllib_llm_comm.envs.minirts.engine.command_execution import add_unit, carry_out_all
-from rllib_llm_comm.envs.minirts.engine.compiled_rule import rule
-from rllib_llm_comm.envs.minirts.engine.durative import run_orders
-from rllib_llm_comm.envs.minirts.engine.fingerprint import fingerprint
-from rllib_llm_comm.envs.minirts.engine.opponent_orders import act
-from rllib_llm_comm.envs.minirts.engine.random_stream import uniform
+from rllib_llm_comm.envs.minirts.engine import state
+from rllib_llm_comm.envs.minirts.engine import unit_commands as orders
+from rllib_llm_comm.envs.minirts.engine.movement import reference, resolve, update_fog
+from rllib_llm_comm.envs.minirts.engine.opponent_rules import act
 from rllib_llm_comm.envs.minirts.engine.state import (
     BROKEN,
     DRAWN,
@@ -28,7 +27,12 @@ from rllib_llm_comm.envs.minirts.engine.state import (
     RUNNING,
     SITE,
     WON,
+    fingerprint,
+    rule,
+    seed_stream,
+    uniform,
 )
+from rllib_llm_comm.envs.minirts.engine.unit_commands import add_unit, carry_out_all, run_orders
 from rllib_llm_comm.envs.minirts.engine.units import BUILD_TICKS, HP, IS_MOBILE, TOWN_HALL
 
 _BULLET_STEP = np.float32(0.2)
@@ -162,7 +166,7 @@ def tick(g, m, given, codes, filtered):  # type: ignore[no-untyped-def]
         g: The game.
         m: Memory of the path planners.
         given: Records `state.ORDER` that players give in this tick.
-        codes: int32, as long: what became of each order; see `rllib_llm_comm.envs.minirts.engine.order_rules`.
+        codes: int32, as long: what became of each order; see `rllib_llm_comm.envs.minirts.engine.unit_commands`.
         filtered: Whether orders that say what the unit already does are dropped.
     """
     g.failed[g.tick % FAILURE_TICKS] = 0
@@ -240,3 +244,20 @@ def begin(g: Any, units: Iterable[tuple[int, int, float, float]]) -> None:
 def draw(g: Any, player: int, low: int, high: int) -> int:
     """A whole number from low to high, both included, of a scripted opponent's stream."""
     return int(_draw(g, player, low, high))
+
+
+@cache
+def compile_rules() -> float:
+    """Makes sure that the rules are compiled; numba keeps them on disk, so that later processes only load them.
+
+    Returns:
+        Seconds that it took.
+    """
+    start = time.perf_counter()
+    with compiling("MiniRTS", "about a minute"):
+        record, memory = state.new_game(), state.new_memory()
+        begin(record[0], ())
+        seed_stream(record, 0, 0)
+        draw(record[0], 0, 0, 1)
+        run(record[0], memory[0], np.zeros(0, state.ORDER), np.zeros(0, np.int32), True, 0, True)
+    return time.perf_counter() - start

@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from numba import njit
 
+from rllib_llm_comm.envs.compiling import compiling
 from rllib_llm_comm.envs.minirts.collective_command import MOST_UNITS
-from rllib_llm_comm.envs.minirts.commanders.instructions import MOST_SENTENCES, OLDEST, Instruction
-from rllib_llm_comm.envs.minirts.commanders.wordings import MOST_WORDS, NUM_WORDS, word_numbers
+from rllib_llm_comm.envs.minirts.commanders.executor import MOST_SENTENCES, OLDEST, Instruction
+from rllib_llm_comm.envs.minirts.commanders.tasks import MOST_WORDS, NUM_WORDS, word_numbers
+from rllib_llm_comm.envs.minirts.engine import state
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, WATER
-from rllib_llm_comm.envs.minirts.engine.rts_game import Unit
-from rllib_llm_comm.envs.minirts.engine.state import CELLS, ORDER_NAMES
+from rllib_llm_comm.envs.minirts.engine.state import (
+    ATTACK,
+    BUILD,
+    CELLS,
+    FINISHED,
+    GATHER,
+    ORDER_NAMES,
+    SLOTS,
+    TRAIN,
+    fingerprint,
+    rule,
+)
 from rllib_llm_comm.envs.minirts.engine.units import HP, NUM_TYPES
 from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.view.observations import inside
+from rllib_llm_comm.envs.minirts.view import observations
+from rllib_llm_comm.envs.minirts.view.observations import (
+    OF_PLAYER,
+    OF_SLOTS,
+    arguments_of,
+    inside_map,
+    list_known,
+    list_own,
+)
 
 OWN, ENEMIES, RESOURCES, SIGHT, MONEY = "own_units", "enemy_units", "resource_units", "sight", "money"
 SENTENCES, AGES = "sentences", "ages"
@@ -42,40 +66,6 @@ def officer_spaces() -> dict[str, spaces.Space[Any]]:
     }
 
 
-def observe_plainly(side: Side, commander: int, told: Sequence[Instruction] = ()) -> dict[str, np.ndarray]:
-    """Observation of an officer: its side as it sees it, and the sentences in force.
-
-    `compiled_officer_view.observe` gives the same, sooner; this one says what it is.
-
-    own_units, uint8 (50, 10): type + 1, hp as a share of 255, column and row of its cell, kind of order, type it makes
-    + 1, column + 1 and row + 1 of its target (0 for none), whether the commander commands it, whether it is a building
-    site. The commander's finished units come first, in the order of its flags. enemy_units and resource_units, uint8
-    (50, 4): the first four. sight, uint8 (3, 128): cells ever seen, seen now, and known as water, eight to a byte.
-    money, float32 (1,): in thousands. sentences, uint8 (6, 15), and ages, uint8 (6,): what is in force, the oldest
-    first. Rows of nothing are 0.
-
-    Args:
-        side: The side.
-        commander: Its number.
-        told: The sentences in force for it.
-    """
-    first = side.units_of(commander)
-    others = [unit for unit in (*side.own, *side.sites) if not unit.finished or side.owner(unit) != commander]
-    own = np.zeros((MOST_UNITS, OWN_COLUMNS), np.uint8)
-    for row, (number, unit) in zip(own, enumerate([*first, *others]), strict=False):
-        row[:] = _own_row(side, unit, number < len(first))
-    game = side.game
-    ever, water = game.explored(side.player).reshape(-1), game.record["terrain"][0] == WATER
-    cells = np.stack([ever, game.visible(side.player).reshape(-1), ever & water])
-    return {
-        OWN: own,
-        ENEMIES: _rows(side.enemies),
-        RESOURCES: _rows(side.resources),
-        SIGHT: np.packbits(cells, axis=1),
-        **of_money_and_words(side, told),
-    }
-
-
 def of_money_and_words(side: Side, told: Sequence[Instruction]) -> dict[str, np.ndarray]:
     """The last three parts of the observation.
 
@@ -94,20 +84,99 @@ def _bytes(most: np.ndarray) -> spaces.Box:
     return spaces.Box(np.zeros_like(most), most, dtype=np.uint8)
 
 
-def _own_row(side: Side, unit: Unit, mine: bool) -> list[int]:
-    target = side.game.unit(unit.target) if unit.target >= 0 else None
-    x, y = (-1, -1) if target is None else inside(target)
-    order = ORDER_NAMES.index(unit.order)
-    return [*_row(unit), order, unit.making + 1, x + 1, y + 1, int(mine), int(not unit.finished)]
+def observe(side: Side, commander: int, told: Sequence[Instruction] = ()) -> dict[str, np.ndarray]:
+    """Observation of an officer: its side as it sees it, and the sentences in force.
+
+    own_units, uint8 (50, 10): type + 1, hp as a share of 255, column and row of its cell, kind of order, type it makes
+    + 1, column + 1 and row + 1 of its target (0 for none), whether the commander commands it, whether it is a building
+    site. The commander's finished units come first, in the order of its flags. enemy_units and resource_units, uint8
+    (50, 4): the first four. sight, uint8 (3, 128): cells ever seen, seen now, and known as water, eight to a byte.
+    money, float32 (1,): in thousands. sentences, uint8 (6, 15), and ages, uint8 (6,): what is in force, the oldest
+    first. Rows of nothing are 0.
+
+    Args:
+        side: The side; nothing has happened since its latest `look`.
+        commander: Its number.
+        told: The sentences in force for it.
+    """
+    parts = _empty()
+    _compiled()(*arguments_of(side), side.game.record["terrain"][0], commander, *parts)
+    own, enemies, resources, sight = parts
+    found = {OWN: own, ENEMIES: enemies, RESOURCES: resources, SIGHT: sight}
+    return {**found, **of_money_and_words(side, told)}
 
 
-def _row(unit: Unit) -> list[int]:
-    share = min(max(unit.hp / float(HP[unit.type]), 0.0), 1.0)
-    return [unit.type + 1, round(share * _FULL), *inside(unit)]
+def _empty() -> tuple[np.ndarray, ...]:
+    shapes = (MOST_UNITS, OWN_COLUMNS), (MOST_UNITS, OTHER_COLUMNS), (MOST_UNITS, OTHER_COLUMNS), (3, _BYTES)
+    return tuple(np.zeros(shape, np.uint8) for shape in shapes)
 
 
-def _rows(units: Sequence[Unit]) -> np.ndarray:
-    out = np.zeros((MOST_UNITS, OTHER_COLUMNS), np.uint8)
-    for row, unit in zip(out, units, strict=False):
-        row[:] = _row(unit)
-    return out
+@cache
+def _compiled() -> Callable[..., None]:
+    files = (__file__, observations.__file__)
+    layout = zlib.crc32(b"".join(Path(file).read_bytes() for file in files))
+    fill = _entrance(fingerprint(), layout)
+    g = state.new_game()[0]
+    nothing: tuple[Any, ...] = (*(g[name] for name in OF_SLOTS), g["roster"], g["count"], 0, np.zeros(SLOTS, np.int32))
+    nothing += tuple(g[name][0] for name in OF_PLAYER)
+    with compiling("the view of MiniRTS officers", "some seconds"):
+        fill(*nothing, g["terrain"], 0, *_empty())
+    return fill
+
+
+@rule
+def _write_row(out, slot, kind, hp, x, y):  # type: ignore[no-untyped-def]
+    share = min(max(np.float64(hp[slot]) / np.float64(HP[kind[slot]]), 0.0), 1.0)
+    out[TYPE] = kind[slot] + 1
+    out[HEALTH] = np.uint8(np.rint(share * _FULL))
+    out[COLUMN], out[ROW] = inside_map(x[slot], y[slot])
+
+
+@rule
+def _write_own(out, slot, serial, kind, hp, stage, x, y, order, what, target, mine):  # type: ignore[no-untyped-def]
+    _write_row(out, slot, kind, hp, x, y)
+    out[ORDER] = order[slot]
+    if order[slot] == BUILD or order[slot] == TRAIN:
+        out[MAKING] = what[slot] + 1
+    if order[slot] == ATTACK or order[slot] == GATHER:
+        ref = target[slot]
+        if ref >= 0 and serial[ref % SLOTS] == ref // SLOTS:
+            column, row = inside_map(x[ref % SLOTS], y[ref % SLOTS])
+            out[TARGET_COLUMN], out[TARGET_ROW] = column + 1, row + 1
+    out[IS_MINE] = 1 if mine else 0
+    out[IS_SITE] = 0 if stage[slot] == FINISHED else 1
+
+
+@rule
+def _write_sight(terrain, sight, seen, out):  # type: ignore[no-untyped-def]
+    for cell in range(CELLS):
+        bit = np.uint8(128 >> cell % 8)
+        if seen[cell] > 0:
+            out[0, cell // 8] |= bit
+            if terrain[cell] == WATER:
+                out[2, cell // 8] |= bit
+        if sight[cell] > 0:
+            out[1, cell // 8] |= bit
+
+
+def _entrance(sources: int, layout: int) -> Callable[..., None]:
+    """The way in for Python, which numba keeps on disk as long as `sources` and `layout` stay."""
+
+    @njit(cache=True, nogil=True)
+    def fill(  # type: ignore[no-untyped-def]
+        serial, kind, hp, stage, x, y, order, what, target, roster, count, player, owners, known, sight, seen,
+        terrain, commander, own, enemies, resources, cells,
+    ):  # fmt: skip
+        _ = sources, layout
+        _write_sight(terrain, sight, seen, cells)
+        slots, others, places = np.empty((3, MOST_UNITS), np.int32)
+        met, found = list_known(roster, count, player, kind, stage, x, y, known, sight, others, places)
+        for i in range(met):
+            _write_row(enemies[i], others[i], kind, hp, x, y)
+        for i in range(found):
+            _write_row(resources[i], places[i], kind, hp, x, y)
+        listed, of_commander = list_own(roster, count, player, owners, kind, stage, commander, slots)
+        for i in range(listed):
+            _write_own(own[i], slots[i], serial, kind, hp, stage, x, y, order, what, target, i < of_commander)
+
+    return fill

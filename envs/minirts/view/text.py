@@ -46,11 +46,7 @@ def observation_text(executor: Executor, commander: int, max_tick: int = 0) -> s
 
 
 def situation_sentences(side: Side) -> list[str]:
-    """Sentences that all commanders of a side share: money, building sites, the enemy in sight.
-
-    Args:
-        side: The side.
-    """
+    """Sentences that all commanders of a side share: money, building sites, the enemy in sight."""
     sentences = [f"The team has {side.money} gold."]
     coming = Counter(unit.making for unit in side.own if unit.making >= 0)
     if any(coming[kind] for kind in BUILDINGS):

@@ -15,9 +15,9 @@ from rllib_llm_comm.core.files import read_foreign_json
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.session_files import is_session
 from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID
+from rllib_llm_comm.envs.overcooked_ai.golden import read_games
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
-from rllib_llm_comm.envs.overcooked_ai.original_games import read_games
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS, Kitchen
 from rllib_llm_comm.policies.demonstrations import HALVES, Demonstrations, half_of, read_session_demonstrations
 from rllib_llm_comm.policies.numeric_network import BY_STATE, VECTOR, NumericNetwork, NumericSettings
@@ -93,7 +93,7 @@ def read_demonstrations(path: str | Path, layout: Any = None, dynamics: str | No
 
     Args:
         path: The JSON file, or the folder of a session (`rllib play --record`), of which what people did is taken.
-        layout: The kitchen, where the file does not tell it (`original_games.read_games`).
+        layout: The kitchen, where the file does not tell it (`golden.read_games`).
         dynamics: "old" or "new"; `None` as the file says.
 
     Raises:

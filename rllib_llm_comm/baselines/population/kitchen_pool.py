@@ -9,8 +9,8 @@ from typing import Any
 from rllib_llm_comm.baselines.population.kitchen_partners import FrozenPartner
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
+from rllib_llm_comm.envs.overcooked_ai.env import difference
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
-from rllib_llm_comm.envs.overcooked_ai.same_kitchen import difference
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, PartnerSettings
 from rllib_llm_comm.policies.policy_folder import PolicyExport, find_policy, load_network, network_file
 from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest, read_manifest

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
-from rllib_llm_comm.envs.overcooked_ai.goal_cells import Walker
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.walker import Walker
 
 
 @dataclass

@@ -15,8 +15,8 @@ from rllib_llm_comm.baselines.red.officer_demonstrations import ACTION, GAME, Of
 from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork
 from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.minirts import ENV_ID
 from rllib_llm_comm.envs.minirts.collective_command import GO_ON_AT
-from rllib_llm_comm.envs.minirts.game import ENV_ID
 from rllib_llm_comm.envs.minirts.view.officer_view import officer_spaces
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import OFFICER, PolicyManifest

@@ -20,8 +20,8 @@ from rllib_llm_comm.baselines.red.officer_inputs import (
     planes_of,
 )
 from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
-from rllib_llm_comm.envs.minirts.commanders.instructions import MOST_SENTENCES, OLDEST
-from rllib_llm_comm.envs.minirts.commanders.wordings import NUM_WORDS
+from rllib_llm_comm.envs.minirts.commanders.executor import MOST_SENTENCES, OLDEST
+from rllib_llm_comm.envs.minirts.commanders.tasks import NUM_WORDS
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE
 from rllib_llm_comm.envs.minirts.engine.state import CELLS, ORDER_NAMES
 from rllib_llm_comm.envs.minirts.engine.units import NUM_TYPES

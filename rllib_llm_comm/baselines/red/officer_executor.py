@@ -16,12 +16,11 @@ from rllib_llm_comm.baselines.red.collective_choice import uniform_numbers
 from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.minirts.collective_command import SIZES, orders_of
-from rllib_llm_comm.envs.minirts.commanders.executor import Executor
-from rllib_llm_comm.envs.minirts.commanders.instructions import Instruction, Instructions
+from rllib_llm_comm.envs.minirts.commanders.executor import Executor, Instruction, Instructions
 from rllib_llm_comm.envs.minirts.commanders.tasks import WAIT, Command
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.view.compiled_officer_view import observe
+from rllib_llm_comm.envs.minirts.view.officer_view import observe
 from rllib_llm_comm.policies.policy_folder import find_policy, load_network
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, OFFICER, read_manifest
 

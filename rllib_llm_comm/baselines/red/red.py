@@ -24,7 +24,7 @@ from rllib_llm_comm.baselines.red.officer_demonstrations import INDEX
 from rllib_llm_comm.baselines.red.officer_executor import load_officer
 from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
 from rllib_llm_comm.core.errors import LARGEST, UserError
-from rllib_llm_comm.envs.minirts.game import ENV_ID
+from rllib_llm_comm.envs.minirts import ENV_ID
 from rllib_llm_comm.policies.numeric_network import BY_TEAM, NumericSettings
 from rllib_llm_comm.rl.equal_starts import StartApart
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin

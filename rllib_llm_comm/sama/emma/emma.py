@@ -20,7 +20,7 @@ from ray.rllib.utils.annotations import override
 from rllib_llm_comm.baselines.numeric.mappo import MAPPOConfig
 from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPOConfig
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.envs.overcooked_ai.game import SUBGOAL_ENV_ID
+from rllib_llm_comm.envs.overcooked_ai import SUBGOAL_ENV_ID
 from rllib_llm_comm.language.text_encoder import check_text_encoder, load_text_encoder
 from rllib_llm_comm.policies.numeric_network import AUTO, BY_OWN, BY_STATE, CRITIC_STATE
 from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file

@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Settings
-from rllib_llm_comm.envs.overcooked_ai.game import SUBGOAL_ENV_ID
+from rllib_llm_comm.envs.overcooked_ai import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SubgoalKitchen
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin
 from rllib_llm_comm.sama.games.overcooked_ai_preparation import KitchenSubgoals

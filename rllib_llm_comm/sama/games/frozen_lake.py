@@ -5,21 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from rllib_llm_comm.envs.frozen_lake import rules, text
 from rllib_llm_comm.envs.frozen_lake.checker import LakeFacts, check_sentence
-from rllib_llm_comm.envs.frozen_lake.layouts import LAYOUT_NAMES, Cell
-from rllib_llm_comm.envs.frozen_lake.rules import ACTION_NAMES, ARRIVED, FELL, STEPS, WALKS, Lake
+from rllib_llm_comm.envs.frozen_lake.rules import ACTION_NAMES, ARRIVED, FELL, LAYOUT_NAMES, STEPS, WALKS, Cell, Lake
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS, brief, place
 from rllib_llm_comm.sama.code_index import Check, CodeIndex
 from rllib_llm_comm.sama.planned_env import disturbed_steps
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
 from rllib_llm_comm.sama.preparation import GamePreparation, Transition
+from rllib_llm_comm.sama.recordings import recorded_code
 
 _NO_WAY = 10**6
 
@@ -303,7 +301,7 @@ class LakePreparation(GamePreparation):
 
     def code(self) -> CodeIndex:
         """The rules and the words of the lake."""
-        return CodeIndex.of_files(Path(str(module.__file__)) for module in (rules, text))
+        return recorded_code("lake_source")
 
     def draw(self, rng: np.random.Generator) -> Moment:
         """Two different cells, with the fates that walkers have there; at least one of them walks."""

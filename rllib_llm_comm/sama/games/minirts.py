@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -13,7 +12,6 @@ import numpy as np
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.minirts.checker import check_sentence
-from rllib_llm_comm.envs.minirts.commanders import tasks
 from rllib_llm_comm.envs.minirts.commanders.command_level import strategy_of_all
 from rllib_llm_comm.envs.minirts.commanders.executor import Executor
 from rllib_llm_comm.envs.minirts.commanders.tasks import (
@@ -31,15 +29,14 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import (
     phrase,
 )
 from rllib_llm_comm.envs.minirts.engine.units import BUILD_TICKS, MADE_BY, PEASANT, TRAIN_TICKS
-from rllib_llm_comm.envs.minirts.env import MiniRTS
-from rllib_llm_comm.envs.minirts.env_snapshot import EnvSnapshot
-from rllib_llm_comm.envs.minirts.view import text
+from rllib_llm_comm.envs.minirts.env import EnvSnapshot, MiniRTS
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
 from rllib_llm_comm.envs.minirts.view.text import commander_sentences, manual, situation_sentences
 from rllib_llm_comm.sama.code_index import CodeIndex
 from rllib_llm_comm.sama.planned_env import disturbed_game, disturbed_steps
 from rllib_llm_comm.sama.planning_game import PlanningGame, State, SubgoalStarts
 from rllib_llm_comm.sama.preparation import GamePreparation, Transition
+from rllib_llm_comm.sama.recordings import recorded_code
 
 
 @dataclass(frozen=True)
@@ -362,7 +359,7 @@ class StrategyPreparation(GamePreparation):
 
     def code(self) -> CodeIndex:
         """The commands, their words, and the moment as planners see it."""
-        return CodeIndex.of_files(Path(str(file)) for file in (tasks.__file__, text.__file__, __file__))
+        return recorded_code("minirts_source")
 
     def draw(self, rng: np.random.Generator) -> Moment:
         """A state one to eight decisions after the last one, in a game that goes on from draw to draw."""

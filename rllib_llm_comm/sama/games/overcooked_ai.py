@@ -27,12 +27,11 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import (
 )
 from rllib_llm_comm.envs.overcooked_ai.manual import manual, map_facts
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, Places, places_of
-from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
-from rllib_llm_comm.envs.overcooked_ai.planner import Task, plan
+from rllib_llm_comm.envs.overcooked_ai.planner import FAR, Task, distances_of, plan
 from rllib_llm_comm.envs.overcooked_ai.recipes import FULL
 from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_ai.scripted_player import towards
+from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen, plain_state
+from rllib_llm_comm.envs.overcooked_ai.scripted_cooks import towards
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     ADD,
     DELIVER,
@@ -51,7 +50,6 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     task_subgoal,
 )
 from rllib_llm_comm.envs.overcooked_ai.text import cook_sentences, state_sentences
-from rllib_llm_comm.envs.overcooked_ai.walking_distances import FAR, distances_of
 from rllib_llm_comm.language.prompt_files import template
 from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, PlanningGame, State
 from rllib_llm_comm.sama.skill_graph import Skill, SkillProblem, own

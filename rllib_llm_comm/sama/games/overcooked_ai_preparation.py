@@ -6,8 +6,6 @@ checked.
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
@@ -15,36 +13,28 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.kernel import IDLE
 from rllib_llm_comm.envs.overcooked_ai.layouts import FLOOR, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, places_of
-from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
-from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, NUM_ACTIONS, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, NUM_ACTIONS, Kitchen, plain_state
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
-from rllib_llm_comm.envs.overcooked_ai.subgoal_file import kitchen_record
-from rllib_llm_comm.envs.overcooked_ai.subgoals import SOUP, holdable, parse_subgoal, pots_in_use
+from rllib_llm_comm.envs.overcooked_ai.subgoals import SOUP, holdable, kitchen_record, parse_subgoal, pots_in_use
 from rllib_llm_comm.envs.overcooked_ai.text import primitive_phrases, target_phrases
-from rllib_llm_comm.sama.code_index import Check, CodeIndex, split_code
+from rllib_llm_comm.sama.code_index import Check, CodeIndex
 from rllib_llm_comm.sama.games.overcooked_ai import KitchenPlanning, Moment
 from rllib_llm_comm.sama.planning_game import PlanningGame
 from rllib_llm_comm.sama.preparation import GamePreparation, Transition
-from rllib_llm_comm.sama.recordings import recording
+from rllib_llm_comm.sama.recordings import recorded_code
 from rllib_llm_comm.sama.subgoals.new import NewSubgoals, NewSubgoalSettings
 
 
 def kitchen_code() -> CodeIndex:
-    """The code of the onion-soup kitchens that recordings are asked about, to search in.
-
-    It is a copy beside the cassettes and not the code of today, as a prompt quotes it: with another code a recording
-    would answer questions that nobody asks any more. So models that are recorded later are asked the same, too.
-    """
-    with gzip.open(recording("any").parent / "kitchen_source.json.gz", "rt", encoding="utf-8") as file:
-        sources: dict[str, str] = json.load(file)["files"]
-    return CodeIndex(piece for name, source in sorted(sources.items()) for piece in split_code(source, name))
+    """The code of the onion-soup kitchens that recordings are asked about, to search in."""
+    return recorded_code("kitchen_source")
 
 
 _LONGEST = 200

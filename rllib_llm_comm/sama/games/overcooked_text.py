@@ -9,12 +9,11 @@ from typing import Any, ClassVar, Protocol
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_text import observation_text
-from rllib_llm_comm.envs.overcooked_text.cook_rules import choose
-from rllib_llm_comm.envs.overcooked_text.cook_view import BOWL
+from rllib_llm_comm.envs.overcooked_text.cooks import choose
 from rllib_llm_comm.envs.overcooked_text.layouts import SIZE, recipe_foods
-from rllib_llm_comm.envs.overcooked_text.moments import Moment, moment
+from rllib_llm_comm.envs.overcooked_text.observation_text import BOWL, dish_name
+from rllib_llm_comm.envs.overcooked_text.rules import Moment, moment
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying
-from rllib_llm_comm.envs.overcooked_text.view_sentences import dish_name
 from rllib_llm_comm.envs.told_to import ALL, PLANNER
 from rllib_llm_comm.sama.planning_game import PlanningGame
 
