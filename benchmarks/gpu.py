@@ -48,8 +48,8 @@ from rllib_llm_comm.verco.encoding import (
     TextObservation,
     read_observation,
 )
-from rllib_llm_comm.verco.label_loss import MESSAGE_IDS, MESSAGE_LABELS, encode_examples, message_log_probs
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.message_loss import MESSAGE_IDS, MESSAGE_LABELS, encode_examples, message_log_probs
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 MOST_GB_7B = 24.0

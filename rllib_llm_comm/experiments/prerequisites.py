@@ -241,7 +241,7 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
     )
     from rllib_llm_comm.language.layer_cut import check_lora_layers
     from rllib_llm_comm.language.message_words import TOKENS_PER_WORD
-    from rllib_llm_comm.verco.policy_files import check_adapter_of
+    from rllib_llm_comm.verco.policy import check_adapter_of
 
     base = getattr(config, "base_model", None)
     if base is None:

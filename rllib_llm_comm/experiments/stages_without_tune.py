@@ -39,7 +39,7 @@ from rllib_llm_comm.policies.load_options import Loading
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.play_settings import PlaySettings
     from rllib_llm_comm.evaluation.rollout import Episode
-    from rllib_llm_comm.verco.teachers.collection import CollectionReport
+    from rllib_llm_comm.verco.teachers.collect_labels import CollectionReport
 
 NOBODY = "none"
 

@@ -29,7 +29,7 @@ from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, read_manifest
 from rllib_llm_comm.policies.recorded_settings import withhold
 from rllib_llm_comm.verco.language_agent import LLMCommCore
-from rllib_llm_comm.verco.policy_files import load_core, load_cores
+from rllib_llm_comm.verco.policy import load_core, load_cores
 
 BASE = "base"
 

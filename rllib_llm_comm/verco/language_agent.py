@@ -24,8 +24,7 @@ from rllib_llm_comm.verco.encoding import (
     CANDIDATE_WORDS,
     CRITIC_IDS,
 )
-from rllib_llm_comm.verco.settings import LanguageModelSettings
-from rllib_llm_comm.verco.utterance_policy import (
+from rllib_llm_comm.verco.message_loss import (
     UTTERANCE_CHOICE,
     UTTERANCE_IDS,
     UTTERANCE_TARGETS,
@@ -34,6 +33,7 @@ from rllib_llm_comm.verco.utterance_policy import (
     menu_logits,
     utterance_terms,
 )
+from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 _SCORED = (PROMPT_IDS, CANDIDATE_IDS, CANDIDATE_WORDS, ACTION_MASK)
 _SCORES = 32768

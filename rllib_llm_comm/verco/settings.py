@@ -138,6 +138,12 @@ class LanguageModelSettings(Settings):
         return PromptTemplates(read_prompts(self.prompts))
 
 
+MODEL_SETTINGS = tuple(
+    name for name in LanguageModelSettings.names() if name not in ("trainable_roles", "train_critic", "init_seed")
+)
+"""Settings of a language model that a user gives."""
+
+
 class CommunicationSettings(Settings):
     """Settings of the messages between agents."""
 
@@ -209,6 +215,14 @@ class CommunicationSettings(Settings):
             raise UserError(
                 "`message_server` is set with `train_messages`, but a server does not learn; unset one of both."
             )
+
+
+class WithMessageCheckpoint(CommunicationSettings):
+    """How agents talk, and what their message adapter has learned."""
+
+    message_checkpoint: str | None = None
+    """Checkpoint of `MessageSFT` (or of `Verco`), or a PEFT adapter folder, whose message adapter is loaded when the
+    algorithm is built. None: a fresh adapter."""
 
 
 def require_message_mode(name: str, value: Any) -> None:

@@ -53,13 +53,16 @@ from rllib_llm_comm.rl.optimizers import adamw, annealed
 from rllib_llm_comm.rl.phase_seconds import add_cost
 from rllib_llm_comm.rl.policy_export import on_first_learner
 from rllib_llm_comm.rl.strict_config import SHARED_POLICY
-from rllib_llm_comm.verco.adapter_checkpoints import AdapterCheckpointMixin
 from rllib_llm_comm.verco.encoding import CRITIC_IDS, ObservationEncoder, TextObservation, encoded_space
-from rllib_llm_comm.verco.label_loss import IGNORED, MESSAGE_LABELS, encode_examples
 from rllib_llm_comm.verco.language_agent import base_of
-from rllib_llm_comm.verco.language_config import LanguageModelConfigMixin, WithMessageCheckpoint
+from rllib_llm_comm.verco.language_algorithm import (
+    AdapterCheckpointMixin,
+    LanguageModelConfigMixin,
+)
+from rllib_llm_comm.verco.message_loss import IGNORED, MESSAGE_LABELS, encode_examples
+from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.module import MESSAGE_HITS, MESSAGE_LOG_PROBS, LLMCommModule
-from rllib_llm_comm.verco.settings import LanguageModelSettings
+from rllib_llm_comm.verco.settings import LanguageModelSettings, WithMessageCheckpoint
 from rllib_llm_comm.verco.teachers.base import TEACHERS
 from rllib_llm_comm.verco.teachers.label_store import (
     DEMONSTRATIONS,
@@ -69,7 +72,6 @@ from rllib_llm_comm.verco.teachers.label_store import (
     other_form,
     read_learned,
 )
-from rllib_llm_comm.verco.teachers.message_meaning import same_request
 
 logger = logging.getLogger(__name__)
 

@@ -27,8 +27,8 @@ from rllib_llm_comm.language.features import prompt_features
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.plain_scoring import plain_features
 from rllib_llm_comm.language.scoring import encode_candidates, score_texts
-from rllib_llm_comm.verco.label_loss import encode_examples, message_log_probs
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.message_loss import encode_examples, message_log_probs
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 WORDS = ["<unk>", "<s>", "</s>", "wait", "go", "you", "see", "a", "pot", *(f"w{i}" for i in range(20))]

@@ -21,7 +21,7 @@ from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.plain_scoring import plain_features, plain_messages, plain_scores
 from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
 from rllib_llm_comm.language.token_trie import NONE, TokenTrie
-from rllib_llm_comm.verco.label_loss import encode_examples, label_logits
+from rllib_llm_comm.verco.message_loss import encode_examples, label_logits
 from tools.embedded_model.train import build_model
 
 LAYERS, TOP = 5, 2

@@ -20,7 +20,7 @@ from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.encoding import ObservationEncoder, read_observation
 from rllib_llm_comm.verco.language_agent import LLMCommCore
-from rllib_llm_comm.verco.policy_files import base_model_digest, policy_files
+from rllib_llm_comm.verco.policy import base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 

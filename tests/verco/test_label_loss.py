@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.verco.label_loss import IGNORED, encode_examples, message_log_probs
+from rllib_llm_comm.verco.message_loss import IGNORED, encode_examples, message_log_probs
 
 PROMPTS = ["you see red. i say:", "you are alice in the left room. i say:", "i say:"]
 MESSAGES = ["i see red", "please bring the tomato", ""]

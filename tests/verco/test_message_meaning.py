@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rllib_llm_comm.verco.teachers.message_meaning import same_request
+from rllib_llm_comm.verco.message_protocol import same_request
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from chat_server import ChatServer
 
 from rllib_llm_comm.envs.overcooked_text import parallel_env
-from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
+from rllib_llm_comm.verco.teachers.base import TeacherMessages
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
