@@ -20,7 +20,7 @@ from rllib_llm_comm.chat.chat_model import MANUAL, PLAN, ChatError, ChatModel, a
 from rllib_llm_comm.chat.thoughts import objects_in, without_thoughts
 from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.language.prompt_files import fill
+from rllib_llm_comm.language.prompts import fill
 
 if TYPE_CHECKING:
     from rllib_llm_comm.language.decoding import Decoding

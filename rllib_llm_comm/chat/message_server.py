@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rllib_llm_comm.chat.endpoint import build_client, check_address, read_key, shown
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.language.message_words import TOKENS_PER_WORD, limit_words
+from rllib_llm_comm.language.prompts import TOKENS_PER_WORD, limit_words
 
 if TYPE_CHECKING:
     import openai

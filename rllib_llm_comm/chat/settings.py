@@ -99,7 +99,7 @@ class LocalChatSettings(Settings):
     """Settings of `LocalChat`."""
 
     local: Name
-    """`"smollm2"` (see `rllib_llm_comm.language.smollm2.smollm2_folder`), a folder with a Hugging Face model, or a hub
+    """`"smollm2"` (`rllib_llm_comm.language.model_sources.smollm2_folder`), a folder with a Hugging Face model, or a hub
     id."""
     max_tokens: int = Field(default=200, ge=1, le=LARGEST)
     """Most tokens that the model writes per answer."""

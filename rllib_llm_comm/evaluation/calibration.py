@@ -23,8 +23,7 @@ from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.engines import require_fast
-from rllib_llm_comm.language.prompt_sets import DEFAULT
-from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, PromptTemplates
+from rllib_llm_comm.language.prompts import DEFAULT, DEFAULT_TEMPLATES, PromptTemplates
 from rllib_llm_comm.language.scoring import MASKED, NORMALIZATIONS, score_texts
 from rllib_llm_comm.verco.encoding import TextObservation, is_text_observation, read_observation
 from rllib_llm_comm.verco.message_protocol import heard_by

@@ -15,8 +15,8 @@ import torch
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
-from rllib_llm_comm.language.message_words import TOKENS_PER_WORD, limit_words
 from rllib_llm_comm.language.packing import PAD
+from rllib_llm_comm.language.prompts import TOKENS_PER_WORD, limit_words
 
 logger = logging.getLogger(__name__)
 

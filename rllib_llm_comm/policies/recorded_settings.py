@@ -133,7 +133,7 @@ def reaches_outside(manifest: PolicyManifest) -> bool:
 
 def _model_setting_stays_inside(name: str, value: Any) -> bool:
     if name == "prompts":  # texts, as checkpoints keep them, or the name of a shipped set, but no folder
-        from rllib_llm_comm.language.prompt_sets import SHIPPED
+        from rllib_llm_comm.language.prompts import SHIPPED
 
         return isinstance(value, Mapping) or value in SHIPPED
     return name not in ("base_model", "text_encoder") or model_stays_inside(value, packaged_models(name))
@@ -146,7 +146,7 @@ def packaged_models(setting: str) -> tuple[str, ...]:
         setting: `base_model` or `text_encoder`.
     """
     from rllib_llm_comm.language.base_model import EMBEDDED, PACKAGED
-    from rllib_llm_comm.language.smollm2 import SMOLLM2
+    from rllib_llm_comm.language.model_sources import SMOLLM2
     from rllib_llm_comm.language.text_encoder import MINILM
 
     return (*PACKAGED, SMOLLM2) if setting == "base_model" else (EMBEDDED, MINILM)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rllib_llm_comm.language.base_model import EMBEDDED
-from rllib_llm_comm.language.smollm2 import SMOLLM2
+from rllib_llm_comm.language.model_sources import SMOLLM2
 from rllib_llm_comm.policies.recorded_settings import has_no_text, model_stays_inside, packaged_models
 from rllib_llm_comm.sama.planners import WITH_MODEL
 from rllib_llm_comm.sama.recordings import recordings

@@ -16,7 +16,7 @@ from rllib_llm_comm.chat.answers import AnswerError, ask_for
 from rllib_llm_comm.chat.chat_model import REFLECTION, ChatCounters, count_scope
 from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, asked, secret_of, solved
-from rllib_llm_comm.language.prompt_files import fill
+from rllib_llm_comm.language.prompts import fill
 from rllib_llm_comm.policies.decision import Memory
 from rllib_llm_comm.sama.following import ALL, PATIENCE, SubgoalTeller, SubgoalTracker
 from rllib_llm_comm.sama.planners.baselines import thinker

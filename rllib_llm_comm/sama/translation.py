@@ -21,7 +21,7 @@ from rllib_llm_comm.chat.chat_model import TRANSLATION, ChatModel, asking_for
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_foreign_json
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.language.prompt_files import fill
+from rllib_llm_comm.language.prompts import fill
 from rllib_llm_comm.sama.code_index import Check, CodeIndex
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
 from rllib_llm_comm.sama.preparation import preparation_of

@@ -16,9 +16,9 @@ from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE, AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model, resolve_device
 from rllib_llm_comm.language.engines import ENGINES, require_fast
-from rllib_llm_comm.language.features import feature_size
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.packing import PAD, micro_batches
+from rllib_llm_comm.language.scoring import feature_size
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS
 from rllib_llm_comm.verco.encoding import (
     CANDIDATE_WORDS,

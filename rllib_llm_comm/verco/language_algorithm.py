@@ -13,7 +13,7 @@ from typing_extensions import Self
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.language.adapters import MESSAGE
-from rllib_llm_comm.language.prompt_sets import read_prompts
+from rllib_llm_comm.language.prompts import read_prompts
 from rllib_llm_comm.policies.find_checkpoint import is_named
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest

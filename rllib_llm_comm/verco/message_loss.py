@@ -15,9 +15,8 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapters import MESSAGE, REFERENCE, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.generation import Written
-from rllib_llm_comm.language.message_words import TOKENS_PER_WORD
 from rllib_llm_comm.language.packing import PAD, distinct_rows, micro_batches
-from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, PromptTemplates
+from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, TOKENS_PER_WORD, PromptTemplates
 from rllib_llm_comm.language.scoring import encode_candidates
 from rllib_llm_comm.verco.encoding import TextObservation
 

@@ -19,8 +19,7 @@ from rllib_llm_comm.core.phases import MESSAGES, phase
 from rllib_llm_comm.envs.games import GAMES
 from rllib_llm_comm.envs.interface import HIDDEN, PRIVATE, telling_words
 from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
-from rllib_llm_comm.language.message_words import limit_words
-from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, PromptTemplates
+from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, PromptTemplates, limit_words
 from rllib_llm_comm.verco.encoding import TextObservation
 from rllib_llm_comm.verco.settings import DRAWN, OTHER_FACT, OTHER_MOMENTS, SWAPPED, WRITTEN, CommunicationSettings
 

@@ -22,11 +22,18 @@ from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.core.places import fetched
 from rllib_llm_comm.core.weights import read_weights
 from rllib_llm_comm.envs.interface import secret_of, telling_words
-from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG, base_of_adapter, read_adapter_settings, require_rank
-from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
+from rllib_llm_comm.language.adapters import (
+    ACTION,
+    ADAPTER_CONFIG,
+    MESSAGE,
+    REFERENCE,
+    base_of_adapter,
+    read_adapter_settings,
+    require_rank,
+)
 from rllib_llm_comm.language.base_model import KNOWN, BaseModel, check_base_model
 from rllib_llm_comm.language.chat_template import CHAT, PLAIN, PROMPT_DATE
-from rllib_llm_comm.language.prompt_sets import AGENT_TEMPLATES, DEFAULT, SHIPPED, read_prompts
+from rllib_llm_comm.language.prompts import AGENT_TEMPLATES, DEFAULT, SHIPPED, read_prompts
 from rllib_llm_comm.policies.array_networks import require_shapes
 from rllib_llm_comm.policies.decision import Decision, Heard, Memory, Request, choose
 from rllib_llm_comm.policies.policy import Spoken, TalkingPolicy

@@ -13,8 +13,7 @@ from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.core.errors import UserError, require_choice, shown
 from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.language.chat_template import PROMPT_DATE, check_prompt_date
-from rllib_llm_comm.language.prompt_sets import DEFAULT, read_prompts
-from rllib_llm_comm.language.prompts import PromptTemplates
+from rllib_llm_comm.language.prompts import DEFAULT, PromptTemplates, read_prompts
 
 OTHER_MOMENTS, OTHER_FACT, SWAPPED = "other_moments", "other_fact", "swapped"
 MessageMode = Literal["none", "student", "teacher", "other_moments", "other_fact", "constant", "menu", "swapped"]

@@ -44,8 +44,7 @@ from rllib_llm_comm.core.phases import log_cost
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.base_model import BaseModel
-from rllib_llm_comm.language.message_words import limit_words
-from rllib_llm_comm.language.prompts import PromptTemplates
+from rllib_llm_comm.language.prompts import PromptTemplates, limit_words
 from rllib_llm_comm.policies.partner_settings import PLAYERS
 from rllib_llm_comm.rl.epoch_progress import told_parts
 from rllib_llm_comm.rl.minibatches import WholeEpochs, WholeEpochsMixin

@@ -18,7 +18,7 @@ from rllib_llm_comm.evaluation.communication import TurnRecorder, measure
 from rllib_llm_comm.evaluation.message_drift import PROMPTS, measure_drift
 from rllib_llm_comm.evaluation.rollout import play
 from rllib_llm_comm.language.adapters import MESSAGE, REFERENCE
-from rllib_llm_comm.language.plain_scoring import plain_scores
+from rllib_llm_comm.language.engines import plain_scores
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy

@@ -9,8 +9,8 @@ import torch
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapters import AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import load_base_model
-from rllib_llm_comm.language.features import feature_size, prompt_features
 from rllib_llm_comm.language.packing import PAD
+from rllib_llm_comm.language.scoring import feature_size, prompt_features
 
 
 def logits(model, role):

@@ -20,7 +20,7 @@ from rllib_llm_comm.experiments.prerequisites import check_base_models
 from rllib_llm_comm.language import base_model
 from rllib_llm_comm.language.base_model import embedded_model_path, load_base_model
 from rllib_llm_comm.language.chat_template import chat_frame
-from rllib_llm_comm.language.plain_scoring import plain_scores
+from rllib_llm_comm.language.engines import plain_scores
 from rllib_llm_comm.language.prompts import action_prompt, critic_prompt, message_prompt
 from rllib_llm_comm.language.scoring import encode_candidates, score_texts
 from rllib_llm_comm.policies.policy_folder import write_policy

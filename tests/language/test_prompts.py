@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.language.prompt_sets import SHIPPED, SLOTS, TEACHER_TEMPLATES, read_prompts
-from rllib_llm_comm.language.prompts import PromptTemplates, action_prompt, critic_prompt, message_prompt
+from rllib_llm_comm.language.prompts import (
+    SHIPPED,
+    SLOTS,
+    TEACHER_TEMPLATES,
+    PromptTemplates,
+    action_prompt,
+    critic_prompt,
+    message_prompt,
+    read_prompts,
+)
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 

@@ -12,8 +12,7 @@ import transformers as hf
 from peft import PeftModel
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.language.adapter_layers import check_targets
-from rllib_llm_comm.language.adapters import ACTION, MESSAGE
+from rllib_llm_comm.language.adapters import ACTION, MESSAGE, check_targets
 from rllib_llm_comm.language.base_model import (
     check_base_model,
     embedded_model_path,

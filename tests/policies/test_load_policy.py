@@ -14,7 +14,7 @@ from toys import COLOURS, ENV_ID, TESTS, ColourTalk, language_model, randomise, 
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
-from rllib_llm_comm.language.plain_scoring import plain_scores
+from rllib_llm_comm.language.engines import plain_scores
 from rllib_llm_comm.language.prompts import action_prompt, message_prompt
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest

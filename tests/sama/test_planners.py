@@ -19,7 +19,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
-from rllib_llm_comm.language.prompt_files import template
+from rllib_llm_comm.language.prompts import template
 from rllib_llm_comm.sama.planners import make_planner
 from rllib_llm_comm.sama.planners.chat import ChatPlanner, ChatPlanSettings, DepsPlanner
 from rllib_llm_comm.sama.planners.matching import NearestByEmbedding

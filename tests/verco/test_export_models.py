@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.language.adapter_file import base_of_adapter, name_for_others
+from rllib_llm_comm.language.adapters import base_of_adapter, name_for_others
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.export_models import export_models

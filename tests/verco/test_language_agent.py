@@ -10,7 +10,7 @@ from toys import batch_of, language_model, randomise
 from rllib_llm_comm.core.bounded_cache import Memo
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.base_model import resolve_device
-from rllib_llm_comm.language.plain_scoring import plain_scores
+from rllib_llm_comm.language.engines import plain_scores
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation
 from rllib_llm_comm.verco.language_agent import LLMCommCore

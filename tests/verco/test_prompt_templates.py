@@ -15,7 +15,7 @@ from rllib_llm_comm import load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.engines import ENGINES
 from rllib_llm_comm.language.generation import Written
-from rllib_llm_comm.language.prompt_sets import SHIPPED
+from rllib_llm_comm.language.prompts import SHIPPED
 from rllib_llm_comm.policies.policy_manifest import read_manifest
 from rllib_llm_comm.verco import policy as language_policy
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation

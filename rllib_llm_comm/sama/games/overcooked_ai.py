@@ -52,7 +52,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
 )
 from rllib_llm_comm.envs.overcooked_ai.text import cook_sentences, state_sentences
 from rllib_llm_comm.envs.overcooked_ai.walking_distances import FAR, distances_of
-from rllib_llm_comm.language.prompt_files import template
+from rllib_llm_comm.language.prompts import template
 from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, PlanningGame, State
 from rllib_llm_comm.sama.skill_graph import Skill, SkillProblem, own
 

@@ -39,7 +39,7 @@ from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_text
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.language.prompt_files import fill, template
+from rllib_llm_comm.language.prompts import fill, template
 from rllib_llm_comm.sama.manuals.latex import Paragraph
 
 logger = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from rllib_llm_comm.chat.turns import QuestionLocks, others_go_on
 from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.interface import MAX_SUBGOAL
-from rllib_llm_comm.language.prompt_files import fill, template
+from rllib_llm_comm.language.prompts import fill, template
 from rllib_llm_comm.sama.manuals.manual import read_manual
 from rllib_llm_comm.sama.planners.matching import (
     Nearest,

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_checked, read_yes_no
 from rllib_llm_comm.chat.chat_model import JUDGE, REWARD_CODE, ChatModel, asking_for
-from rllib_llm_comm.language.prompt_files import fill
+from rllib_llm_comm.language.prompts import fill
 from rllib_llm_comm.sama.manuals.manual import read_manual
 from rllib_llm_comm.sama.planning_game import PlanningGame, SubgoalStarts
 from rllib_llm_comm.sama.preparation import Transition

@@ -25,7 +25,7 @@ from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID as KITCHEN
-from rllib_llm_comm.language.prompt_files import fill
+from rllib_llm_comm.language.prompts import fill
 from rllib_llm_comm.sama.planners import make_planner, planner_model
 from rllib_llm_comm.sama.planners.chat import with_entries
 from rllib_llm_comm.sama.planners.matching import directions

@@ -18,9 +18,7 @@ from rllib_llm_comm.envs.interface import teacher_state
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model, resolve_device
 from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE
-from rllib_llm_comm.language.message_words import limit_words
-from rllib_llm_comm.language.prompt_sets import DEFAULT, read_prompts
-from rllib_llm_comm.language.prompts import Prompt, PromptTemplates
+from rllib_llm_comm.language.prompts import DEFAULT, Prompt, PromptTemplates, limit_words, read_prompts
 from rllib_llm_comm.language.scoring import score_texts
 from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.verco.teachers.base import Teacher, TeacherRequest, make_teacher, teacher_identity
