@@ -24,7 +24,7 @@ import numpy as np
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette, open_chat
 from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.chat.shared import write_json
+from rllib_llm_comm.chat.client import write_json
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES

@@ -16,9 +16,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from rllib_llm_comm.chat.chat_model import MANUAL, PLAN, ChatError, ChatModel, asking_for, concurrent_questions, cut_at
+from rllib_llm_comm.chat.chat_model import (
+    MANUAL,
+    PLAN,
+    ChatError,
+    ChatModel,
+    asking_for,
+    concurrent_questions,
+    cut_at,
+    side_by_side,
+)
 from rllib_llm_comm.chat.thoughts import objects_in, without_thoughts
-from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.prompts import fill
 

@@ -20,12 +20,19 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.chat.chat_model import ChatAnswer, ChatCounters, ChatModel, count_in_scopes, cut_at, cut_too_early
-from rllib_llm_comm.chat.client import ChatClient
+from rllib_llm_comm.chat.chat_model import (
+    ChatAnswer,
+    ChatCounters,
+    ChatModel,
+    QuestionLocks,
+    count_in_scopes,
+    cut_at,
+    cut_too_early,
+    others_go_on,
+)
+from rllib_llm_comm.chat.client import ChatClient, append_line, is_document
 from rllib_llm_comm.chat.local_chat import make_local_chat
 from rllib_llm_comm.chat.settings import ChatSettings, LocalChatSettings
-from rllib_llm_comm.chat.shared import append_line, is_document
-from rllib_llm_comm.chat.turns import QuestionLocks, others_go_on
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.places import local_path
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rllib_llm_comm.chat.chat_model import ChatAnswer, ChatCounters, ChatError, ChatModel, count_in_scopes
+from rllib_llm_comm.chat.client import AnswerCache, request_key
 from rllib_llm_comm.chat.settings import LocalChatSettings
-from rllib_llm_comm.chat.shared import AnswerCache, request_key
 from rllib_llm_comm.core.errors import UserError
 
 _LINE_TOKENS = 48

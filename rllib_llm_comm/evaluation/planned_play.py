@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rllib_llm_comm.chat.chat_model import ChatError, ChatModel, begun_at_once
-from rllib_llm_comm.chat.turns import side_by_side
+from rllib_llm_comm.chat.chat_model import ChatError, ChatModel, begun_at_once, side_by_side
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.frames import Counterfactuals, frame_of
 from rllib_llm_comm.evaluation.replay_schema import Frame

@@ -13,8 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from rllib_llm_comm.chat.answers import AnswerError
-from rllib_llm_comm.chat.chat_model import ChatCounters, ChatModel, begun_at_once, cost_of
-from rllib_llm_comm.chat.turns import side_by_side
+from rllib_llm_comm.chat.chat_model import ChatCounters, ChatModel, begun_at_once, cost_of, side_by_side
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.core.settings import Settings

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
 
-from rllib_llm_comm.chat.message_server import MessageServer
+from rllib_llm_comm.chat.settings import MessageServerSettings
 from rllib_llm_comm.core.errors import UserError, require_choice, shown
 from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.language.chat_template import PROMPT_DATE, check_prompt_date
@@ -164,7 +164,7 @@ class CommunicationSettings(Settings):
     """True if PPO trains the message adapter, too, on the joint probability of message and action (`"student"` or
     `"menu"`, `message_temperature` 1). Verco: no."""
     message_server: dict[str, Any] | None = None
-    """Keys of `MessageServer` (`base_url`, `model`, ...): an OpenAI-compatible server, such as vLLM, that writes the
+    """Keys of `MessageServerSettings` (`base_url`, `model`, ...): an OpenAI-compatible server, such as vLLM, that writes the
     student's messages in place of the module; `None` for the module itself (ours)."""
 
     @field_validator("messages", mode="before")
@@ -177,7 +177,7 @@ class CommunicationSettings(Settings):
     @classmethod
     def _a_server(cls, value: Any) -> Any:
         if value is not None:
-            MessageServer.from_settings(value)
+            MessageServerSettings.from_mapping(value)
         return value
 
     @model_validator(mode="after")

@@ -11,9 +11,8 @@ import pytest
 from chat_server import ChatServer
 
 from rllib_llm_comm.chat.cassettes import Cassette, open_chat
-from rllib_llm_comm.chat.chat_model import concurrent_questions
+from rllib_llm_comm.chat.chat_model import StoppedError, Turns, concurrent_questions
 from rllib_llm_comm.chat.client import ChatClient
-from rllib_llm_comm.chat.turns import StoppedError, Turns
 from rllib_llm_comm.core.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")

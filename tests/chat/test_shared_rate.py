@@ -10,9 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from chat_server import ChatServer
 
-from rllib_llm_comm.chat import shared
-from rllib_llm_comm.chat.client import ChatClient
-from rllib_llm_comm.chat.shared import SharedRate
+from rllib_llm_comm.chat import client
+from rllib_llm_comm.chat.client import ChatClient, SharedRate
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -112,5 +111,5 @@ def test_where_nothing_can_be_written_each_client_keeps_its_own_rate(tmp_path, m
 
 
 def test_clients_without_a_limit_in_mind_keep_no_common_line(state):
-    SharedRate(shared._BEYOND + 1, ("server", "model")).wait()
+    SharedRate(client._BEYOND + 1, ("server", "model")).wait()
     assert not state.exists()

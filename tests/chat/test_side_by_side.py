@@ -7,9 +7,8 @@ import time
 import pytest
 from chat_server import ChatServer
 
-from rllib_llm_comm.chat.chat_model import ChatCounters, begun_at_once, count_scope
+from rllib_llm_comm.chat.chat_model import ChatCounters, begun_at_once, count_scope, side_by_side
 from rllib_llm_comm.chat.client import ChatClient
-from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.core.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")

@@ -34,8 +34,8 @@ from rllib_llm_comm.chat.chat_model import (
     asking_for,
     concurrent_questions,
     count_scope,
+    side_by_side,
 )
-from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_text
 from rllib_llm_comm.core.places import local_path

@@ -22,9 +22,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
 
 from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for, read_answer
-from rllib_llm_comm.chat.chat_model import PLAN, ChatModel, asking_for, count_scope
+from rllib_llm_comm.chat.chat_model import PLAN, ChatModel, QuestionLocks, asking_for, count_scope, others_go_on
 from rllib_llm_comm.chat.thoughts import without_thoughts
-from rllib_llm_comm.chat.turns import QuestionLocks, others_go_on
 from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.interface import MAX_SUBGOAL

@@ -20,8 +20,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for
-from rllib_llm_comm.chat.chat_model import MANUAL, ChatModel, begun_at_once
-from rllib_llm_comm.chat.turns import side_by_side
+from rllib_llm_comm.chat.chat_model import MANUAL, ChatModel, begun_at_once, side_by_side
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID as KITCHEN

@@ -14,8 +14,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, begun_at_once, cost_of
-from rllib_llm_comm.chat.turns import side_by_side
+from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, begun_at_once, cost_of, side_by_side
 from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.language.text_encoder import check_text_encoder
