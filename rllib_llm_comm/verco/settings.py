@@ -164,8 +164,8 @@ class CommunicationSettings(Settings):
     """True if PPO trains the message adapter, too, on the joint probability of message and action (`"student"` or
     `"menu"`, `message_temperature` 1). Verco: no."""
     message_server: dict[str, Any] | None = None
-    """Keys of `MessageServerSettings` (`base_url`, `model`, ...): an OpenAI-compatible server, such as vLLM, that writes the
-    student's messages in place of the module; `None` for the module itself (ours)."""
+    """Keys of `MessageServerSettings` (`base_url`, `model`, ...): an OpenAI-compatible server, such as vLLM, that writes
+    the student's messages in place of the module; `None` for the module itself (ours)."""
 
     @field_validator("messages", mode="before")
     @classmethod
