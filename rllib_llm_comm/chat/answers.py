@@ -144,11 +144,6 @@ def ask_checked(
 def read_answer(text: str, form: type[Answer], check: Callable[[Answer], object] | None = None) -> Answer:
     """The object that a text holds: the first JSON object in it that fits, whatever stands around it.
 
-    Args:
-        text: A model's text.
-        form: A pydantic model.
-        check: See `rllib_llm_comm.chat.answers.ask_for`.
-
     Raises:
         UnusableError: If none fits; it tells what is wrong with the last one.
     """
@@ -169,9 +164,6 @@ def read_answer(text: str, form: type[Answer], check: Callable[[Answer], object]
 
 def read_yes_no(text: str) -> bool | None:
     """Yes or no of an answer: by its first word, else by the only one of the two that occurs in it; `None` if unclear.
-
-    Args:
-        text: A model's text.
 
     Returns:
         `None` if it says neither, or both.
@@ -204,9 +196,6 @@ class UnknownFormError(ValueError):
 
 def form_in(prompt: str) -> tuple[dict[str, Any] | None, str]:
     """The last JSON schema of an object that stands on a line of its own in a prompt, as `ask_for` shows it.
-
-    Args:
-        prompt: The prompt.
 
     Returns:
         The schema, and the prompt with the names of the fields in its place: small models copy what stands in a
@@ -431,12 +420,7 @@ def _ask_together(model: ChatModel, questions: Sequence[str], context: str, syst
 
 
 def single_prompt(question: str, context: str = "") -> str:
-    """A question on its own.
-
-    Args:
-        question: The question.
-        context: Its context.
-    """
+    """A question on its own."""
     return _above(context) + question
 
 

@@ -142,12 +142,7 @@ class Cassette:
         return answer
 
     def recall(self, prompt: str, system: str = "") -> str | None:
-        """The recorded answer, or `None`; also for one that was cut off where the client may now give a longer one.
-
-        Args:
-            prompt: See `rllib_llm_comm.chat.cassettes.Cassette.complete`.
-            system: See `rllib_llm_comm.chat.cassettes.Cassette.complete`.
-        """
+        """The recorded answer, or `None`; also for one that was cut off where the client may now give a longer one."""
         answer = self._answers.get((system, prompt))
         if answer is None or (
             self.client is not None and cut_too_early(answer, getattr(self.client, "max_tokens", None))
@@ -223,9 +218,6 @@ class Cassette:
 def describe_recording(path: str | os.PathLike[str]) -> str:
     """File, author and day of a cassette, from its first line; the answers are not read.
 
-    Args:
-        path: The file.
-
     Raises:
         UserError: If it is no cassette.
     """
@@ -247,9 +239,6 @@ def _shown(text: str) -> str:
 
 def check_chat(settings: object) -> dict[str, Any]:
     """The settings of a chat model as a dict of their own, if they can be such.
-
-    Args:
-        settings: As of `open_chat`.
 
     Raises:
         UserError: If they are no mapping, or `cassette` is no path.

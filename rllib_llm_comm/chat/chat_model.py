@@ -70,9 +70,6 @@ def cost_of(counters: ChatCounters) -> dict[str, float]:
     """The cost of questions under the names of reports; `kept_answers` are those that cost nothing.
 
     `answer_seconds` is `ChatCounters.seconds`.
-
-    Args:
-        counters: The counters.
     """
     return {
         "requests": counters.requests,
@@ -108,11 +105,7 @@ def count_scope(counters: ChatCounters | None = None) -> Iterator[ChatCounters]:
 
 
 def count_in_scopes(**amounts: float) -> None:
-    """Adds to all open scopes; clients call it.
-
-    Args:
-        **amounts: See `rllib_llm_comm.chat.chat_model.ChatCounters.add`.
-    """
+    """Adds to all open scopes; clients call it."""
     for counters in _open_scopes.get():
         counters.add(**amounts)
 
@@ -132,11 +125,7 @@ class ChatAccounts:
 
     @contextmanager
     def episode(self, name: str) -> Iterator[ChatCounters]:
-        """Books what is asked inside a `with` on an episode; it may be entered again.
-
-        Args:
-            name: The episode's.
-        """
+        """Books what is asked inside a `with` on an episode; it may be entered again."""
         with count_scope(self.run), count_scope(self.episodes.setdefault(name, ChatCounters())) as counted:
             yield counted
 
@@ -183,11 +172,7 @@ class ChatAnswer(str):
 
 
 def cut_at(answer: str) -> int:
-    """Tokens after which an answer was cut off; 0 for a whole one.
-
-    Args:
-        answer: A chat model's answer.
-    """
+    """Tokens after which an answer was cut off; 0 for a whole one."""
     return answer.cut_at if isinstance(answer, ChatAnswer) else 0
 
 

@@ -98,11 +98,7 @@ def _mend_end(file: IO[bytes]) -> bool:
 
 
 def is_document(line: bytes) -> bool:
-    """True if a line is whole JSON.
-
-    Args:
-        line: The line.
-    """
+    """True if a line is whole JSON."""
     try:
         json.loads(line)
     except (ValueError, RecursionError):
@@ -136,11 +132,7 @@ class AnswerCache:
 
     @contextlib.contextmanager
     def claim(self, key: str) -> Iterator[None]:
-        """Holds a question while it is asked: who asks the same elsewhere waits, and then finds the answer.
-
-        Args:
-            key: The question's.
-        """
+        """Holds a question while it is asked: who asks the same elsewhere waits, and then finds the answer."""
         if self._folder is None:
             yield
             return
@@ -382,9 +374,6 @@ class Dialect:
     def accepted(self, sent: Mapping[str, Any]) -> str:
         """Notes that a request was taken.
 
-        Args:
-            sent: Its parameters.
-
         Returns:
             A sentence on what was found out by that; empty if nothing was.
         """
@@ -470,11 +459,7 @@ class ChatClient:
         self._begin()
 
     def keep_answers(self, folder: str | os.PathLike[str]) -> None:
-        """Keeps answers and spent money in a folder, unless `cache_dir` says anything else; before the first question.
-
-        Args:
-            folder: The folder.
-        """
+        """Keeps answers and spent money in a folder, unless `cache_dir` is set; before the first question."""
         if self.cache_dir is None:
             self.cache_dir = os.fspath(folder)
             self._cache, self._ledger = AnswerCache(folder), SpendingLedger(folder)
@@ -514,12 +499,7 @@ class ChatClient:
         return self._questions.hold(key) if self.cache_dir else nullcontext()
 
     def recall(self, prompt: str, system: str = "") -> str | None:
-        """The answer to a question if it is kept, else `None`; nothing is sent.
-
-        Args:
-            prompt: See `rllib_llm_comm.chat.client.ChatClient.complete`.
-            system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
-        """
+        """The answer to a question if it is kept, else `None`; nothing is sent."""
         answer = self._kept(self._request(prompt, system)[1])
         if answer is not None:
             self._count(cached=1)

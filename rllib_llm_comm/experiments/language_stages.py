@@ -20,14 +20,7 @@ from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.experiments.console import out, require_writable, say, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
-from rllib_llm_comm.sama.code_index import CodeIndex
-from rllib_llm_comm.sama.manuals.manual import read_manual
-from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner
-from rllib_llm_comm.sama.planning_game import State
-from rllib_llm_comm.sama.preparation import GamePreparation, open_game, preparation_of
-from rllib_llm_comm.sama.rewards.reward_code import Agreement, checked_reward, told_manual
-from rllib_llm_comm.sama.rewards.subgoal_rewards import file_name
-from rllib_llm_comm.sama.subgoals.dataset import (
+from rllib_llm_comm.sama.data_set import (
     SubgoalDataset,
     distinct,
     diverse_states,
@@ -35,6 +28,11 @@ from rllib_llm_comm.sama.subgoals.dataset import (
     read_subgoals,
     words_of,
 )
+from rllib_llm_comm.sama.manuals.manual import read_manual
+from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner
+from rllib_llm_comm.sama.planning_game import State
+from rllib_llm_comm.sama.preparation import CodeIndex, GamePreparation, open_game, preparation_of
+from rllib_llm_comm.sama.rewards.subgoal_rewards import Agreement, checked_reward, file_name, told_manual
 from rllib_llm_comm.sama.translation import Told, to_json, translate_actions, write_translator
 
 if TYPE_CHECKING:
@@ -192,7 +190,7 @@ class _ChatStage(PlainStage):
 
     def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Without time-outs, prices and the like: more budget or patience continues a stage."""
-        from rllib_llm_comm.sama.subgoals.dataset import without_keys
+        from rllib_llm_comm.sama.data_set import without_keys
 
         return dict(without_keys(config))
 
@@ -314,7 +312,7 @@ def run_manual(
     from rllib_llm_comm.sama.recordings import find_recording
 
     require_writable({"--out": target, "--json": figures})
-    settings = ManualSettings(batch, words)
+    settings = ManualSettings(batch=batch, words=words)
     asked = manual_chat(chat)
     if asked.get("cassette") and not asked.get("local") and not asked.get("model"):
         asked["cassette"] = find_recording(asked["cassette"])
@@ -413,7 +411,7 @@ class Translate(_GameStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks the code, too."""
-        from rllib_llm_comm.sama.code_index import CodeIndex
+        from rllib_llm_comm.sama.preparation import CodeIndex
 
         super().check_config(stage, unresolved)
         settings = self.settings(stage)
@@ -543,8 +541,8 @@ class CollectSubgoals(_GameStage):
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks planner and encoder, too."""
         from rllib_llm_comm.language.text_encoder import check_text_encoder
+        from rllib_llm_comm.sama.data_set import require_form
         from rllib_llm_comm.sama.preparation import open_game, preparation_of
-        from rllib_llm_comm.sama.subgoals.dataset import require_form
 
         super().check_config(stage, unresolved)
         settings = self.settings(stage)

@@ -58,11 +58,7 @@ _NAMES_FOR_OTHERS = {
 
 
 def name_for_others(base_model: str) -> str:
-    """A base model's name in `adapter_config.json`: its own, or a hint where only this package knows it.
-
-    Args:
-        base_model: As of `load_base_model`.
-    """
+    """A base model's name in `adapter_config.json`: its own, or a hint where only this package knows it."""
     return _NAMES_FOR_OTHERS.get(base_model, base_model)
 
 

@@ -148,11 +148,7 @@ class BaseModel:
         return int(self.model.get_input_embeddings().weight.shape[0])
 
     def require_positions(self, tokens: int) -> None:
-        """Raises a `UserError` if a text is longer than the model's positions go, or than they stay what they are.
-
-        Args:
-            tokens: Of the text.
-        """
+        """Raises a `UserError` if a text is longer than the model's positions go, or than they stay what they are."""
         require_positions(self.name, self.config, tokens)
 
     @property

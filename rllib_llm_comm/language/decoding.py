@@ -32,11 +32,7 @@ class KeptPrefix:
     cache: Any = None
 
     def shared_with(self, ids: Sequence[int]) -> int:
-        """Number of first token ids that need not be read again; at least the last one is always read.
-
-        Args:
-            ids: Of the next prompt.
-        """
+        """Number of first token ids that need not be read again; at least the last one is always read."""
         same = 0
         for mine, theirs in zip(self.ids, ids[:-1], strict=False):
             if mine != theirs:
@@ -89,11 +85,7 @@ class Decoding:
         return self.written < self.most
 
     def force(self, text: str) -> None:
-        """Goes on with a given text, which counts for nothing.
-
-        Args:
-            text: The text.
-        """
+        """Goes on with a given text, which counts for nothing."""
         ids = self.base.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
         if ids:
             self._read(ids)

@@ -47,9 +47,6 @@ _CONFIG = "config.json"
 def find_on_hub(name: str) -> None:
     """Looks for a model of the hub in the cache, then asks the hub once: transformers would ask for half a minute.
 
-    Args:
-        name: Its hub id.
-
     Raises:
         ValueError: If the hub knows none of this name, or does not answer within ten seconds.
     """

@@ -46,11 +46,7 @@ def fill(package: str, name: str, **values: object) -> str:
 
 
 def pieces_of(text: str) -> list[str]:
-    """A template's words and, between them, the names of its slots.
-
-    Args:
-        text: The template.
-    """
+    """A template's words and, between them, the names of its slots."""
     return _SLOT.split(text)
 
 

@@ -24,7 +24,7 @@ from rllib_llm_comm.policies.zoo import is_shipped
 _Value = TypeVar("_Value")
 
 # Who plans, and with which settings that stays inside, is known where planners are.
-_PLANNER = "rllib_llm_comm.sama.recorded_planner:stays_inside"
+_PLANNER = "rllib_llm_comm.sama.planners:stays_inside"
 _OWN_GAMES = "rllib_llm_comm/"
 # Settings of our own games that are paths, and those that say how long an episode may last, which end no evaluation.
 _PATHS = ("subgoal_file",)

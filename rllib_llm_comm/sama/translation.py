@@ -22,9 +22,8 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_foreign_json
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.language.prompts import fill
-from rllib_llm_comm.sama.code_index import Check, CodeIndex
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
-from rllib_llm_comm.sama.preparation import preparation_of
+from rllib_llm_comm.sama.preparation import Check, CodeIndex, preparation_of
 from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError, Sandbox, shared_sandbox
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
@@ -167,10 +166,6 @@ class Translator:
     def told(self, game: PlanningGame, state: State) -> Told:
         """A state in words, each sentence checked.
 
-        Args:
-            game: The game.
-            state: The state.
-
         Raises:
             RefusedCodeError: If the code runs into a limit, fails, or returns anything but sentences.
         """
@@ -181,10 +176,6 @@ class Translator:
 
     def words(self, game: PlanningGame, state: State) -> str:
         """A state in words for planners: all that the code says and that is not false, in its order.
-
-        Args:
-            game: The game.
-            state: The state.
 
         Raises:
             RefusedCodeError: As of `told`.

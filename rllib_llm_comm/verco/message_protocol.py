@@ -331,9 +331,6 @@ class ServedAdapter:
     def serve(self, models: Sequence[AdaptedModel]) -> str:
         """Has the server load the message adapter, unless it has it.
 
-        Args:
-            models: The speakers' models.
-
         Returns:
             Digest of its weights.
 
@@ -395,11 +392,7 @@ def same_request(one: str, other: str) -> bool:
 
 
 def is_understood(message: str) -> bool:
-    """True if a message is a saying of a known game, in a wording of its scripted player.
-
-    Args:
-        message: The message.
-    """
+    """True if a message is a saying of a known game, in a wording of its scripted player."""
     return _is_understood(message, tuple(GAMES))
 
 

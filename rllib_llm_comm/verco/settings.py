@@ -164,7 +164,7 @@ class CommunicationSettings(Settings):
     """True if PPO trains the message adapter, too, on the joint probability of message and action (`"student"` or
     `"menu"`, `message_temperature` 1). Verco: no."""
     message_server: dict[str, Any] | None = None
-    """Keys of `MessageServerSettings` (`base_url`, `model`, ...): an OpenAI-compatible server, such as vLLM, that writes
+    """Keys of `MessageServerSettings` (`base_url`, `model`, ...): an OpenAI-compatible server (vLLM), that writes
     the student's messages in place of the module; `None` for the module itself (ours)."""
 
     @field_validator("messages", mode="before")
@@ -225,12 +225,7 @@ class WithMessageCheckpoint(CommunicationSettings):
 
 
 def require_message_mode(name: str, value: Any) -> None:
-    """Raises a `UserError` unless a setting is a message mode.
-
-    Args:
-        name: The setting.
-        value: Its value.
-    """
+    """Raises a `UserError` unless a setting is a message mode."""
     if value == _EARLIER_NAME:
         raise UserError(
             f"`{name}` is {value!r}, the earlier name of two controls; use {OTHER_MOMENTS!r} (messages of other "

@@ -557,12 +557,7 @@ class AdapterSFT(AdapterCheckpointMixin, Algorithm):
         raise NotImplementedError
 
     def held_out_figures(self, log_probs: np.ndarray, hits: np.ndarray) -> dict[str, float]:
-        """Figures of the held-out rows.
-
-        Args:
-            log_probs: As of `learned_terms`.
-            hits: As of `learned_terms`.
-        """
+        """Figures of the held-out rows."""
         raise NotImplementedError
 
     @override(Algorithm)

@@ -17,7 +17,7 @@ from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.text import primitive_phrases
-from rllib_llm_comm.sama.games.overcooked_ai_preparation import (
+from rllib_llm_comm.sama.games.overcooked_ai import (
     effect_check,
     goal_cell_actions,
     kitchen_code,

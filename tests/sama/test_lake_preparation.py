@@ -18,14 +18,14 @@ from rllib_llm_comm.envs.frozen_lake import ENV_ID, parallel_env
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.train_settings import TrainSettings
+from rllib_llm_comm.sama.data_set import propose_states
 from rllib_llm_comm.sama.planners import make_planner
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import PlanRequest
 from rllib_llm_comm.sama.preparation import open_game, preparation_of
 from rllib_llm_comm.sama.recordings import recording
 from rllib_llm_comm.sama.reflection import ReflectivePlay
-from rllib_llm_comm.sama.rewards.reward_code import CodeReward, measure_agreement
-from rllib_llm_comm.sama.subgoals.dataset import propose_states
+from rllib_llm_comm.sama.rewards.subgoal_rewards import CodeReward, measure_agreement
 from tests.sama.test_state_translator import Answers
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")

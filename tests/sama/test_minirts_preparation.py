@@ -17,13 +17,18 @@ from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_exp
 from rllib_llm_comm.experiments.pipeline import check_stages, run_file
 from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.experiments.train_settings import TrainSettings
+from rllib_llm_comm.sama.data_set import diverse_states
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.preparation import open_game, preparation_of
-from rllib_llm_comm.sama.rewards.reward_code import CodeReward, JudgeReward, measure_agreement, write_reward
 from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError
-from rllib_llm_comm.sama.rewards.subgoal_rewards import make_rewards
-from rllib_llm_comm.sama.subgoals.dataset import diverse_states
+from rllib_llm_comm.sama.rewards.subgoal_rewards import (
+    CodeReward,
+    JudgeReward,
+    make_rewards,
+    measure_agreement,
+    write_reward,
+)
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

@@ -17,8 +17,14 @@ from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, all_subgoals, completed, library, subgoal_text
 from rllib_llm_comm.sama.preparation import open_game, preparation_of
-from rllib_llm_comm.sama.rewards.reward_code import Agreement, CodeReward, JudgeReward, measure_agreement, write_reward
 from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError
+from rllib_llm_comm.sama.rewards.subgoal_rewards import (
+    Agreement,
+    CodeReward,
+    JudgeReward,
+    measure_agreement,
+    write_reward,
+)
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

@@ -17,8 +17,8 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
-from rllib_llm_comm.sama.code_index import CodeIndex, Piece, split_code, words
 from rllib_llm_comm.sama.planning_game import planning_game
+from rllib_llm_comm.sama.preparation import CodeIndex, Piece, split_code, words
 from rllib_llm_comm.sama.translation import Translation, checked, translate
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")

@@ -10,10 +10,10 @@ from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.chat_model import ChatCounters
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import overcooked_ai
-from rllib_llm_comm.sama.games.overcooked_ai_preparation import kitchen_code
+from rllib_llm_comm.sama.data_set import distinct, diverse_states, propose_states, words_of
+from rllib_llm_comm.sama.games.overcooked_ai import kitchen_code
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError, Sandbox
-from rllib_llm_comm.sama.subgoals.dataset import distinct, diverse_states, propose_states, words_of
 from rllib_llm_comm.sama.translation import Translator, read_translator, to_json, write_translator
 
 GOOD = '```python\ndef translate(state):\n    return ["Alice holds " + state["cooks"]["alice"]["holds"] + "."]\n```'

@@ -196,13 +196,13 @@ def test_sampled_subgoals_are_rewarded_by_code(tmp_path, codes):
     [
         ("nobody", "`subgoal_rewards` is 'nobody' but must be one of"),
         (3, "`subgoal_rewards` is 3"),
-        ({"name": "code"}, "`path` is not set"),
+        ({"name": "code"}, "subgoal_rewards.path`"),
         ({"name": "code", "path": "nowhere"}, "'nowhere', which cannot be read"),
-        ({"name": "code", "paths": "x"}, "`paths` is no setting"),
-        ({"name": "chat"}, "`chat` is not set"),
-        ({"name": "judge", "chat": {}}, "`chat` is not set"),
-        ({"name": "judge", "chat": {"model": "m"}, "fallback": "luck"}, "`fallback` is 'luck'"),
-        ({"name": "exact", "fallback": "none"}, "`fallback` is no setting"),
+        ({"name": "code", "paths": "x"}, "subgoal_rewards.paths`"),
+        ({"name": "chat"}, "subgoal_rewards.chat`"),
+        ({"name": "judge", "chat": {}}, "subgoal_rewards.chat`"),
+        ({"name": "judge", "chat": {"model": "m"}, "fallback": "luck"}, "subgoal_rewards.fallback` is 'luck'"),
+        ({"name": "exact", "fallback": "none"}, "subgoal_rewards.fallback`"),
     ],
 )
 def test_bad_settings_are_told(settings, words):

@@ -36,10 +36,9 @@ from rllib_llm_comm.envs.minirts.env_snapshot import EnvSnapshot
 from rllib_llm_comm.envs.minirts.view import text
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
 from rllib_llm_comm.envs.minirts.view.text import commander_sentences, manual, situation_sentences
-from rllib_llm_comm.sama.code_index import CodeIndex
 from rllib_llm_comm.sama.planned_env import disturbed_game, disturbed_steps
 from rllib_llm_comm.sama.planning_game import PlanningGame, State, SubgoalStarts
-from rllib_llm_comm.sama.preparation import GamePreparation, Transition
+from rllib_llm_comm.sama.preparation import CodeIndex, GamePreparation, Transition
 
 
 @dataclass(frozen=True)
@@ -262,11 +261,7 @@ class StrategyPlanning(PlanningGame):
 
 
 def moment(game: MiniRTS) -> Moment:
-    """The moment that a game is in.
-
-    Args:
-        game: The game.
-    """
+    """The moment that a game is in."""
     executor, side = game.executor, game.team
     commanders = range(side.size)
     return Moment(

@@ -97,9 +97,6 @@ class Sandbox:
     def __init__(self, limits: Limits = Limits()) -> None:  # noqa: B008  (frozen)
         """Starts nothing yet.
 
-        Args:
-            limits: Of each call.
-
         Raises:
             UserError: If this system has no such limits.
         """
