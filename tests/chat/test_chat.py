@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from chat_server import ChatServer, completion
+from chat_server import ChatServer, client, completion
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,10 +26,6 @@ KEY = "sk-very-secret-0123456789"
 
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
-
-
-def client(server: ChatServer, **settings) -> ChatClient:
-    return ChatClient("tiny", server.url, requests_per_minute=settings.pop("requests_per_minute", 1e6), **settings)
 
 
 def test_an_answer_comes_with_its_cost():

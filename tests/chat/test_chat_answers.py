@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from chat_server import ChatServer
+from chat_server import ChatServer, client
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for, read_answer, read_yes_no
 from rllib_llm_comm.chat.chat_model import count_scope
-from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
@@ -25,10 +24,6 @@ class Plan(BaseModel):
 
 GOOD = {"goal": "a soup", "subgoals": ["fetch", "wait"]}
 ONE_SHORT = json.dumps({"goal": "a soup", "subgoals": ["fetch"]})
-
-
-def client(server: ChatServer, **settings) -> ChatClient:
-    return ChatClient("tiny", server.url, requests_per_minute=1e6, **settings)
 
 
 @pytest.mark.parametrize(

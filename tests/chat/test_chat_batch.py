@@ -5,20 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
-from chat_server import ChatServer
+from chat_server import ChatServer, client
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_llm_comm.chat.answers import ask_batch, batch_prompt, parse_batch, single_prompt
 from rllib_llm_comm.chat.chat_model import ChatError
-from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
-
-
-def client(server: ChatServer, **settings) -> ChatClient:
-    return ChatClient("tiny", server.url, requests_per_minute=1e6, **settings)
 
 
 def numbered(prompt: str) -> list[str]:

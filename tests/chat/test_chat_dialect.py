@@ -7,12 +7,11 @@ import logging
 from typing import Any
 
 import pytest
-from chat_server import ChatServer, completion
+from chat_server import ChatServer, client, completion
 from pydantic import BaseModel, Field
 
 from rllib_llm_comm.chat.answers import AnswerError, UnknownFormError, ask_for, strict_form
 from rllib_llm_comm.chat.chat_model import TOKENS, ChatError, asking_for, cut_at
-from rllib_llm_comm.chat.client import ChatClient
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -48,10 +47,6 @@ class Picky(ChatServer):
                 error = {"error": {"message": words, "code": "unsupported_parameter", "param": name}}
                 return 400, {}, b"" if self.silent else json.dumps(error).encode()
         return super().reply(path, headers, body)
-
-
-def client(server: ChatServer, **settings) -> ChatClient:
-    return ChatClient("tiny", server.url, requests_per_minute=1e6, **settings)
 
 
 def test_the_new_name_of_max_tokens_is_found_out_once(caplog):

@@ -10,7 +10,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from chat_server import ChatServer, Half, completion
+from chat_server import ChatServer, Half, client, completion
 
 from rllib_llm_comm.chat import client as chat_client
 from rllib_llm_comm.chat.chat_model import ChatDownError, ChatError
@@ -28,10 +28,6 @@ TROUBLES = {
 }
 
 
-def client(server: ChatServer, **settings) -> ChatClient:
-    return ChatClient("tiny", server.url, requests_per_minute=1e6, timeout=0.3, **settings)
-
-
 PRICES = {"price_per_million_input": 1e4, "price_per_million_output": 1e4, "max_tokens": 30}
 MOST = 0.18 + 0.3  # "hi" has 18 bytes with its frame
 # Lost on the way or cut, a request may be paid for all the same; only a server that refuses one surely takes nothing.
@@ -42,7 +38,7 @@ COSTS = {**dict.fromkeys(TROUBLES, MOST), "too many": 0.0}
 def test_what_passes_is_survived_and_kept(name, tmp_path):
     trouble = TROUBLES[name]
     with ChatServer(trouble, "hello", trouble) as server:
-        asked = client(server, cache_dir=tmp_path, **PRICES)
+        asked = client(server, timeout=0.3, cache_dir=tmp_path, **PRICES)
         assert asked.complete("hi") == "hello" and asked.complete("hi") == "hello"
         assert len(server.requests) == 2
     assert asked.counters.cost == pytest.approx(1.2 + COSTS[name]) and asked.counters.retries == 1
@@ -51,7 +47,7 @@ def test_what_passes_is_survived_and_kept(name, tmp_path):
 @pytest.mark.parametrize("name", TROUBLES)
 def test_what_lasts_is_one_error_and_stays_booked(name, tmp_path):
     with ChatServer(TROUBLES[name]) as server:
-        asked = client(server, cache_dir=tmp_path, max_retries=1, **PRICES)
+        asked = client(server, timeout=0.3, cache_dir=tmp_path, max_retries=1, **PRICES)
         with pytest.raises(ChatError, match="after 2 requests"):
             asked.complete("hi")
         assert len(server.requests) == 2
@@ -66,7 +62,7 @@ BROKEN = [1.0, Half(completion("hello")), completion("y" * 2_000_000), b"<html>"
 def test_the_budget_bounds_what_a_broken_server_is_paid(trouble, tmp_path):
     """Each request may be paid for, so 12 are not sent where 4 spend the budget."""
     with ChatServer(trouble) as server:
-        asked = client(server, cache_dir=tmp_path, max_retries=3, budget=4 * MOST + 0.1, **PRICES)
+        asked = client(server, timeout=0.3, cache_dir=tmp_path, max_retries=3, budget=4 * MOST + 0.1, **PRICES)
         for _ in range(3):
             with pytest.raises((ChatError, UserError)):
                 asked.complete("hi")
@@ -79,7 +75,7 @@ def test_the_budget_bounds_what_a_broken_server_is_paid(trouble, tmp_path):
 def test_a_server_that_was_never_reached_costs_nothing(tmp_path):
     with ChatServer("x") as server:
         pass
-    asked = client(server, cache_dir=tmp_path, max_retries=1, **PRICES)
+    asked = client(server, timeout=0.3, cache_dir=tmp_path, max_retries=1, **PRICES)
     with pytest.raises(ChatError, match="no connection"):
         asked.complete("hi")
     assert asked._ledger.spent == 0
@@ -88,7 +84,7 @@ def test_a_server_that_was_never_reached_costs_nothing(tmp_path):
 @pytest.mark.parametrize(("trouble", "questions"), [(500, 3), (None, 3), (b"<html>", 3), (401, 1), (404, 1)])
 def test_a_dead_server_is_left_alone(trouble, questions, monkeypatch):
     with ChatServer(trouble) as server:
-        asked = client(server, max_retries=1)
+        asked = client(server, timeout=0.3, max_retries=1)
         for number in range(questions):
             last = number + 1 == questions
             with pytest.raises(
@@ -114,13 +110,13 @@ def test_an_empty_account_is_not_asked_again_and_again():
 
     with Empty("") as server:
         with pytest.raises(ChatDownError, match="HTTP 429: quota"):
-            client(server).complete("hi")
+            client(server, timeout=0.3).complete("hi")
         assert len(server.requests) == 1
 
 
 def test_refusals_of_single_questions_do_not_stop_the_others():
     with ChatServer(400, 400, 400, 400, "hello") as server:
-        asked = client(server)
+        asked = client(server, timeout=0.3)
         for prompt in "abcd":
             with pytest.raises(ChatError, match="HTTP 400"):
                 asked.complete(prompt)

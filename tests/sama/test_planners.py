@@ -7,14 +7,13 @@ import re
 
 import numpy as np
 import pytest
-from chat_server import ChatServer
+from chat_server import ChatServer, client
 from hypothesis import given
 from hypothesis import strategies as st
 from planner_model import menu, planner, said
 
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette
-from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
@@ -28,10 +27,6 @@ from rllib_llm_comm.sama.plans import DONE, LOST, FailedAttempt, Outcome, Plan, 
 from rllib_llm_comm.sama.skill_graph import Skill, search
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
-
-
-def client(server: ChatServer, **settings) -> ChatClient:
-    return ChatClient("tiny", server.url, requests_per_minute=1e6, max_tokens=2000, **settings)
 
 
 def kitchen(layout="cramped_room", seed=None):

@@ -6,10 +6,9 @@ import json
 import pickle
 
 import pytest
-from chat_server import ChatServer
+from chat_server import ChatServer, client
 
 from rllib_llm_comm.chat.answers import AnswerError
-from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
 from rllib_llm_comm.envs.overcooked_ai.names import place_name
@@ -49,10 +48,6 @@ def reward(state):
     return 1 if state["after"]["pots"]["pot"]["steps_left"] / state["before"]["pots"]["pot"]["onions"] > 5 else 0
 """
 EXAMPLE = plain_state(Kitchen("cramped_room"))
-
-
-def client(server: ChatServer, **settings) -> ChatClient:
-    return ChatClient("tiny", server.url, requests_per_minute=1e6, **settings)
 
 
 # ---- code --------------------------------------------------------------------------------------------------
