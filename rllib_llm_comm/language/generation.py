@@ -37,18 +37,9 @@ class Written:
     ids: tuple[int, ...] = ()
 
 
-def generate_messages(
-    model: AdaptedModel,
-    prompts: Sequence[str],
-    *,
-    max_words: int = 10,
-    temperature: float = 0.0,
-    seed: int | None = None,
-    role: str | None = MESSAGE,
-) -> list[str]:
+def generate_messages(model: AdaptedModel, prompts: Sequence[str], **how: Any) -> list[str]:
     """The texts of `draw_messages`, which has the same arguments."""
-    drawn = draw_messages(model, prompts, max_words=max_words, temperature=temperature, seed=seed, role=role)
-    return [message.text for message in drawn]
+    return [message.text for message in draw_messages(model, prompts, **how)]
 
 
 def draw_messages(

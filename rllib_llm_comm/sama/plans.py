@@ -37,7 +37,7 @@ RULES_MODEL: Final = "rules (no language model)"
 NOBODY = "nobody"
 """Judged a step in place of a judge that gave no answer: the subgoal counts as not done."""
 
-FALLBACKS = BY_RULES, NONE, ERROR = (RULES, "none", "error")
+BY_RULES, NONE, ERROR = RULES, "none", "error"
 """The meaning of `fallback` where a language model's answer cannot be used twice: rules take over; nothing does, and
 there is no such plan or reflection; or the run ends."""
 
