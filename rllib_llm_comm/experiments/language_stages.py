@@ -33,7 +33,7 @@ from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner
 from rllib_llm_comm.sama.planning_game import State
 from rllib_llm_comm.sama.preparation import CodeIndex, GamePreparation, open_game, preparation_of
 from rllib_llm_comm.sama.rewards.subgoal_rewards import Agreement, checked_reward, file_name, told_manual
-from rllib_llm_comm.sama.translation import Told, to_json, translate_actions, write_translator
+from rllib_llm_comm.sama.translation import Translation, to_json, translate_actions, write_translator
 
 if TYPE_CHECKING:
     from rllib_llm_comm.chat.chat_model import ChatModel
@@ -461,7 +461,7 @@ def run_translation(model: ChatModel, target: Path, given: TranslationStageSetti
     asks: list[Callable[[], Any]] = [write, *tell]
     translator, *told_effects = side_by_side(lambda ask: ask(), asks, begun_at_once(model))
     effects, unusable = _joined(told_effects)
-    sums, examples, looked_at = Told(), [], found[: given.states]
+    sums, examples, looked_at = Translation(), [], found[: given.states]
     with counting_bar("checking sentences") as progress:
         for number, state in enumerate(looked_at, 1):
             told = translator.told(game, state)

@@ -204,14 +204,6 @@ class AdapterConfig:
     target_modules: str | tuple[str, ...] = "all-linear"
     layers: int | str = "all"
 
-    def __post_init__(self) -> None:
-        if self.r < 1:
-            raise UserError(f"`lora_r` is {self.r} but must be at least 1.")
-        if not 0.0 <= self.dropout < 1.0:
-            raise UserError(f"`lora_dropout` is {self.dropout} but must be in [0, 1).")
-        if self.layers != "all" and (not isinstance(self.layers, int) or self.layers < 1):
-            raise UserError(f"`lora_layers` is {self.layers!r} but must be 'all' or a number of at least 1.")
-
 
 def put_adapters(base: BaseModel, config: AdapterConfig, roles: Sequence[str], depth: int) -> Any:
     """A copy of the base with PEFT's layers in it, whose frozen weights are the base's own.

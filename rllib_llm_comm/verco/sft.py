@@ -1,8 +1,8 @@
 """Supervised training of one adapter on recorded rows, as an offline RLlib algorithm: of messages, or of actions.
 
 From the rows to the gradient: `LearnedRows` reads them, `encode_labels` and `encode_demonstrations` make token ids of
-them, `SFTLearner` learns, `AdapterSFT` trains and judges; `MessageSFT` and `ActionSFT` say which adapter, which rows and
-which figures.
+them, `SFTLearner` learns, `AdapterSFT` trains and judges; `MessageSFT` and `ActionSFT` say which adapter, rows
+and figures.
 """
 
 from __future__ import annotations

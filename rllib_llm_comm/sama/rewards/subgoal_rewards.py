@@ -35,12 +35,10 @@ from rllib_llm_comm.sama.plans import (
     answerers_of,
 )
 from rllib_llm_comm.sama.preparation import Transition
-from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError, Sandbox, shared_sandbox
+from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError, Sandbox, code_of, shared_sandbox
 
 # ---- code and judges of one subgoal -----------------------------------------------------------------------------
 
-
-_FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)```", re.DOTALL)
 
 PlainState = Mapping[str, Any]
 """A moment of a game as plain values (`PlanningGame.plain`)."""
@@ -123,9 +121,8 @@ def write_reward(
     place = sandbox or shared_sandbox()
 
     def read(text: str) -> CodeReward:
-        blocks = _FENCE.findall(text)
         try:
-            reward = CodeReward(blocks[0] if blocks else text, place)
+            reward = CodeReward(code_of(text), place)
             done = reward(example, example, agent, example if since else None)
         except RefusedCodeError as error:
             raise UnusableError(error.reason) from None
