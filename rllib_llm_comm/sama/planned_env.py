@@ -572,7 +572,7 @@ def disturbed_game(
     env = PlannedSubgoals(game.env, planner, patience=patience)
     player = game.player()
     memory = player.begin(0)
-    played = PlayedGame(env, int(rng.integers(2**31)))
+    played = PlayedGame(env, int(rng.integers(2**31)), reads=False)  # the game's own player looks at the game
     yield [game.state()]
     while not played.over:
         chosen = player.act(memory, {agent: played.observations[agent] for agent in played.asked})
