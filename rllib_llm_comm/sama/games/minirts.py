@@ -261,7 +261,11 @@ class StrategyPlanning(PlanningGame):
 
 
 def moment(game: MiniRTS) -> Moment:
-    """The moment that a game is in."""
+    """The moment that a game is in.
+
+    Args:
+        game: The game.
+    """
     executor, side = game.executor, game.team
     commanders = range(side.size)
     return Moment(
