@@ -31,7 +31,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.prompts import fill
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.language.decoding import Decoding
+    from rllib_llm_comm.language.generation import Decoding
 
 _MOST_SHOWN = 4000
 _MOST_REASONS = 10

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Settings, Several
 
-ALL = "all"
+ALL: Final = "all"
 
 
 class PlanningSettings(Settings):
