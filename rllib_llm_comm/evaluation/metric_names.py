@@ -11,7 +11,7 @@ from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, asked
 from rllib_llm_comm.policies.partners import allowed_actions
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
-from rllib_llm_comm.verco.teachers.base import TeacherMessages
+from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
 
 RETURN = "return"
 

@@ -1,7 +1,8 @@
 """Data sets of subgoals: what a planner wants in many different states of a game, each thing once.
 
 SAMA asks its planner for goals and subgoals in many diverse states, which its model proposes (Section 3.2), before it
-trains; removes what is there twice; and trains the executor on what remains."""
+trains; removes what is there twice; and trains the executor on what remains.
+"""
 
 from __future__ import annotations
 

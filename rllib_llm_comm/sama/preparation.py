@@ -1,7 +1,8 @@
 """The adapter between a game and the stages that prepare it for planning: states, code, steps and words for actions.
 
 It is written once for each game, beside its `PlanningGame`, and named in the game's record (`preparation`). The stages
-`translate`, `collect_subgoals` and `write_rewards` know games through it and not by name."""
+`translate`, `collect_subgoals` and `write_rewards` know games through it and not by name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pieces of RLlib with which agents talk before they act: a connector, and a callback that lets a teacher speak."""
+"""Env-to-module connector: agents talk before they act."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -20,10 +19,8 @@ from rllib_llm_comm.core.phases import TEXT as PROMPTS
 from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.language.generation import Written
-from rllib_llm_comm.rl.chat_cost import ChatCost
 from rllib_llm_comm.rl.columns import MAILBOX
 from rllib_llm_comm.rl.newest_observation import newest_observation
-from rllib_llm_comm.rl.rllib_adapter import wrap_games
 from rllib_llm_comm.verco.encoding import (
     CANDIDATES,
     TEXT,
@@ -37,7 +34,6 @@ from rllib_llm_comm.verco.language_agent import base_of
 from rllib_llm_comm.verco.message_loss import UTTERANCE_LOGP, UtteranceEncoder
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, is_understood, write_apart
 from rllib_llm_comm.verco.settings import DRAWN, CommunicationSettings, LanguageModelSettings
-from rllib_llm_comm.verco.teachers.base import TeacherMessages
 
 METRICS_WINDOW = 100
 SHUFFLED_SAME_SHARE, SHUFFLED_SILENT_SHARE = "shuffled_same_share", "shuffled_silent_share"
@@ -290,46 +286,3 @@ def _unwrapped(rl_module: RLModule, module_id: str) -> Any:
             "LLMCommModule with the MessageExchange connector."
         )
     return module
-
-
-class AddTeacherMessages(RLlibCallback):
-    """Wraps the games of every EnvRunner so that observations carry `teacher_message`.
-
-    `Verco` adds it when `messages` is "teacher" and reads the teacher from the config's `teacher`. In a
-    config of your own use `AddTeacherMessages.of("scripted")`.
-    """
-
-    teacher: str | Mapping[str, Any] | None = None
-
-    @classmethod
-    def of(cls, teacher: str | Mapping[str, Any]) -> type[AddTeacherMessages]:
-        """The callback class for a given teacher."""
-        return type("AddTeacherMessages", (cls,), {"teacher": teacher})
-
-    @classmethod
-    def policy_record(cls) -> dict[str, Any]:
-        """What a policy folder tells of the teacher."""
-        return {"teacher": cls.teacher}
-
-    def on_environment_created(self, *, env_runner: Any, env: Any, **kwargs: Any) -> None:
-        """Puts the wrapper between adapter and game, in each sub-environment.
-
-        Raises:
-            UserError: If the environment is no PettingZoo environment behind our adapter.
-        """
-        teacher = self.teacher or getattr(env_runner.config, "teacher", None)
-        if not teacher:
-            raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
-        seed = (env_runner.config.seed or 0) + 1000 * (env_runner.worker_index or 0)
-        taught: list[TeacherMessages] = []
-
-        def wrapped(game: Any, number: int) -> TeacherMessages:
-            taught.append(TeacherMessages(game, teacher, seed=seed + number))
-            return taught[-1]
-
-        wrap_games(env, wrapped, "A teacher needs")
-        self._cost = ChatCost(getattr(game.teacher, "client", None) for game in taught)
-
-    def on_sample_end(self, *, env_runner: Any, metrics_logger: Any, samples: Any, **kwargs: Any) -> None:
-        """Logs what the questions of a teacher have cost."""
-        self._cost.log(metrics_logger)

@@ -45,7 +45,8 @@ from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, r
 from rllib_llm_comm.verco.language_agent import LLMCommCore, build_critic
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, require_possible, write_apart
 from rllib_llm_comm.verco.settings import MESSAGE_MODES, WRITTEN, CommunicationSettings, LanguageModelSettings
-from rllib_llm_comm.verco.teachers.base import TeacherMessages, make_teacher
+from rllib_llm_comm.verco.teachers.base import make_teacher
+from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
 
 logger = logging.getLogger(__name__)
 

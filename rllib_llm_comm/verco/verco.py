@@ -29,7 +29,7 @@ from rllib_llm_comm.verco.language_algorithm import (
     LanguageModelConfigMixin,
 )
 from rllib_llm_comm.verco.learner import EPISODE, GAE, PROMPT, SPEAKER, VercoLearner, first_kl_coeff
-from rllib_llm_comm.verco.message_exchange import AddTeacherMessages, MessageExchange
+from rllib_llm_comm.verco.message_exchange import MessageExchange
 from rllib_llm_comm.verco.message_protocol import require_possible
 from rllib_llm_comm.verco.module import LLMCommModule
 from rllib_llm_comm.verco.settings import (
@@ -40,6 +40,7 @@ from rllib_llm_comm.verco.settings import (
     LanguageModelSettings,
     WithMessageCheckpoint,
 )
+from rllib_llm_comm.verco.teacher_messages import AddTeacherMessages
 from rllib_llm_comm.verco.teachers.base import portable_teacher
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ from rllib_llm_comm.rl.env_registration import ensure_registered
 from rllib_llm_comm.rl.policy_export import with_policy_folder
 from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
 from rllib_llm_comm.sama.planning_config import AddPlannedSubgoals
-from rllib_llm_comm.verco.message_exchange import AddTeacherMessages, MessageExchange
+from rllib_llm_comm.verco.message_exchange import MessageExchange
 from rllib_llm_comm.verco.module import LLMCommModule
+from rllib_llm_comm.verco.teacher_messages import AddTeacherMessages
 
 SOUPS = "rllib_llm_comm/overcooked_ai-v0"
 KITCHEN = {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 6}

@@ -15,7 +15,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoal_file import kitchen_record
 from rllib_llm_comm.envs.overcooked_ai.subgoals import GO, all_subgoals, subgoal_text
-from rllib_llm_comm.sama.emma.emma import drawing
+from rllib_llm_comm.sama.emma.new_subgoals import drawing
 from rllib_llm_comm.sama.recordings import recording
 from rllib_llm_comm.sama.rewards.subgoal_rewards import file_name
 

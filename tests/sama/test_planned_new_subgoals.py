@@ -11,7 +11,7 @@ from planner_model import planner
 
 from rllib_llm_comm import SymbolicPPO, SymbolicPPOConfig
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.sama.emma.emma import drawing
+from rllib_llm_comm.sama.emma.new_subgoals import drawing
 from rllib_llm_comm.sama.preparation import open_game
 from rllib_llm_comm.sama.rewards.subgoal_rewards import file_name
 
