@@ -10,7 +10,7 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.rl.chat_cost import ChatCost
 from rllib_llm_comm.rl.rllib_adapter import wrap_games
-from rllib_llm_comm.verco.teachers.base import TeacherMessages
+from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
 
 
 class AddTeacherMessages(RLlibCallback):
