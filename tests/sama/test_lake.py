@@ -11,7 +11,6 @@ import yaml
 from chat_server import ChatServer
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sama.test_state_translator import Answers
 
 from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError
 from rllib_llm_comm.core.errors import UserError
@@ -29,6 +28,7 @@ from rllib_llm_comm.sama.preparation import open_game, preparation_of
 from rllib_llm_comm.sama.recordings import recording
 from rllib_llm_comm.sama.reflection import ReflectivePlay
 from rllib_llm_comm.sama.rewards.subgoal_rewards import CodeReward, measure_agreement
+from tests.sama.test_translation import Answers
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
