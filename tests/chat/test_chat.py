@@ -660,7 +660,10 @@ def test_a_dead_server_is_left_alone(trouble, questions, monkeypatch):
             asked.complete("hi")
         assert len(server.requests) == sent == (1 if questions == 1 else 6)
         later = SimpleNamespace(
-            monotonic=lambda: time.monotonic() + chat_client.PAUSE + 1, perf_counter=time.perf_counter
+            monotonic=lambda: time.monotonic() + chat_client.PAUSE + 1,
+            perf_counter=time.perf_counter,
+            time=time.time,
+            sleep=time.sleep,
         )
         monkeypatch.setattr(chat_client, "time", later)
         server.replies = ["hello"]

@@ -176,7 +176,8 @@ def test_a_translator_that_says_something_false_is_asked_for_again(game):
     model, made = written(game, FALSE, GOOD)
     assert "it says 'There are 3 soups in the pot.' of the state {" in model.prompts[1]
     told = made.told(game, game.state())
-    assert told.true == ("Alice holds " + game.plain(game.state())["cooks"]["alice"]["holds"] + ".",) and not told.false
+    holds = game.plain(game.state())["cooks"]["alice"]["holds"]
+    assert told.true == [f"Alice holds {holds}."] and not told.false
     with pytest.raises(AnswerError, match="3 soups"):
         written(game, FALSE)
 
