@@ -21,10 +21,10 @@ from harness import Row, compare, main
 from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.policies.decision import Request
 from rllib_llm_comm.policies.load_policy import load_policy
+from rllib_llm_comm.sama.data_set import words_of
 from rllib_llm_comm.sama.planners import make_planner
 from rllib_llm_comm.sama.plans import PlanRequest, made_plan
 from rllib_llm_comm.sama.reflection import Rounds
-from rllib_llm_comm.sama.subgoals.dataset import words_of
 
 COOKS = "zoo:emma_cramped_room"
 STEPS_AHEAD = (1, 2, 4, 8)

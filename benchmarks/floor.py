@@ -25,9 +25,8 @@ from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.engines import Engine
-from rllib_llm_comm.language.features import feature_size
 from rllib_llm_comm.language.generation import Written
-from rllib_llm_comm.language.scoring import MASKED
+from rllib_llm_comm.language.scoring import MASKED, feature_size
 
 GOAL_MS = 0.3
 WORDS = ("tomato", "lettuce", "onion", "plate", "chop", "bring", "serve", "wait")

@@ -35,11 +35,10 @@ from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.envs.overcooked_text import parallel_env as make_kitchen
 from rllib_llm_comm.language import llama
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model, wrap_base_model
-from rllib_llm_comm.language.features import prompt_features
 from rllib_llm_comm.language.generation import generate_messages
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import message_prompt
-from rllib_llm_comm.language.scoring import score_candidates
+from rllib_llm_comm.language.scoring import prompt_features, score_candidates
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS
 from rllib_llm_comm.rl.optimizers import adamw
 from rllib_llm_comm.verco.encoding import (
@@ -48,8 +47,8 @@ from rllib_llm_comm.verco.encoding import (
     TextObservation,
     read_observation,
 )
-from rllib_llm_comm.verco.label_loss import MESSAGE_IDS, MESSAGE_LABELS, encode_examples, message_log_probs
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.message_loss import MESSAGE_IDS, MESSAGE_LABELS, encode_examples, message_log_probs
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 MOST_GB_7B = 24.0

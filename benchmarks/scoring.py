@@ -18,10 +18,9 @@ from torch import nn
 from harness import Row, compare, main
 from models import SIZES, parameter_count, random_model
 from rllib_llm_comm.language.adapters import AdaptedModel
-from rllib_llm_comm.language.features import feature_size, prompt_features
 from rllib_llm_comm.language.packing import PAD, pack_candidates
 from rllib_llm_comm.language.prompts import action_prompt, critic_prompt
-from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
+from rllib_llm_comm.language.scoring import encode_candidates, feature_size, prompt_features, score_candidates
 from rllib_llm_comm.verco.encoding import ObservationEncoder
 from stream import Ask, new_core, record_stream, to_batch
 from twosome_reference import TwosomeReference

@@ -22,7 +22,7 @@ import torch
 
 from harness import Row, main
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model, wrap_base_model
-from rllib_llm_comm.language.plain_scoring import plain_scores
+from rllib_llm_comm.language.engines import plain_scores
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.rl.losses import policy_loss, value_loss
 from rllib_llm_comm.rl.optimizers import adamw

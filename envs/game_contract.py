@@ -7,6 +7,7 @@ at which it can first be seen: spaces when the game is made, all else in the ste
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -87,6 +88,12 @@ class GameContract:
             for agent, space in self.observation_spaces.items()
             if isinstance(space, spaces.Dict) and isinstance(self.action_spaces[agent], spaces.Discrete)
         }
+
+    def saved(self) -> GameContract:
+        """The same contract at this moment, for a game that is put back to it."""
+        kept = copy.copy(self)
+        kept._ended = set(self._ended)
+        return kept
 
     def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[Any, Any], Infos]:
         """Starts an episode.

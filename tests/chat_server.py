@@ -9,6 +9,8 @@ from typing import Any
 
 from local_server import LocalServer
 
+from rllib_llm_comm.chat.client import ChatClient
+
 
 class Half(bytes):
     """A body of which only the first half is sent."""
@@ -58,3 +60,8 @@ class ChatServer(LocalServer):
         if isinstance(reply, tuple):
             return *reply, b""
         return 200, {}, reply if isinstance(reply, bytes) else completion(reply)
+
+
+def client(server: ChatServer, **settings: Any) -> ChatClient:
+    """A client of the server that does not wait between requests."""
+    return ChatClient("tiny", server.url, **{"requests_per_minute": 1e6, **settings})

@@ -24,13 +24,13 @@ import numpy as np
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette, open_chat
 from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.chat.shared import write_json
+from rllib_llm_comm.chat.client import write_json
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
-from rllib_llm_comm.sama.games.overcooked_ai_preparation import (
+from rllib_llm_comm.sama.games.overcooked_ai import (
     kitchen_code,
     primitive_actions,
     surroundings,
@@ -41,7 +41,7 @@ from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import RULES, Plan
 from rllib_llm_comm.sama.preparation import open_game, preparation_of
 from rllib_llm_comm.sama.recordings import recording
-from rllib_llm_comm.sama.rewards.reward_code import Agreement, measure_agreement, write_reward
+from rllib_llm_comm.sama.rewards.subgoal_rewards import Agreement, measure_agreement, write_reward
 from rllib_llm_comm.sama.translation import ActionWords, Translation, translate, translate_actions
 from tools import rules_chat  # noqa: F401  (makes the chat model "rules" known)
 

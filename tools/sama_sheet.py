@@ -277,7 +277,7 @@ def record(target: Path, scratch: Path) -> int:
 def _prepare(model: Cassette, manual: Path, translation: Path) -> None:
     """The questions of the stages before the planner's: translator, states."""
     from rllib_llm_comm.experiments.language_stages import TranslationStageSettings, run_translation
-    from rllib_llm_comm.sama.subgoals.dataset import propose_states
+    from rllib_llm_comm.sama.data_set import propose_states
 
     asked = TranslationStageSettings(chat={}, layout=LAYOUT, manual=str(manual), actions=0)
     run_translation(model, translation, asked)

@@ -16,14 +16,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from rllib_llm_comm.chat.chat_model import MANUAL, PLAN, ChatError, ChatModel, asking_for, concurrent_questions, cut_at
+from rllib_llm_comm.chat.chat_model import (
+    MANUAL,
+    PLAN,
+    ChatError,
+    ChatModel,
+    asking_for,
+    concurrent_questions,
+    cut_at,
+    side_by_side,
+)
 from rllib_llm_comm.chat.thoughts import objects_in, without_thoughts
-from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.language.prompt_files import fill
+from rllib_llm_comm.language.prompts import fill
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.language.decoding import Decoding
+    from rllib_llm_comm.language.generation import Decoding
 
 _MOST_SHOWN = 4000
 _MOST_REASONS = 10
@@ -136,11 +144,6 @@ def ask_checked(
 def read_answer(text: str, form: type[Answer], check: Callable[[Answer], object] | None = None) -> Answer:
     """The object that a text holds: the first JSON object in it that fits, whatever stands around it.
 
-    Args:
-        text: A model's text.
-        form: A pydantic model.
-        check: See `rllib_llm_comm.chat.answers.ask_for`.
-
     Raises:
         UnusableError: If none fits; it tells what is wrong with the last one.
     """
@@ -161,9 +164,6 @@ def read_answer(text: str, form: type[Answer], check: Callable[[Answer], object]
 
 def read_yes_no(text: str) -> bool | None:
     """Yes or no of an answer: by its first word, else by the only one of the two that occurs in it; `None` if unclear.
-
-    Args:
-        text: A model's text.
 
     Returns:
         `None` if it says neither, or both.
@@ -196,9 +196,6 @@ class UnknownFormError(ValueError):
 
 def form_in(prompt: str) -> tuple[dict[str, Any] | None, str]:
     """The last JSON schema of an object that stands on a line of its own in a prompt, as `ask_for` shows it.
-
-    Args:
-        prompt: The prompt.
 
     Returns:
         The schema, and the prompt with the names of the fields in its place: small models copy what stands in a
@@ -423,12 +420,7 @@ def _ask_together(model: ChatModel, questions: Sequence[str], context: str, syst
 
 
 def single_prompt(question: str, context: str = "") -> str:
-    """A question on its own.
-
-    Args:
-        question: The question.
-        context: Its context.
-    """
+    """A question on its own."""
     return _above(context) + question
 
 

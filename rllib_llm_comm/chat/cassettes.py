@@ -20,12 +20,19 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.chat.chat_model import ChatAnswer, ChatCounters, ChatModel, count_in_scopes, cut_at, cut_too_early
-from rllib_llm_comm.chat.client import ChatClient
+from rllib_llm_comm.chat.chat_model import (
+    ChatAnswer,
+    ChatCounters,
+    ChatModel,
+    QuestionLocks,
+    count_in_scopes,
+    cut_at,
+    cut_too_early,
+    others_go_on,
+)
+from rllib_llm_comm.chat.client import ChatClient, append_line, is_document
 from rllib_llm_comm.chat.local_chat import make_local_chat
 from rllib_llm_comm.chat.settings import ChatSettings, LocalChatSettings
-from rllib_llm_comm.chat.shared import append_line, is_document
-from rllib_llm_comm.chat.turns import QuestionLocks, others_go_on
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.places import local_path
 
@@ -135,12 +142,7 @@ class Cassette:
         return answer
 
     def recall(self, prompt: str, system: str = "") -> str | None:
-        """The recorded answer, or `None`; also for one that was cut off where the client may now give a longer one.
-
-        Args:
-            prompt: See `rllib_llm_comm.chat.cassettes.Cassette.complete`.
-            system: See `rllib_llm_comm.chat.cassettes.Cassette.complete`.
-        """
+        """The recorded answer, or `None`; also for one that was cut off where the client may now give a longer one."""
         answer = self._answers.get((system, prompt))
         if answer is None or (
             self.client is not None and cut_too_early(answer, getattr(self.client, "max_tokens", None))
@@ -216,9 +218,6 @@ class Cassette:
 def describe_recording(path: str | os.PathLike[str]) -> str:
     """File, author and day of a cassette, from its first line; the answers are not read.
 
-    Args:
-        path: The file.
-
     Raises:
         UserError: If it is no cassette.
     """
@@ -240,9 +239,6 @@ def _shown(text: str) -> str:
 
 def check_chat(settings: object) -> dict[str, Any]:
     """The settings of a chat model as a dict of their own, if they can be such.
-
-    Args:
-        settings: As of `open_chat`.
 
     Raises:
         UserError: If they are no mapping, or `cassette` is no path.

@@ -52,10 +52,6 @@ def read_key(api_key_env: str, base_url: str | None) -> str:
 def shown(text: str, secret: str) -> str:
     """Text of a server, fit for an error: one short line without the key or anything that looks like one.
 
-    Args:
-        text: Its words.
-        secret: The key.
-
     Returns:
         The line; where the text may hold the key in disguise, only that it was left out.
     """

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rllib_llm_comm.chat.chat_model import ChatAnswer, ChatCounters, ChatError, ChatModel, count_in_scopes
+from rllib_llm_comm.chat.client import AnswerCache, request_key
 from rllib_llm_comm.chat.settings import LocalChatSettings
-from rllib_llm_comm.chat.shared import AnswerCache, request_key
 from rllib_llm_comm.core.errors import UserError
 
 _LINE_TOKENS = 48
@@ -108,8 +108,7 @@ class LocalChat:
 
     def _write(self, prompt: str, system: str) -> str:
         from rllib_llm_comm.chat.answers import fill_form, form_in
-        from rllib_llm_comm.language.decoding import Decoding
-        from rllib_llm_comm.language.generation import row_generator
+        from rllib_llm_comm.language.generation import Decoding, row_generator
 
         begun, base = time.perf_counter(), self._base()
         messages = [{"role": "system", "content": system}] if system else []
@@ -135,7 +134,7 @@ class LocalChat:
             import torch
 
             from rllib_llm_comm.language.base_model import PACKAGED, load_base_model
-            from rllib_llm_comm.language.decoding import KeptPrefix
+            from rllib_llm_comm.language.generation import KeptPrefix
 
             device = ("cuda" if torch.cuda.is_available() else "cpu") if self.device == "auto" else self.device
             base = load_base_model(self.model, self.dtype, device)

@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.chat.endpoint import build_client, check_address, read_key, shown
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.chat.endpoint import build_client, read_key, shown
+from rllib_llm_comm.chat.settings import MessageServerSettings
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.language.message_words import TOKENS_PER_WORD, limit_words
+from rllib_llm_comm.language.prompts import TOKENS_PER_WORD, limit_words
 
 if TYPE_CHECKING:
     import openai
 
     from rllib_llm_comm.chat.wire import Exchange
 
-_SETTINGS = ("base_url", "model", "api_key_env", "timeout", "max_retries", "prompts_per_request", "adapter_folder")
 _MISSING = 404
 _LOAD, _UNLOAD = "/load_lora_adapter", "/unload_lora_adapter"
 _RELOADED = "already"
@@ -31,45 +31,21 @@ class MessageServer:
     `adapter_folder` the run loads its adapter there itself (`use_adapter`).
 
     Args:
-        base_url: Address of the API, such as `"http://127.0.0.1:8000/v1"`.
-        model: The adapter's name at the server.
-        api_key_env: Name of the environment variable with the key; a local server needs none.
-        timeout: Seconds until a request counts as lost, > 0.
-        max_retries: Repetitions after 429, 5xx, time-outs and broken connections, with growing pauses, >= 0.
-        prompts_per_request: Prompts sent in one request, >= 1.
-        adapter_folder: Folder that the server reads under the same path, for adapters that it is asked to load; `None`:
-            the server was started with the adapter.
+        base_url: As of `MessageServerSettings`.
+        **settings: Its other fields.
+
+    Raises:
+        UserError: If a setting is not allowed.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        model: str = "message",
-        api_key_env: str = "OPENAI_API_KEY",
-        timeout: float = 60.0,
-        max_retries: int = 5,
-        prompts_per_request: int = 64,
-        adapter_folder: str | None = None,
-    ) -> None:
-        check_address(base_url)
-        if adapter_folder is not None and (not isinstance(adapter_folder, str) or not adapter_folder):
-            raise UserError(f"`message_server.adapter_folder` is {adapter_folder!r} but must be a path.")
-        if adapter_folder is not None and Path(adapter_folder).exists() and not Path(adapter_folder).is_dir():
-            raise UserError(f"`message_server.adapter_folder` is {adapter_folder!r}, which is no folder.")
-        bounds = (
-            ("timeout", timeout, 0.001),
-            ("max_retries", max_retries, 0),
-            ("prompts_per_request", prompts_per_request, 1),
-        )
-        for name, value, least in bounds:
-            if isinstance(value, bool) or not isinstance(value, int | float) or value < least:
-                raise UserError(f"`message_server.{name}` is {value!r} but must be a number of at least {least:g}.")
-        self.base_url, self.model, self.api_key_env = base_url, model, api_key_env
-        self.timeout, self.max_retries, self.prompts_per_request = timeout, max_retries, prompts_per_request
-        self.adapter_folder = (
-            None if adapter_folder is None else local_path(adapter_folder, "message_server.adapter_folder").resolve()
-        )
-        self._name = model
+    def __init__(self, base_url: str, **settings: Any) -> None:
+        given = MessageServerSettings(base_url=base_url, **settings)
+        self.base_url, self.model, self.api_key_env = given.base_url, given.model, given.api_key_env
+        self.timeout, self.max_retries = given.timeout, given.max_retries
+        self.prompts_per_request = given.prompts_per_request
+        folder = given.adapter_folder
+        self.adapter_folder = None if folder is None else local_path(folder, "message_server.adapter_folder").resolve()
+        self._name = given.model
         self._adapter: Path | None = None
 
     @classmethod
@@ -77,17 +53,9 @@ class MessageServer:
         """The server of the setting `message_server`.
 
         Raises:
-            UserError: If a key is unknown, the address is missing or a value is not allowed.
+            UserError: If a setting is unknown, missing or not allowed.
         """
-        for name in settings:
-            if name not in _SETTINGS:
-                raise UserError(
-                    f"`message_server` has the key {name!r}; known are {', '.join(_SETTINGS)}."
-                    f"{did_you_mean(str(name), _SETTINGS)}"
-                )
-        if "base_url" not in settings:
-            raise UserError("`message_server` has no `base_url`; give the address of the server's API.")
-        return cls(**settings)
+        return cls(**MessageServerSettings.checked("message_server", settings).to_dict())
 
     def write(
         self, prompts: Sequence[str], *, max_words: int = 10, temperature: float = 0.0, seed: int | None = None

@@ -1,4 +1,4 @@
-"""Settings of chat models: behind OpenAI's protocol, and in this process."""
+"""Settings of chat models: behind OpenAI's protocol, and in this process; and of servers that write messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 from typing_extensions import Self
 
 from rllib_llm_comm.chat.chat_model import check_tokens
@@ -57,7 +57,7 @@ class ChatSettings(Settings):
     """Repetitions after 408, 409, 429, 5xx, time-outs, broken connections, and answers that are no chat completion."""
     requests_per_minute: float = Field(default=60, gt=0)
     """Requests are spread evenly so that no more are sent; by all clients of the same server, model and key on this
-    machine together (`rllib_llm_comm.chat.shared.SharedRate`)."""
+    machine together (`rllib_llm_comm.chat.client.SharedRate`)."""
     max_concurrent: int = Field(default=1, ge=1, le=MOST_CONCURRENT)
     """Questions that are under way at once, within one rate and one budget; as many games under a planner are played
     side by side."""
@@ -99,8 +99,7 @@ class LocalChatSettings(Settings):
     """Settings of `LocalChat`."""
 
     local: Name
-    """`"smollm2"` (see `rllib_llm_comm.language.smollm2.smollm2_folder`), a folder with a Hugging Face model, or a hub
-    id."""
+    """`"smollm2"` (`language.model_sources.smollm2_folder`), a folder with a Hugging Face model, or a hub id."""
     max_tokens: int = Field(default=200, ge=1, le=LARGEST)
     """Most tokens that the model writes per answer."""
     temperature: float = Field(default=0.0, ge=0, le=2)
@@ -116,3 +115,30 @@ class LocalChatSettings(Settings):
     otherwise the model has to write the braces itself."""
     cache_dir: str | Path | None = None
     """Answers are kept here; `None` keeps nothing."""
+
+
+class MessageServerSettings(Settings):
+    """Settings of `MessageServer`, as they stand in YAML files under `message_server` (all defaults ours)."""
+
+    base_url: Annotated[str, AfterValidator(check_address)] = Field(examples=["http://127.0.0.1:8000/v1"])
+    """Address of the API."""
+    model: Name = "message"
+    """The adapter's name at the server."""
+    api_key_env: Name = "OPENAI_API_KEY"
+    """Name of the environment variable with the key; a local server needs none."""
+    timeout: float = Field(default=60.0, gt=0)
+    """Seconds until a request counts as lost."""
+    max_retries: int = Field(default=5, ge=0, le=LARGEST)
+    """Repetitions after 429, 5xx, time-outs and broken connections, with growing pauses."""
+    prompts_per_request: int = Field(default=64, ge=1, le=LARGEST)
+    """Prompts sent in one request."""
+    adapter_folder: Name | None = None
+    """Folder that the server reads under the same path, for adapters that it is asked to load; `None`: the server was
+    started with the adapter."""
+
+    @field_validator("adapter_folder")
+    @classmethod
+    def _a_folder(cls, value: str | None) -> str | None:
+        if value is not None and Path(value).exists() and not Path(value).is_dir():
+            raise UserError(f"`message_server.adapter_folder` is {value!r}, which is no folder.")
+        return value

@@ -72,9 +72,6 @@ def without_thoughts(text: str) -> str:
     all behind an opening mark that is never closed, as where the answer was cut off. Marks within JSON, code or
     quotation marks are quoted and stay.
 
-    Args:
-        text: Its text.
-
     Returns:
         The answer; empty if there are only thoughts.
     """
@@ -85,11 +82,7 @@ def without_thoughts(text: str) -> str:
 
 
 def objects_in(text: str) -> Iterator[tuple[object, int, int]]:
-    """All JSON objects of a text that are not part of another one, each with its beginning and its end.
-
-    Args:
-        text: A model's text.
-    """
+    """All JSON objects of a text that are not part of another one, each with its beginning and its end."""
     decoder = json.JSONDecoder()
     start = text.find("{")
     while start >= 0:

@@ -321,11 +321,7 @@ class _Deadline:
 
 
 def read_completion(body: bytes) -> Completion | None:
-    """The answer in a response, or `None` if it is no chat completion.
-
-    Args:
-        body: The server's answer.
-    """
+    """The answer in a response, or `None` if it is no chat completion."""
     try:
         document = json.loads(body)
         choice = document["choices"][0]

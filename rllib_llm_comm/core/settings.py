@@ -145,7 +145,7 @@ def one_sentence(name: str, error: ValidationError, model: type[BaseModel]) -> s
         return f"`{where}` has the key {first['input']!r}, which must be a text; write it in quotes."
     if first["type"] == "extra_forbidden":
         known = [field for field, about in holder.model_fields.items() if not about.exclude]
-        return f"`{setting}` is no known key; known are {', '.join(known)}.{did_you_mean(path[-1], known)}"
+        return f"`{setting}` is no known key; known are {', '.join(known) or 'none'}.{did_you_mean(path[-1], known)}"
     if first["type"] == "missing":
         examples = holder.model_fields[path[-1]].examples or []
         return f"`{setting}` is missing{f'; write for example `{examples[0]}`' if examples else ''}."

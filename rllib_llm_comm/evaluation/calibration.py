@@ -23,12 +23,11 @@ from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.engines import require_fast
-from rllib_llm_comm.language.prompt_sets import DEFAULT
-from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, PromptTemplates
+from rllib_llm_comm.language.prompts import DEFAULT, DEFAULT_TEMPLATES, PromptTemplates
 from rllib_llm_comm.language.scoring import MASKED, NORMALIZATIONS, score_texts
 from rllib_llm_comm.verco.encoding import TextObservation, is_text_observation, read_observation
 from rllib_llm_comm.verco.message_protocol import heard_by
-from rllib_llm_comm.verco.teachers.scripted_teacher import ScriptedTeacher
+from rllib_llm_comm.verco.teachers.base import ScriptedTeacher
 from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
 
 OPEN = 0.5

@@ -24,7 +24,7 @@ from rllib_llm_comm.verco.encoding import TextObservation, read_observation
 from rllib_llm_comm.verco.message_protocol import heard_by
 from rllib_llm_comm.verco.teachers.base import Teacher, make_teacher, teacher_identity
 from rllib_llm_comm.verco.teachers.chat_teacher import ChatTeacher
-from rllib_llm_comm.verco.teachers.collection import (
+from rllib_llm_comm.verco.teachers.collect_labels import (
     CollectionReport,
     Collector,
     Game,

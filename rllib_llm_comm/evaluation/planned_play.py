@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rllib_llm_comm.chat.chat_model import ChatError, ChatModel, begun_at_once
-from rllib_llm_comm.chat.turns import side_by_side
+from rllib_llm_comm.chat.chat_model import ChatError, ChatModel, begun_at_once, side_by_side
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.frames import Counterfactuals, frame_of
 from rllib_llm_comm.evaluation.replay_schema import Frame
@@ -27,7 +26,7 @@ from rllib_llm_comm.policies.decision import Decision, Policy, Request
 from rllib_llm_comm.policies.play_loop import Observer, play_games
 from rllib_llm_comm.policies.policy_env import planning_of
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
-from rllib_llm_comm.sama.following import ALL, PATIENCE
+from rllib_llm_comm.sama.planned_env import ALL, PATIENCE
 from rllib_llm_comm.sama.planners import make_planner, planner_model
 from rllib_llm_comm.sama.planners.baselines import thinker
 from rllib_llm_comm.sama.planners.chat import remembers_games

@@ -20,8 +20,8 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoals import all_subgoals, subgoal_text
 from rllib_llm_comm.sama.planning_game import PlanningGame
 from rllib_llm_comm.sama.preparation import Transition, open_game, preparation_of
-from rllib_llm_comm.sama.rewards.reward_code import Agreement, CodeReward, measure_agreement, write_reward
 from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError
+from rllib_llm_comm.sama.rewards.subgoal_rewards import Agreement, CodeReward, measure_agreement, write_reward
 
 STUDY = "rewards"
 _FORMAT = 1

@@ -14,7 +14,7 @@ from rllib_llm_comm.experiments.pipeline import with_model
 from rllib_llm_comm.experiments.search_space import search_kind
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
 from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE, PROMPT_FORMATS
-from rllib_llm_comm.language.prompt_sets import DEFAULT, read_prompts
+from rllib_llm_comm.language.prompts import DEFAULT, read_prompts
 
 if TYPE_CHECKING:
     from rllib_llm_comm.language.base_model import BaseModel

@@ -13,22 +13,14 @@ import numpy as np
 from pydantic import Field
 
 from rllib_llm_comm.chat.answers import AnswerError
-from rllib_llm_comm.chat.chat_model import ChatCounters, ChatModel, begun_at_once, cost_of
-from rllib_llm_comm.chat.turns import side_by_side
+from rllib_llm_comm.chat.chat_model import ChatCounters, ChatModel, begun_at_once, cost_of, side_by_side
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.experiments.console import out, require_writable, say, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
-from rllib_llm_comm.sama.code_index import CodeIndex
-from rllib_llm_comm.sama.manuals.manual import read_manual
-from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner
-from rllib_llm_comm.sama.planning_game import State
-from rllib_llm_comm.sama.preparation import GamePreparation, open_game, preparation_of
-from rllib_llm_comm.sama.rewards.reward_code import Agreement, checked_reward, told_manual
-from rllib_llm_comm.sama.rewards.subgoal_rewards import file_name
-from rllib_llm_comm.sama.subgoals.dataset import (
+from rllib_llm_comm.sama.data_set import (
     SubgoalDataset,
     distinct,
     diverse_states,
@@ -36,7 +28,12 @@ from rllib_llm_comm.sama.subgoals.dataset import (
     read_subgoals,
     words_of,
 )
-from rllib_llm_comm.sama.translation import Told, to_json, translate_actions, write_translator
+from rllib_llm_comm.sama.manuals.manual import read_manual
+from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner
+from rllib_llm_comm.sama.planning_game import State
+from rllib_llm_comm.sama.preparation import CodeIndex, GamePreparation, open_game, preparation_of
+from rllib_llm_comm.sama.rewards.subgoal_rewards import Agreement, checked_reward, file_name, told_manual
+from rllib_llm_comm.sama.translation import Translation, to_json, translate_actions, write_translator
 
 if TYPE_CHECKING:
     from rllib_llm_comm.chat.chat_model import ChatModel
@@ -193,7 +190,7 @@ class _ChatStage(PlainStage):
 
     def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Without time-outs, prices and the like: more budget or patience continues a stage."""
-        from rllib_llm_comm.sama.subgoals.dataset import without_keys
+        from rllib_llm_comm.sama.data_set import without_keys
 
         return dict(without_keys(config))
 
@@ -315,7 +312,7 @@ def run_manual(
     from rllib_llm_comm.sama.recordings import find_recording
 
     require_writable({"--out": target, "--json": figures})
-    settings = ManualSettings(batch, words)
+    settings = ManualSettings(batch=batch, words=words)
     asked = manual_chat(chat)
     if asked.get("cassette") and not asked.get("local") and not asked.get("model"):
         asked["cassette"] = find_recording(asked["cassette"])
@@ -414,7 +411,7 @@ class Translate(_GameStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks the code, too."""
-        from rllib_llm_comm.sama.code_index import CodeIndex
+        from rllib_llm_comm.sama.preparation import CodeIndex
 
         super().check_config(stage, unresolved)
         settings = self.settings(stage)
@@ -464,7 +461,7 @@ def run_translation(model: ChatModel, target: Path, given: TranslationStageSetti
     asks: list[Callable[[], Any]] = [write, *tell]
     translator, *told_effects = side_by_side(lambda ask: ask(), asks, begun_at_once(model))
     effects, unusable = _joined(told_effects)
-    sums, examples, looked_at = Told(), [], found[: given.states]
+    sums, examples, looked_at = Translation(), [], found[: given.states]
     with counting_bar("checking sentences") as progress:
         for number, state in enumerate(looked_at, 1):
             told = translator.told(game, state)
@@ -544,8 +541,8 @@ class CollectSubgoals(_GameStage):
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks planner and encoder, too."""
         from rllib_llm_comm.language.text_encoder import check_text_encoder
+        from rllib_llm_comm.sama.data_set import require_form
         from rllib_llm_comm.sama.preparation import open_game, preparation_of
-        from rllib_llm_comm.sama.subgoals.dataset import require_form
 
         super().check_config(stage, unresolved)
         settings = self.settings(stage)

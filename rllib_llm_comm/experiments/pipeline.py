@@ -49,7 +49,8 @@ def with_model(file: ExperimentFile) -> ExperimentFile:
     """
     if not file.model:
         return file
-    from rllib_llm_comm.verco.language_config import MODEL_SETTINGS, LanguageModelConfigMixin
+    from rllib_llm_comm.verco.language_algorithm import LanguageModelConfigMixin
+    from rllib_llm_comm.verco.settings import MODEL_SETTINGS
 
     def known(run: str) -> tuple[str, ...]:
         if kind := KINDS.get(run):
@@ -332,7 +333,7 @@ def _check_sources(stages: list[Stage], sources: Mapping[str, Mapping[str, str]]
     """Refuses to take an adapter from a stage that trains none of its role; sources are stages by role, by stage."""
     made = {stage.name: stage.experiment for stage in stages}
     for name, by_role in sources.items():
-        from rllib_llm_comm.verco.policy_files import TRAINS_ALONE
+        from rllib_llm_comm.verco.policy import TRAINS_ALONE
 
         for role, source in by_role.items():
             setting, run = f"{role}_checkpoint", made[source].run

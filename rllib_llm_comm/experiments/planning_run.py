@@ -519,9 +519,9 @@ def collect_subgoals(
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
     from rllib_llm_comm.evaluation.planner_scores import markdown
     from rllib_llm_comm.evaluation.stand_ins import stand_ins
+    from rllib_llm_comm.sama.data_set import SubgoalDataset
     from rllib_llm_comm.sama.planners import planner_model
     from rllib_llm_comm.sama.preparation import open_game
-    from rllib_llm_comm.sama.subgoals.dataset import SubgoalDataset
 
     model = planner_model(planner)
     standing = stand_ins({"planner": planner})

@@ -231,8 +231,7 @@ def _make(config: Any) -> Any:
 
 
 def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
-    from rllib_llm_comm.language.adapter_layers import check_targets
-    from rllib_llm_comm.language.adapters import ACTION, MESSAGE
+    from rllib_llm_comm.language.adapters import ACTION, MESSAGE, check_targets
     from rllib_llm_comm.language.base_model import (
         check_base_model,
         check_positions,
@@ -240,8 +239,8 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
         torch_device,
     )
     from rllib_llm_comm.language.layer_cut import check_lora_layers
-    from rllib_llm_comm.language.message_words import TOKENS_PER_WORD
-    from rllib_llm_comm.verco.policy_files import check_adapter_of
+    from rllib_llm_comm.language.prompts import TOKENS_PER_WORD
+    from rllib_llm_comm.verco.policy import check_adapter_of
 
     base = getattr(config, "base_model", None)
     if base is None:

@@ -226,8 +226,7 @@ def _environments(parts: dict[str, Schema]) -> Iterable[tuple[str, Schema]]:
 
 
 def _language_model() -> Schema:
-    from rllib_llm_comm.verco.language_config import MODEL_SETTINGS
-    from rllib_llm_comm.verco.settings import LanguageModelSettings
+    from rllib_llm_comm.verco.settings import MODEL_SETTINGS, LanguageModelSettings
 
     schema = _model(LanguageModelSettings)
     schema["properties"] = {name: schema["properties"][name] for name in MODEL_SETTINGS}

@@ -23,7 +23,7 @@ from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.search_space import BY_SEED
-from rllib_llm_comm.language.prompt_sets import SHIPPED, SLOTS, read_prompts
+from rllib_llm_comm.language.prompts import SHIPPED, SLOTS, read_prompts
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")

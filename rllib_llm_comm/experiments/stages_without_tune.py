@@ -39,7 +39,7 @@ from rllib_llm_comm.policies.load_options import Loading
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.play_settings import PlaySettings
     from rllib_llm_comm.evaluation.rollout import Episode
-    from rllib_llm_comm.verco.teachers.collection import CollectionReport
+    from rllib_llm_comm.verco.teachers.collect_labels import CollectionReport
 
 NOBODY = "none"
 
@@ -210,7 +210,7 @@ class CollectLabels(_Collection):
     def check_settings(self, stage: Stage, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
         """Checks limits, the base model if it plays, and the teacher."""
         from rllib_llm_comm.language.base_model import check_base_model, resolve_device
-        from rllib_llm_comm.language.precision import DTYPE_NAMES
+        from rllib_llm_comm.language.model_sources import DTYPE_NAMES
         from rllib_llm_comm.verco.teachers.base import make_teacher
         from rllib_llm_comm.verco.teachers.collect_labels import check_settings
 

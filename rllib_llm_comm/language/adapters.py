@@ -1,13 +1,17 @@
-"""LoRA adapters by role on one frozen base model."""
+"""LoRA adapters by role on one frozen base model, and their folders in PEFT's format."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Hashable, Iterator, Sequence
+import warnings
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +19,10 @@ import torch
 from torch import nn
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.files import replace_folder
+from rllib_llm_comm.core.files import read_foreign_json, replace_folder
 from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.core.weights import read_weights
-from rllib_llm_comm.language.adapter_file import (
-    ADAPTER_WEIGHTS,
-    read_adapter_settings,
-    require_same_meaning,
-)
-from rllib_llm_comm.language.adapter_layers import AdapterConfig as AdapterConfig
-from rllib_llm_comm.language.adapter_layers import put_adapters
-from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.base_model import KNOWN, SMOLLM2, BaseModel, read_config
 from rllib_llm_comm.language.layer_cut import above, added_mask, layers_below
 from rllib_llm_comm.language.llama import LlamaAdapter, LlamaDecoder, Lora, llama_weights
 from rllib_llm_comm.language.prefix_cache import PrefixCache, Prefixes
@@ -33,6 +30,311 @@ from rllib_llm_comm.language.static_decoding import StaticWriters
 
 if TYPE_CHECKING:
     from rllib_llm_comm.language.trunk import Trunk
+
+
+# ---- folders ----------------------------------------------------------------------------------------------------
+
+
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+_MOST_BYTES = 2**20
+# They say where the adapter comes from, how it was trained, or which layers it has, which its tensors' names tell, too.
+_WITHOUT_EFFECT = frozenset(
+    {
+        "auto_mapping", "base_model_name_or_path", "corda_config", "eva_config", "exclude_modules", "inference_mode",
+        "layers_pattern", "layers_to_transform", "loftq_config", "lora_dropout", "lora_ga_config", "megatron_config",
+        "megatron_core", "peft_version", "qalora_group_size", "revision", "target_modules", "task_type",
+    }
+)  # fmt: skip
+# Other starts change the base model's weights as well.
+_STARTS_ON_THE_BASE = (True, False, None, "gaussian", "orthogonal", "eva")
+
+
+# No other program knows these models by name. PEFT and transformers show what they cannot find, so the name tells the
+# remedy. It is no possible name on a hub either, where `embedded` could be somebody else's model.
+_NAMES_FOR_OTHERS = {
+    name: f"{name} of rllib_llm_comm (`rllib export CHECKPOINT FOLDER` writes models that load here)" for name in KNOWN
+}
+
+
+def name_for_others(base_model: str) -> str:
+    """A base model's name in `adapter_config.json`: its own, or a hint where only this package knows it."""
+    return _NAMES_FOR_OTHERS.get(base_model, base_model)
+
+
+def base_of_adapter(settings: Mapping[str, Any]) -> str | None:
+    """The `base_model` that an adapter was trained on, if it says so.
+
+    Args:
+        settings: From `read_adapter_settings`.
+    """
+    told = settings.get("base_model_name_or_path")
+    if not isinstance(told, str) or not told:
+        return None
+    return next((own for own, name in _NAMES_FOR_OTHERS.items() if name == told), told)
+
+
+def read_adapter_settings(folder: str | os.PathLike[str], role: str) -> dict[str, Any]:
+    """Settings in `adapter_config.json` of an adapter folder.
+
+    Args:
+        folder: The folder; it must hold weights in safetensors, too.
+        role: Role of the adapter, in messages.
+
+    Raises:
+        UserError: If files are missing, or the settings are damaged or no LoRA's.
+    """
+    source = Path(folder)
+    path = source / ADAPTER_CONFIG
+    if not (source / ADAPTER_WEIGHTS).is_file() or not path.is_file():
+        raise UserError(
+            f"`{role}` adapter folder {str(source)!r} has no {ADAPTER_CONFIG} and {ADAPTER_WEIGHTS}; "
+            "give a folder that was saved by this package or by PEFT (safetensors)."
+        )
+    try:
+        settings = read_foreign_json(path, _MOST_BYTES)
+        if not isinstance(settings, dict):
+            raise ValueError("it is no JSON object")
+        for name in ("peft_type", "r", "lora_alpha"):
+            if name not in settings:
+                raise ValueError(f"it has no `{name}`")
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{str(path)!r} cannot be read ({error}), so that nobody knows how the `{role}` adapter is scaled; save "
+            "the adapter again."
+        ) from error
+    if settings["peft_type"] != "LORA":
+        raise UserError(
+            f"`{role}` adapter in {str(source)!r} has the `peft_type` {settings['peft_type']!r} but must be a 'LORA'."
+        )
+    return settings
+
+
+def require_same_meaning(settings: Mapping[str, Any], own: Mapping[str, Any], role: str, folder: str) -> None:
+    """Refuses an adapter whose tensors would mean something else under the settings of the one they are read into.
+
+    The shapes of tensors tell neither their scale (`lora_alpha`, `use_rslora`) nor what else belongs to them
+    (`use_dora`, `bias`, patterns per layer).
+
+    Args:
+        settings: From `read_adapter_settings`.
+        own: Settings of the adapter that the tensors go into, under PEFT's names.
+        role: Role of the adapter, in messages.
+        folder: Its place, in messages.
+
+    Raises:
+        UserError: At the first setting that differs.
+    """
+    for name in ("r", "lora_alpha"):
+        if settings[name] != own[name]:
+            setting = "lora_r" if name == "r" else name
+            raise UserError(
+                f"`{role}` adapter in {folder!r} was trained with `{setting}` {settings[name]!r} but `{setting}` is "
+                f"{own[name]!r} here; set `{setting}` to {settings[name]!r}."
+            )
+    if settings.get("init_lora_weights", True) not in _STARTS_ON_THE_BASE:
+        raise _foreign(role, folder, "init_lora_weights", settings["init_lora_weights"])
+    for name, value in settings.items():
+        if name in _WITHOUT_EFFECT or name == "init_lora_weights":
+            continue
+        # A later PEFT has settings that this one does not know; those that are off change nothing.
+        known = own.get(name)
+        if value != known and (value or known):
+            raise _foreign(role, folder, name, value)
+
+
+def _foreign(role: str, folder: str, name: str, value: Any) -> UserError:
+    return UserError(
+        f"`{role}` adapter in {folder!r} has `{name}` {value!r}, which this package does not compute; train a plain "
+        "LoRA adapter, or convert it to one with PEFT."
+    )
+
+
+def require_rank(folder: str | os.PathLike[str], role: str, rank: int) -> None:
+    """Compares a rank with the shapes that a safetensors file begins with, before anything of this rank is built.
+
+    Args:
+        folder: The adapter folder.
+        role: Role of the adapter, in messages.
+        rank: The rank that will be built.
+
+    Raises:
+        UserError: If a tensor has another rank, or the file cannot be read.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(folder) / ADAPTER_WEIGHTS
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            names = [name for name in file.keys() if "lora_A" in name]  # noqa: SIM118  (no mapping)
+            shapes = {name: file.get_slice(name).get_shape() for name in names}
+    except (OSError, SafetensorError) as error:
+        raise UserError(
+            f"{str(path)!r} cannot be read as safetensors ({str(error).splitlines()[0]}); save the checkpoint again."
+        ) from error
+    for name, shape in shapes.items():
+        if not shape or shape[0] != rank:
+            raise UserError(
+                f"`{role}` adapter in {str(path)!r} does not fit its own settings (`lora_r` is {rank} but {name!r} "
+                f"has the shape {shape}); save the checkpoint again."
+            )
+    if not shapes:
+        raise UserError(f"`{role}` adapter in {str(folder)!r} holds no LoRA weights; save the checkpoint again.")
+
+
+# ---- layers -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AdapterConfig:
+    """Shape of a LoRA adapter.
+
+    Attributes:
+        r: Rank, >= 1. TWOSOME: 8; Verco does not say.
+        alpha: Scale numerator (the update is scaled by alpha / r). TWOSOME: 16.
+        dropout: LoRA dropout in [0, 1). 0 by default, because dropout makes the first PPO ratio differ
+            from 1 (ours).
+        target_modules: `"all-linear"` (ours) or names of linear maps; TWOSOME: `("q_proj", "v_proj")`.
+        layers: `"all"` (the papers), or a number k >= 1: only the k layers next to the output have adapters (ours).
+    """
+
+    r: int = 8
+    alpha: int = 16
+    dropout: float = 0.0
+    target_modules: str | tuple[str, ...] = "all-linear"
+    layers: int | str = "all"
+
+
+def put_adapters(base: BaseModel, config: AdapterConfig, roles: Sequence[str], depth: int) -> Any:
+    """A copy of the base with PEFT's layers in it, whose frozen weights are the base's own.
+
+    Args:
+        base: The frozen model.
+        config: Shape of every adapter.
+        roles: One adapter for each name.
+        depth: Number of layers below those that get adapters.
+
+    Raises:
+        UserError: If `target_modules` names what is no linear map in the base's layers.
+    """
+    from peft import LoraConfig, get_peft_model
+
+    shared: dict[int, Any] = {id(p): p for p in base.model.parameters()}
+    shared.update({id(b): b for b in base.model.buffers()})
+    clone = copy.deepcopy(base.model, shared)
+    clone.__dict__["name_or_path"] = name_for_others(base.name)  # PEFT writes it into adapter_config.json
+    targets = config.target_modules
+    require_targets(base.name, base.model, targets)
+    where = {**_linear_in_decoder_only(clone), **(_above(clone.get_decoder(), targets, depth) if depth else {})}
+    lora = {
+        "r": config.r,
+        "lora_alpha": config.alpha,
+        "lora_dropout": config.dropout,
+        "target_modules": targets if isinstance(targets, str) else list(targets),
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": name_for_others(base.name),
+        **where,
+    }
+    try:
+        with warnings.catch_warnings():
+            # PEFT asks transformers 5 for a property by its old name.
+            warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+            peft_model = get_peft_model(clone, LoraConfig(**lora), adapter_name=roles[0])
+            for role in roles[1:]:
+                peft_model.add_adapter(role, LoraConfig(**lora))
+    except ValueError as error:
+        reason = (str(error) or "?").splitlines()[0]
+        raise UserError(
+            f"`lora_target_modules` is {targets!r}, which fits no linear map of {base.name!r} that can be adapted in "
+            f"the layers that `lora_layers` leaves ({reason}); use 'all-linear' or names such as ['q_proj', 'v_proj']."
+        ) from error
+    return peft_model
+
+
+def check_targets(name: str, targets: str | Sequence[str]) -> None:
+    """As `require_targets`, by the name of a model, without loading its weights."""
+    from transformers import AutoModelForCausalLM
+
+    if isinstance(targets, str) or name == SMOLLM2:  # of which nothing is there before it is unpacked
+        return
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(read_config(name))
+    require_targets(name, model, targets)
+
+
+def require_targets(name: str, model: Any, targets: str | Sequence[str]) -> None:
+    """Refuses target modules that are no linear maps in a model's layers.
+
+    Logits are computed for all roles alike, and embeddings are looked up once: an adapter there would not be heard.
+
+    Args:
+        name: Name of the model, in messages.
+        model: A `PreTrainedModel`.
+        targets: `"all-linear"`, or names as PEFT takes them.
+
+    Raises:
+        UserError: At the first such name.
+    """
+    parts = _named_decoder_parts(model)
+    linear = {path for path, part in parts.items() if _is_linear(part)}
+    names = ", ".join(sorted({path.rsplit(".", 1)[-1] for path in linear}))
+    for target in () if isinstance(targets, str) else targets:
+        found = {path for path in parts if f".{path}".endswith(f".{target}")}
+        if not found or not found <= linear:
+            raise UserError(
+                f"`lora_target_modules` names {target!r}, which is no linear map in the layers of `base_model` "
+                f"{name!r}; use 'all-linear', or some of {names}."
+            )
+
+
+def _named_decoder_parts(model: Any) -> dict[str, nn.Module]:
+    """The parts of a model's decoder, by their names in the model."""
+    own = {id(part) for part in model.get_decoder().modules()}
+    return {path: part for path, part in model.named_modules() if id(part) in own}
+
+
+@torch.no_grad()
+def _is_linear(part: nn.Module) -> bool:
+    """True of a linear map, and not of what a model computes otherwise with the weights of one, such as a router."""
+    from transformers.pytorch_utils import Conv1D
+
+    kind = type(part)
+    if not isinstance(part, nn.Linear) or kind.forward is nn.Linear.forward:
+        return isinstance(part, nn.Linear | Conv1D)
+    if not kind.__module__.startswith("transformers.models."):  # that of a library which holds weights in fewer bits
+        return True
+    probe = torch.ones(1, 2, part.in_features, dtype=part.weight.dtype, device=part.weight.device)
+    try:
+        made, wanted = part(probe), nn.functional.linear(probe, part.weight, part.bias)
+    except (RuntimeError, TypeError, ValueError):
+        return False
+    if not isinstance(made, torch.Tensor) or made.shape != wanted.shape:
+        return False
+    return made.is_meta or torch.allclose(made, wanted, atol=1e-3, rtol=1e-3)
+
+
+def _linear_in_decoder_only(model: Any) -> dict[str, str]:
+    """PEFT's setting with which no adapters go to other parts, such as one for images, or to what only looks linear."""
+    parts = _named_decoder_parts(model)
+    odd = [re.escape(path) for path, part in parts.items() if isinstance(part, nn.Linear) and not _is_linear(part)]
+    named = {path: part for path, part in model.named_modules() if path not in parts}
+    others = [part for part in named.values() if isinstance(part, nn.Linear)]
+    outside = any(part is not model.get_output_embeddings() for part in others)  # which PEFT leaves out
+    wrong = [*odd, *([rf"(?!{re.escape(next(iter(parts)))}\.).*"] if outside else [])]
+    return {"exclude_modules": "|".join(wrong)} if wrong else {}
+
+
+def _above(decoder: Any, targets: str | tuple[str, ...], depth: int) -> dict[str, Any]:
+    """PEFT's settings for adapters on the layers from `depth` on; it takes no pattern of names together with them."""
+    linear = {name.rsplit(".", 1)[-1] for name, part in decoder.layers.named_modules() if _is_linear(part)}
+    return {
+        "target_modules": sorted(linear) if isinstance(targets, str) else list(targets),
+        "layers_to_transform": list(range(depth, len(decoder.layers))),
+    }
+
+
+# ---- the adapted model ------------------------------------------------------------------------------------------
+
 
 MESSAGE = "message"
 ACTION = "action"
@@ -259,7 +561,7 @@ class AdaptedModel:
         """
         if self._trunk is None:
             return known.to_cache()
-        from rllib_llm_comm.language.cut_cache import CutCache
+        from rllib_llm_comm.language.trunk import CutCache
 
         return CutCache(self._depth, known, grows=grows)
 

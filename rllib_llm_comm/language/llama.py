@@ -168,11 +168,7 @@ class LlamaWeights:
 
 
 def llama_weights(base: BaseModel) -> LlamaWeights | None:
-    """The weights of a base for this engine; `None`, told once in the log, where Hugging Face's model is used.
-
-    Args:
-        base: Any model.
-    """
+    """The weights of a base for this engine; `None`, told once in the log, where Hugging Face's model is used."""
     if base.model not in _WEIGHTS:
         reason, weights = _other_kind(base), None
         if not reason:

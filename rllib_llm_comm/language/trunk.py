@@ -2,21 +2,371 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from transformers import DynamicCache
 
 from rllib_llm_comm.language.base_model import BaseModel
-from rllib_llm_comm.language.cut_cache import CutCache
-from rllib_llm_comm.language.kept_states import KeptStates
 from rllib_llm_comm.language.layer_cut import added_mask, below
 from rllib_llm_comm.language.llama import LlamaDecoder, llama_weights
+from rllib_llm_comm.language.model_sources import KEPT_DTYPES
 from rllib_llm_comm.language.prefix_cache import split_by_size
-from rllib_llm_comm.language.text_paths import TextPaths, chains, text_paths
-from rllib_llm_comm.language.token_trie import NONE, TokenTrie
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.language.prefix_cache import Prefixes
+
+
+# ---- prefixes of token ids --------------------------------------------------------------------------------------
+
+
+NONE = -1
+_TOKENS = 2**32
+
+
+class Places:
+    """A bounded number of places, handed out to owners and taken back.
+
+    Args:
+        capacity: Number of places, >= 0.
+
+    Attributes:
+        exhausted: The last round in which nothing old enough was there to make room.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.exhausted = -1
+        self._free: list[int] = []
+        self._fresh = 0
+
+    @property
+    def count(self) -> int:
+        """Places in use."""
+        return self._fresh - len(self._free)
+
+    def take(self) -> int:
+        """A free place; `NONE` if there is none."""
+        if self._free:
+            return self._free.pop()
+        if self._fresh == self.capacity:
+            return NONE
+        self._fresh += 1
+        return self._fresh - 1
+
+    def give_back(self, places: np.ndarray) -> None:
+        """Frees places."""
+        self._free.extend(places.tolist())
+
+
+class TokenTrie:
+    """A trie of token ids with a bounded number of nodes; those used longest ago go first.
+
+    A node stands for the sequence from the first token to its own, so equal beginnings of texts are one path. Some
+    nodes have a second place, in a smaller store (`extra`). Whoever uses a node uses those above it in the same round.
+    So a node is never older than those below it, and goes no sooner.
+
+    Args:
+        capacity: Most nodes, >= 0.
+        extra: Most nodes with a place in the smaller store, >= 0.
+    """
+
+    def __init__(self, capacity: int, extra: int) -> None:
+        self.nodes, self.extras = Places(capacity), Places(extra)
+        self.extra_of = np.full(capacity, NONE, np.int64)
+        self._used = np.zeros(capacity, np.int64)
+        self._key_of = np.zeros(capacity, np.int64)
+        self._node_at: dict[int, int] = {}
+        self._round = 0
+
+    def begin_round(self) -> None:
+        """Starts a round; whatever is used in it stays until the next one."""
+        self._round += 1
+
+    def find(self, tokens: Sequence[int], parents: Sequence[int]) -> list[int]:
+        """Nodes of a text's tokens.
+
+        Args:
+            tokens: Token ids.
+            parents: Place in the list of the token in front of each; -1 for none.
+
+        Returns:
+            A node for each token, `NONE` where there is none.
+        """
+        found: list[int] = []
+        get = self._node_at.get
+        for token, parent in zip(tokens, parents, strict=True):
+            above = found[parent] if parent >= 0 else NONE
+            lost = parent >= 0 and above == NONE
+            found.append(NONE if lost else get((above + 1) * _TOKENS + token, NONE))
+        return found
+
+    def use(self, nodes: np.ndarray) -> None:
+        """Marks nodes (of any shape; `NONE` counts for nothing) as used in this round."""
+        self._used[nodes[nodes != NONE]] = self._round
+
+    def add(self, above: int, token: int) -> tuple[int, bool]:
+        """Adds a node, used in this round.
+
+        Args:
+            above: The node in front of it; -1 for none.
+            token: Its token id.
+
+        Returns:
+            The node, `NONE` where there is no room, and whether it is new.
+        """
+        key = (above + 1) * _TOKENS + token
+        node = self._node_at.get(key, NONE)
+        if node != NONE:
+            return node, False
+        node = self._take(self.nodes, self._drop_oldest)
+        if node == NONE:
+            return NONE, False
+        self._node_at[key] = node
+        self._key_of[node], self._used[node] = key, self._round
+        return node, True
+
+    def add_extra(self, node: int) -> int:
+        """A place of a node in the smaller store; `NONE` where there is no room."""
+        place = self._take(self.extras, self._drop_oldest_extras)
+        if place != NONE:
+            self.extra_of[node] = place
+        return place
+
+    def _take(self, places: Places, make_room: Callable[[], bool]) -> int:
+        place = places.take()
+        if place != NONE or places.exhausted == self._round:
+            return place
+        if make_room():
+            return places.take()
+        places.exhausted = self._round  # to look again costs as much as there are nodes
+        return NONE
+
+    def _drop_oldest(self) -> bool:
+        nodes = np.fromiter(self._node_at.values(), np.int64, len(self._node_at))
+        old = self._oldest(nodes)
+        for key in self._key_of[old].tolist():
+            del self._node_at[key]
+        self._drop_extras(old[self.extra_of[old] != NONE])
+        self.nodes.give_back(old)
+        return len(old) > 0
+
+    def _drop_oldest_extras(self) -> bool:
+        old = self._oldest(np.nonzero(self.extra_of != NONE)[0])
+        self._drop_extras(old)
+        return len(old) > 0
+
+    def _drop_extras(self, nodes: np.ndarray) -> None:
+        self.extras.give_back(self.extra_of[nodes])
+        self.extra_of[nodes] = NONE
+
+    def _oldest(self, nodes: np.ndarray) -> np.ndarray:
+        """About the older half of some nodes, of whole rounds, none of this one."""
+        rounds = self._used[nodes]
+        before = rounds[rounds < self._round]
+        return nodes[rounds <= np.median(before)] if len(before) else nodes[:0]
+
+
+# ---- texts along them -------------------------------------------------------------------------------------------
+
+
+ROOT = -1
+
+
+@dataclass(frozen=True)
+class TextPaths:
+    """Rows of tokens without gaps, each with the place of the token in front of it.
+
+    Attributes:
+        ids: (B, S) token ids, left-aligned.
+        parents: (B, S) place of the token in front, smaller than its own; `ROOT` for the first.
+        counts: (B,) tokens per row.
+        place: (B, S') place of each column that was given; 0 of padding.
+    """
+
+    ids: np.ndarray
+    parents: np.ndarray
+    counts: np.ndarray
+    place: np.ndarray
+
+    def rows(self, which: np.ndarray, width: int | None = None) -> TextPaths:
+        """Some rows, and of each at most so many tokens."""
+        counts = self.counts[which] if width is None else np.minimum(self.counts[which], width)
+        most = int(counts.max(initial=0))
+        return TextPaths(self.ids[which, :most], self.parents[which, :most], counts, self.place[which])
+
+    def chains(self) -> np.ndarray:
+        """Tokens (B,) at the beginning of each row that follow one on the other."""
+        column = np.arange(self.ids.shape[1])
+        follows = (self.parents == column - 1) & (column < self.counts[:, None])
+        return follows.cumprod(1).sum(1)
+
+    def ancestors(self) -> np.ndarray:
+        """(B, S, S) bool: True where a token (second axis) may look at another one: its ancestors and itself."""
+        batch, width = self.ids.shape
+        visible = np.zeros((batch, width, width), bool)
+        rows = np.arange(batch)
+        for column in range(width):
+            above = self.parents[:, column]
+            visible[:, column] = visible[rows, above] & (above != ROOT)[:, None]
+            visible[:, column, column] = True
+        return visible
+
+
+def text_paths(ids: torch.Tensor, mask: torch.Tensor, before: TextPaths | None = None) -> TextPaths:
+    """The paths of rows.
+
+    Args:
+        ids: (B, T) token ids.
+        mask: (B, T) of 0/1: each token sees those in front of it; or (B, 1, T, T) bool, True where token t may look at
+            column s, which is an ancestor of it or itself.
+        before: Chains of tokens in front of the rows, which every token sees.
+    """
+    tokens = ids.cpu().numpy()
+    batch, width = tokens.shape
+    column = np.arange(width)
+    if mask.dim() == 4:
+        visible = mask[:, 0].cpu().numpy()
+        valid = visible[:, column, column]
+        earlier = visible & (column[None, :] < column[:, None])
+    else:
+        valid = mask.cpu().numpy().astype(bool)
+        earlier = valid[:, None, :] & (column[None, :] < column[:, None])
+    last = width - 1 - earlier[:, :, ::-1].argmax(2)
+    ahead = np.zeros(batch, np.int64) if before is None else before.counts
+    place = np.where(valid, valid.cumsum(1) - 1 + ahead[:, None], 0)
+    parents = np.where(earlier.any(2), np.take_along_axis(place, last, 1), ahead[:, None] - 1)
+    counts = ahead + valid.sum(1)
+    total = int(counts.max(initial=0))
+    whole_ids, whole_parents = np.zeros((batch, total), np.int64), np.zeros((batch, total), np.int64)
+    if before is not None:
+        front = before.ids.shape[1]
+        whole_ids[:, :front], whole_parents[:, :front] = before.ids, before.parents
+    row, which = np.nonzero(valid)
+    whole_ids[row, place[row, which]] = tokens[row, which]
+    whole_parents[row, place[row, which]] = parents[row, which]
+    return TextPaths(whole_ids, whole_parents, counts, place)
+
+
+def chains(ids: torch.Tensor, counts: torch.Tensor) -> TextPaths:
+    """Left-aligned rows (B, S) in which each of the first (B,) tokens follows the one in front of it."""
+    width = int(counts.max()) if len(counts) else 0
+    tokens = ids[:, :width].cpu().numpy().astype(np.int64)
+    column = np.broadcast_to(np.arange(width), tokens.shape)
+    return TextPaths(tokens, column - 1, counts.numpy(), column)
+
+
+# ---- what is kept of them ---------------------------------------------------------------------------------------
+
+
+_INT8_MOST = 127
+
+
+class KeptStates:
+    """A table of arrays of one shape.
+
+    In `int8` each last dimension has a scale of its own, its largest absolute value over 127. The memory is asked for
+    when the first arrays come; a CPU's operating system gives it page by page as it is written.
+
+    Args:
+        max_bytes: Most bytes.
+        shape: Of one array.
+        dtype: The widest format in which arrays come.
+        kept: A name of `KEPT_DTYPES`.
+    """
+
+    def __init__(self, max_bytes: int, shape: Sequence[int], dtype: torch.dtype, kept: str) -> None:
+        assert kept in KEPT_DTYPES
+        self._shape, self._dtype, self._kept = tuple(shape), dtype, kept
+        width = {"same": dtype.itemsize, "bfloat16": 2, "int8": 1}[kept]
+        scales = 4 * math.prod(self._shape[:-1]) if kept == "int8" else 0
+        self.bytes_each = width * math.prod(self._shape) + scales
+        self.capacity = max_bytes // self.bytes_each
+        self.clear()
+
+    def clear(self) -> None:
+        """Gives the memory back."""
+        self._table: torch.Tensor | None = None
+        self._scales: torch.Tensor | None = None
+
+    def put(self, places: torch.Tensor, arrays: torch.Tensor) -> None:
+        """Writes arrays (N, ...) to places (N,)."""
+        if self._table is None:
+            self._dtype = arrays.dtype
+            self._allocate(arrays.device)
+        assert self._table is not None
+        places = places.to(arrays.device)
+        if self._scales is not None:
+            arrays = arrays.float()
+            scales = (arrays.abs().amax(-1, keepdim=True) / _INT8_MOST).clamp(min=torch.finfo(torch.float32).tiny)
+            self._scales[places] = scales
+            arrays = (arrays / scales).round()
+        self._table[places] = arrays.to(self._table.dtype)
+
+    def take(self, places: torch.Tensor) -> torch.Tensor:
+        """Arrays of places (...); some must have been written."""
+        assert self._table is not None
+        places = places.to(self._table.device)
+        arrays = self._table[places]
+        if self._scales is not None:
+            arrays = arrays.float() * self._scales[places]
+        return arrays.to(self._dtype)
+
+    def _allocate(self, device: torch.device) -> None:
+        inside = {"same": self._dtype, "bfloat16": torch.bfloat16, "int8": torch.int8}[self._kept]
+        with torch.inference_mode(False):  # what is read from it later goes into passes with gradients
+            self._table = torch.empty((self.capacity, *self._shape), dtype=inside, device=device)
+            if self._kept == "int8":
+                self._scales = torch.empty((self.capacity, *self._shape[:-1], 1), device=device)
+
+
+# ---- keys and values --------------------------------------------------------------------------------------------
+
+
+class CutCache(DynamicCache):  # type: ignore[misc]  # transformers has no types
+    """Keys and values above the cut, and of texts that go on growing also those below it.
+
+    Args:
+        depth: Number of layers below the cut; the others count themselves from the bottom.
+        known: Prefixes that have been read above the cut.
+        grows: True if tokens are added after the first pass.
+    """
+
+    def __init__(self, depth: int, known: Prefixes, *, grows: bool) -> None:
+        super().__init__()
+        self._depth = depth
+        self.known, self.grows = known, grows
+        self.lower: DynamicCache | None = None
+        self.lower_mask: torch.Tensor | None = None
+        if known.mask.shape[1]:
+            for index, (keys, values) in enumerate(known.layers):
+                self.update(keys, values, depth + index)
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As of `DynamicCache`, by the layer's number in the whole model."""
+        both: tuple[torch.Tensor, torch.Tensor] = super().update(
+            key_states, value_states, layer_idx - self._depth, *args, **kwargs
+        )
+        return both
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keeps some rows, above and below the cut."""
+        super().batch_select_indices(indices)
+        if self.lower is not None and self.lower_mask is not None:
+            self.lower.batch_select_indices(indices)
+            self.lower_mask = self.lower_mask[indices]
+
+
+# ---- the trunk --------------------------------------------------------------------------------------------------
+
 
 _LEAST_COMMON = 8  # as of the prefix cache: a shorter common beginning is not worth a pass of its own
 _LEAST_ROWS = 4

@@ -14,7 +14,7 @@ from rllib_llm_comm.envs.interface import parts_of
 from rllib_llm_comm.evaluation.frames import Counterfactuals, frame_of, phrases_of
 from rllib_llm_comm.evaluation.replay_schema import Frame
 from rllib_llm_comm.evaluation.rollout import Episode, EpisodeRecorder
-from rllib_llm_comm.language.message_words import limit_words
+from rllib_llm_comm.language.prompts import limit_words
 from rllib_llm_comm.policies.decision import Decision
 from rllib_llm_comm.policies.partners import allowed_actions, require_wait
 from rllib_llm_comm.policies.play_loop import PlayedGame

@@ -37,7 +37,7 @@ def load_policy(
         messages: Another message mode than in training: `"none"`, `"student"`, `"teacher"`, `"constant"`,
             `"other_moments"`, `"other_fact"`, `"swapped"`.
         teacher: The teacher for `messages="teacher"`.
-        message_server: Keys of `MessageServer`, or `"none"`: the policy itself writes its messages.
+        message_server: Keys of `MessageServerSettings`, or `"none"`: the policy itself writes its messages.
         reference: A checkpoint or PEFT folder whose message adapter is the one from which the drift of messages is
             measured, in place of the one that the checkpoint carries if PPO trained its messages.
         trust: True if recorded settings that reach beyond this program (the teacher's and planner's servers, keys and

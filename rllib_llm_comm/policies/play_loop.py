@@ -6,6 +6,7 @@ planner, and collections of labels and demonstrations. What they keep of it, obs
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -93,6 +94,13 @@ class PlayedGame:
         if isinstance(memory, Memory):
             memory.env, memory.secret = self.env, secret_of(self.infos)
         return Request(memory, {agent: self.observations[agent] for agent in self.asked})
+
+    def saved(self) -> PlayedGame:
+        """A game that goes on from here; it shares the environment, which whoever goes on puts back first."""
+        kept = copy.copy(self)
+        kept._contract = self._contract.saved()
+        kept.observations, kept.infos = copy.deepcopy((self.observations, self.infos))
+        return kept
 
     def step(self, decisions: Mapping[Any, Decision]) -> None:
         """Plays a step.

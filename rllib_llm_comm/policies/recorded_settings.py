@@ -24,7 +24,7 @@ from rllib_llm_comm.policies.zoo import is_shipped
 _Value = TypeVar("_Value")
 
 # Who plans, and with which settings that stays inside, is known where planners are.
-_PLANNER = "rllib_llm_comm.sama.recorded_planner:stays_inside"
+_PLANNER = "rllib_llm_comm.sama.planners:stays_inside"
 _OWN_GAMES = "rllib_llm_comm/"
 # Settings of our own games that are paths, and those that say how long an episode may last, which end no evaluation.
 _PATHS = ("subgoal_file",)
@@ -133,7 +133,7 @@ def reaches_outside(manifest: PolicyManifest) -> bool:
 
 def _model_setting_stays_inside(name: str, value: Any) -> bool:
     if name == "prompts":  # texts, as checkpoints keep them, or the name of a shipped set, but no folder
-        from rllib_llm_comm.language.prompt_sets import SHIPPED
+        from rllib_llm_comm.language.prompts import SHIPPED
 
         return isinstance(value, Mapping) or value in SHIPPED
     return name not in ("base_model", "text_encoder") or model_stays_inside(value, packaged_models(name))
@@ -146,7 +146,7 @@ def packaged_models(setting: str) -> tuple[str, ...]:
         setting: `base_model` or `text_encoder`.
     """
     from rllib_llm_comm.language.base_model import EMBEDDED, PACKAGED
-    from rllib_llm_comm.language.smollm2 import SMOLLM2
+    from rllib_llm_comm.language.model_sources import SMOLLM2
     from rllib_llm_comm.language.text_encoder import MINILM
 
     return (*PACKAGED, SMOLLM2) if setting == "base_model" else (EMBEDDED, MINILM)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
@@ -14,22 +14,18 @@ from pettingzoo.utils import BaseParallelWrapper
 
 from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, count_scope
 from rllib_llm_comm.core.errors import UserError, require_choice
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, STEP_REWARDS, asked
-from rllib_llm_comm.sama.following import (
-    ALL,
-    PATIENCE,
-    SubgoalTeller,
-    SubgoalTracker,
-    check_patience,
-    check_subgoals_to,
-)
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, STEP_REWARDS, SUBGOAL
+from rllib_llm_comm.policies.planning_settings import ALL, PlanningSettings
+from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.sama.planners import ScriptedPlanner, make_planner
 from rllib_llm_comm.sama.planners.baselines import DisturbedPlanner, RandomPlanner
 from rllib_llm_comm.sama.planning_game import PlanningGame, State, planning_game
 from rllib_llm_comm.sama.plans import (
     DONE,
     LOST,
+    REMEMBERED,
     STUCK,
+    WAITED,
     AnswerCounts,
     Attempt,
     Outcome,
@@ -41,6 +37,183 @@ from rllib_llm_comm.sama.plans import (
 )
 from rllib_llm_comm.sama.preparation import Transition
 from rllib_llm_comm.sama.rewards.subgoal_rewards import EXACT, SubgoalRewards, make_rewards
+
+# ---- following of subgoals --------------------------------------------------------------------------------------
+
+
+PATIENCE: int = PlanningSettings.defaults()["patience"]
+WAITING = 5
+
+Done = Callable[[State, State, str, str], bool]
+"""Test of a subgoal, true if an agent has done it: before, after, agent, subgoal."""
+
+
+class SubgoalTracker:
+    """Watches the agents' subgoals step by step.
+
+    A subgoal ends when it is done, when it has not been done for `patience` game steps, or when the agent cannot set
+    about it any more. One that asks an agent to stay as it is ends as `WAITED` after `WAITING` game steps.
+
+    Args:
+        game: The game.
+        patience: Game steps, >= 1.
+        done: Says when a subgoal is done; by default the game does.
+
+    Attributes:
+        told: The subgoal of each agent, also after it has ended; empty before the first plan.
+        ended: Agents whose subgoals have ended, and those that have none yet.
+        outcomes: Ends of the last subgoals of this episode.
+        counts: Subgoals given, and how they ended, in this episode.
+    """
+
+    def __init__(self, game: PlanningGame, patience: int = PATIENCE, done: Done | None = None) -> None:
+        self.game, self.patience = game, patience
+        self._done = done or game.done
+        self.begin()
+
+    def begin(self) -> None:
+        """Begins an episode."""
+        agents = self.game.agents
+        self.told = dict.fromkeys(agents, "")
+        self.ended = set(agents)
+        self.outcomes: list[Outcome] = []
+        self.counts = dict.fromkeys(("given", DONE, WAITED, STUCK, LOST), 0)
+        self._age = dict.fromkeys(agents, 0)
+
+    def current(self) -> dict[str, str]:
+        """The subgoals that have not ended; empty words for the other agents."""
+        return {agent: "" if agent in self.ended else subgoal for agent, subgoal in self.told.items()}
+
+    def give(self, plan: Plan) -> None:
+        """Gives out what a plan says; an agent whose subgoal stays the same and has not ended goes on with it."""
+        for agent, subgoal in plan.by_agent().items():
+            if agent in self.ended or self.told[agent] != subgoal:
+                self.told[agent], self._age[agent] = subgoal, 0
+                self.ended.discard(agent)
+                self.counts["given"] += 1
+
+    def watch(self, passed: list[State]) -> list[Outcome]:
+        """Looks at what a `step` of the game has brought.
+
+        Args:
+            passed: Result of `PlanningGame.passed` after it.
+
+        Returns:
+            The subgoals that have ended in it.
+        """
+        ended = []
+        for number, (before, after) in enumerate(zip(passed, passed[1:], strict=False)):
+            for agent, subgoal in self.told.items():
+                how = "" if agent in self.ended else self._end(before, after, agent, subgoal)
+                if how:
+                    self.ended.add(agent)
+                    ended.append(Outcome(agent, subgoal, how, number))
+        for outcome in ended:
+            self.counts[outcome.how] += 1
+        self.outcomes = [*self.outcomes, *ended][-REMEMBERED:]
+        return ended
+
+    def _end(self, before: State, after: State, agent: str, subgoal: str) -> str:
+        self._age[agent] += 1
+        if self._done(before, after, agent, subgoal):
+            return DONE
+        if self.game.waits(after, agent, subgoal):
+            return WAITED if self._age[agent] >= WAITING else ""
+        if self.game.refusal(after, agent, subgoal):
+            return LOST
+        return STUCK if self._age[agent] >= self.patience else ""
+
+
+VECTOR = "vector"
+
+
+class SubgoalTeller:
+    """Writes subgoals into observations: as the text `subgoal`, and for agents that read numbers behind `vector`.
+
+    Args:
+        game: The game; its observations have the text `subgoal`, or for `in_vector` the Box `vector`.
+        in_vector: Whether `vector` gets one number more per subgoal of the game: 1 for the agent's own, else 0.
+        to: Agents that are told their subgoals: "all", or a list of names.
+
+    Raises:
+        UserError: If `to` is not allowed, or the observations have no place for subgoals, or have subgoals of the
+            game's own.
+    """
+
+    def __init__(self, game: PlanningGame, in_vector: bool = False, to: str | Sequence[str] = ALL) -> None:
+        for name in () if to == ALL else to:
+            require_choice("subgoals_to", name, game.agents)
+        self._env, self._in_vector = game.env, in_vector
+        self._to = frozenset(game.agents if to == ALL else to)
+        known = [subgoal for agent in game.agents for subgoal in game.library(agent)] if in_vector else []
+        self._numbers = {subgoal: number for number, subgoal in enumerate(dict.fromkeys(known))}
+        for agent in self._env.possible_agents:
+            _check(agent, self._env.observation_space(agent), in_vector)
+
+    def space(self, agent: Any) -> gym.Space:
+        """The space of what an agent is told and sees."""
+        space = self._env.observation_space(agent)
+        if not self._in_vector:
+            return space
+        box, more = space.spaces[VECTOR], len(self._numbers)
+        low, high = np.append(box.low, np.zeros(more)), np.append(box.high, np.ones(more))
+        longer = gym.spaces.Box(low.astype(box.dtype), high.astype(box.dtype), dtype=box.dtype)
+        return gym.spaces.Dict({**space.spaces, VECTOR: longer})
+
+    def tells(self, agent: Any) -> bool:
+        """True if an agent is told its subgoals."""
+        return str(agent) in self._to
+
+    def words(self, agent: Any, planned: str) -> str:
+        """The text `subgoal` of an agent; empty if it is told none.
+
+        Args:
+            agent: Its name.
+            planned: Its subgoal; empty for none.
+        """
+        return planned if self.tells(agent) else ""
+
+    def told(self, agent: Any, seen: Mapping[str, Any], planned: str) -> dict[str, Any]:
+        """Observation of an agent with its subgoal, if it is told it.
+
+        Args:
+            agent: Its name.
+            seen: Its observation.
+            planned: Its subgoal; empty for none.
+        """
+        said, subgoal = dict(seen), planned if self.tells(agent) else ""
+        if SUBGOAL in said:
+            said[SUBGOAL] = self.words(agent, planned)
+        if self._in_vector:
+            own = np.zeros(len(self._numbers), said[VECTOR].dtype)
+            if subgoal in self._numbers:
+                own[self._numbers[subgoal]] = 1
+            said[VECTOR] = np.append(said[VECTOR], own)
+        return said
+
+
+def _check(agent: Any, space: gym.Space, in_vector: bool) -> None:
+    parts = space.spaces if isinstance(space, gym.spaces.Dict) else {}
+    if "subgoal_id" in parts:
+        raise UserError(
+            "The environment gives subgoals itself, so that no planner can; use the game without them, such as "
+            "'rllib_llm_comm/overcooked_ai-v0'."
+        )
+    if in_vector:
+        box = parts.get(VECTOR)
+        if not isinstance(box, gym.spaces.Box) or len(box.shape) != 1:
+            raise UserError(
+                f"The observations of {agent!r} have no row of numbers `{VECTOR}` behind which a planner could write; "
+                "let the environment observe 'vector'."
+            )
+    elif SUBGOAL not in parts:
+        raise UserError(
+            f"The observations of {agent!r} have no `{SUBGOAL}` that a planner could fill; let the environment observe "
+            "'text' or 'entities'."
+        )
+
+
+# ---- the planned game -------------------------------------------------------------------------------------------
 
 
 class RewardCounts:
@@ -120,8 +293,6 @@ class JudgedSubgoals(BaseParallelWrapper):
 
 logger = logging.getLogger(__name__)
 
-REPLAN = ("any", "all")
-
 
 class PlannedSubgoals(BaseParallelWrapper):
     """Fills the observations' field `subgoal` with what a planner wants, and rewards what is done of it.
@@ -134,16 +305,10 @@ class PlannedSubgoals(BaseParallelWrapper):
     Args:
         env: A parallel environment of a game that planners know, whose observations have the text `subgoal`.
         planner: See `rllib_llm_comm.sama.planners.make_planner`.
-        subgoal_reward: Reward of an agent in the game step in which its subgoal is done.
         subgoal_rewards: Judge of the subgoals: see `rllib_llm_comm.sama.rewards.subgoal_rewards.make_rewards`.
-        patience: Game steps after which a subgoal that is not done ends.
-        replan: "any": plans when any agent's subgoal has ended; "all": when those of all have (SAMA's rounds).
-        wait: Whether the game waits for the plan; `None`: unless the planner is slow.
-        subgoals_to: Agents that are told their subgoals: "all", or names. The planner plans for all of them; who is not
-            told reads none and is not paid for it.
-        in_vector: Whether agents read numbers: their subgoals then stand behind `vector`, too; see
-            `rllib_llm_comm.sama.following.SubgoalTeller`.
+        in_vector: Whether agents read numbers: their subgoals then stand behind `vector`, too; see `SubgoalTeller`.
         threads: Threads of slow planners; by default one thread of this environment.
+        **settings: The other settings of `PlanningSettings`.
 
     Attributes:
         plan: The latest plan; `None` before the first.
@@ -160,24 +325,20 @@ class PlannedSubgoals(BaseParallelWrapper):
         env: ParallelEnv,
         planner: str | Mapping[str, Any] | Planner = "scripted",
         *,
-        subgoal_reward: float = 1.0,
         subgoal_rewards: str | Mapping[str, Any] | SubgoalRewards = EXACT,
-        patience: int = PATIENCE,
-        replan: str = "any",
-        wait: bool | None = None,
-        subgoals_to: str | Sequence[str] = ALL,
         in_vector: bool = False,
         threads: Executor | None = None,
+        **settings: Any,
     ) -> None:
-        check_planning(subgoal_reward, patience, replan, wait, subgoals_to)
+        given = PlanningSettings(**settings)
         super().__init__(env)
         self.game = planning_game(env)
-        self._teller = SubgoalTeller(self.game, in_vector, subgoals_to)
+        self._teller = SubgoalTeller(self.game, in_vector, given.subgoals_to)
         self.planner = make_planner(planner)
         self.rewards = make_rewards(subgoal_rewards)
-        self.tracker = SubgoalTracker(self.game, patience, self._done)
-        self._reward, self._replan = float(subgoal_reward), replan
-        self._wait = not (self.planner.slow or self.rewards.slow) if wait is None else wait
+        self.tracker = SubgoalTracker(self.game, given.patience, self._done)
+        self._reward, self._replan = given.subgoal_reward, given.replan
+        self._wait = not (self.planner.slow or self.rewards.slow) if given.wait is None else given.wait
         self._threads, self._own_threads = threads, threads is None
         self._pending: Future[Plan] | None = None
         self._stale: Future[Plan] | None = None
@@ -232,11 +393,7 @@ class PlannedSubgoals(BaseParallelWrapper):
         self.rewards.learn(sources)
 
     def subgoal_of(self, agent: Any) -> str:
-        """The text `subgoal` of an agent's observation now.
-
-        Args:
-            agent: Its name.
-        """
+        """The text `subgoal` of an agent's observation now."""
         return self._teller.words(agent, self.tracker.told[str(agent)])
 
     def require_plan(self) -> None:
@@ -387,29 +544,6 @@ class PlannedSubgoals(BaseParallelWrapper):
         }
 
 
-def check_planning(
-    subgoal_reward: object, patience: object, replan: object, wait: object, subgoals_to: object = ALL
-) -> None:
-    """Refuses settings of `PlannedSubgoals` that are not allowed.
-
-    Args:
-        subgoal_reward: As of `PlannedSubgoals`, and the others, too.
-        patience: Game steps.
-        replan: One of `REPLAN`.
-        wait: `None` or a bool.
-        subgoals_to: "all", or a list of names.
-
-    Raises:
-        UserError: At the first that is not.
-    """
-    require_choice("replan", replan, REPLAN)
-    require_choice("wait", wait, (None, False, True))
-    check_patience(patience)
-    check_subgoals_to(subgoals_to)
-    if isinstance(subgoal_reward, bool) or not isinstance(subgoal_reward, int | float):
-        raise UserError(f"`subgoal_reward` is {subgoal_reward!r} but must be a number.")
-
-
 _SHARE_OF_RANDOM_ACTIONS = 0.3
 
 
@@ -438,15 +572,14 @@ def disturbed_game(
     env = PlannedSubgoals(game.env, planner, patience=patience)
     player = game.player()
     memory = player.begin(0)
-    observations, infos = env.reset(seed=int(rng.integers(2**31)))
+    played = PlayedGame(env, int(rng.integers(2**31)), reads=False)  # the game's own player looks at the game
     yield [game.state()]
-    while env.agents:
-        seen = {agent: observations[agent] for agent in asked(env.agents, infos)}
-        chosen = player.act(memory, seen)
+    while not played.over:
+        chosen = player.act(memory, {agent: played.observations[agent] for agent in played.asked})
         for agent in chosen:
             if rng.random() < actions:
-                chosen[agent] = int(rng.choice(np.flatnonzero(observations[agent]["action_mask"])))
-        observations, _, _, _, infos = env.step(chosen)
+                chosen[agent] = int(rng.choice(np.flatnonzero(played.observations[agent]["action_mask"])))
+        played.advance(chosen)
         yield game.passed()
 
 

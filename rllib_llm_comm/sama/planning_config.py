@@ -12,11 +12,11 @@ from ray.rllib.utils import force_list
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import without_subgoals
+from rllib_llm_comm.policies.planning_settings import PlanningSettings
 from rllib_llm_comm.rl.chat_cost import ChatCost
 from rllib_llm_comm.rl.episode_metrics import EpisodeMetrics, games_own_metrics
-from rllib_llm_comm.rl.planning import PlanningConfigMixin
+from rllib_llm_comm.rl.planning import RECORDED, PlanningConfigMixin
 from rllib_llm_comm.rl.rllib_adapter import wrap_games
-from rllib_llm_comm.sama.following import ALL, PATIENCE, check_subgoals_to
 from rllib_llm_comm.sama.planned_env import JudgedSubgoals, PlannedSubgoals
 from rllib_llm_comm.sama.planners import make_planner, planner_model
 from rllib_llm_comm.sama.rewards.subgoal_rewards import ERROR, make_rewards
@@ -54,8 +54,8 @@ class AddPlannedSubgoals(RLlibCallback):
         """What a policy folder tells of the planning, as far as a file can hold it."""
         if not isinstance(cls.planner, str | Mapping):
             return {}
-        told = {"patience": PATIENCE, "replan": "any", "subgoals_to": ALL, "in_vector": False}
-        return {"planning": {"planner": cls.planner, **{name: cls.settings.get(name, told[name]) for name in told}}}
+        given = {**PlanningSettings.defaults(), "in_vector": False, **cls.settings, "planner": cls.planner}
+        return {"planning": {name: given[name] for name in RECORDED}}
 
     def on_environment_created(self, *, env_runner: Any, env: Any, **kwargs: Any) -> None:
         """Puts the wrapper between adapter and game, in each sub-environment.
@@ -131,7 +131,6 @@ def apply_planning(config: PlanningConfigMixin) -> None:
         UserError: If a setting is not allowed.
     """
     untyped: Any = config
-    check_subgoals_to(config.subgoals_to)
     if config.planner is not None:
         make_planner(config.planner)
     make_rewards(config.subgoal_rewards)

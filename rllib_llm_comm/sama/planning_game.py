@@ -51,11 +51,7 @@ class SubgoalStarts:
         return begun.start
 
     def end(self, agent: str) -> None:
-        """Ends an agent's subgoal: the same one begins anew when it is looked at again.
-
-        Args:
-            agent: Its name.
-        """
+        """Ends an agent's subgoal: the same one begins anew when it is looked at again."""
         self._begun.pop(agent, None)
 
     def clear(self) -> None:
@@ -141,12 +137,7 @@ class PlanningGame(ABC):
         """The moments of the last `step`: the one before it and the one after each of its game steps."""
 
     def same_moment(self, one: State, other: State) -> bool:
-        """True if two states are of one moment of one game.
-
-        Args:
-            one: A state.
-            other: A state.
-        """
+        """True if two states are of one moment of one game."""
         return one is other
 
     # ---- words -------------------------------------------------------------------------------------------
@@ -269,9 +260,6 @@ class PlanningGame(ABC):
         """Moments that this one may be, all as likely, for who knows nothing of what agents are not told.
 
         It is alone where nothing is hidden from an agent.
-
-        Args:
-            state: The moment.
         """
         return [state]
 

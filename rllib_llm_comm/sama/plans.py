@@ -37,7 +37,7 @@ RULES_MODEL: Final = "rules (no language model)"
 NOBODY = "nobody"
 """Judged a step in place of a judge that gave no answer: the subgoal counts as not done."""
 
-FALLBACKS = BY_RULES, NONE, ERROR = (RULES, "none", "error")
+BY_RULES, NONE, ERROR = RULES, "none", "error"
 """The meaning of `fallback` where a language model's answer cannot be used twice: rules take over; nothing does, and
 there is no such plan or reflection; or the run ends."""
 
@@ -51,11 +51,7 @@ class PhaseAnswers(BaseModel):
 
     @classmethod
     def all_by(cls, who: Answerer) -> PhaseAnswers:
-        """One author of all phases.
-
-        Args:
-            who: The author.
-        """
+        """One author of all phases."""
         return cls(goal=who, decomposition=who, assignment=who)
 
 
@@ -74,11 +70,7 @@ def answerer_of(model: ChatModel, asked: ChatCounters) -> Answerer:
 
 
 def answerers_of(model: ChatModel) -> tuple[Answerer, ...]:
-    """All whom `answerer_of` may name.
-
-    Args:
-        model: The chat model.
-    """
+    """All whom `answerer_of` may name."""
     if not isinstance(model, Cassette):
         return (getattr(model, "answered_by", MODEL),)
     played = (_recorded(model),)
@@ -91,11 +83,7 @@ def _recorded(tape: Cassette) -> Answerer:
 
 
 def source_of(model: ChatModel) -> str:
-    """Name of whoever gave the last answer, for pages and records: a model, or a recording with its author and day.
-
-    Args:
-        model: The chat model.
-    """
+    """Name of whoever gave the last answer, for pages and records: a model, or a recording with its author and day."""
     name = str(getattr(model, "model", ""))
     if not isinstance(model, Cassette):
         return name
@@ -184,11 +172,7 @@ class Plan(BaseModel):
     source: str = ""
 
     def of(self, agent: str) -> str:
-        """An agent's subgoal.
-
-        Args:
-            agent: Its name.
-        """
+        """An agent's subgoal."""
         return self.by_agent()[agent]
 
     def by_agent(self) -> dict[str, str]:
@@ -283,11 +267,7 @@ class PlanRequest:
 
 
 def no_plan(error: ChatError) -> UserError:
-    """Error for an episode that cannot be played for want of a plan.
-
-    Args:
-        error: The last failure.
-    """
+    """Error for an episode that cannot be played for want of a plan."""
     why = " ".join(str(error).split()).rstrip(".")
     return UserError(
         f"The planner made no plan, so that the episode does not count ({why}); see that the chat model's server "
@@ -330,9 +310,6 @@ class Planner(ABC):
     def plan(self, request: PlanRequest) -> Plan:
         """Makes a plan whose subgoals all are possible at the moment of the request.
 
-        Args:
-            request: The moment.
-
         Raises:
             ChatError: If a language model gave no usable answer; the agents then keep their subgoals.
             UserError: If the user has to do something first.
@@ -357,10 +334,6 @@ _SHOWN = 8
 
 def made_plan(planner: Planner, request: PlanRequest) -> Plan:
     """A planner's plan, all of whose agents and subgoals the game knows.
-
-    Args:
-        planner: The planner.
-        request: The moment.
 
     Raises:
         ChatError: As of `Planner.plan`.
@@ -472,22 +445,14 @@ class AnswerCounts:
         self._counts = {f"{what}_by_{who}": 0 for what, authors in by.items() for who in authors}
 
     def add_plan(self, plan: Plan) -> None:
-        """Counts a plan by the author of its decomposition, its assignment, and each of its subgoals.
-
-        Args:
-            plan: The plan.
-        """
+        """Counts a plan by the author of its decomposition, its assignment, and each of its subgoals."""
         self._add("plans", plan.answered_by.decomposition)
         self._add("assignments", plan.answered_by.assignment)
         for one in plan.subgoals:
             self._add("subgoals", one.answered_by)
 
     def add_reflection(self, reflection: Reflection) -> None:
-        """Counts a reflection.
-
-        Args:
-            reflection: The reflection.
-        """
+        """Counts a reflection."""
         self._add("reflections", reflection.answered_by)
 
     def figures(self) -> dict[str, float]:

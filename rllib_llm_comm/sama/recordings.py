@@ -63,9 +63,6 @@ def recordings() -> list[str]:
 def find_recording(named: str | os.PathLike[str]) -> Path:
     """A cassette's path from a setting: a file, or the name of one that comes with the package.
 
-    Args:
-        named: The setting.
-
     Raises:
         UserError: If it is neither.
     """

@@ -10,15 +10,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+
+from pydantic import Field
 
 from rllib_llm_comm.chat.answers import AnswerError, ask_for
 from rllib_llm_comm.chat.chat_model import REFLECTION, ChatCounters, count_scope
-from rllib_llm_comm.core.errors import UserError, require_choice
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, asked, secret_of, solved
-from rllib_llm_comm.language.prompt_files import fill
+from rllib_llm_comm.core.errors import LARGEST, UserError
+from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, secret_of, solved
+from rllib_llm_comm.language.prompts import fill
 from rllib_llm_comm.policies.decision import Memory
-from rllib_llm_comm.sama.following import ALL, PATIENCE, SubgoalTeller, SubgoalTracker
+from rllib_llm_comm.policies.planning_settings import ALL, PlanningSettings
+from rllib_llm_comm.policies.play_loop import PlayedGame
+from rllib_llm_comm.sama.planned_env import PATIENCE, SubgoalTeller, SubgoalTracker
 from rllib_llm_comm.sama.planners.baselines import thinker
 from rllib_llm_comm.sama.planners.chat import Blame, ChatPlanner
 from rllib_llm_comm.sama.planning_game import Player, planning_game
@@ -46,11 +51,22 @@ from rllib_llm_comm.sama.plans import (
     made_plan,
 )
 
-RECOVERIES = SNAPSHOT, REPLAY = ("snapshot", "replay")
+SNAPSHOT = "snapshot"
 
 Watch = Callable[[Attempt, Mapping[Any, Any], Mapping[Any, Any], Mapping[Any, float], Mapping[Any, int]], None]
 """Gets the attempt, what all agents see, their infos, what they have earned since the last call, and the actions that
 they take now; none at an attempt's end."""
+
+
+class ReflectionSettings(Settings):
+    """How episodes are played in rounds."""
+
+    trials: int = Field(3, ge=0, le=LARGEST)
+    """Most reflections per round, 0 (none) or more. The attempt after the last one stands as it is; so does a failed
+    one for which a language model makes no other plan."""
+    recover: Literal["snapshot", "replay"] = "snapshot"
+    """"snapshot": the game is put back exactly; "replay": it is reset with the same seed and the actions so far are
+    played again (SAMA), which must lead to the same state."""
 
 
 def check_recovery(recover: str | None, trials: int | None) -> None:
@@ -65,7 +81,7 @@ def check_recovery(recover: str | None, trials: int | None) -> None:
     """
     if recover is None:
         return
-    require_choice("recover", recover, RECOVERIES)
+    ReflectionSettings.from_mapping({"recover": recover})
     if trials is None:
         raise UserError(
             f"`recover` is {recover!r} but `trials` is not set, and without it nothing is put back; set `trials`, too."
@@ -79,7 +95,7 @@ class RoundStart:
     Attributes:
         steps: Steps of the environment before the round.
         game: The game's snapshot.
-        observations: Observations and infos of all agents.
+        played: What all agents see.
         memory: The player's memory.
         outcomes: Outcomes of the subgoals of earlier rounds.
         plain: The game's state as plain values.
@@ -87,7 +103,7 @@ class RoundStart:
 
     steps: int
     game: Any
-    observations: tuple[Any, Any]
+    played: PlayedGame
     memory: Any
     outcomes: tuple[Outcome, ...]
     plain: Any
@@ -100,10 +116,9 @@ class Rounds:
         env: A parallel environment of a game that planners know; not wrapped in `PlannedSubgoals`.
         player: Follows the subgoals.
         patience: Game steps after which a subgoal counts as not done.
-        recover: "snapshot": the game is put back exactly; "replay": it is reset with the same seed and the actions
-            so far are played again (SAMA), which must lead to the same state.
+        recover: As of `ReflectionSettings`.
         subgoals_to: Agents that are told their subgoals: "all", or names.
-        in_vector: True if agents read numbers, see `rllib_llm_comm.sama.following.SubgoalTeller`.
+        in_vector: True if agents read numbers, see `rllib_llm_comm.sama.planned_env.SubgoalTeller`.
         watch: Called before each step of an attempt and once at its end.
 
     Attributes:
@@ -111,7 +126,7 @@ class Rounds:
         tracker: The subgoals that agents have, and their outcomes.
 
     Raises:
-        UserError: If the game does not fit or `recover` is not allowed.
+        UserError: If the game does not fit.
     """
 
     def __init__(
@@ -125,11 +140,11 @@ class Rounds:
         in_vector: bool = False,
         watch: Watch | None = None,
     ) -> None:
-        require_choice("recover", recover, RECOVERIES)
         self._env, self._player = env, player
+        given = PlanningSettings.from_mapping({"patience": patience, "subgoals_to": subgoals_to})
         self.game = planning_game(env)
-        self.tracker = SubgoalTracker(self.game, patience)
-        self._teller = SubgoalTeller(self.game, in_vector, subgoals_to)
+        self.tracker = SubgoalTracker(self.game, given.patience)
+        self._teller = SubgoalTeller(self.game, in_vector, given.subgoals_to)
         self._recover, self._watch = recover, watch
 
     def begin(self, seed: int) -> None:
@@ -138,17 +153,14 @@ class Rounds:
         Args:
             seed: Seed of the game and the player.
         """
-        self._seed = seed
-        self._observations, self._infos = self._env.reset(seed=seed)
-        self._rewards: Mapping[Any, float] = {}
-        self._terminated: Mapping[Any, bool] = {}
+        self._played = PlayedGame(self._env, seed)
         self._memory, self._actions = self._player.begin(seed), list[dict[Any, int]]()
         self.tracker.begin()
 
     @property
     def running(self) -> bool:
         """True until the episode is over."""
-        return bool(self._env.agents)
+        return not self._played.over
 
     @property
     def steps(self) -> int:
@@ -158,56 +170,55 @@ class Rounds:
     @property
     def success(self) -> bool:
         """True if the task was done (`envs.interface.solved`)."""
-        return solved(any(self._terminated.values()), self._infos)
+        return solved(any(self._played.terminations.values()), self._played.infos)
 
     @property
     def metrics(self) -> dict[str, float]:
         """The game's own figures."""
-        return {name: value for info in self._infos.values() for name, value in info.get(EPISODE_METRICS, {}).items()}
+        return {
+            name: value for info in self._played.infos.values() for name, value in info.get(EPISODE_METRICS, {}).items()
+        }
 
     def attempt(self, plan: Plan) -> Attempt:
-        """Follows a plan until all its subgoals have ended, one has failed, or the time is over.
-
-        Args:
-            plan: The plan.
-        """
+        """Follows a plan until all its subgoals have ended, one has failed, or the time is over."""
         attempt = Attempt(plan, len(self._actions), returns={str(agent): 0.0 for agent in self._env.possible_agents})
         self.tracker.ended = set(self.game.agents)
         self.tracker.give(plan)
-        while self._env.agents and len(self.tracker.ended) < len(self.game.agents):
+        while self.running and len(self.tracker.ended) < len(self.game.agents):
             self._step(attempt)
             attempt.failed = any(outcome.how in (STUCK, LOST) for outcome in attempt.outcomes)
             if attempt.failed:
                 break
         attempt.end = len(self._actions)
         if self._watch is not None:
-            self._watch(attempt, self._seen(), self._infos, self._rewards, {})
+            self._watch(attempt, self._seen(), self._played.infos, self._played.rewards, {})
         return attempt
 
     def _step(self, attempt: Attempt) -> None:
-        seen = self._seen()
-        choosing = {agent: seen[agent] for agent in asked(self._env.agents, self._infos)}
+        played, seen = self._played, self._seen()
         if isinstance(self._memory, Memory):  # of a policy whose messages may be a control
-            self._memory.secret = secret_of(self._infos)
-        actions = self._player.act(self._memory, choosing)
+            self._memory.secret = secret_of(played.infos)
+        actions = self._player.act(self._memory, {agent: seen[agent] for agent in played.asked})
         if self._watch is not None:
-            self._watch(attempt, seen, self._infos, self._rewards, actions)
+            self._watch(attempt, seen, played.infos, played.rewards, actions)
         self._actions.append(actions)
-        self._observations, self._rewards, self._terminated, _, self._infos = self._env.step(actions)
-        for agent, reward in self._rewards.items():
+        played.advance(actions)
+        for agent, reward in played.rewards.items():
             attempt.returns[str(agent)] += float(reward)
         attempt.outcomes += self.tracker.watch(self.game.passed())
 
     def _seen(self) -> dict[Any, Any]:
         told = self.tracker.told
-        return {agent: self._teller.told(agent, seen, told[str(agent)]) for agent, seen in self._observations.items()}
+        return {
+            agent: self._teller.told(agent, seen, told[str(agent)]) for agent, seen in self._played.observations.items()
+        }
 
     def save(self) -> RoundStart:
         """All that an attempt changes."""
         return RoundStart(
             steps=len(self._actions),
             game=self.game.save(),
-            observations=copy.deepcopy((self._observations, self._infos)),
+            played=self._played.saved(),
             memory=copy.deepcopy(self._memory),
             outcomes=tuple(self.tracker.outcomes),
             plain=self.game.plain(self.game.state()),
@@ -223,19 +234,19 @@ class Rounds:
             UserError: If the same actions after the same reset lead elsewhere.
         """
         del self._actions[start.steps :]
-        self._rewards = {}
         if self._recover == SNAPSHOT:
             self.game.load(start.game)
-            self._observations, self._infos = copy.deepcopy(start.observations)
+            self._played = start.played.saved()
         else:
             self._replay(start)
+        self._played.rewards = {}
         self._memory = copy.deepcopy(start.memory)
         self.tracker.outcomes = list(start.outcomes)
 
     def _replay(self, start: RoundStart) -> None:
-        self._observations, self._infos = self._env.reset(seed=self._seed)
+        self._played = PlayedGame(self._env, self._played.seed)
         for actions in self._actions:
-            self._observations, _, _, _, self._infos = self._env.step(actions)
+            self._played.advance(actions)
         if self.game.plain(self.game.state()) != start.plain:
             raise UserError(
                 "`recover` is 'replay', but the same actions after the same reset led elsewhere; use 'snapshot', "
@@ -257,13 +268,7 @@ class Reflector(Protocol):
 
 
 def reflect_by_rules(request: PlanRequest, plan: Plan, outcomes: list[Outcome]) -> Reflection:
-    """Blames the assignment if another agent could have done it with less effort, else the decomposition.
-
-    Args:
-        request: See `rllib_llm_comm.sama.reflection.Reflector`.
-        plan: See `rllib_llm_comm.sama.reflection.Reflector`.
-        outcomes: See `rllib_llm_comm.sama.reflection.Reflector`.
-    """
+    """Blames the assignment if another agent could have done it with less effort, else the decomposition."""
     game, state = request.game, request.state
     why = " ".join(outcome.sentence() for outcome in outcomes if outcome.how in (STUCK, LOST))
     for outcome in outcomes:
@@ -325,7 +330,6 @@ class ChatReflector:
         return tuple(dict.fromkeys((*answerers_of(self.planner.model), *substitute)))
 
 
-MOST_TRIALS = 3
 MOST_REFLECTIONS = 3
 """Of the attempts from one situation; of those earlier in the episode the last ones, too."""
 
@@ -387,19 +391,6 @@ class ReflectedEpisode:
         return {**vars(self), "rounds": rounds, **own}
 
 
-def check_trials(trials: object) -> None:
-    """Refuses what is no number of reflections.
-
-    Args:
-        trials: Most reflections per round.
-
-    Raises:
-        UserError: If it is not allowed.
-    """
-    if isinstance(trials, bool) or not isinstance(trials, int) or trials < 0:
-        raise UserError(f"`trials` is {trials!r} but must be a whole number from 0 up.")
-
-
 class ReflectivePlay:
     """Plays episodes in rounds, with reflection.
 
@@ -408,13 +399,9 @@ class ReflectivePlay:
         player: The followers of the subgoals.
         planner: The author of the plans.
         reflector: Names the phase to blame; by default the chat model of a planner that has one, else rules.
-        trials: Most reflections per round, 0 (none) or more. The attempt after the last one stands as it is; so does a
-            failed one for which a language model makes no other plan.
-        patience: Game steps after which a subgoal counts as not done.
-        subgoals_to: As of `Rounds`.
-        in_vector: As of `Rounds`.
-        watch: As of `Rounds`.
-        recover: As of `Rounds`.
+        trials: As of `ReflectionSettings`.
+        recover: As of `ReflectionSettings`.
+        **rounds: The other arguments of `Rounds`.
 
     Raises:
         UserError: If the game does not fit or a setting is not allowed.
@@ -427,28 +414,17 @@ class ReflectivePlay:
         planner: Planner,
         reflector: Reflector | None = None,
         *,
-        trials: int = MOST_TRIALS,
-        patience: int = PATIENCE,
+        trials: int = ReflectionSettings.defaults()["trials"],
         recover: str = SNAPSHOT,
-        subgoals_to: str | Sequence[str] = ALL,
-        in_vector: bool = False,
-        watch: Watch | None = None,
+        **rounds: Any,
     ) -> None:
-        check_trials(trials)
-        self._rounds = Rounds(
-            env,
-            player,
-            patience=patience,
-            recover=recover,
-            subgoals_to=subgoals_to,
-            in_vector=in_vector,
-            watch=watch,
-        )
+        how = ReflectionSettings.from_mapping({"trials": trials, "recover": recover})
+        self._rounds = Rounds(env, player, recover=how.recover, **rounds)
         self.planner = planner
         thinks = thinker(planner)
         by_model = ChatReflector(thinks) if isinstance(thinks, ChatPlanner) else reflect_by_rules
         self.reflector: Reflector = reflector or by_model
-        self._trials = trials
+        self._trials = how.trials
 
     def play(self, seed: int = 0) -> ReflectedEpisode:
         """Plays an episode.

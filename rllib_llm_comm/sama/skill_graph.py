@@ -126,10 +126,6 @@ def share_out(problem: SkillProblem, agents: Iterable[str]) -> tuple[str, dict[s
     Once an agent has a skill, the others search on without it, as if it had already brought what it is about to bring;
     so two agents do not do the same thing twice.
 
-    Args:
-        problem: The moment.
-        agents: Their names.
-
     Returns:
         The first target that can be reached, a subgoal per agent, and the reason of each.
     """
@@ -184,10 +180,5 @@ def _promise(have: Counter[str], way: Sequence[Skill], agent: str) -> None:
 
 
 def own(agent: str, thing: str) -> str:
-    """The name of a thing that an agent has.
-
-    Args:
-        agent: Its name.
-        thing: The thing.
-    """
+    """The name of a thing that an agent has."""
     return f"{agent}: {thing}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,11 +21,10 @@ from rllib_llm_comm.chat.chat_model import TRANSLATION, ChatModel, asking_for
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_foreign_json
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.language.prompt_files import fill
-from rllib_llm_comm.sama.code_index import Check, CodeIndex
+from rllib_llm_comm.language.prompts import fill
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
-from rllib_llm_comm.sama.preparation import preparation_of
-from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError, Sandbox, shared_sandbox
+from rllib_llm_comm.sama.preparation import Check, CodeIndex, preparation_of
+from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError, Sandbox, code_of, shared_sandbox
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
@@ -119,9 +118,14 @@ def checked(sentences: Sequence[str], check: Check) -> Translation:
         sentences: One or more sentences each.
         check: The checker.
     """
-    found = Translation()
     single = [part.strip() for text in sentences for part in _SENTENCE.split(text) if part.strip()]
-    for sentence in dict.fromkeys(single):
+    return sorted_by(single, check)
+
+
+def sorted_by(sentences: Iterable[str], check: Check) -> Translation:
+    """Sentences by what a checker says of them; one that is said twice counts once."""
+    found = Translation()
+    for sentence in dict.fromkeys(sentences):
         truth = check(sentence)
         (found.unclear if truth is None else found.true if truth else found.false).append(sentence)
     return found
@@ -130,26 +134,6 @@ def checked(sentences: Sequence[str], check: Check) -> Translation:
 TRANSLATOR = "translator"
 _FORMAT = 1
 _MOST_BYTES = 2**24
-_FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)```", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class Told:
-    """A state in a translator's words.
-
-    Attributes:
-        true: Sentences that the game's checker proved.
-        false: Sentences that it disproved; planners do not see them.
-        unclear: Sentences of which it cannot tell; planners see them.
-    """
-
-    true: tuple[str, ...] = ()
-    false: tuple[str, ...] = ()
-    unclear: tuple[str, ...] = ()
-
-    def __add__(self, other: Told) -> Told:
-        """The sentences of both."""
-        return Told(self.true + other.true, self.false + other.false, self.unclear + other.unclear)
 
 
 @dataclass(frozen=True)
@@ -164,27 +148,17 @@ class Translator:
     source: str
     sandbox: Sandbox = field(default_factory=shared_sandbox, compare=False, repr=False)
 
-    def told(self, game: PlanningGame, state: State) -> Told:
+    def told(self, game: PlanningGame, state: State) -> Translation:
         """A state in words, each sentence checked.
-
-        Args:
-            game: The game.
-            state: The state.
 
         Raises:
             RefusedCodeError: If the code runs into a limit, fails, or returns anything but sentences.
         """
-        found: dict[bool | None, list[str]] = {True: [], False: [], None: []}
-        for sentence in dict.fromkeys(self.sandbox.translate(self.source, game.plain(state))):
-            found[game.holds(state, sentence)].append(sentence)
-        return Told(tuple(found[True]), tuple(found[False]), tuple(found[None]))
+        said = self.sandbox.translate(self.source, game.plain(state))
+        return sorted_by(said, lambda sentence: game.holds(state, sentence))
 
     def words(self, game: PlanningGame, state: State) -> str:
         """A state in words for planners: all that the code says and that is not false, in its order.
-
-        Args:
-            game: The game.
-            state: The state.
 
         Raises:
             RefusedCodeError: As of `told`.
@@ -224,8 +198,7 @@ def write_translator(
     shown = json.dumps(game.plain(states[0]))
 
     def read(text: str) -> Translator:
-        blocks = _FENCE.findall(text)
-        made = Translator((blocks[0] if blocks else text).strip(), place)
+        made = Translator(code_of(text).strip(), place)
         for state in states:
             try:
                 false = made.told(game, state).false

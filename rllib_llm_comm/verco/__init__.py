@@ -1,1 +1,7 @@
-"""Verco: agents that are language models and talk to each other."""
+"""Verco and what belongs to it: language-model agents that talk before they act.
+
+From a YAML file to the gradient: `settings` (model and messages), `encoding` (words to arrays), `message_loss`
+(probabilities of messages), `language_agent` (the network), `message_protocol` and `message_exchange` (speaking and
+hearing, without and with RLlib), `policy` (the trained agents and their files), `module` (the network as RLlib's),
+`language_algorithm` (what Verco, TWOSOME and supervised training share), `learner` (advantages and losses), `verco`.
+"""

@@ -22,14 +22,13 @@ from typing import Any
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import disk_error, read_text, replace_folder
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG
-from rllib_llm_comm.language.adapters import ACTION, MESSAGE
-from rllib_llm_comm.language.progress_bar import without_progress_bar
+from rllib_llm_comm.language.adapters import ACTION, ADAPTER_CONFIG, MESSAGE
+from rllib_llm_comm.language.model_sources import without_progress_bar
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, read_manifest
 from rllib_llm_comm.policies.recorded_settings import withhold
 from rllib_llm_comm.verco.language_agent import LLMCommCore
-from rllib_llm_comm.verco.policy_files import load_core, load_cores
+from rllib_llm_comm.verco.policy import load_core, load_cores
 
 BASE = "base"
 

@@ -16,16 +16,15 @@ from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE, AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model, resolve_device
 from rllib_llm_comm.language.engines import ENGINES, require_fast
-from rllib_llm_comm.language.features import feature_size
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.packing import PAD, micro_batches
+from rllib_llm_comm.language.scoring import feature_size
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS
 from rllib_llm_comm.verco.encoding import (
     CANDIDATE_WORDS,
     CRITIC_IDS,
 )
-from rllib_llm_comm.verco.settings import LanguageModelSettings
-from rllib_llm_comm.verco.utterance_policy import (
+from rllib_llm_comm.verco.message_loss import (
     UTTERANCE_CHOICE,
     UTTERANCE_IDS,
     UTTERANCE_TARGETS,
@@ -34,6 +33,7 @@ from rllib_llm_comm.verco.utterance_policy import (
     menu_logits,
     utterance_terms,
 )
+from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 _SCORED = (PROMPT_IDS, CANDIDATE_IDS, CANDIDATE_WORDS, ACTION_MASK)
 _SCORES = 32768

@@ -31,10 +31,9 @@ from rllib_llm_comm.verco.encoding import (
     read_observation,
 )
 from rllib_llm_comm.verco.language_agent import base_of
-from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, write_apart
+from rllib_llm_comm.verco.message_loss import UTTERANCE_LOGP, UtteranceEncoder
+from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, is_understood, write_apart
 from rllib_llm_comm.verco.settings import DRAWN, CommunicationSettings, LanguageModelSettings
-from rllib_llm_comm.verco.teachers.message_meaning import is_understood
-from rllib_llm_comm.verco.utterance_policy import UTTERANCE_LOGP, UtteranceEncoder
 
 METRICS_WINDOW = 100
 SHUFFLED_SAME_SHARE, SHUFFLED_SILENT_SHARE = "shuffled_same_share", "shuffled_silent_share"

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.core.bounded_cache import Memo
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import disk_error
+from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.phases import MESSAGES, phase
+from rllib_llm_comm.envs.games import GAMES
 from rllib_llm_comm.envs.interface import HIDDEN, PRIVATE, telling_words
-from rllib_llm_comm.language.adapters import AdaptedModel
-from rllib_llm_comm.language.message_words import limit_words
-from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, PromptTemplates
+from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
+from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, PromptTemplates, limit_words
 from rllib_llm_comm.verco.encoding import TextObservation
-from rllib_llm_comm.verco.served_adapter import ServedAdapter
 from rllib_llm_comm.verco.settings import DRAWN, OTHER_FACT, OTHER_MOMENTS, SWAPPED, WRITTEN, CommunicationSettings
 
 WriteMessages = Callable[..., list[str]]
@@ -305,3 +308,107 @@ def _teacher_message(speaker: Speaker) -> str:
             "`Policy.env()` do."
         )
     return message
+
+
+# ---- the message adapter at a server ----------------------------------------------------------------------------
+
+
+_DIGITS = 16
+
+
+class ServedAdapter:
+    """Keeps a server's adapter the same as the run's: it is written and loaded again whenever its weights change.
+
+    Args:
+        server: The server; it has an `adapter_folder`.
+    """
+
+    def __init__(self, server: MessageServer) -> None:
+        self._server = server
+        self._stamp: Hashable = None
+        self._digest = ""
+
+    def serve(self, models: Sequence[AdaptedModel]) -> str:
+        """Has the server load the message adapter, unless it has it.
+
+        Returns:
+            Digest of its weights.
+
+        Raises:
+            UserError: If the speakers have different models, the folder cannot be written, or the server refuses.
+        """
+        if len({id(model) for model in models}) != 1:
+            raise UserError(
+                "`message_server.adapter_folder` is set but the agents have adapters of their own; let them share one "
+                "policy, or start the server with the adapter and leave `adapter_folder` out."
+            )
+        stamp = models[0].stamp(MESSAGE)
+        if stamp != self._stamp:
+            self._digest = self._load(models[0])
+            self._stamp = stamp
+        return self._digest
+
+    def _load(self, model: AdaptedModel) -> str:
+        folder = self._server.adapter_folder
+        assert folder is not None
+        digest = _digest(model)
+        place = folder / f"message-{digest}"
+        if not place.is_dir():
+            try:
+                model.save_adapter(MESSAGE, place)
+            except OSError as error:
+                doing = f"the message adapter could not be written to `message_server.adapter_folder` {str(folder)!r}"
+                raise disk_error(error, doing) from error
+        self._server.use_adapter(digest, place)
+        return digest
+
+
+def _digest(model: AdaptedModel) -> str:
+    """Short digest of the weights of the message adapter."""
+    whole = hashlib.sha256()
+    for name, weights in model.named_adapter_parameters(MESSAGE):
+        whole.update(name.encode())
+        whole.update(weights.detach().float().cpu().contiguous().numpy().tobytes())
+    return whole.hexdigest()[:_DIGITS]
+
+
+# ---- what messages mean -----------------------------------------------------------------------------------------
+
+
+def same_request(one: str, other: str) -> bool:
+    """True if two messages mean the same, whatever their wording.
+
+    Messages in the scripted teacher's wordings are compared by what they mean ("please bring the tomato" and "i need
+    the tomato" are the same); any other message only equals itself, up to case, blanks and the full stop.
+
+    Args:
+        one: A message.
+        other: Another one.
+    """
+    first, second = _meaning(one), _meaning(other)
+    if first is not None and second is not None:
+        return first == second
+    return _plain(one) == _plain(other)
+
+
+def is_understood(message: str) -> bool:
+    """True if a message is a saying of a known game, in a wording of its scripted player."""
+    return _is_understood(message, tuple(GAMES))
+
+
+@functools.lru_cache(maxsize=65536)
+def _is_understood(message: str, games: tuple[str, ...]) -> bool:
+    """For the games known now; one may be registered later."""
+    return _meaning(message) is not None
+
+
+def _meaning(message: str) -> Any:
+    """The meaning in the first game that knows the wording, with the game, as tuples of two games may be equal."""
+    for name, record in GAMES.items():
+        if record.sayings and (meant := load(record.sayings)(message)) is not None:
+            return name, meant
+    return None
+
+
+def _plain(message: str) -> str:
+    return " ".join(message.lower().split()).rstrip(".! ")

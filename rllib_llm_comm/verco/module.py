@@ -24,11 +24,10 @@ from rllib_llm_comm.policies.policy_manifest import LANGUAGE
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_FEATURES, PROMPT_IDS
 from rllib_llm_comm.rl.told_errors import ToldErrors
 from rllib_llm_comm.verco.encoding import CRITIC_IDS
-from rllib_llm_comm.verco.label_loss import MESSAGE_IDS, MESSAGE_LABELS, message_log_probs
 from rllib_llm_comm.verco.language_agent import LLMCommCore
-from rllib_llm_comm.verco.policy_files import base_model_digest, load_adapter_of, policy_files
+from rllib_llm_comm.verco.message_loss import MESSAGE_IDS, MESSAGE_LABELS, UTTERANCE_LOGP, message_log_probs
+from rllib_llm_comm.verco.policy import base_model_digest, load_adapter_of, policy_files
 from rllib_llm_comm.verco.settings import LanguageModelSettings
-from rllib_llm_comm.verco.utterance_policy import UTTERANCE_LOGP
 
 logger = logging.getLogger(__name__)
 

@@ -9,12 +9,11 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
 
-from rllib_llm_comm.chat.message_server import MessageServer
+from rllib_llm_comm.chat.settings import MessageServerSettings
 from rllib_llm_comm.core.errors import UserError, require_choice, shown
 from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.language.chat_template import PROMPT_DATE, check_prompt_date
-from rllib_llm_comm.language.prompt_sets import DEFAULT, read_prompts
-from rllib_llm_comm.language.prompts import PromptTemplates
+from rllib_llm_comm.language.prompts import DEFAULT, PromptTemplates, read_prompts
 
 OTHER_MOMENTS, OTHER_FACT, SWAPPED = "other_moments", "other_fact", "swapped"
 MessageMode = Literal["none", "student", "teacher", "other_moments", "other_fact", "constant", "menu", "swapped"]
@@ -138,6 +137,12 @@ class LanguageModelSettings(Settings):
         return PromptTemplates(read_prompts(self.prompts))
 
 
+MODEL_SETTINGS = tuple(
+    name for name in LanguageModelSettings.names() if name not in ("trainable_roles", "train_critic", "init_seed")
+)
+"""Settings of a language model that a user gives."""
+
+
 class CommunicationSettings(Settings):
     """Settings of the messages between agents."""
 
@@ -159,8 +164,8 @@ class CommunicationSettings(Settings):
     """True if PPO trains the message adapter, too, on the joint probability of message and action (`"student"` or
     `"menu"`, `message_temperature` 1). Verco: no."""
     message_server: dict[str, Any] | None = None
-    """Keys of `MessageServer` (`base_url`, `model`, ...): an OpenAI-compatible server, such as vLLM, that writes the
-    student's messages in place of the module; `None` for the module itself (ours)."""
+    """Keys of `MessageServerSettings` (`base_url`, `model`, ...): an OpenAI-compatible server (vLLM), that writes
+    the student's messages in place of the module; `None` for the module itself (ours)."""
 
     @field_validator("messages", mode="before")
     @classmethod
@@ -172,7 +177,7 @@ class CommunicationSettings(Settings):
     @classmethod
     def _a_server(cls, value: Any) -> Any:
         if value is not None:
-            MessageServer.from_settings(value)
+            MessageServerSettings.from_mapping(value)
         return value
 
     @model_validator(mode="after")
@@ -211,13 +216,16 @@ class CommunicationSettings(Settings):
             )
 
 
-def require_message_mode(name: str, value: Any) -> None:
-    """Raises a `UserError` unless a setting is a message mode.
+class WithMessageCheckpoint(CommunicationSettings):
+    """How agents talk, and what their message adapter has learned."""
 
-    Args:
-        name: The setting.
-        value: Its value.
-    """
+    message_checkpoint: str | None = None
+    """Checkpoint of `MessageSFT` (or of `Verco`), or a PEFT adapter folder, whose message adapter is loaded when the
+    algorithm is built. None: a fresh adapter."""
+
+
+def require_message_mode(name: str, value: Any) -> None:
+    """Raises a `UserError` unless a setting is a message mode."""
     if value == _EARLIER_NAME:
         raise UserError(
             f"`{name}` is {value!r}, the earlier name of two controls; use {OTHER_MOMENTS!r} (messages of other "

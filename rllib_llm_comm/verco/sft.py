@@ -1,11 +1,13 @@
 """Supervised training of one adapter on recorded rows, as an offline RLlib algorithm: of messages, or of actions.
 
-From the rows to the gradient: `LearnedRows` reads them, a pre-learner makes token ids of them, `SFTLearner` learns,
-`AdapterSFT` trains and judges; `MessageSFT` and `ActionSFT` say which adapter, which rows and which figures.
+From the rows to the gradient: `LearnedRows` reads them, `encode_labels` and `encode_demonstrations` make token ids of
+them, `SFTLearner` learns, `AdapterSFT` trains and judges; `MessageSFT` and `ActionSFT` say which adapter, rows
+and figures.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import logging
@@ -32,7 +34,6 @@ from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.offline.offline_data import OfflineData
-from ray.rllib.offline.offline_prelearner import OfflinePreLearner
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMERS
@@ -44,8 +45,7 @@ from rllib_llm_comm.core.phases import log_cost
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.base_model import BaseModel
-from rllib_llm_comm.language.message_words import limit_words
-from rllib_llm_comm.language.prompts import PromptTemplates
+from rllib_llm_comm.language.prompts import PromptTemplates, limit_words
 from rllib_llm_comm.policies.partner_settings import PLAYERS
 from rllib_llm_comm.rl.epoch_progress import told_parts
 from rllib_llm_comm.rl.minibatches import WholeEpochs, WholeEpochsMixin
@@ -53,13 +53,16 @@ from rllib_llm_comm.rl.optimizers import adamw, annealed
 from rllib_llm_comm.rl.phase_seconds import add_cost
 from rllib_llm_comm.rl.policy_export import on_first_learner
 from rllib_llm_comm.rl.strict_config import SHARED_POLICY
-from rllib_llm_comm.verco.adapter_checkpoints import AdapterCheckpointMixin
 from rllib_llm_comm.verco.encoding import CRITIC_IDS, ObservationEncoder, TextObservation, encoded_space
-from rllib_llm_comm.verco.label_loss import IGNORED, MESSAGE_LABELS, encode_examples
 from rllib_llm_comm.verco.language_agent import base_of
-from rllib_llm_comm.verco.language_config import LanguageModelConfigMixin, WithMessageCheckpoint
+from rllib_llm_comm.verco.language_algorithm import (
+    AdapterCheckpointMixin,
+    LanguageModelConfigMixin,
+)
+from rllib_llm_comm.verco.message_loss import IGNORED, MESSAGE_LABELS, encode_examples
+from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.module import MESSAGE_HITS, MESSAGE_LOG_PROBS, LLMCommModule
-from rllib_llm_comm.verco.settings import LanguageModelSettings
+from rllib_llm_comm.verco.settings import LanguageModelSettings, WithMessageCheckpoint
 from rllib_llm_comm.verco.teachers.base import TEACHERS
 from rllib_llm_comm.verco.teachers.label_store import (
     DEMONSTRATIONS,
@@ -69,7 +72,6 @@ from rllib_llm_comm.verco.teachers.label_store import (
     other_form,
     read_learned,
 )
-from rllib_llm_comm.verco.teachers.message_meaning import same_request
 
 logger = logging.getLogger(__name__)
 
@@ -239,33 +241,21 @@ def _read_json(text: Any) -> Mapping[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-class MessagePreLearner(OfflinePreLearner):
-    """Turns rows of `prompt` and `message` into token ids and labels.
-
-    RLlib's own would build a whole module in every worker; this one needs the tokenizer only.
+def encode_labels(
+    batch: Mapping[str, Sequence[Any]], base: BaseModel, max_tokens: int, max_words: int, templates: PromptTemplates
+) -> dict[str, np.ndarray]:
+    """Token ids and labels of rows of `prompt` and `message`, as of `encode_examples`; messages are cut to some words.
 
     Args:
+        batch: The rows.
         base: The base model whose tokenizer is used.
         max_tokens: Longest allowed row.
         max_words: Messages are cut to so many words.
         templates: The prompts behind which messages stand.
     """
-
-    def __init__(self, *, base: BaseModel, max_tokens: int, max_words: int, templates: PromptTemplates) -> None:
-        self._base = base
-        self._max_tokens = max_tokens
-        self._max_words = max_words
-        self._templates = templates
-
-    @override(OfflinePreLearner)
-    def __call__(self, batch: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The arrays of `encode_examples`."""
-        return encode_examples(
-            self._base,
-            [self._templates.message(str(text)) for text in batch["prompt"]],
-            [limit_words(str(message), self._max_words) for message in batch["message"]],
-            self._max_tokens,
-        )
+    prompts = [templates.message(str(text)) for text in batch["prompt"]]
+    messages = [limit_words(str(message), max_words) for message in batch["message"]]
+    return encode_examples(base, prompts, messages, max_tokens)
 
 
 class MessageLabels(LearnedRows):
@@ -274,29 +264,26 @@ class MessageLabels(LearnedRows):
     form = LABELS
 
 
-class ActionPreLearner(OfflinePreLearner):
-    """Turns demonstrations into the observations of a policy, and its choices among their candidates.
+def encode_demonstrations(batch: Mapping[str, Sequence[Any]], encoder: ObservationEncoder) -> dict[str, Any]:
+    """Observations of a policy, and its choices among their candidates.
 
     Prompts are filled here, from the words and messages of the rows, as they are when the policy plays.
 
     Args:
+        batch: Demonstrations.
         encoder: Writes observations as token ids.
+
+    Returns:
+        `obs`: arrays of `encoded_space` without the critic's (N, ...), and `actions` (N,).
     """
-
-    def __init__(self, encoder: ObservationEncoder) -> None:
-        self._encoder = encoder
-
-    @override(OfflinePreLearner)
-    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """`obs`: arrays of `encoded_space` without the critic's (N, ...), and `actions` (N,)."""
-        rows = [read_demonstration(*row) for row in zip(*(batch[name] for name in DEMONSTRATIONS.learned), strict=True)]
-        most = max(len(view.candidates) for view, _, _ in rows)
-        encoded = [self._encoder.encode(_widened(view, most), heard) for view, heard, _ in rows]
-        names = [name for name in encoded[0] if name != CRITIC_IDS]
-        return {
-            Columns.OBS: {name: np.stack([one[name] for one in encoded]) for name in names},
-            Columns.ACTIONS: np.array([chosen for *_, chosen in rows], np.int64),
-        }
+    rows = [read_demonstration(*row) for row in zip(*(batch[name] for name in DEMONSTRATIONS.learned), strict=True)]
+    most = max(len(view.candidates) for view, _, _ in rows)
+    encoded = [encoder.encode(_widened(view, most), heard) for view, heard, _ in rows]
+    names = [name for name in encoded[0] if name != CRITIC_IDS]
+    return {
+        Columns.OBS: {name: np.stack([one[name] for one in encoded]) for name in names},
+        Columns.ACTIONS: np.array([chosen for *_, chosen in rows], np.int64),
+    }
 
 
 def read_demonstration(
@@ -556,12 +543,7 @@ class AdapterSFT(AdapterCheckpointMixin, Algorithm):
         raise NotImplementedError
 
     def held_out_figures(self, log_probs: np.ndarray, hits: np.ndarray) -> dict[str, float]:
-        """Figures of the held-out rows.
-
-        Args:
-            log_probs: As of `learned_terms`.
-            hits: As of `learned_terms`.
-        """
+        """Figures of the held-out rows."""
         raise NotImplementedError
 
     @override(Algorithm)
@@ -699,7 +681,8 @@ class MessageSFT(AdapterSFT):
     def encoder(self) -> Encode:
         """Token ids of prompts and messages."""
         settings = self.config.module_settings()
-        return MessagePreLearner(
+        return functools.partial(
+            encode_labels,
             base=base_of(settings),
             max_tokens=settings.max_prompt_tokens,
             max_words=self.config.max_message_words,
@@ -854,7 +837,7 @@ class ActionSFT(AdapterSFT):
     def encoder(self) -> Encode:
         """Token ids of prompts and candidates."""
         settings = self.config.module_settings()
-        return ActionPreLearner(ObservationEncoder(base_of(settings), settings))
+        return functools.partial(encode_demonstrations, encoder=ObservationEncoder(base_of(settings), settings))
 
     @override(AdapterSFT)
     def held_out_figures(self, log_probs: np.ndarray, hits: np.ndarray) -> dict[str, float]:

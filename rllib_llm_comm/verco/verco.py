@@ -24,14 +24,22 @@ from rllib_llm_comm.rl.equal_starts import StartAlike
 from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig, PPOTraining
 from rllib_llm_comm.rl.ordered_observations import AddObservationsInOrder
 from rllib_llm_comm.rl.strict_config import Schedule, part
-from rllib_llm_comm.verco.adapter_checkpoints import AdapterCheckpointMixin
-from rllib_llm_comm.verco.advantages import EPISODE, GAE, PROMPT, SPEAKER
-from rllib_llm_comm.verco.language_config import MODEL_SETTINGS, LanguageModelConfigMixin, WithMessageCheckpoint
-from rllib_llm_comm.verco.learner import VercoLearner, first_kl_coeff
+from rllib_llm_comm.verco.language_algorithm import (
+    AdapterCheckpointMixin,
+    LanguageModelConfigMixin,
+)
+from rllib_llm_comm.verco.learner import EPISODE, GAE, PROMPT, SPEAKER, VercoLearner, first_kl_coeff
 from rllib_llm_comm.verco.message_exchange import MessageExchange
 from rllib_llm_comm.verco.message_protocol import require_possible
 from rllib_llm_comm.verco.module import LLMCommModule
-from rllib_llm_comm.verco.settings import DRAWN, OTHER_FACT, SWAPPED, LanguageModelSettings
+from rllib_llm_comm.verco.settings import (
+    DRAWN,
+    MODEL_SETTINGS,
+    OTHER_FACT,
+    SWAPPED,
+    LanguageModelSettings,
+    WithMessageCheckpoint,
+)
 from rllib_llm_comm.verco.teacher_messages import AddTeacherMessages
 from rllib_llm_comm.verco.teachers.base import portable_teacher
 

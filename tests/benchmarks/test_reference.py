@@ -11,10 +11,9 @@ from update import largest_differences
 
 from harness import Row, main
 from reference_loop import ReferenceLoop
-from rllib_llm_comm.language.features import feature_size, prompt_features
 from rllib_llm_comm.language.generation import generate_messages
 from rllib_llm_comm.language.packing import PAD
-from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
+from rllib_llm_comm.language.scoring import encode_candidates, feature_size, prompt_features, score_candidates
 from stream import new_core, record_stream
 from twosome_reference import TwosomeReference
 

@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import logging
 import os
 import pickle
+import socket
+import subprocess
+import sys
+import threading
 import time
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import quote
 
 import pytest
-from chat_server import ChatServer, completion
+from chat_server import ChatServer, Half, client, completion
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, Field
 
-from rllib_llm_comm.chat.chat_model import ChatError
+from rllib_llm_comm.chat import client as chat_client
+from rllib_llm_comm.chat.answers import AnswerError, UnknownFormError, ask_for, strict_form
+from rllib_llm_comm.chat.chat_model import TOKENS, ChatDownError, ChatError, asking_for, cut_at
 from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.chat.endpoint import is_local, shown
+from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.core.errors import UserError
-
-KEY = "sk-very-secret-0123456789"
-
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
 
-def client(server: ChatServer, **settings) -> ChatClient:
-    return ChatClient("tiny", server.url, requests_per_minute=settings.pop("requests_per_minute", 1e6), **settings)
+KEY = "sk-very-secret-0123456789"
 
 
 def test_an_answer_comes_with_its_cost():
@@ -434,3 +441,390 @@ def test_an_answer_can_be_written_to_a_file(tmp_path):
         answer = client(server).complete("hi")
     (tmp_path / "answer").write_text(answer, encoding="utf-8")
     assert answer == "a ? b"
+
+
+# ---- servers that want other parameters, answers that are cut off, and what is asked for -------------------------
+
+
+class Part(BaseModel):
+    what: str = Field(min_length=1)
+    reason: str = ""
+
+
+class Plan(BaseModel):
+    goal: str
+    parts: list[Part] = Field(max_length=3)
+
+
+PLAN = '{"goal": "soup", "parts": [{"what": "onion"}]}'
+
+
+class Picky(ChatServer):
+    """Refuses parameters with OpenAI's words.
+
+    Args:
+        refused: Parameter to words.
+        silent: Whether it refuses without a word.
+    """
+
+    def __init__(self, refused: dict[str, str], *replies: Any, silent: bool = False) -> None:
+        super().__init__(*replies)
+        self.refused, self.silent = refused, silent
+
+    def reply(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+        for name, words in self.refused.items():
+            if name in body:
+                error = {"error": {"message": words, "code": "unsupported_parameter", "param": name}}
+                return 400, {}, b"" if self.silent else json.dumps(error).encode()
+        return super().reply(path, headers, body)
+
+
+def test_the_new_name_of_max_tokens_is_found_out_once(caplog):
+    words = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    with Picky({"max_tokens": words}, "hello") as server:
+        asked = client(server, max_tokens=70, price_per_million_output=1.0)
+        assert asked.complete("hi") == asked.complete("ho") == "hello"
+    assert [body.get("max_completion_tokens") for body in server.requests] == [None, 70, 70]
+    assert asked.counters.failures == 0 and asked.counters.cost == pytest.approx(40e-6)
+
+
+def test_a_temperature_that_is_not_taken_is_left_out():
+    words = "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is."
+    with Picky({"temperature": words}, "hello") as server:
+        assert client(server).complete("hi") == "hello"
+    assert [("temperature" in body) for body in server.requests] == [True, False]
+
+
+def test_further_parameters_go_into_each_request():
+    with ChatServer("hello") as server:
+        client(server, extra_body={"reasoning_effort": "low", "seed": 3}).complete("hi")
+    assert server.requests[0]["reasoning_effort"] == "low" and server.requests[0]["seed"] == 3
+
+
+def test_a_form_is_sent_as_a_strict_schema():
+    with ChatServer(PLAN) as server:
+        assert ask_for(client(server), "What next?", Plan).goal == "soup"
+        client(server).complete("free text")
+        ask_for(client(server, forms=False), "And then?", Plan)
+    form = server.requests[0]["response_format"]["json_schema"]
+    assert form["name"] == "Plan" and form["strict"]
+    assert form["schema"]["required"] == ["goal", "parts"] and form["schema"]["additionalProperties"] is False
+    part = form["schema"]["$defs"]["Part"]
+    assert part["required"] == ["what", "reason"] and part["properties"]["what"] == {"type": "string"}
+    assert form["schema"]["properties"]["parts"]["maxItems"] == 3
+    assert not any("response_format" in body for body in server.requests[1:])
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_server_without_forms_is_asked_without(silent, caplog):
+    caplog.set_level(logging.WARNING)
+    with Picky({"response_format": "response_format is not supported"}, PLAN, silent=silent) as server:
+        asked = client(server)
+        assert ask_for(asked, "What next?", Plan).goal == ask_for(asked, "And then?", Plan).goal == "soup"
+    assert [("response_format" in body) for body in server.requests] == [True, False, False]
+    assert caplog.text.count("It refuses `response_format`") == 1
+
+
+def test_a_refusal_for_another_reason_does_not_cost_the_form():
+    """Some servers give no reason; so the question is sent without the form, and if that is refused, too, it stays."""
+    with ChatServer(400, 400, PLAN) as server:
+        asked = client(server)
+        with pytest.raises(ChatError, match="HTTP 400"):
+            ask_for(asked, "Too long?", Plan)
+        ask_for(asked, "What next?", Plan)
+    assert [("response_format" in body) for body in server.requests] == [True, False, True]
+
+
+def test_forms_that_servers_cannot_write():
+    with pytest.raises(UnknownFormError):
+        strict_form({"type": "object", "additionalProperties": {"type": "string"}})
+
+
+@pytest.mark.parametrize(
+    ("given", "plan", "label"),
+    [(None, TOKENS["plan"], TOKENS["label"]), (70, 70, 70), ({"plan": 3000}, 3000, TOKENS["label"])],
+)
+def test_each_purpose_has_its_own_bound(given, plan, label):
+    assert TOKENS["plan"] >= 1500
+    with ChatServer(PLAN) as server:
+        asked = client(server, max_tokens=given)
+        ask_for(asked, "What next?", Plan)
+        with asking_for("label"):
+            asked.complete("hi")
+    assert [body["max_tokens"] for body in server.requests] == [plan, label]
+
+
+def test_a_cut_answer_is_named_and_asked_again_where_there_is_more_room(tmp_path, caplog):
+    with ChatServer(completion("to be or", "length"), completion("or not", "length"), "to be") as server:
+        asked = client(server, max_tokens={"other": 5}, cache_dir=tmp_path)
+        answer = asked.complete("hi")
+        assert answer == "to be or" and cut_at(answer) == 5 and cut_at(asked.complete("hi")) == 5
+        asked.complete("ho")
+        assert asked.counters.truncated == 2 and len(server.requests) == 2
+        assert caplog.text.count("was cut off after 5 tokens; raise `max_tokens`") == 1
+        more = client(server, max_tokens={"other": 50}, cache_dir=tmp_path)
+        assert more.complete("hi") == "to be" and cut_at(more.complete("hi")) == 0
+
+
+def test_a_plan_that_is_cut_off_says_so():
+    with ChatServer(completion('{"goal": "so', "length")) as server:
+        with pytest.raises(AnswerError, match=r"it was cut off after 12 tokens \(raise `max_tokens`\)"):
+            ask_for(client(server, max_tokens=12), "What next?", Plan)
+        assert "it was cut off, since it became too long" in server.requests[1]["messages"][-1]["content"]
+
+
+def test_thoughts_without_an_answer_are_cut_off():
+    """A model that thinks for all its tokens sends no content."""
+    with ChatServer(completion(None, "length")) as server:
+        asked = client(server)
+        assert asked.complete("hi") == "" and asked.counters.truncated == 1
+
+
+# ---- servers that answer late, wrongly, by halves or not at all; and several processes with one cache and ----
+
+
+TROUBLES = {
+    "late": 1.0,
+    "too many": 429,
+    "broken": 500,
+    "half a body": Half(completion("hello")),
+    "hangs up": None,
+}
+
+
+PRICES = {"price_per_million_input": 1e4, "price_per_million_output": 1e4, "max_tokens": 30}
+MOST = 0.18 + 0.3  # "hi" has 18 bytes with its frame
+# Lost on the way or cut, a request may be paid for all the same; only a server that refuses one surely takes nothing.
+COSTS = {**dict.fromkeys(TROUBLES, MOST), "too many": 0.0}
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_what_passes_is_survived_and_kept(name, tmp_path):
+    trouble = TROUBLES[name]
+    with ChatServer(trouble, "hello", trouble) as server:
+        asked = client(server, timeout=0.3, cache_dir=tmp_path, **PRICES)
+        assert asked.complete("hi") == "hello" and asked.complete("hi") == "hello"
+        assert len(server.requests) == 2
+    assert asked.counters.cost == pytest.approx(1.2 + COSTS[name]) and asked.counters.retries == 1
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_what_lasts_is_one_error_and_stays_booked(name, tmp_path):
+    with ChatServer(TROUBLES[name]) as server:
+        asked = client(server, timeout=0.3, cache_dir=tmp_path, max_retries=1, **PRICES)
+        with pytest.raises(ChatError, match="after 2 requests"):
+            asked.complete("hi")
+        assert len(server.requests) == 2
+    assert asked.counters.failures == 1 and asked.recall("hi") is None
+    assert asked.counters.cost == pytest.approx(2 * COSTS[name]) == asked._ledger.spent
+
+
+BROKEN = [1.0, Half(completion("hello")), completion("y" * 2_000_000), b"<html>", None]
+
+
+@pytest.mark.parametrize("trouble", BROKEN, ids=["late", "half a body", "too large", "a page", "hangs up"])
+def test_the_budget_bounds_what_a_broken_server_is_paid(trouble, tmp_path):
+    """Each request may be paid for, so 12 are not sent where 4 spend the budget."""
+    with ChatServer(trouble) as server:
+        asked = client(server, timeout=0.3, cache_dir=tmp_path, max_retries=3, budget=4 * MOST + 0.1, **PRICES)
+        for _ in range(3):
+            with pytest.raises((ChatError, UserError)):
+                asked.complete("hi")
+        with pytest.raises(UserError):
+            asked.complete("ho")
+        paid = len(server.requests)
+    assert paid <= 4 and asked._ledger.spent == pytest.approx(paid * MOST)
+
+
+def test_a_server_that_was_never_reached_costs_nothing(tmp_path):
+    with ChatServer("x") as server:
+        pass
+    asked = client(server, timeout=0.3, cache_dir=tmp_path, max_retries=1, **PRICES)
+    with pytest.raises(ChatError, match="no connection"):
+        asked.complete("hi")
+    assert asked._ledger.spent == 0
+
+
+@pytest.mark.parametrize(("trouble", "questions"), [(500, 3), (None, 3), (b"<html>", 3), (401, 1), (404, 1)])
+def test_a_dead_server_is_left_alone(trouble, questions, monkeypatch):
+    with ChatServer(trouble) as server:
+        asked = client(server, timeout=0.3, max_retries=1)
+        for number in range(questions):
+            last = number + 1 == questions
+            with pytest.raises(
+                ChatDownError if last else ChatError, match="left alone" if last else "after 2 requests"
+            ):
+                asked.complete("hi")
+        sent = len(server.requests)
+        with pytest.raises(ChatDownError):
+            asked.complete("hi")
+        assert len(server.requests) == sent == (1 if questions == 1 else 6)
+        later = SimpleNamespace(
+            monotonic=lambda: time.monotonic() + chat_client.PAUSE + 1,
+            perf_counter=time.perf_counter,
+            time=time.time,
+            sleep=time.sleep,
+        )
+        monkeypatch.setattr(chat_client, "time", later)
+        server.replies = ["hello"]
+        assert asked.complete("hi") == "hello" and asked.complete("ho") == "hello"
+
+
+def test_an_empty_account_is_not_asked_again_and_again():
+    class Empty(ChatServer):
+        def reply(self, path, headers, body):
+            return 429, {}, json.dumps({"error": {"message": "quota", "code": "insufficient_quota"}}).encode()
+
+    with Empty("") as server:
+        with pytest.raises(ChatDownError, match="HTTP 429: quota"):
+            client(server, timeout=0.3).complete("hi")
+        assert len(server.requests) == 1
+
+
+def test_refusals_of_single_questions_do_not_stop_the_others():
+    with ChatServer(400, 400, 400, 400, "hello") as server:
+        asked = client(server, timeout=0.3)
+        for prompt in "abcd":
+            with pytest.raises(ChatError, match="HTTP 400"):
+                asked.complete(prompt)
+        assert asked.complete("e") == "hello"
+
+
+_ASK = """
+import json, sys
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.chat.client import ChatClient
+address, folder, budget, questions = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4:]
+client = ChatClient("tiny", address, requests_per_minute=1e6, cache_dir=folder, budget=budget, max_tokens=30,
+                    price_per_million_input=1e4, price_per_million_output=1e4)
+print("ready", flush=True)
+sys.stdin.readline()  # all begin at once
+refused = 0
+for question in questions:
+    try:
+        assert client.complete(question) == f"answer to {question}"
+    except UserError:
+        refused += 1
+print(json.dumps({"refused": refused, **client.counters.to_json()}))
+"""
+
+
+def started(server: ChatServer, folder, budget, *questions: list[str]) -> list[subprocess.Popen]:
+    """Each list of questions in a process of its own, all at once."""
+    env = {**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", _ASK, server.url, str(folder), json.dumps(budget), *asked],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env,
+        )
+        for asked in questions
+    ]  # fmt: skip
+    assert [process.stdout.readline() for process in running] == ["ready\n"] * len(running)
+    for process in running:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    return running
+
+
+def processes(server: ChatServer, folder, budget, *questions: list[str]) -> list[dict]:
+    """As `started`, to their end; what they counted."""
+    running = started(server, folder, budget, *questions)
+    told = [process.communicate(timeout=60)[0] for process in running]
+    assert all(process.returncode == 0 for process in running)
+    return [json.loads(text) for text in told]
+
+
+def slowly(prompt: str) -> str:
+    time.sleep(0.2)
+    return f"answer to {prompt}"
+
+
+def test_two_processes_never_pay_for_the_same_answer(tmp_path):
+    questions = ["a", "b", "c"]
+    with ChatServer(slowly) as server:
+        one, two = processes(server, tmp_path, None, questions, questions)
+        assert sorted(body["messages"][-1]["content"] for body in server.requests) == questions
+    assert one["requests"] + two["requests"] == 3 and one["cached"] + two["cached"] == 3
+
+
+def test_a_killed_process_holds_nobody_up(tmp_path):
+    with ChatServer(20.0, "hello") as server:
+        (process,) = started(server, tmp_path, None, ["a"])
+        while not server.requests:
+            time.sleep(0.01)
+        process.kill()
+        process.communicate()
+        begun = time.monotonic()
+        assert ChatClient("tiny", server.url, cache_dir=tmp_path, max_tokens=30).complete("a") == "hello"
+        assert time.monotonic() - begun < 10 and len(server.requests) == 2
+
+
+def test_two_processes_never_spend_more_than_the_budget(tmp_path):
+    """An answer costs 1.2 and is booked at 0.47 before it is sent, so at most the two last ones overrun together."""
+    with ChatServer(slowly) as server:
+        one, two = processes(server, tmp_path, 5.0, list("abcd"), list("efgh"))
+        sent = len(server.requests)
+    assert one["refused"] + two["refused"] == 8 - sent and one["failures"] == two["failures"] == 0
+    spent = one["cost"] + two["cost"]
+    assert spent == pytest.approx(1.2 * sent) and spent <= 5.0 + 2 * (1.2 - 0.47)
+    kept = [json.loads(path.read_text())["cost"] for path in (tmp_path / "spending").glob("*.json")]
+    assert sum(kept) == pytest.approx(spent)
+
+
+# ---- a server that sends a byte now and then: no single read takes long, and yet the time-out holds --------------
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+
+
+@contextlib.contextmanager
+def trickling(begin, drop):
+    """A server that sends `begin` and then `drop` every tenth of a second."""
+    ended = threading.Event()
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def answer(connection):
+        with contextlib.suppress(OSError), connection:
+            connection.recv(65536)
+            connection.sendall(begin)
+            while not ended.wait(0.1):
+                connection.sendall(drop)
+
+    def accept():
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=answer, args=(listening.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+    finally:
+        ended.set()
+        listening.close()
+
+
+@pytest.mark.parametrize(
+    ("begin", "drop"),
+    [
+        (HEAD, b"X-More: b\r\n"),
+        (HEAD + b"Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n", b" "),
+    ],
+    ids=["headers", "body"],
+)
+def test_the_time_out_holds(begin, drop, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    with trickling(begin, drop) as url:
+        client = ChatClient("m", url, timeout=1.0, max_retries=0)
+        before = time.monotonic()
+        with pytest.raises(ChatError, match="time-out"):
+            client.complete("hi")
+        assert time.monotonic() - before < 6.0
+
+
+def test_a_message_server_that_trickles_counts_as_lost():
+    begin = HEAD + b"Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
+    with trickling(begin, b" ") as url:
+        begun = time.monotonic()
+        with pytest.raises(UserError, match="`message_server` at"):
+            MessageServer(url, timeout=0.5, max_retries=0).write(["abc"])
+    assert time.monotonic() - begun < 5

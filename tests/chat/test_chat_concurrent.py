@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from chat_server import ChatServer
+from chat_server import ChatServer, client
 
+from rllib_llm_comm.chat import client as chat_client
 from rllib_llm_comm.chat.cassettes import Cassette, open_chat
-from rllib_llm_comm.chat.chat_model import concurrent_questions
-from rllib_llm_comm.chat.client import ChatClient
-from rllib_llm_comm.chat.turns import StoppedError, Turns
+from rllib_llm_comm.chat.chat_model import (
+    ChatCounters,
+    StoppedError,
+    Turns,
+    begun_at_once,
+    concurrent_questions,
+    count_scope,
+    side_by_side,
+)
+from rllib_llm_comm.chat.client import ChatClient, SharedRate
 from rllib_llm_comm.core.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
@@ -146,3 +156,187 @@ def test_games_end_at_their_next_question_when_one_has_failed():
 def test_a_number_that_cannot_be_gets_one_sentence(value):
     with pytest.raises(UserError, match="`max_concurrent` is"):
         ChatClient("tiny", max_concurrent=value)
+
+
+# ---- work side by side: results in order, one piece at a time, and an end to all when one fails ------------------
+
+
+def test_results_come_in_order_and_scopes_hold_in_all_threads():
+    def late(prompt):
+        time.sleep(0.1 if prompt == "0" else 0.01)
+        return f"re: {prompt}"
+
+    with ChatServer(late) as server:
+        model = client(server, max_concurrent=3)
+        with count_scope() as asked:
+            assert side_by_side(lambda number: model.complete(str(number)), range(6), 4) == [
+                f"re: {number}" for number in range(6)
+            ]
+    assert asked.requests == 6 and asked.seconds > 0.1
+
+
+def test_one_piece_goes_on_while_the_question_of_another_is_under_way():
+    under_way, seen = [], []
+
+    def late(prompt):
+        under_way.append(prompt)
+        time.sleep(0.3)
+        under_way.remove(prompt)
+        return "fine"
+
+    def work(number):
+        until = time.monotonic() + 2
+        while number == 1 and not under_way and time.monotonic() < until:
+            time.sleep(0.01)
+        seen.append((number, list(under_way)))
+        model.complete(str(number))
+
+    with ChatServer(late) as server:
+        model = client(server)  # one question at a time
+        assert begun_at_once(model) == 2
+        side_by_side(work, range(2), begun_at_once(model))
+    assert seen == [(0, []), (1, ["0"])]
+
+
+def test_a_failure_ends_the_others_and_is_told():
+    done = []
+
+    def work(number):
+        if number == 1:
+            raise UserError("no")
+        model.complete(str(number))
+        model.complete(f"{number} again")
+        done.append(number)
+
+    with ChatServer("fine") as server:
+        model = client(server, max_concurrent=2)
+        with pytest.raises(UserError, match="no"):
+            side_by_side(work, range(20), 3)
+        assert len(server.requests) < 6 and len(done) < 3
+
+
+def test_one_at_once_and_work_inside_other_work_is_done_in_order():
+    seen = []
+
+    def outer(number):
+        return side_by_side(lambda inner: seen.append((number, inner)) or inner, range(3), 3)
+
+    assert side_by_side(outer, range(2), 2) == [[0, 1, 2]] * 2
+    assert sorted(seen) == seen
+    with pytest.raises(ZeroDivisionError):
+        side_by_side(lambda number: 1 // number, [1, 0], 1)
+
+
+@pytest.mark.parametrize("value", [-1, 65, 1.5, True])
+def test_ask_ahead_that_cannot_be_gets_one_sentence(value):
+    with pytest.raises(UserError, match="`ask_ahead` is"):
+        ChatClient("tiny", ask_ahead=value)
+
+
+def test_who_answers_at_once_needs_nothing_ahead():
+    assert begun_at_once(None) == 1
+    assert begun_at_once(type("Recording", (), {"counters": ChatCounters()})()) == 1
+    assert begun_at_once(ChatClient("tiny", max_concurrent=4, ask_ahead=0)) == 4
+
+
+# ---- one rate and one budget for several clients of the same account, in one process and in several --------------
+
+
+ASKS = """
+import json, sys
+from rllib_llm_comm.chat.client import ChatClient
+from rllib_llm_comm.core.errors import UserError
+settings = json.loads(sys.argv[1])
+name, client, done = sys.argv[2], ChatClient("tiny", **settings), 0
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(3):
+    try:
+        client.complete(f"{name} {number}")
+        done += 1
+    except UserError as error:
+        print(error, file=sys.stderr)
+print(done, flush=True)
+"""
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "rllib_llm_comm" / "rates"
+
+
+def asked_by_processes(server, number, **settings):
+    """Numbers of answers that processes get who ask three questions each, all begun at the same moment."""
+    import json
+
+    told = json.dumps({"base_url": server.url, **settings})
+    command = [sys.executable, "-c", ASKS, told]
+    runs = [
+        subprocess.Popen([*command, f"p{one}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for one in range(number)
+    ]
+    for run in runs:
+        assert run.stdout.readline() == "ready\n"
+    for run in runs:
+        run.stdin.write("\n")
+        run.stdin.flush()
+    return [int(run.communicate(timeout=60)[0]) for run in runs]
+
+
+def test_several_processes_keep_to_one_rate_together(state):
+    with ChatServer("fine") as server:
+        assert asked_by_processes(server, 3, requests_per_minute=300) == [3, 3, 3]
+    # 0.2 s lie between the starts of two requests of all; that of each alone would be over after 0.4 s. On a busy
+    # machine the first may come in late by itself, and a late one just before the next.
+    since_first = [later - min(server.times) for later in sorted(server.times)]
+    assert len(since_first) == 9 and all(since > number * 0.2 - 0.3 for number, since in enumerate(since_first))
+    assert len(list(state.iterdir())) == 2  # the start of the latest request, and its lock
+
+
+def test_several_processes_keep_to_one_budget_together(state, tmp_path):
+    price = {"price_per_million_output": 1e6, "max_tokens": 20}  # 20 of money is booked per question, and each costs it
+    with ChatServer("fine") as server:
+        done = asked_by_processes(
+            server, 3, requests_per_minute=1e6, budget=90, cache_dir=str(tmp_path / "cache"), **price
+        )
+        assert sum(done) == len(server.requests) == 4
+
+
+def test_clients_of_one_process_keep_to_one_rate_and_others_have_their_own(state):
+    with ChatServer("fine") as server:
+        clients = [ChatClient("tiny", server.url, requests_per_minute=600) for _ in range(3)]
+        begun = time.monotonic()
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(lambda one: [one.complete(f"{id(one)} {number}") for number in range(2)], clients))
+        assert len(server.requests) == 6 and time.monotonic() - begun > 5 * 0.1
+        begun = time.monotonic()
+        ChatClient("another", server.url, requests_per_minute=0.01).complete("x")
+        assert time.monotonic() - begun < 5  # the limit of another model
+
+
+def test_a_damaged_file_and_a_clock_that_was_set_back_hold_nobody_up(state, monkeypatch):
+    first = SharedRate(600, ("server", "model"))
+    first.wait()
+    (file,) = (path for path in state.iterdir() if path.suffix != ".lock")
+    file.write_text("half a num")
+    begun = time.monotonic()
+    SharedRate(600, ("server", "model")).wait()
+    assert time.monotonic() - begun < 0.09
+    file.write_text(repr(time.time() + 1e6))
+    SharedRate(600, ("server", "model")).wait()
+    assert 0.09 < time.monotonic() - begun < 5
+
+
+def test_where_nothing_can_be_written_each_client_keeps_its_own_rate(tmp_path, monkeypatch, caplog):
+    (tmp_path / "state").write_text("a file")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    line, begun = SharedRate(600, ("server", "model")), time.monotonic()
+    line.wait()
+    line.wait()
+    assert time.monotonic() - begun > 0.09 and "not counted in one rate" in caplog.text
+
+
+def test_clients_without_a_limit_in_mind_keep_no_common_line(state):
+    SharedRate(chat_client._BEYOND + 1, ("server", "model")).wait()
+    assert not state.exists()

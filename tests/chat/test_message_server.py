@@ -74,10 +74,12 @@ def test_a_dead_server_is_told():
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"url": "http://x"}, "known are base_url"),
-        ({"model": "m"}, "no `base_url`"),
+        ({"url": "http://x", "base_url": "http://x"}, "message_server.*`url` is no known key"),
+        ({"model": "m"}, "message_server.*`base_url` is missing"),
         ({"base_url": "ftp://x"}, "http://"),
-        ({"base_url": "http://127.0.0.1", "timeout": 0}, "message_server.timeout"),
+        ({"base_url": "http://127.0.0.1", "timeout": 0}, "message_server.*timeout"),
+        ({"base_url": "http://127.0.0.1", "max_retries": True}, "message_server.*max_retries"),
+        ({"base_url": "http://127.0.0.1", "adapter_folder": __file__}, "message_server.*adapter_folder"),
     ],
 )
 def test_wrong_settings_are_told(settings, told):

@@ -116,7 +116,7 @@ def test_nothing_is_kept_of_what_nobody_reads(tmp_path):
 
 READERS = {
     "session.jsonl": "rllib_llm_comm.core.session_files:read_session",
-    "subgoals.json": "rllib_llm_comm.sama.subgoals.dataset:read_record",
+    "subgoals.json": "rllib_llm_comm.sama.data_set:read_record",
     "policy.json": "rllib_llm_comm.policies.policy_manifest:read_manifest",
     "games.json": "rllib_llm_comm.baselines.numeric.behavior_cloning:read_demonstrations",
     "kitchen.layout": "rllib_llm_comm.envs.overcooked_ai.original:read_layout_file",

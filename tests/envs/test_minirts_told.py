@@ -20,10 +20,10 @@ from rllib_llm_comm.envs.minirts.view import observations
 from rllib_llm_comm.evaluation.communication import TurnRecorder, communication_figures
 from rllib_llm_comm.policies.decision import Decision
 from rllib_llm_comm.policies.play_loop import PlayedGame
-from rllib_llm_comm.verco.teachers.base import TeacherRequest, make_teacher, teacher_identity
+from rllib_llm_comm.testing import check_env
+from rllib_llm_comm.verco.message_protocol import same_request
+from rllib_llm_comm.verco.teachers.base import ScriptedTeacher, TeacherRequest, make_teacher, teacher_identity
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
-from rllib_llm_comm.verco.teachers.message_meaning import same_request
-from rllib_llm_comm.verco.teachers.scripted_teacher import ScriptedTeacher
 
 ID = "rllib_llm_comm/minirts-v0"
 TOLD = {"told_to": ["alice"], "producers": "bob"}

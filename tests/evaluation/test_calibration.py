@@ -17,10 +17,9 @@ from rllib_llm_comm.evaluation.calibration import calibrate, find_temperature, o
 from rllib_llm_comm.experiments.calibration_run import read_settings
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model
-from rllib_llm_comm.language.prompt_sets import read_prompts
-from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, PromptTemplates
+from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, PromptTemplates, read_prompts
 from rllib_llm_comm.language.scoring import MASKED, score_texts
-from rllib_llm_comm.verco.teachers.message_meaning import is_understood
+from rllib_llm_comm.verco.message_protocol import is_understood
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 DOOR = "rllib_llm_comm/door-v0"

@@ -17,7 +17,7 @@ from chat_server import ChatServer
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
-from rllib_llm_comm.verco.teachers.collection import CollectionReport
+from rllib_llm_comm.verco.teachers.collect_labels import CollectionReport
 from rllib_llm_comm.verco.teachers.label_store import DEMONSTRATIONS
 
 ENV = "rllib_llm_comm/overcooked_text-v0"

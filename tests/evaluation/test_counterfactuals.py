@@ -23,8 +23,7 @@ from rllib_llm_comm.policies.decision import Decision, OneGamePolicy
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.language_agent import LLMCommCore
-from rllib_llm_comm.verco.policy import LanguagePolicy
-from rllib_llm_comm.verco.policy_files import base_model_digest, policy_files
+from rllib_llm_comm.verco.policy import LanguagePolicy, base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 HEARD, SILENT = np.array([0.7, 0.2, 0.1]), np.array([0.1, 0.6, 0.3])

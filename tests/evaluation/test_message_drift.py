@@ -18,16 +18,15 @@ from rllib_llm_comm.evaluation.communication import TurnRecorder, measure
 from rllib_llm_comm.evaluation.message_drift import PROMPTS, measure_drift
 from rllib_llm_comm.evaluation.rollout import play
 from rllib_llm_comm.language.adapters import MESSAGE, REFERENCE
-from rllib_llm_comm.language.plain_scoring import plain_scores
+from rllib_llm_comm.language.engines import plain_scores
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.language_agent import LLMCommCore
-from rllib_llm_comm.verco.policy import LanguagePolicy
-from rllib_llm_comm.verco.policy_files import base_model_digest, policy_files
+from rllib_llm_comm.verco.message_loss import encode_menu
+from rllib_llm_comm.verco.policy import LanguagePolicy, base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
-from rllib_llm_comm.verco.utterance_policy import encode_menu
 
 TALK = CommunicationSettings(max_message_words=3, message_temperature=1.0, train_messages=True)
 MENU = ("i see red", "i see blue", "nothing")

@@ -75,8 +75,8 @@ def test_one_record_makes_the_game_known_everywhere(mine):
     from rllib_llm_comm.envs import env_ids, game_of
     from rllib_llm_comm.envs.interface import success_words
     from rllib_llm_comm.sama.planning_game import planning_game
+    from rllib_llm_comm.verco.message_protocol import is_understood, same_request
     from rllib_llm_comm.verco.teachers.base import TeacherRequest, make_teacher
-    from rllib_llm_comm.verco.teachers.message_meaning import is_understood, same_request
 
     env = make_env(coin.ENV_ID, rounds=2)
     seen, _ = env.reset(seed=0)
@@ -103,7 +103,7 @@ def test_one_record_makes_the_game_known_everywhere(mine):
 
 def test_games_that_nobody_registered_are_strangers(mine):
     from rllib_llm_comm.envs.games import GAMES
-    from rllib_llm_comm.verco.teachers.message_meaning import is_understood
+    from rllib_llm_comm.verco.message_protocol import is_understood
 
     assert not is_understood("the coin shows heads") and "coin" not in GAMES
     import coin

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.generation import generate_messages
-from rllib_llm_comm.language.message_words import limit_words
+from rllib_llm_comm.language.prompts import limit_words
 
 PROMPTS = [
     "next i",

@@ -7,12 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_llm_comm.language.features import prompt_features
+from rllib_llm_comm.language.engines import plain_scores
 from rllib_llm_comm.language.generation import generate_messages
 from rllib_llm_comm.language.packing import PAD
-from rllib_llm_comm.language.plain_scoring import plain_scores
 from rllib_llm_comm.language.prefix_cache import PrefixCache, split_by_size
-from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
+from rllib_llm_comm.language.scoring import encode_candidates, prompt_features, score_candidates
 
 HEAD = "make a kale leek bowl wait i am"
 BATCHES = [

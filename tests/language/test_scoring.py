@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language import scoring
 from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language.engines import plain_scores
 from rllib_llm_comm.language.packing import PAD
-from rllib_llm_comm.language.plain_scoring import plain_scores
 from rllib_llm_comm.language.scoring import (
     MASKED,
     encode_candidates,

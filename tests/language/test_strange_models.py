@@ -12,8 +12,7 @@ import transformers as hf
 from peft import PeftModel
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.language.adapter_layers import check_targets
-from rllib_llm_comm.language.adapters import ACTION, MESSAGE
+from rllib_llm_comm.language.adapters import ACTION, MESSAGE, check_targets
 from rllib_llm_comm.language.base_model import (
     check_base_model,
     embedded_model_path,
@@ -26,9 +25,9 @@ from rllib_llm_comm.language.generation import as_written, is_open
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.export_models import export_models
-from rllib_llm_comm.verco.label_loss import encode_examples, message_log_probs
 from rllib_llm_comm.verco.language_agent import LLMCommCore
-from rllib_llm_comm.verco.policy_files import base_model_digest, policy_files
+from rllib_llm_comm.verco.message_loss import encode_examples, message_log_probs
+from rllib_llm_comm.verco.policy import base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 ROWS = 591  # of the embedded model's tokenizer

@@ -22,13 +22,11 @@ from rllib_llm_comm.language.base_model import (
     load_base_model,
     wrap_base_model,
 )
-from rllib_llm_comm.language.engines import ENGINES
-from rllib_llm_comm.language.features import prompt_features
+from rllib_llm_comm.language.engines import ENGINES, plain_features
 from rllib_llm_comm.language.packing import PAD
-from rllib_llm_comm.language.plain_scoring import plain_features
-from rllib_llm_comm.language.scoring import encode_candidates, score_texts
-from rllib_llm_comm.verco.label_loss import encode_examples, message_log_probs
+from rllib_llm_comm.language.scoring import encode_candidates, prompt_features, score_texts
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.message_loss import encode_examples, message_log_probs
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 WORDS = ["<unk>", "<s>", "</s>", "wait", "go", "you", "see", "a", "pot", *(f"w{i}" for i in range(20))]

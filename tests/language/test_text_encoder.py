@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.language.text_encoder import PAD, load_text_encoder, padded
-from rllib_llm_comm.language.word_vectors import WORD_WIDTH
+from rllib_llm_comm.language.text_encoder import PAD, WORD_WIDTH, load_text_encoder, padded
 
 WORDS = st.lists(
     st.sampled_from(["go", "to", "the", "pot", "counter", "3", "onion", ",", "fetch"]), min_size=1, max_size=12

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapters import AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import wrap_base_model
-from rllib_llm_comm.language.features import prompt_features
+from rllib_llm_comm.language.engines import plain_features, plain_messages, plain_scores
 from rllib_llm_comm.language.generation import draw_messages
 from rllib_llm_comm.language.layer_cut import check_lora_layers
 from rllib_llm_comm.language.packing import PAD
-from rllib_llm_comm.language.plain_scoring import plain_features, plain_messages, plain_scores
-from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
-from rllib_llm_comm.language.token_trie import NONE, TokenTrie
-from rllib_llm_comm.verco.label_loss import encode_examples, label_logits
+from rllib_llm_comm.language.scoring import encode_candidates, prompt_features, score_candidates
+from rllib_llm_comm.language.trunk import NONE, TokenTrie
+from rllib_llm_comm.verco.message_loss import encode_examples, label_logits
 from tools.embedded_model.train import build_model
 
 LAYERS, TOP = 5, 2

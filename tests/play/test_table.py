@@ -18,8 +18,7 @@ from rllib_llm_comm.play.table import Table
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.partners import make_partner
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
-from rllib_llm_comm.verco.teachers.people_teacher import PeopleTeacher
-from rllib_llm_comm.verco.teachers.scripted_teacher import ScriptedTeacher
+from rllib_llm_comm.verco.teachers.base import PeopleTeacher, ScriptedTeacher
 
 SALADS = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": ["alice"], "max_game_steps": 40}
 

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
+from rllib_llm_comm.baselines.numeric.policy import NumericPolicy
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.language.text_encoder import load_text_encoder, padded
-from rllib_llm_comm.sama.emma.network import EmmaEncoder, EmmaNetwork, EmmaSettings, emma_space, sentences
+from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
+from rllib_llm_comm.policies.policy_manifest import PolicyManifest
+from rllib_llm_comm.sama.emma import policy as emma_frozen
+from rllib_llm_comm.sama.emma.emma import EmmaObservations
+from rllib_llm_comm.sama.emma.network import (
+    FRAMES,
+    MANUAL,
+    EmmaEncoder,
+    EmmaNetwork,
+    EmmaSettings,
+    emma_space,
+    sentences,
+)
+from rllib_llm_comm.sama.emma.policy import FrozenActor, GroundedPolicy
 
 SETTINGS = EmmaSettings(width=6, filters=5, hiddens=[8], critic_observation="state", init_seed=0)
 
@@ -175,3 +192,186 @@ def test_texts_are_never_cut(name, width):
 def test_bad_settings(change, says):
     with pytest.raises(UserError, match=says):
         EmmaSettings(**change)
+
+
+# ---- emmaObservations: spaces, and frames that survive the cuts of an episode ------------------------------------
+
+
+def spaces(env):
+    return (
+        gym.spaces.Dict({a: env.observation_space(a) for a in env.possible_agents}),
+        gym.spaces.Dict({a: env.action_space(a) for a in env.possible_agents}),
+    )
+
+
+def kitchen(**settings):
+    return subgoal_env(**{"observe": ["entities", "state"], "action_level": "goal_cell", **settings})
+
+
+def test_arrays_are_in_their_space_and_frames_survive_cuts():
+    env = kitchen()
+    piece = EmmaObservations(*spaces(env), settings=EmmaSettings(critic_observation="auto"))
+    observations, infos = env.reset(seed=0)
+    episode = MultiAgentEpisode(
+        observation_space={a: env.observation_space(a) for a in env.possible_agents},
+        action_space={a: env.action_space(a) for a in env.possible_agents},
+        agent_to_module_mapping_fn=lambda *args, **kwargs: "shared",
+    )
+    episode.add_env_reset(observations=observations, infos=infos)
+    rng = np.random.default_rng(0)
+    maps = {agent: [seen["entities"]] for agent, seen in observations.items()}
+    for step in range(8):
+        piece(rl_module=None, batch={}, episodes=[episode])
+        piece(rl_module=None, batch={}, episodes=[episode])  # a second look changes nothing
+        for agent, single in episode.agent_episodes.items():
+            arrays = single.get_observations(-1)
+            assert piece.observation_space[agent].contains(arrays)
+            expected = [np.zeros_like(maps[agent][0])] * 2 + maps[agent]
+            np.testing.assert_array_equal(arrays["frames"], np.stack(expected[-3:]))
+        if step == 4:
+            episode = episode.cut()
+        chosen = {a: int(rng.choice(np.flatnonzero(o["action_mask"]))) for a, o in observations.items()}
+        observations, rewards, ended, cut, infos = env.step(chosen)
+        for agent, seen in observations.items():
+            maps[agent].append(seen["entities"])
+        over = {"__all__": False}
+        episode.add_env_step(
+            observations, chosen, rewards, infos, terminateds={**ended, **over}, truncateds={**cut, **over}
+        )
+
+
+@pytest.mark.parametrize(
+    ("observe", "critic", "says"),
+    [
+        (["vector"], "auto", "needs a Dict with a Box `entities`"),
+        (["entities"], "state", "has no Box `state`"),
+    ],
+)
+def test_wrong_observations_are_refused(observe, critic, says):
+    with pytest.raises(UserError, match=says):
+        EmmaObservations(*spaces(kitchen(observe=observe)), settings=EmmaSettings(critic_observation=critic))
+
+
+def test_a_state_is_no_must():
+    for critic in ("auto", "own"):
+        piece = EmmaObservations(
+            *spaces(kitchen(observe=["entities"])), settings=EmmaSettings(critic_observation=critic)
+        )
+        assert "critic_state" not in piece.observation_space["alice"].spaces
+
+
+def test_an_environment_may_write_into_its_last_observation():
+    env = kitchen()
+    piece = EmmaObservations(*spaces(env), settings=EmmaSettings(frames=3, critic_observation="state"))
+    observations, infos = env.reset(seed=0)
+    seen = observations["alice"]
+    episode = MultiAgentEpisode(
+        observation_space={a: env.observation_space(a) for a in env.possible_agents},
+        action_space={a: env.action_space(a) for a in env.possible_agents},
+        agent_to_module_mapping_fn=lambda *args, **kwargs: "shared",
+    )
+
+    def look(number):
+        for name in ("entities", "state", "action_mask"):
+            seen[name].fill(number)
+        return {"alice": dict(seen)}
+
+    episode.add_env_reset(observations=look(0))
+    piece(rl_module=None, batch={}, episodes=[episode])
+    for number in (1, 2):
+        episode.add_env_step(observations=look(number), actions={"alice": 0}, rewards={"alice": 0.0})
+        piece(rl_module=None, batch={}, episodes=[episode])
+    rows = episode.agent_episodes["alice"].get_observations()
+    assert [frame.flat[0] for frame in rows[-1]["frames"]] == [0, 1, 2]
+    assert [row["critic_state"][0] for row in rows] == [row["action_mask"][0] for row in rows] == [0, 1, 2]
+
+
+# ---- what EMMA remembers of texts: the same as computed anew, and forgotten when weights change ------------------
+
+
+SUBGOALS = ["", "go to floor 1:1", "fetch a dish from the dish stack", "go to floor 1:1", "deliver the soup"]
+
+
+def test_a_frozen_actor_has_the_networks_chances(monkeypatch):
+    env, _, net = network()
+    encoder = EmmaEncoder(load_text_encoder(), SETTINGS)
+    manual = env.reset(seed=0)[0]["alice"][MANUAL]
+    rows = rows_of(env)
+    for place, row in enumerate(rows):
+        row |= encoder.texts(SUBGOALS[place % len(SUBGOALS)], manual)
+    batch = batch_of(rows)
+    with torch.no_grad():
+        expected = net.logits(batch).double().softmax(-1).numpy()
+    told = [SUBGOALS[place % len(SUBGOALS)] for place in range(len(rows))]
+    frozen = FrozenActor(net, encoder, manual)
+    frames, allowed = batch[FRAMES].numpy(), batch[ACTION_MASK].numpy()
+    assert np.allclose(frozen.chances(frames, told, allowed), expected, atol=1e-6)
+    monkeypatch.setattr(emma_frozen, "_REMEMBERED", 4)  # what is known is thrown away in between
+    for part in (slice(0, 3), slice(3, 5), slice(5, 7)):
+        found = frozen.chances(frames[part], told[part], allowed[part])
+        assert np.allclose(found, expected[part], atol=1e-6)
+
+
+def test_a_manual_is_read_anew_when_weights_have_changed():
+    env, _, net = network()
+    batch = batch_of(rows_of(env, steps=2))
+    with torch.no_grad():
+        first = net.logits(batch)
+        assert torch.equal(net.logits(batch), first) and len(net._manuals) == 1
+        net.actor.grounding.value.project.weight += 0.5
+        changed = net.logits(batch)
+    assert not torch.equal(changed, first)
+    assert torch.equal(net.logits(batch), changed)  # with gradients nothing is remembered
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+    net.logits(batch).max().backward()
+    assert net.actor.grounding.key.project.weight.grad.abs().sum() > 0
+    optimizer.step()
+    with torch.no_grad():
+        remembered = net.logits(batch)
+    assert torch.equal(remembered, net.logits(batch)) and not torch.equal(remembered, changed)
+
+
+# ---- what policies of numbers and maps keep of an episode is theirs, also where an environment reuses its ----
+
+
+def numeric_policy():
+    """A team of untrained CommNet agents with vectors of four numbers and three actions."""
+    net = NumericNetwork(NumericSettings(network="commnet", init_seed=0), 4, 3)
+    model = {"actions": 3, "size": 4}
+    manifest = PolicyManifest(algorithm="CommNet", model_config=model, communication={}, kind="numeric")
+    return NumericPolicy(net.eval(), manifest)
+
+
+def test_a_mask_without_an_open_action_is_told():
+    seen = {"vector": np.zeros(4, np.float32), "action_mask": np.zeros(3, np.int8)}
+    with pytest.raises(UserError, match=r"`action_mask` of agent 'alice' is .*, and a 1 for at least one of them"):
+        numeric_policy().act({"alice": seen})
+
+
+def test_vectors_of_busy_agents():
+    policy = numeric_policy()
+    vectors = {agent: np.full(4, index, np.float32) for index, agent in enumerate(("alice", "bob"))}
+    policy.act({agent: {"vector": vector} for agent, vector in vectors.items()})
+    vectors["bob"].fill(9.0)  # bob is busy now
+    memory = policy._memory
+    batch = policy.batch([("alice", memory, {"vector": vectors["alice"]})])
+    assert batch["team_vectors"][0, :, 0].tolist() == [0.0, 1.0]
+
+
+def test_earlier_maps():
+    env = subgoal_env(observe=["entities"], action_level="goal_cell")
+    how = EmmaSettings(width=6, filters=5, hiddens=[8], frames=3, init_seed=0)
+    space = emma_space("alice", env.observation_space("alice"), env.action_space("alice"), how)
+    actions = int(env.action_space("alice").n)
+    net = EmmaNetwork(
+        how, symbols=int(space["frames"].high.max()) + 1, shape=space["frames"].shape[1:3], actions=actions,
+        state_size=0, encoder=load_text_encoder(),
+    )  # fmt: skip
+    manifest = PolicyManifest(algorithm="EMMA", model_config={"actions": actions}, communication={}, kind="grounded")
+    policy = GroundedPolicy(net.eval(), manifest)
+    seen = env.reset(seed=0)[0]["alice"]
+    memory = policy.begin(0)
+    for number in (1, 2, 3):
+        seen["entities"].fill(number)
+        batch = policy.batch([("alice", memory, seen)])
+    assert batch["frames"][0, :, 0, 0, 0].tolist() == [1, 2, 3]

@@ -8,12 +8,11 @@ import re
 from collections import Counter
 
 import pytest
-from chat_server import ChatServer
+from chat_server import ChatServer, client
 from manual_reader import MANUAL, PAPER, reader
 
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError, open_chat
-from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.language_stages import run_manual
 from rllib_llm_comm.sama.manuals.latex import Paragraph, find_paper, papers, read_latex, split_latex
@@ -31,10 +30,6 @@ from rllib_llm_comm.sama.manuals.manual import (
 from tools.record_cassettes import recorded
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
-
-
-def client(server: ChatServer, **settings) -> ChatClient:
-    return ChatClient("tiny", server.url, requests_per_minute=1e6, max_tokens=2000, **settings)
 
 
 def test_a_manual_is_made_of_what_is_relevant(tmp_path):

@@ -7,31 +7,33 @@ import re
 
 import numpy as np
 import pytest
-from chat_server import ChatServer
+from chat_server import ChatServer, client
 from hypothesis import given
 from hypothesis import strategies as st
 from planner_model import menu, planner, said
 
+from rllib_llm_comm import make_env
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette
-from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.interface import MAX_SUBGOAL
 from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
-from rllib_llm_comm.language.prompt_files import template
-from rllib_llm_comm.sama.planners import make_planner
+from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, ScriptedExecutor
+from rllib_llm_comm.language.prompts import template
+from rllib_llm_comm.sama.games.frozen_lake import LakePlanning
+from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from rllib_llm_comm.sama.planners import ScriptedPlanner, make_planner, planner_model
+from rllib_llm_comm.sama.planners.baselines import DRAWN, DisturbedPlanner, RandomPlanner
 from rllib_llm_comm.sama.planners.chat import ChatPlanner, ChatPlanSettings, DepsPlanner
 from rllib_llm_comm.sama.planners.matching import NearestByEmbedding
 from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, PHASES, planning_game
-from rllib_llm_comm.sama.plans import DONE, LOST, FailedAttempt, Outcome, Plan, PlanRequest
+from rllib_llm_comm.sama.plans import DONE, LOST, AssignedSubgoal, FailedAttempt, Outcome, Plan, Planner, PlanRequest
+from rllib_llm_comm.sama.reflection import ReflectivePlay
 from rllib_llm_comm.sama.skill_graph import Skill, search
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
-
-
-def client(server: ChatServer, **settings) -> ChatClient:
-    return ChatClient("tiny", server.url, requests_per_minute=1e6, max_tokens=2000, **settings)
 
 
 def kitchen(layout="cramped_room", seed=None):
@@ -344,3 +346,214 @@ def test_the_examples_of_something_else_know_nothing_of_kitchens():
         assert not re.search(r"\b(kitchen|cook|onion|pot|dish|soup|counter|alice|bob)", text, re.IGNORECASE)
     with pytest.raises(UserError, match="`irrelevant_examples` is 2"):
         ChatPlanSettings(irrelevant_examples=2)
+
+
+# ---- random planners: what they draw is possible, the same for the same seed, and stays until it has ende -------
+
+
+@given(st.sampled_from(LAYOUT_NAMES), st.integers(0, 10_000), st.sampled_from([0.0, 0.3, 1.0]))
+def test_what_is_drawn_is_possible(layout, seed, share):
+    game = kitchen(layout, seed)
+    state = game.state()
+    for made in (RandomPlanner(seed), DisturbedPlanner(ScriptedPlanner(), share, seed)):
+        plan = made.plan(PlanRequest(game, state))
+        assert list(plan.by_agent()) == list(game.agents) and plan.goal
+        for agent, subgoal in plan.by_agent().items():
+            assert not game.refusal(state, agent, subgoal)
+    for agent in game.agents:
+        one_by_one = [subgoal for subgoal in game.library(agent) if not game.refusal(state, agent, subgoal)]
+        assert game.possible(state, agent) == one_by_one
+
+
+def test_each_subgoal_is_as_likely():
+    game = kitchen("forced_coordination")
+    state, planner = game.state(), RandomPlanner()
+    drawn = [planner.plan(PlanRequest(game, state)).of("alice") for _ in range(2000)]
+    possible = game.possible(state, "alice")
+    counts = np.array([drawn.count(subgoal) for subgoal in possible])
+    assert counts.sum() == 2000 and abs(counts - 2000 / len(possible)).max() < 5 * np.sqrt(2000 / len(possible))
+
+
+@given(st.sampled_from(LAYOUT_NAMES), st.integers(0, 1000))
+def test_a_larger_share_replaces_all_that_a_smaller_one_does(layout, seed):
+    game = kitchen(layout, seed)
+    request = PlanRequest(game, game.state())
+    own = ScriptedPlanner().plan(request).by_agent()
+    drawn = []
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        planner = DisturbedPlanner(ScriptedPlanner(), share)
+        planner.reseed(seed)
+        planner.begin()
+        plan = planner.plan(request)
+        drawn.append({one.agent for one in plan.subgoals if one.reason == DRAWN})
+        assert planner.replaced == len(drawn[-1])
+        assert all(plan.of(agent) == own[agent] for agent in game.agents if agent not in drawn[-1])
+    assert drawn[0] == set() and drawn[-1] == set(game.agents)
+    assert all(fewer <= more for fewer, more in zip(drawn, drawn[1:], strict=False))
+
+
+def test_the_share_is_that_of_the_subgoals():
+    game = kitchen()
+    planner = DisturbedPlanner(ScriptedPlanner(), 0.3)
+    for _ in range(1000):
+        planner.plan(PlanRequest(game, game.state()))
+    assert 0.25 < planner.replaced / 2000 < 0.35
+
+
+def test_the_same_seed_draws_the_same():
+    game = kitchen()
+    for made in (RandomPlanner(), DisturbedPlanner(RandomPlanner(), 0.5)):
+        drawn = []
+        for seed in (7, 8, 7):
+            made.reseed(seed)
+            made.begin()
+            drawn.append([made.plan(PlanRequest(game, game.state())).by_agent() for _ in range(5)])
+        assert drawn[0] == drawn[2] != drawn[1]
+
+
+def test_what_is_drawn_stays_until_it_has_ended():
+    game = kitchen()
+    state = game.state()
+    planner = DisturbedPlanner(ScriptedPlanner(), 1.0)
+    first = planner.plan(PlanRequest(game, state)).by_agent()
+    second = planner.plan(PlanRequest(game, state, current={"alice": "", "bob": first["bob"]})).by_agent()
+    assert second["bob"] == first["bob"] and planner.replaced == 3
+    # An agent that goes on with what the other planner still wants gets nothing new, and so nothing random.
+    calm = DisturbedPlanner(ScriptedPlanner(), 1.0)
+    own = ScriptedPlanner().plan(PlanRequest(game, state)).by_agent()
+    assert calm.plan(PlanRequest(game, state, current=own)).by_agent() == own and calm.replaced == 0
+    wild = RandomPlanner()
+    assert wild.plan(PlanRequest(game, state, current=own)).by_agent() == own
+
+
+def test_what_failed_from_here_is_not_drawn_again():
+    game = kitchen("forced_coordination")
+    state, planner = game.state(), RandomPlanner()
+    ways, failed = [], ()
+    for _ in game.possible(state, "bob"):  # so many differ for sure, whatever alice is told
+        plan = planner.plan(PlanRequest(game, state, failed=failed))
+        ways.append(tuple(plan.by_agent().items()))
+        failed = (*failed, FailedAttempt(plan, "goal", ""))
+    assert len(set(ways)) == len(ways)
+
+
+def test_they_are_made_from_settings(tmp_path):
+    made = make_planner({"name": "disturbed", "planner": {"name": "random", "seed": 3}, "share": 0.25, "seed": 1})
+    assert made.settings() == {"name": "disturbed", "planner": {"name": "random"}, "share": 0.25}
+    assert make_planner("random").name == "random"
+    assert planner_model({"name": "disturbed", "planner": "plan4mc"}) is None
+    tape = tmp_path / "tape.jsonl"
+    tape.write_text('{"cassette": 1, "model": "m", "made": "", "note": ""}\n')
+    assert planner_model({"name": "disturbed", "planner": {"name": "cassette", "cassette": str(tape)}}).path == tape
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"name": "random", "share": 1}, "`share` is no setting of the planner 'random'"),
+        ({"name": "random", "seed": -1}, "`seed` is -1"),
+        ({"name": "random", "seed": True}, "`seed` is True"),
+        ({"name": "disturbed", "share": 1.5}, "`share` is 1.5"),
+        ({"name": "disturbed", "share": "half"}, "`share` is 'half'"),
+        ({"name": "disturbed", "planner": "nobody"}, "`planner` is 'nobody'"),
+        ({"name": "disturbed", "odds": 1}, "`odds`"),
+    ],
+)
+def test_wrong_settings_are_told_of_random_planners(settings, match):
+    with pytest.raises(UserError, match=match):
+        make_planner(settings)
+
+
+# ---- planners of one's own that answer what a game does not have: one sentence wherever plans are followe -------
+
+
+GAMES = {
+    "rllib_llm_comm/overcooked_ai-v0": {"observe": ["entities"], "action_level": "goal_cell"},
+    "rllib_llm_comm/frozen_lake-v0": {},
+    "rllib_llm_comm/minirts-v0": {},
+}
+
+
+class Says(Planner):
+    """Gives every agent the same subgoal."""
+
+    name = "says"
+
+    def __init__(self, subgoal: str = "cook the sup", agent: str = "", slow: bool = False) -> None:
+        self.subgoal, self.agent, self.slow = subgoal, agent, slow
+
+    def plan(self, request):
+        told = [self.agent] if self.agent else request.game.agents
+        return Plan(goal="", subgoals=[AssignedSubgoal(agent=agent, subgoal=self.subgoal) for agent in told])
+
+
+class SaysNothing(Planner):
+    """Forgets to return its plan."""
+
+    def plan(self, request):
+        return None
+
+
+def make(env_id="rllib_llm_comm/overcooked_ai-v0"):
+    return make_env(env_id, **GAMES[env_id])
+
+
+@pytest.mark.parametrize("env_id", GAMES)
+@pytest.mark.parametrize("subgoal", ["cook the sup", ""])
+def test_an_unknown_subgoal_is_told_in_one_sentence(env_id, subgoal):
+    with pytest.raises(UserError, match=rf"^Planner 'says' gave \w+ the subgoal '{subgoal}' but must give one of this"):
+        PlannedSubgoals(make(env_id), Says(subgoal)).reset(seed=0)
+    env = make(env_id)
+    first = planning_game(env).library(env.possible_agents[0])[0]
+    PlannedSubgoals(make(env_id), Says(first)).reset(seed=0)  # one that the game has, possible now or not
+
+
+def test_the_sentence_names_what_is_allowed_and_what_may_have_been_meant():
+    with pytest.raises(
+        UserError, match=r"in its words: 'fetch an .*`request\.game\.possible.*Did you mean '\w+ an onion from the left"
+    ):
+        PlannedSubgoals(make(), Says("fetch an onion form the left onion crat")).reset(seed=0)
+    with pytest.raises(UserError, match=r"'says' gave a subgoal to 'alic' but the agents .* alice, bob; .*'alice'\?"):
+        PlannedSubgoals(make(), Says(agent="alic")).reset(seed=0)
+    with pytest.raises(UserError, match=r"^Planner 'SaysNothing' returned a NoneType but must return a `Plan`"):
+        PlannedSubgoals(make(), SaysNothing()).reset(seed=0)
+
+
+def test_a_subgoal_is_not_cut(monkeypatch):
+    for length in (MAX_SUBGOAL, MAX_SUBGOAL + 1):
+        env, long = make("rllib_llm_comm/frozen_lake-v0"), "x" * length
+        monkeypatch.setattr(LakePlanning, "library", lambda game, agent, long=long: [long])
+        planned = PlannedSubgoals(env, Says(long))
+        if length == MAX_SUBGOAL:
+            observations, _ = planned.reset(seed=0)
+            assert {seen["subgoal"] for seen in observations.values()} == {long}
+        else:
+            with pytest.raises(UserError, match=f"of {length} characters but .* holds {MAX_SUBGOAL}"):
+                planned.reset(seed=0)
+
+
+def test_a_planner_in_a_thread_is_told_on_too():
+    env = PlannedSubgoals(make(), Says(slow=True))
+    observations, _ = env.reset(seed=0)
+    with pytest.raises(UserError, match="'cook the sup'"):
+        while env.agents:
+            actions = {agent: int(seen["action_mask"].argmax()) for agent, seen in observations.items()}
+            observations, *_ = env.step(actions)
+    env.close()
+
+
+@pytest.mark.parametrize(
+    "planner", [Says(), DisturbedPlanner(Says(), share=0.0), DisturbedPlanner(Says(agent="x"), 1.0)]
+)
+@pytest.mark.parametrize("replan", ["any", "all"])
+def test_whole_games_end_with_the_sentence(planner, replan):
+    executor = ScriptedExecutor()
+    games = PlannedGames(executor, {"layout": "cramped_room"}, PlanningSetup(planner=planner, replan=replan))
+    with pytest.raises(UserError, match="Planner 'says' gave"):
+        games.play(0)
+
+
+def test_rounds_end_with_the_sentence():
+    env = make()
+    with pytest.raises(UserError, match="Planner 'says' gave alice the subgoal 'cook the sup'"):
+        ReflectivePlay(env, planning_game(env).player(), Says()).play()

@@ -97,7 +97,7 @@ def test_numbers_of_subgoals_are_told_to_those_named_only():
 
 @pytest.mark.parametrize("told", ["alice", [], ["alice", "alice"], ["carol"], [1], None])
 def test_who_is_told_must_be_agents(told):
-    with pytest.raises(UserError, match="`subgoals_to`"):
+    with pytest.raises(UserError, match="`subgoals_to"):
         PlannedSubgoals(parallel_env(**HIDDEN_ORDER), subgoals_to=told)
 
 

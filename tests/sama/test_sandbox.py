@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.sama.rewards import sandbox_worker
-from rllib_llm_comm.sama.rewards.reward_code import CodeReward
 from rllib_llm_comm.sama.rewards.sandbox import Limits, RefusedCodeError, Sandbox, shared_sandbox
+from rllib_llm_comm.sama.rewards.subgoal_rewards import CodeReward
 
 STATE = {"before": {"x": 1}, "after": {"x": 2, "things": ["onion", "dish"]}, "agent": "alice"}
 

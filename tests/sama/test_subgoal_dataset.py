@@ -11,11 +11,11 @@ from planner_model import planner
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
-from rllib_llm_comm.envs.overcooked_ai.subgoals import read_subgoal_file
+from rllib_llm_comm.envs.overcooked_ai.subgoal_file import read_subgoal_file
+from rllib_llm_comm.sama.data_set import SubgoalDataset, diverse_states
 from rllib_llm_comm.sama.planners import PLANNERS, register_planner
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import AssignedSubgoal, Plan, Planner
-from rllib_llm_comm.sama.subgoals.dataset import SubgoalDataset, diverse_states
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -64,7 +64,7 @@ def test_states_differ_in_words_and_more_of_them_begin_with_the_same():
 
 
 def test_a_kitchen_with_few_states_gives_those_that_there_are(monkeypatch):
-    monkeypatch.setattr("rllib_llm_comm.sama.subgoals.dataset._DRAWS_IN_VAIN", 3)
+    monkeypatch.setattr("rllib_llm_comm.sama.data_set._DRAWS_IN_VAIN", 3)
     data = data_set(TINY)
     there = data.ask(100_000, nothing)
     assert 0 < there == data.summary()["states"] < 100_000

@@ -22,7 +22,6 @@ from chat_server import ChatServer
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.verco.teachers import collect_labels as collect_module
-from rllib_llm_comm.verco.teachers import collection
 from rllib_llm_comm.verco.teachers.collect_labels import CollectionReport, collect_labels
 from rllib_llm_comm.verco.teachers.label_store import COLUMNS, is_collection
 
@@ -337,7 +336,7 @@ def test_a_collection_that_ended_early_goes_on_with_more_decisions(whole, tmp_pa
 
 @pytest.mark.usefixtures("chat_client_at_home")
 def test_labels_reach_the_disk_while_the_teacher_keeps_everybody_waiting(tmp_path, monkeypatch):
-    monkeypatch.setattr(collection, "_SECONDS_PER_PART", 0.05)
+    monkeypatch.setattr(collect_module, "_SECONDS_PER_PART", 0.05)
     folder, seen = tmp_path / "labels", []
 
     def slow(prompt: str) -> str:

@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.language.adapter_file import base_of_adapter, name_for_others
+from rllib_llm_comm.language.adapters import base_of_adapter, name_for_others
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.export_models import export_models
 from rllib_llm_comm.verco.language_agent import LLMCommCore
-from rllib_llm_comm.verco.policy_files import check_adapter_of, load_adapter_of
+from rllib_llm_comm.verco.policy import check_adapter_of, load_adapter_of
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 PROMPT = "i am alice. the plum door is right. i say:"

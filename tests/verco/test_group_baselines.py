@@ -12,7 +12,7 @@ from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.rl.gae import discounted_sum
 from rllib_llm_comm.rl.rllib_adapter import START, register_parallel_env
-from rllib_llm_comm.verco.advantages import (
+from rllib_llm_comm.verco.learner import (
     MESSAGE_ADVANTAGES,
     group_advantages,
     length_weights,

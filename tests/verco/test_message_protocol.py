@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from adapter_server import AdapterServer
+from chat_server import ChatServer
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.overcooked_text import parallel_env
+from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
+from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language.generation import generate_messages
+from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.verco.encoding import TextObservation
-from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by
+from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, same_request
 from rllib_llm_comm.verco.settings import CommunicationSettings
+from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
+
+pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
 
 def speaker(agent, text, mailbox, teacher=None):
@@ -155,3 +166,135 @@ def test_swapped_messages_are_the_same_sentences_about_something_else():
     talk.telling_words = ()
     with pytest.raises(UserError, match="tells no private facts"):
         talk.speak([told("alice", "tomato", {})], echo)
+
+
+# ---- a server that loads adapters while it runs has the run's message adapter, whatever happens to either --------
+
+
+TEXTS = ("get the kale", "wait", "the first board")
+
+
+def fresh():
+    return AdaptedModel(load_base_model("embedded"))
+
+
+@pytest.fixture
+def model():
+    own = fresh()
+    change(own, 1)
+    return own
+
+
+def change(model, seed):
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for _, weights in model.named_adapter_parameters(MESSAGE):
+            weights.add_(0.3 * torch.randn(weights.shape, generator=generator))
+
+
+def speakers():
+    return [Speaker(f"a{k}", TextObservation(text, ("wait",), (True,)), {}) for k, text in enumerate(TEXTS)]
+
+
+def said(protocol, *models):
+    return protocol.speak(speakers(), write=None, models=[models[k % len(models)] for k in range(len(TEXTS))])
+
+
+def written_by(model):
+    return generate_messages(model, [message_prompt(text) for text in TEXTS])
+
+
+def protocol_of(server, folder):
+    settings = {"base_url": server.url, "model": "talk", "adapter_folder": str(folder), "max_retries": 0}
+    return MessageProtocol(CommunicationSettings(message_server=settings))
+
+
+def test_the_server_writes_by_the_adapter_of_the_run(model, tmp_path):
+    with AdapterServer(fresh()) as server:
+        protocol = protocol_of(server, tmp_path / "adapters")
+        assert said(protocol, model) == written_by(model) != written_by(fresh())
+        first = dict(server.loaded)
+        assert said(protocol, model) == written_by(model)
+        assert server.paths == ["/v1/load_lora_adapter", "/v1/completions"]  # nothing is asked twice
+        change(model, 2)
+        assert said(protocol, model) == written_by(model)
+    assert len(first) == len(server.loaded) == 1 and not first.keys() & server.loaded.keys()
+    assert all(name.startswith("talk-") for name in server.loaded)
+
+
+def test_several_runners_share_what_is_loaded(model, tmp_path):
+    other = fresh()
+    other.load_adapter(MESSAGE, model.save_adapter(MESSAGE, tmp_path / "copy"))
+    tmp_path = tmp_path / "adapters"
+    with AdapterServer(fresh()) as server:
+        mine, theirs = protocol_of(server, tmp_path), protocol_of(server, tmp_path)
+        assert said(mine, model) == said(theirs, other) == written_by(model)
+        assert len(server.loaded) == 1
+        change(model, 2)
+        # The first one lets go of an adapter that the second one has still in use.
+        assert said(mine, model) == written_by(model)
+        theirs._known.require("nothing is remembered")
+        assert said(theirs, other) == written_by(other)
+    assert len(list(tmp_path.iterdir())) == 2  # noqa: PLR2004
+
+
+def test_a_server_that_was_started_anew_is_asked_to_load_again(model, tmp_path):
+    with AdapterServer(fresh()) as server:
+        protocol = protocol_of(server, tmp_path)
+        said(protocol, model)
+        server.loaded.clear()
+        protocol._known.require("nothing is remembered")
+        assert said(protocol, model) == written_by(model)
+
+
+def test_what_cannot_be_served_is_told(model, tmp_path):
+    told = "does not load adapters .*VLLM_ALLOW_RUNTIME_LORA_UPDATING"
+    with AdapterServer(fresh(), loads=False) as server, pytest.raises(UserError, match=told):
+        said(protocol_of(server, tmp_path), model)
+    with AdapterServer(fresh()) as server, pytest.raises(UserError, match="adapters of their own"):
+        said(protocol_of(server, tmp_path), model, fresh())
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(UserError, match="`message_server.adapter_folder` is .*which is no folder"):
+        protocol_of(server, blocked)
+
+
+# ---- a server that loads adapters while it runs has the run's message adapter, whatever happens to either --------
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("please bring the tomato", "I need the tomato.", True),
+        ("please bring the tomato", "please bring the lettuce", False),
+        ("i bring the tomato", "please bring the tomato", False),
+        ("over here, chef", "Over here,  chef!", True),
+        ("over here, chef", "i wait here", False),
+    ],
+)
+def test_same_request(one, other, same):
+    assert same_request(one, other) is same
+    assert same_request(other, one) is same
+
+
+# ---- a teacher that speaks in a game: an agent whose message it does not give is silent, and that is coun -----
+
+
+@pytest.mark.parametrize(
+    ("reply", "by_teacher", "by_nobody"),
+    [("alice: bring the onion\nbob: wait", 2, 0), ("alice: go on", 1, 1), (500, 0, 2)],
+)
+def test_silence_in_place_of_the_teacher_is_counted(reply, by_teacher, by_nobody):
+    with ChatServer(reply) as server:
+        teacher = {
+            "name": "chat",
+            "model": "tiny",
+            "base_url": server.url,
+            "requests_per_minute": 1e6,
+            "max_retries": 0,
+        }
+        env = TeacherMessages(parallel_env(max_game_steps=20), teacher)
+        observations, infos = env.reset(seed=0)
+    metrics = infos["bob"]["episode_metrics"]
+    assert (metrics["messages_by_teacher"], metrics["messages_by_nobody"]) == (by_teacher, by_nobody)
+    assert sum(bool(seen["teacher_message"]) for seen in observations.values()) == by_teacher

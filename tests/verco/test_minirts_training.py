@@ -17,9 +17,9 @@ from rllib_llm_comm.envs.minirts.commanders.sayings import understand
 from rllib_llm_comm.envs.minirts.commanders.tasks import NOTHING
 from rllib_llm_comm.experiments.packaged_examples import examples
 from rllib_llm_comm.sama.planning_config import AddPlannedSubgoals
+from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.teachers.base import TeacherRequest, make_teacher
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
-from rllib_llm_comm.verco.teachers.message_meaning import same_request
 from tests.cli.command import rllib
 
 pytestmark = pytest.mark.usefixtures("small_ray")

@@ -15,15 +15,15 @@ from rllib_llm_comm import load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.engines import ENGINES
 from rllib_llm_comm.language.generation import Written
-from rllib_llm_comm.language.prompt_sets import SHIPPED
+from rllib_llm_comm.language.prompts import SHIPPED
 from rllib_llm_comm.policies.policy_manifest import read_manifest
-from rllib_llm_comm.verco import policy_files
+from rllib_llm_comm.verco import policy as language_policy
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.message_loss import UTTERANCE_IDS, UtteranceEncoder
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker
-from rllib_llm_comm.verco.policy_files import load_adapter_of
+from rllib_llm_comm.verco.policy import load_adapter_of
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
-from rllib_llm_comm.verco.utterance_policy import UTTERANCE_IDS, UtteranceEncoder
 
 PHRASES = ("wait", "do nothing", "get the tomato", "do nothing")
 MINE = {"message": "{text}{subgoal} i say to you:", "action": "{text} i may {options}.{subgoal}{heard} so i"}
@@ -143,7 +143,7 @@ def lines(caplog):
 
 def test_adapters_of_other_prompts_are_told_once(talker, tmp_path, caplog, monkeypatch):
     written, _ = talker
-    monkeypatch.setattr(policy_files, "_told_prompts", set())
+    monkeypatch.setattr(language_policy, "_told_prompts", set())
     size = {"init_seed": 1, "max_prompt_tokens": 128}
     core = LLMCommCore(LanguageModelSettings(**size))
     same = LLMCommCore(LanguageModelSettings(prompts={"message": MINE["message"]}, **size))

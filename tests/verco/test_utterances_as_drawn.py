@@ -13,8 +13,8 @@ from rllib_llm_comm.language.engines import ENGINES
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.verco.encoding import TextObservation
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.message_loss import UTTERANCE_IDS, UTTERANCE_TARGETS, UtteranceEncoder
 from rllib_llm_comm.verco.settings import LanguageModelSettings
-from rllib_llm_comm.verco.utterance_policy import UTTERANCE_IDS, UTTERANCE_TARGETS, UtteranceEncoder
 
 HUES = ("red", "blue", "green")
 MENU = ("i see red", "i see blue", "i see green")

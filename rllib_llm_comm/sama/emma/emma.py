@@ -7,7 +7,7 @@ game's numeric vector instead.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -40,9 +40,6 @@ from rllib_llm_comm.sama.emma.network import (
     emma_space,
 )
 from rllib_llm_comm.sama.emma.new_subgoals import NewSubgoalsConfigMixin, NewSubgoalsMixin, SubgoalData
-
-if TYPE_CHECKING:
-    from ray.rllib.connectors.connector_v2 import ConnectorV2
 
 EARLIER_FRAMES = "rllib_llm_comm/earlier_frames"
 

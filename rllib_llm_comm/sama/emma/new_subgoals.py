@@ -15,11 +15,11 @@ from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.overcooked_ai import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SubgoalKitchen
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin
-from rllib_llm_comm.sama.games.overcooked_ai_preparation import KitchenSubgoals
+from rllib_llm_comm.sama.data_set import BY_MODEL, ENCOUNTERED, NewSubgoals, NewSubgoalSettings
+from rllib_llm_comm.sama.games.overcooked_ai import KitchenSubgoals
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners.baselines import RandomPlanner
 from rllib_llm_comm.sama.preparation import preparation_class
-from rllib_llm_comm.sama.subgoals.new import BY_MODEL, ENCOUNTERED, NewSubgoals, NewSubgoalSettings
 
 
 class DrawNewSubgoals(RLlibCallback):
@@ -77,11 +77,7 @@ def _draws(game: Any) -> bool:
 
 
 def drawing(env_runner: Any) -> DrawNewSubgoals | None:
-    """The callback of an EnvRunner, if it has one.
-
-    Args:
-        env_runner: The EnvRunner.
-    """
+    """The callback of an EnvRunner, if it has one."""
     return next((one for one in env_runner._callbacks if isinstance(one, DrawNewSubgoals)), None)
 
 
@@ -96,7 +92,7 @@ class SubgoalData(Settings):
     new_subgoals: Mapping[str, Any] | None = None
     """None: it stays as it is. SAMA adds to it "periodically". A mapping with `every` (training iterations between two
     times) and `planner` (asks a chat model), and maybe other fields of
-    `rllib_llm_comm.sama.subgoals.new.NewSubgoalSettings`. The training waits for the answers."""
+    `rllib_llm_comm.sama.data_set.NewSubgoalSettings`. The training waits for the answers."""
 
 
 class NewSubgoalsConfigMixin(StrictConfigMixin):

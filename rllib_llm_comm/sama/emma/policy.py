@@ -100,9 +100,6 @@ class GroundedPolicy(ArrayPolicy):
     def batch(self, asked: Sequence[AgentRequest]) -> dict[str, torch.Tensor]:
         """The arrays of all rows.
 
-        Args:
-            asked: As of `ArrayPolicy.batch`.
-
         Raises:
             UserError: If an observation lacks a map, a manual or a subgoal, or the map has another size.
         """

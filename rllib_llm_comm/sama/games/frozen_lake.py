@@ -13,11 +13,9 @@ from pydantic import BaseModel, ConfigDict
 from rllib_llm_comm.envs.frozen_lake.checker import LakeFacts, check_sentence
 from rllib_llm_comm.envs.frozen_lake.rules import ACTION_NAMES, ARRIVED, FELL, LAYOUT_NAMES, STEPS, WALKS, Cell, Lake
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS, brief, place
-from rllib_llm_comm.sama.code_index import Check, CodeIndex
 from rllib_llm_comm.sama.planned_env import disturbed_steps
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
-from rllib_llm_comm.sama.preparation import GamePreparation, Transition
-from rllib_llm_comm.sama.recordings import recorded_code
+from rllib_llm_comm.sama.preparation import Check, CodeIndex, GamePreparation, Transition
 
 _NO_WAY = 10**6
 
@@ -238,11 +236,7 @@ class LakePlanning(PlanningGame):
         return [(x, y) for y in range(layout.height) for x in range(layout.width)]
 
     def meant(self, subgoal: str) -> Cell:
-        """The cell that a subgoal names.
-
-        Args:
-            subgoal: Of the library.
-        """
+        """The cell that a subgoal names."""
         found = _PLACE.search(subgoal)
         assert found is not None
         return int(found[1]), int(found[2])
@@ -321,12 +315,7 @@ class LakePreparation(GamePreparation):
         return ARRIVED if cell in own else WALKS
 
     def place(self, cells: tuple[Cell, Cell], fates: tuple[str, str]) -> Moment:
-        """The start of an episode at which the walkers are in these cells.
-
-        Args:
-            cells: Their cells.
-            fates: Their fates.
-        """
+        """The start of an episode at which the walkers are in these cells."""
         env = self.game.env.unwrapped
         env.lake.restore({**env.lake.snapshot(), "t": 0, "cells": cells, "fates": fates})
         env.trail = [(cells, fates)]

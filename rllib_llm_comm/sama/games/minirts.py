@@ -32,11 +32,9 @@ from rllib_llm_comm.envs.minirts.engine.units import BUILD_TICKS, MADE_BY, PEASA
 from rllib_llm_comm.envs.minirts.env import EnvSnapshot, MiniRTS
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
 from rllib_llm_comm.envs.minirts.view.text import commander_sentences, manual, situation_sentences
-from rllib_llm_comm.sama.code_index import CodeIndex
 from rllib_llm_comm.sama.planned_env import disturbed_game, disturbed_steps
 from rllib_llm_comm.sama.planning_game import PlanningGame, State, SubgoalStarts
-from rllib_llm_comm.sama.preparation import GamePreparation, Transition
-from rllib_llm_comm.sama.recordings import recorded_code
+from rllib_llm_comm.sama.preparation import CodeIndex, GamePreparation, Transition
 
 
 @dataclass(frozen=True)

@@ -208,11 +208,7 @@ class SaladPlanning(PlanningGame):
         return "; ".join(self.library(self.agents[0]))
 
     def meant(self, subgoal: str) -> tuple[str, tuple[str, ...]]:
-        """Verb of a subgoal, and the foods or the bowl that it names.
-
-        Args:
-            subgoal: Of the library.
-        """
+        """Verb of a subgoal, and the foods or the bowl that it names."""
         return subgoal.split()[0], tuple(sorted(_things(subgoal)))
 
     def refusal(self, state: Moment, agent: str, subgoal: str) -> str:

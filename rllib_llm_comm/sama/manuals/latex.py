@@ -190,9 +190,6 @@ def papers() -> list[str]:
 def find_paper(named: str | os.PathLike[str]) -> Path:
     """A paper's path from a setting: a file, or the name of one that comes with the package.
 
-    Args:
-        named: The setting.
-
     Raises:
         UserError: If it is neither.
     """

@@ -34,18 +34,18 @@ from rllib_llm_comm.chat.chat_model import (
     asking_for,
     concurrent_questions,
     count_scope,
+    side_by_side,
 )
-from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_text
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.language.prompt_files import fill, template
+from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.language.prompts import fill, template
 from rllib_llm_comm.sama.manuals.latex import Paragraph
 
 logger = logging.getLogger(__name__)
 
 _FACTS_AT_ONCE = 60
-_LEAST_WORDS, _MOST_WORDS = 20, 5000
 _MADE = Path(__file__).with_name("made")
 LONGEST = 20_000
 """Longer manuals are not read, in characters."""
@@ -91,24 +91,13 @@ def read_manual(path: str | os.PathLike[str]) -> str:
     return text
 
 
-@dataclass(frozen=True)
-class ManualSettings:
-    """Settings of the making of a manual.
+class ManualSettings(Settings):
+    """Settings of the making of a manual."""
 
-    Attributes:
-        batch: Paragraphs per request, >= 1.
-        words: Most words of the manual, 20 to 5000; the model is asked to keep it, and a manual of more than twice as
-            many is refused.
-    """
-
-    batch: int = 8
-    words: int = 400
-
-    def __post_init__(self) -> None:
-        """Refuses settings that are not allowed."""
-        for name, value, low, high in (("batch", self.batch, 1, 100), ("words", self.words, _LEAST_WORDS, _MOST_WORDS)):
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise UserError(f"`{name}` is {value!r} but must be a whole number from {low} to {high}.")
+    batch: int = Field(8, ge=1, le=100)
+    """Paragraphs per request."""
+    words: int = Field(400, ge=20, le=5000)
+    """Most words of the manual; the model is asked to keep it, and a manual of more than twice as many is refused."""
 
 
 @dataclass

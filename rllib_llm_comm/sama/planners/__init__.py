@@ -15,12 +15,15 @@ from rllib_llm_comm.chat.cassettes import check_chat, describe_recording, open_c
 from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, ChatModel
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.registry import Registry
+from rllib_llm_comm.language.base_model import EMBEDDED
+from rllib_llm_comm.language.model_sources import SMOLLM2
+from rllib_llm_comm.policies.recorded_settings import has_no_text, model_stays_inside, packaged_models
 from rllib_llm_comm.sama.planners.baselines import DisturbedPlanner, GuessingPlanner, RandomPlanner
 from rllib_llm_comm.sama.planners.chat import ChatPlanner, ChatPlanSettings, DepsPlanner, SamaPlanner, SamaPlanSettings
 from rllib_llm_comm.sama.planners.matching import NearestByEmbedding, assigned, made_possible
 from rllib_llm_comm.sama.planning_game import PlanningGame
 from rllib_llm_comm.sama.plans import MENU, RULES, PhaseAnswers, Plan, Planner, PlanRequest, Refusal
-from rllib_llm_comm.sama.recordings import find_recording, require_recorded
+from rllib_llm_comm.sama.recordings import find_recording, recordings, require_recorded
 from rllib_llm_comm.sama.skill_graph import share_out
 
 
@@ -186,11 +189,7 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
 
 
 def fallback_of(settings: str | Mapping[str, Any]) -> str:
-    """The `fallback` of a planner that asks a language model; empty for others.
-
-    Args:
-        settings: See `rllib_llm_comm.sama.planners.make_planner`.
-    """
+    """The `fallback` of a planner that asks a language model; empty for others."""
     given = _undisturbed(settings)
     maker = PLANNERS.get(given.get("name"))
     return str(given.get("fallback", maker.settings.defaults()["fallback"])) if isinstance(maker, _AskingModel) else ""
@@ -198,9 +197,6 @@ def fallback_of(settings: str | Mapping[str, Any]) -> str:
 
 def planner_model(settings: str | Mapping[str, Any] | Planner) -> ChatModel | None:
     """The chat model that the planners of many environments can share; `None` for planners that ask none.
-
-    Args:
-        settings: See `rllib_llm_comm.sama.planners.make_planner`.
 
     Raises:
         UserError: If a setting is not allowed.
@@ -212,9 +208,6 @@ def planner_model(settings: str | Mapping[str, Any] | Planner) -> ChatModel | No
 
 def played_recording(settings: str | Mapping[str, Any] | Planner) -> Path | None:
     """The recording from which a planner has all its answers; `None` for planners that ask somebody, or nobody.
-
-    Args:
-        settings: See `rllib_llm_comm.sama.planners.make_planner`.
 
     Raises:
         UserError: If there is no such recording.
@@ -230,9 +223,6 @@ def played_recording(settings: str | Mapping[str, Any] | Planner) -> Path | None
 
 def planner_stands_in(settings: str | Mapping[str, Any] | Planner) -> str:
     """What a planner is, with its name, if it stands in for a language model; empty for others.
-
-    Args:
-        settings: See `rllib_llm_comm.sama.planners.make_planner`.
 
     Raises:
         UserError: If it plays a recording that is not there.
@@ -376,3 +366,35 @@ def require_different_prompts(
 
 def _named(labels: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value!r}" for name, value in labels.items())
+
+
+# ---- planners that a checkpoint recorded --------------------------------------------------------------------------
+
+
+_LOCAL_CHATS = (SMOLLM2,)
+
+
+def stays_inside(planner: Any) -> bool:
+    """True if a planner that a checkpoint recorded asks no server, reads no file and fetches no model."""
+    if planner is None or isinstance(planner, str):
+        return planner not in WITH_MODEL
+    if not isinstance(planner, Mapping):
+        return False
+    name, rest = planner.get("name"), {key: value for key, value in planner.items() if key != "name"}
+    if name == "cassette":
+        return rest.get("cassette") in recordings() and _asks_plainly(rest, "cassette")
+    if name in WITH_MODEL:
+        chat = rest.get("chat")
+        if not isinstance(chat, Mapping) or not model_stays_inside(chat.get("local"), _LOCAL_CHATS):
+            return False
+        return has_no_text({**chat, "local": None}) and _asks_plainly(rest, "chat")
+    inner = rest.pop("planner", None)
+    return stays_inside(inner) and has_no_text(rest)
+
+
+def _asks_plainly(settings: Mapping[str, Any], whom: str) -> bool:
+    """True if questions to a chat model are made without files and models from elsewhere."""
+    if not model_stays_inside(settings.get("text_encoder", EMBEDDED), packaged_models("text_encoder")):
+        return False
+    words = ("menu", "nearest", "text_encoder", whom)
+    return not settings.get("manual") and has_no_text({k: v for k, v in settings.items() if k not in words})

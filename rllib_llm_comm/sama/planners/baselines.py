@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from typing import Any
@@ -10,10 +11,42 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import read_foreign_json
+from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.sama.planners.matching import failed_assignments
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
 from rllib_llm_comm.sama.plans import RANDOM, AssignedSubgoal, PhaseAnswers, Plan, Planner, PlanRequest, made_plan
-from rllib_llm_comm.sama.subgoals.files import read_record
+
+_MOST_BYTES = 64 * 2**20
+MADE_BY = "make one with a stage `run: collect_subgoals`"
+
+
+def read_record(path: str | os.PathLike[str], setting: str = "subgoals") -> tuple[dict[str, Any], list[str]]:
+    """A data set of subgoals.
+
+    Args:
+        path: A file that `SubgoalDataset.to_json` has written.
+        setting: Name of the setting that holds the path, for messages.
+
+    Returns:
+        Its record, and its subgoals in words, at least one.
+
+    Raises:
+        UserError: If there is no such file, or it is none.
+    """
+    named = f"`{setting}` is {str(path)!r}"
+    file = local_path(path, setting)
+    try:
+        record = read_foreign_json(file, _MOST_BYTES)
+        texts = [str(entry["subgoal"]) for entry in record["subgoals"]]
+    except OSError as error:
+        raise UserError(f"{named}, which cannot be read ({error.strerror}); {MADE_BY}.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{named}, which is no data set of subgoals ({type(error).__name__}); {MADE_BY}.") from error
+    if not texts:
+        raise UserError(f"{named}, which has no subgoals; {MADE_BY}.")
+    return record, texts
+
 
 DRAWN = "drawn at random"
 """The reason of a subgoal that nobody has thought of."""
@@ -199,10 +232,6 @@ class GuessingPlanner(Planner):
 def hidden_moments(game: PlanningGame, state: State) -> Sequence[State]:
     """The moments that one may be for who knows nothing of what agents are not told, two or more.
 
-    Args:
-        game: The game.
-        state: The moment.
-
     Raises:
         UserError: If the game hides nothing from its agents.
     """
@@ -216,11 +245,7 @@ def hidden_moments(game: PlanningGame, state: State) -> Sequence[State]:
 
 
 def thinker(planner: Planner) -> Planner:
-    """The planner that makes the plans, below those that disturb it or guess.
-
-    Args:
-        planner: Any planner.
-    """
+    """The planner that makes the plans, below those that disturb it or guess."""
     return thinker(planner.planner) if isinstance(planner, DisturbedPlanner | GuessingPlanner) else planner
 
 

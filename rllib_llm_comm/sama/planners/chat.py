@@ -22,13 +22,12 @@ from typing import Any, ClassVar, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
 
 from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for, read_answer
-from rllib_llm_comm.chat.chat_model import PLAN, ChatModel, asking_for, count_scope
+from rllib_llm_comm.chat.chat_model import PLAN, ChatModel, QuestionLocks, asking_for, count_scope, others_go_on
 from rllib_llm_comm.chat.thoughts import without_thoughts
-from rllib_llm_comm.chat.turns import QuestionLocks, others_go_on
 from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.interface import MAX_SUBGOAL
-from rllib_llm_comm.language.prompt_files import fill, template
+from rllib_llm_comm.language.prompts import fill, template
 from rllib_llm_comm.sama.manuals.manual import read_manual
 from rllib_llm_comm.sama.planners.matching import (
     Nearest,
@@ -169,11 +168,7 @@ def assigned_way(answer: Assignment, agents: Sequence[str], subgoals: Sequence[P
 
 
 def same_words(text: str) -> str:
-    """A text without what does not change its meaning: case, spaces, the last full stop.
-
-    Args:
-        text: Any words.
-    """
+    """A text without what does not change its meaning: case, spaces, the last full stop."""
     return " ".join(text.lower().split()).rstrip(".")
 
 
@@ -332,11 +327,7 @@ class ChatPlanner(Planner):
     # ---- what all questions begin with -------------------------------------------------------------------
 
     def context(self, request: PlanRequest) -> str:
-        """The game, its objects, the moment and what went before, in words.
-
-        Args:
-            request: The moment.
-        """
+        """The game, its objects, the moment and what went before, in words."""
         game, state = request.game, request.state
         manual = f"{self._manual}\n{game.scenario()}".strip() if self._manual else game.manual()
         lines = [outcome.sentence() for outcome in request.outcomes]
@@ -355,19 +346,11 @@ class ChatPlanner(Planner):
         )
 
     def situation(self, request: PlanRequest) -> str:
-        """The moment in words, as the context tells it.
-
-        Args:
-            request: The moment.
-        """
+        """The moment in words, as the context tells it."""
         return request.game.situation(request.state)
 
     def objects(self, manual: str) -> list[str]:
-        """The things of a game that matter; asked once per manual.
-
-        Args:
-            manual: The game in words.
-        """
+        """The things of a game that matter; asked once per manual."""
         if manual not in self._objects:
             with others_go_on(), self._manuals.hold(manual):  # planners beside this one wait for the answer
                 if manual not in self._objects:
@@ -388,20 +371,11 @@ class ChatPlanner(Planner):
         return "".join(f"\nAn example.\n{example}\n" for example in shown)
 
     def failures(self, request: PlanRequest) -> str:
-        """The plans that failed, in words.
-
-        Args:
-            request: The moment.
-        """
+        """The plans that failed, in words."""
         return told_failures(request.failed)
 
     def described(self, plan: Plan, outcomes: Sequence[Outcome]) -> str:
-        """The ends of a plan's subgoals, as reflection is told of them.
-
-        Args:
-            plan: The plan.
-            outcomes: The ends.
-        """
+        """The ends of a plan's subgoals, as reflection is told of them."""
         return "\n".join(outcome.sentence() for outcome in outcomes)
 
     # ---- the questions -----------------------------------------------------------------------------------
@@ -824,9 +798,5 @@ class SamaPlanner(ChatPlanner):
 
 
 def remembers_games(planner: Planner) -> bool:
-    """True if a planner tells of earlier games, so that these have to be played one after the other.
-
-    Args:
-        planner: The planner.
-    """
+    """True if a planner tells of earlier games, so that these have to be played one after the other."""
     return isinstance(planner, SamaPlanner) and planner.how.experience > 0

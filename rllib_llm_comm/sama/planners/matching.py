@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rllib_llm_comm.chat.answers import AnswerError, ask_for
 from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.language.prompt_files import fill
+from rllib_llm_comm.language.prompts import fill
 from rllib_llm_comm.sama.plans import MENU, Answerer, AssignedSubgoal, PlanRequest, Refusal
 
 if TYPE_CHECKING:

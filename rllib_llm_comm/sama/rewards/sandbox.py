@@ -23,17 +23,20 @@ import contextlib
 import functools
 import json
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
 import threading
 import weakref
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from pydantic import Field
+
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import Settings
 
 _WORKER = Path(__file__).with_name("sandbox_worker.py")
 _MOST_STATE = 1 << 20
@@ -65,24 +68,22 @@ class RefusedCodeError(UserError):
         return type(self), (self.reason, self._function)
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits on one call of reward code.
+class Limits(Settings):
+    """Limits on one call of reward code."""
 
-    Attributes:
-        seconds: Computing time, > 0.
-        megabytes: Memory beyond that of an empty interpreter, >= 1.
-    """
+    seconds: float = Field(0.5, gt=0, le=60)
+    """Computing time."""
+    megabytes: int = Field(64, ge=1, le=4096)
+    """Memory beyond that of an empty interpreter."""
 
-    seconds: float = 0.5
-    megabytes: int = 64
 
-    def __post_init__(self) -> None:
-        """Refuses limits that are none."""
-        if isinstance(self.seconds, bool) or not 0 < self.seconds <= 60:
-            raise UserError(f"`seconds` is {self.seconds!r} but must be a number above 0 and at most 60.")
-        if isinstance(self.megabytes, bool) or not isinstance(self.megabytes, int) or not 1 <= self.megabytes <= 4096:
-            raise UserError(f"`megabytes` is {self.megabytes!r} but must be a whole number from 1 to 4096.")
+_FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)```", re.DOTALL)
+
+
+def code_of(text: str) -> str:
+    """The code in a model's answer: its first fenced block, or all of it."""
+    block = _FENCE.search(text)
+    return block[1] if block else text
 
 
 class Sandbox:
@@ -96,9 +97,6 @@ class Sandbox:
 
     def __init__(self, limits: Limits = Limits()) -> None:  # noqa: B008  (frozen)
         """Starts nothing yet.
-
-        Args:
-            limits: Of each call.
 
         Raises:
             UserError: If this system has no such limits.

@@ -1,17 +1,19 @@
-"""Teachers, which label messages, and their registry."""
+"""Teachers, which label messages, their registry, and those who are no language models: rules, and people."""
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from rllib_llm_comm.core.errors import UserError, shown
+from rllib_llm_comm.core.errors import UserError, require_choice, shown
 from rllib_llm_comm.core.registry import Registry
+from rllib_llm_comm.core.session_files import Session, read_session
+from rllib_llm_comm.envs.games import GAMES, scripted_player_of
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,8 @@ class Teacher(ABC):
 TEACHERS: Registry[type[Teacher]] = Registry(
     "teacher",
     {
-        "scripted": "rllib_llm_comm.verco.teachers.scripted_teacher:ScriptedTeacher",
-        "people": "rllib_llm_comm.verco.teachers.people_teacher:PeopleTeacher",
+        "scripted": "rllib_llm_comm.verco.teachers.base:ScriptedTeacher",
+        "people": "rllib_llm_comm.verco.teachers.base:PeopleTeacher",
         "chat": "rllib_llm_comm.verco.teachers.chat_teacher:ChatTeacher",
     },
     "`register_teacher` adds one.",
@@ -155,9 +157,6 @@ def teacher_identity(settings: str | Mapping[str, Any] | Teacher) -> dict[str, A
 def portable_teacher(settings: Any) -> Any:
     """The settings of a teacher as a checkpoint keeps them (`Teacher.portable`); a name or a teacher stays one.
 
-    Args:
-        settings: As for `make_teacher`.
-
     Raises:
         UserError: If the name is unknown, or a setting that names files is not allowed.
     """
@@ -172,3 +171,160 @@ def _split(settings: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         raise UserError(f"`teacher` is {shown(settings)} but must be a name, or a mapping with `name` and settings.")
     values = {"name": settings} if isinstance(settings, str) else dict(settings)
     return str(values.pop("name", None)), values
+
+
+# ---- rules ------------------------------------------------------------------------------------------------------
+
+
+class ScriptedTeacher(Teacher):
+    """Labels messages by rules on the true state of our games.
+
+    It stands in for the paper's GPT-4. Its messages are those of each game's own scripted player, which has an
+    answer in every state, in a few wordings.
+
+    Args:
+        repeat_fact: True if agents who are told a fact that others miss (`told_to`) say nothing else, and these ask for
+            it, all the time. Default no: they do so while it is of use, and then speak of what they do. Of our games
+            the strategy game has such messages.
+        ask_to_wait: False if nobody asks another agent to wait: who would do so says what it does itself, alone.
+            Default yes. Of our games the strategy game has such messages.
+
+    Raises:
+        UserError: If a setting is neither true nor false.
+    """
+
+    name = "scripted"
+    stands_in = "rules that see the whole game"
+
+    def __init__(self, repeat_fact: bool = False, ask_to_wait: bool = True) -> None:
+        require_choice("teacher.repeat_fact", repeat_fact, (False, True))
+        require_choice("teacher.ask_to_wait", ask_to_wait, (False, True))
+        self.settings = {
+            **({"repeat_fact": True} if repeat_fact else {}),
+            **({} if ask_to_wait else {"ask_to_wait": False}),
+        }
+
+    def messages(self, request: TeacherRequest, *, rng: np.random.Generator) -> dict[str, str]:
+        """One message per agent.
+
+        Args:
+            request: Its `state` is one of a game with a scripted player: a kitchen, or the side of a strategy game.
+            rng: Chooses the wording.
+
+        Raises:
+            UserError: If the request comes from another game.
+        """
+        player = scripted_player_of(request.state)
+        if player is None:
+            known = ", ".join(name for name, record in GAMES.items() if record.scripted_player)
+            raise UserError(
+                f"`teacher` is 'scripted' but the environment's state is {type(request.state).__name__}, which belongs "
+                f"to no game with a scripted player ({known}); use 'chat', register a teacher of your own, or register "
+                "the game with a `scripted_player`."
+            )
+        if self.settings and not hasattr(player, "facts"):
+            name, value = next(iter(self.settings.items()))
+            raise UserError(
+                f"`teacher.{name}` is {str(value).lower()} but the scripted player of this game has no messages of "
+                "which it could choose; leave it out."
+            )
+        wording = {name: value for name, value in self.settings.items() if name == "ask_to_wait"}
+        said: dict[str, str] = player.messages(request.state, request.agents, rng, **wording)
+        if "repeat_fact" in self.settings:
+            said.update(player.facts(request.state, request.agents, rng))
+        return said
+
+    def advise(self, env: Any, agent: str) -> int | None:
+        """The action of the game's scripted player, which sees everything; `None` where it has no advice.
+
+        Args:
+            env: The (unwrapped) environment. In the textual kitchen there is advice on macro-actions only.
+            agent: Name of the agent to act.
+        """
+        player = scripted_player_of(env)
+        advice: int | None = None if player is None else player.advise(env, agent)
+        return advice
+
+
+# ---- people -----------------------------------------------------------------------------------------------------
+
+
+class PeopleTeacher(Teacher):
+    """Gives what people wrote to the others, behind what their seat saw when they wrote it.
+
+    It is no player that could be asked: its labels are those of the sessions, and `collect_labels` plays no games.
+
+    Args:
+        sessions: Folders of sessions (`rllib play --record`), or one.
+        names: Names of the people who are taken, or one; `None` for all.
+
+    Raises:
+        UserError: If there is no session, one cannot be read, or nobody in them has one of the names.
+    """
+
+    name = "people"
+
+    def __init__(self, sessions: str | Sequence[str], names: str | Sequence[str] | None = None) -> None:
+        paths = [sessions] if isinstance(sessions, str | os.PathLike) else list(sessions)
+        if not paths:
+            raise UserError("`teacher.sessions` is empty; give folders that `rllib play --record` wrote.")
+        wanted = [names] if isinstance(names, str) else names
+        self.settings = {"sessions": [str(path) for path in paths], "names": None if wanted is None else list(wanted)}
+        self._sessions = [read_session(path) for path in paths]
+        self._names = None if wanted is None else set(wanted)
+        people = {
+            person.name
+            for session in self._sessions
+            for episode in session.episodes
+            for moment in episode.moments
+            for person in moment.people.values()
+        }
+        for name in sorted(self._names or ()):
+            if name not in people:
+                raise UserError(
+                    f"`teacher.names` has {name!r}, but nobody in the sessions has that name; there are "
+                    f"{', '.join(map(repr, sorted(people))) or 'no people'}."
+                )
+
+    def messages(self, request: TeacherRequest, *, rng: np.random.Generator) -> dict[str, str]:
+        """Refused: people of the past answer no questions.
+
+        Raises:
+            UserError: Always.
+        """
+        raise UserError(
+            "`teacher` is 'people', whose messages are in recorded sessions; it labels in `collect_labels` and cannot "
+            "speak in a game."
+        )
+
+    def recorded(self, env: str, env_config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """The labels: `prompt`, `message`, `agent`, `episode`, `game_step`.
+
+        Args:
+            env: Id of the environment that is collected for.
+            env_config: Not compared: people may have played other kitchens of the same game.
+
+        Raises:
+            UserError: If a session is of another environment.
+        """
+        episodes = 0
+        for session in self._sessions:
+            if session.env != env:
+                raise UserError(f"`env` is {env!r} but a session of `teacher.sessions` is of {session.env!r}.")
+            yield from self._labels(session, episodes)
+            episodes += len(session.episodes)
+
+    def _labels(self, session: Session, before: int) -> Iterator[dict[str, Any]]:
+        for episode in session.episodes:
+            for moment in episode.moments:
+                for agent, person in moment.people.items():
+                    card = moment.agents.get(agent, {})  # none behind the agent's end
+                    wanted = self._names is None or person.name in self._names
+                    if person.spoke and wanted and card.get("said") and card.get("text"):
+                        yield {
+                            "prompt": card["text"],
+                            "message": card["said"],
+                            "agent": agent,
+                            "episode": before + episode.episode - 1,
+                            "game_step": moment.game_step,
+                        }

@@ -18,9 +18,15 @@ from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.chat.settings import ChatSettings
 from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.core.errors import require_choice
-from rllib_llm_comm.language.message_words import limit_words
-from rllib_llm_comm.language.prompt_files import fill_pieces, pieces_of
-from rllib_llm_comm.language.prompt_sets import DEFAULT, TEACHER_TEMPLATES, PromptSet, read_prompts
+from rllib_llm_comm.language.prompts import (
+    DEFAULT,
+    TEACHER_TEMPLATES,
+    PromptSet,
+    fill_pieces,
+    limit_words,
+    pieces_of,
+    read_prompts,
+)
 from rllib_llm_comm.verco.teachers.base import Teacher, TeacherRequest
 
 logger = logging.getLogger(__name__)

@@ -90,10 +90,6 @@ class _State(BaseModel):
 def read_learned(path: Path, form: RowForm) -> pyarrow.Table:
     """The columns that are learned from of a Parquet file with labels.
 
-    Args:
-        path: The file.
-        form: The kind of labels.
-
     Raises:
         ValueError: If the file is no such one; the text goes on after its name ("is damaged ...", "has ...").
     """

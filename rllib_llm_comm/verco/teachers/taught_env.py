@@ -12,6 +12,7 @@ from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, TEACHER_MESSAGE, asked, teacher_state
+from rllib_llm_comm.verco.teachers.base import TeacherRequest, make_teacher
 
 _MAX_CHARACTERS = 400
 
@@ -45,8 +46,6 @@ class TeacherMessages(BaseParallelWrapper):
     """
 
     def __init__(self, env: ParallelEnv, teacher: str | Mapping[str, Any], seed: int = 0) -> None:
-        from rllib_llm_comm.verco.teachers.base import make_teacher
-
         super().__init__(env)
         self.teacher = make_teacher(teacher)
         self._rng = np.random.default_rng(seed)
@@ -79,8 +78,6 @@ class TeacherMessages(BaseParallelWrapper):
         choosing = [agent for agent in asked(observations, infos) if not over.get(agent, False)]
         messages: dict[str, str] = {}
         if choosing:
-            from rllib_llm_comm.verco.teachers.base import TeacherRequest
-
             request = TeacherRequest(
                 agents=tuple(observations),
                 observations={agent: str(observation["text"]) for agent, observation in observations.items()},

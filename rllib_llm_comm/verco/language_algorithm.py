@@ -1,23 +1,73 @@
-"""Adapters that Verco's algorithms take from checkpoints, and what their own checkpoints tell of them."""
+"""What all algorithms with language-model agents share: their settings, and adapters from checkpoints."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ray.rllib.core.learner.learner import Learner
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.checkpoints import Checkpointable
+from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.language.adapters import MESSAGE
+from rllib_llm_comm.language.prompts import read_prompts
 from rllib_llm_comm.policies.find_checkpoint import is_named
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.rl.policy_export import on_first_learner
+from rllib_llm_comm.rl.strict_config import StrictConfigMixin, part
 from rllib_llm_comm.verco.module import LLMCommModule
-from rllib_llm_comm.verco.policy_files import tell_other_prompts
+from rllib_llm_comm.verco.policy import tell_other_prompts
+from rllib_llm_comm.verco.settings import MODEL_SETTINGS, CommunicationSettings, LanguageModelSettings
+
+
+class LanguageModelConfigMixin(StrictConfigMixin):
+    """Adds `.language_model(...)` and `.communication(...)`."""
+
+    prompts: Any
+    settings_models = {
+        "language_model": part(LanguageModelSettings, *MODEL_SETTINGS),
+        "communication": CommunicationSettings,
+    }
+
+    def language_model(self, **settings: Any) -> Self:
+        """Sets the language model, its adapters and the critic on it, as of `LanguageModelSettings`."""
+        return self.assign("language_model", settings)
+
+    def communication(self, **settings: Any) -> Self:
+        """Sets how agents talk, as of `CommunicationSettings`."""
+        return self.assign("communication", settings)
+
+    def validate(self) -> None:
+        """Checks the prompts, and keeps their texts: a checkpoint is restored where their folder is not."""
+        self.prompts = read_prompts(self.prompts)
+        super().validate()
+
+    def language_model_settings(self, roles: Sequence[str], train_critic: bool) -> LanguageModelSettings:
+        """The module's `model_config` as checked settings.
+
+        Args:
+            roles: Adapters that are trained.
+            train_critic: True if the critic is trained.
+        """
+        values = {name: getattr(self, name) for name in MODEL_SETTINGS}
+        return LanguageModelSettings(
+            **values, trainable_roles=tuple(roles), train_critic=train_critic, init_seed=self.seed
+        )
+
+    def communication_settings(self) -> CommunicationSettings:
+        """The connector's settings, checked."""
+        return CommunicationSettings(**{name: getattr(self, name) for name in CommunicationSettings.names()})
+
+    def policy_record(self) -> dict[str, Any]:
+        """What a policy folder tells of the training; with the way of talking."""
+        talk = {"communication": self.communication_settings().to_dict(), "teacher": getattr(self, "teacher", None)}
+        return {**super().policy_record(), **talk}
+
 
 _ADAPTERS = {
     "message_checkpoint": ("taught_by", "load_message_adapter"),
