@@ -50,6 +50,6 @@ GAME = GameRecord(
     ),
     event_words=f"{__package__}.env:event_words",
     planning="rllib_llm_comm.sama.games.overcooked_ai:KitchenPlanning",
-    preparation="rllib_llm_comm.sama.games.overcooked_ai_preparation:KitchenPreparation",
+    preparation="rllib_llm_comm.sama.games.overcooked_ai:KitchenPreparation",
     without_subgoals={SUBGOAL_ENV_ID: f"{__package__}.subgoal_env:without_subgoals"},
 )

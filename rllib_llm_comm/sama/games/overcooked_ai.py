@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
-from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
+from rllib_llm_comm.envs.overcooked_ai import (ENV_ID)
 from rllib_llm_comm.envs.overcooked_ai.kernel import IDLE
 from rllib_llm_comm.envs.overcooked_ai.layouts import (
     COUNTER,
@@ -32,14 +32,14 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import (
 )
 from rllib_llm_comm.envs.overcooked_ai.manual import manual, map_facts
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, Places, places_of
-from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
+from rllib_llm_comm.envs.overcooked_ai.rules import (plain_state)
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks, Task, plan
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, NUM_ACTIONS, Kitchen
-from rllib_llm_comm.envs.overcooked_ai.scripted_player import towards
+from rllib_llm_comm.envs.overcooked_ai.scripted_cooks import (towards)
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
-from rllib_llm_comm.envs.overcooked_ai.subgoal_file import kitchen_record
+from rllib_llm_comm.envs.overcooked_ai.subgoals import (kitchen_record)
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     ADD,
     DELIVER,
@@ -61,7 +61,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     task_subgoal,
 )
 from rllib_llm_comm.envs.overcooked_ai.text import cook_sentences, primitive_phrases, state_sentences, target_phrases
-from rllib_llm_comm.envs.overcooked_ai.walking_distances import FAR, distances_of
+from rllib_llm_comm.envs.overcooked_ai.planner import (FAR, distances_of)
 from rllib_llm_comm.language.prompts import template
 from rllib_llm_comm.sama.data_set import NewSubgoals, NewSubgoalSettings
 from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, PlanningGame, State
