@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from rllib_llm_comm.core.errors import UserError, require_whole
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load as load_name
 from rllib_llm_comm.envs.games import game_of, make_env, without_subgoals
 from rllib_llm_comm.evaluation.cross_play_figures import CrossPlayResult
 from rllib_llm_comm.evaluation.metric_names import RETURN, require_metric
+from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings
 from rllib_llm_comm.evaluation.rollout import Episode, Progress, play, record
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
-from rllib_llm_comm.policies.load_options import AS_RECORDED, Loading
+from rllib_llm_comm.policies.load_options import Loading
 from rllib_llm_comm.policies.partner_checks import try_out
 from rllib_llm_comm.policies.partner_settings import SCRIPTED, PartnerSettings, parse_partners
 from rllib_llm_comm.policies.partners import make_partner
@@ -29,43 +29,6 @@ _OWN = ("render_mode", "shaping", "vector")
 
 Seating = tuple[int, ...]
 """Per agent of the game the number of the partner that holds its seat."""
-
-
-@dataclass(frozen=True)
-class CrossPlaySettings:
-    """Settings of cross-play.
-
-    Attributes:
-        episodes: Episodes per pair and seat, >= 1. FCP: 10; Carroll et al.: 40 (inferred).
-        seed: Seed of the first episode; the others count up, the same for every pair.
-        greedy: True if checkpoints' most likely actions are taken. Carroll et al. and FCP: sampled.
-        metric: `"return"` (the team's return, averaged over agents), or one of the game's own metrics, such as
-            `"score"`.
-        env: Id of the environment, if it is not that of the checkpoints.
-        env_config: Settings of the environment that differ from those of the first checkpoint.
-        num_envs: Episodes that are played at once, >= 1.
-        loading: Settings with which checkpoints are loaded.
-        planning: Arguments of `PlannedSubgoals`, such as `planner`, under which the game is played. It tells subgoals
-            to all seats; who reads none ignores them. `None`: as the first checkpoint was trained.
-        arrays: True if games whose players allow it are played in arrays, where the game knows how (`GameRecord`). The
-            scores are the same, in a fraction of the time.
-    """
-
-    episodes: int = 10
-    seed: int = 0
-    greedy: bool = False
-    metric: str = RETURN
-    env: str | None = None
-    env_config: Mapping[str, Any] | None = None
-    num_envs: int = 16
-    loading: Loading = AS_RECORDED
-    planning: Mapping[str, Any] | None = None
-    arrays: bool = True
-
-    def __post_init__(self) -> None:
-        """Refuses counts that are out of their range."""
-        for name, least in (("episodes", 1), ("seed", 0), ("num_envs", 1)):
-            require_whole(name, getattr(self, name), least)
 
 
 class CrossPlay:
@@ -101,7 +64,7 @@ class CrossPlay:
 
         def load(path: str) -> Any:
             if path not in known:
-                known[path] = self._how.loading.load(path)
+                known[path] = Loading(trust=self._how.trust).load(path)
             return known[path]
 
         every = [*self.players, *(one for group in self.groups.values() for one in group)]
@@ -284,7 +247,7 @@ class CrossPlay:
             for one in self._entrants
             if one.policy is not None
         ]
-        given = dict(self._how.env_config or {})
+        given = dict(self._how.env_config)
         first = self._first()
         if first is None:
             if self._how.env is None:
@@ -310,7 +273,7 @@ class CrossPlay:
             return
         config = self._trained_in(first.manifest)[1]
         played = {**getattr(env.unwrapped, "settings", {}), **config}
-        left = {_OBSERVE, *_OWN, *(self._how.env_config or {})}
+        left = {_OBSERVE, *_OWN, *self._how.env_config}
         for one in self._entrants:
             own = {} if one.policy is None else self._trained_in(one.policy.manifest)[1]
             keys = sorted({*own, *(config if one.policy is not None else ())} - left)

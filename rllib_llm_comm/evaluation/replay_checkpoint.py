@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rllib_llm_comm.evaluation.animation import write_animation
-from rllib_llm_comm.evaluation.play_settings import PlaySettings
+from rllib_llm_comm.evaluation.play_settings import PlaySettings, ReplaySettings
 from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
 from rllib_llm_comm.evaluation.rollout import Episode
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.policies.load_options import Loading
 
 
 def replay_checkpoint(
     checkpoint: str | Path,
     page: str | Path,
-    *,
-    episodes: int = 1,
-    seed: int = 0,
     settings: PlaySettings | None = None,
+    *,
     beside: str | Path | None = None,
-    counterfactuals: bool = True,
     animation: Path | None = None,
     watch: Callable[[Sequence[Episode]], None] | None = None,
     tell: Callable[[Sequence[str]], None] | None = None,
+    **given: Any,
 ) -> Path:
     """Records episodes of a checkpoint as a self-contained HTML page. Needs no Ray.
 
     Args:
         checkpoint: A checkpoint, trial, stage or run folder (`find_checkpoint`).
         page: The file to write; it appears at once or not at all.
-        episodes: Number of episodes, >= 1.
-        seed: Seed of the first; the others count up.
-        settings: Settings of play that differ from training; `None` for none.
+        settings: The play and what is shown; `None` for the defaults.
         beside: Another checkpoint, whose episodes with the same seeds are shown beside these; it keeps its own message
             mode.
-        counterfactuals: True to score decisions of listeners also without what they heard.
         animation: File of an animated picture (GIF) of the first episode; `None` for none.
         watch: Called with the checkpoint's episodes once they are played, such as to tell who planned them.
         tell: Called with what stands in, before the first episode of each checkpoint.
+        **given: Fields of `ReplaySettings` such as `episodes`, above those of `settings`.
 
     Returns:
         The page's path.
@@ -48,18 +43,24 @@ def replay_checkpoint(
     Raises:
         UserError: If a checkpoint cannot be loaded or played, or the game draws no pictures for an animation.
     """
-    chosen = settings or PlaySettings()
+    chosen = ReplaySettings.like(settings, **given)
     standing: dict[str, None] = {}
 
-    def play(path: str | Path, loading: Loading) -> list[Episode]:
-        policy = loading.load(path)
+    def play(path: str | Path, how: ReplaySettings) -> list[Episode]:
+        policy = how.load(path)
         found = [phrase for phrase in chosen.stand_ins(policy) if phrase not in standing]
         standing.update(dict.fromkeys(found))
         if tell is not None:
             tell(found)
-        return chosen.play(policy, episodes=episodes, seed=seed, keep_frames=True, counterfactuals=counterfactuals)
+        return chosen.play(
+            policy,
+            episodes=chosen.episodes,
+            seed=chosen.seed,
+            keep_frames=True,
+            counterfactuals=chosen.counterfactuals,
+        )
 
-    played = play(checkpoint, chosen.loading)
+    played = play(checkpoint, chosen)
     if watch is not None:
         watch(played)
     if animation is not None:
@@ -67,7 +68,7 @@ def replay_checkpoint(
     if beside is None:
         return write_replay(played, page, stand_ins=list(standing))
     names = name_apart(str(find_checkpoint(checkpoint)), str(find_checkpoint(beside)))
-    other = play(beside, dataclasses.replace(chosen.loading, messages=None))
+    other = play(beside, chosen.replace(messages=None))
     sides = dict(zip(names, (played, other), strict=True))
     return write_comparison(sides, page, title="Side by side", stand_ins=list(standing))
 

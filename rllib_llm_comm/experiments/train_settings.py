@@ -3,68 +3,64 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
+
 from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.experiments.experiment_file import Experiment, ExperimentFile, make_experiment
 
 DEFAULT_STORAGE = "results"
 
 
-@dataclass(frozen=True)
-class TrainSettings:
-    """Settings of `run_experiments`, the same as the options of `rllib train`; `None` keeps the file's value.
+class TrainSettings(Settings):
+    """Settings of `run_experiments`, the options of `rllib train`; what is not given is as the file says."""
 
-    Attributes:
-        stop: Stop criteria of one stage, such as {"training_iteration": 10}.
-        experiment_name: Folder of the results, below the storage path.
-        num_samples: Trials per point of the search space, >= 1.
-        storage_path: Folder above the results; `results` by default.
-        restore: Checkpoint folder from which every trial starts.
-        resume: True to skip finished stages and continue unfinished ones; False to do all again, with old results kept
-            aside.
-        resources_per_trial: Resources of the learner's process, such as {"cpu": 2, "gpu": 1}.
-        checkpoint_freq: Training iterations between checkpoints; 0 for none.
-        checkpoint_at_end: True to save when a trial ends.
-        keep_checkpoints_num: Checkpoints that stay on disk, >= 1.
-        checkpoint_score_attr: Result key by which checkpoints are kept; `min-KEY` keeps small ones.
-        scheduler: Tune's trial scheduler, such as "asynchyperband".
-        scheduler_config: Arguments of the scheduler.
-        ray_address: Address of a running Ray cluster to join.
-        ray_num_cpus: Logical CPUs of a local Ray, >= 1.
-        ray_num_gpus: GPUs of a local Ray, >= 0.
-        seed: Seed of all stages, >= 0.
-        track: Trackers that every trial's results are written to: tensorboard, mlflow, wandb; none by default.
-        modules: Modules that are imported first; they register a user's own environments, algorithms or teachers.
-        trust: True to go on from checkpoints and unfinished runs that were not written here, which runs what is pickled
-            in them, to use addresses, names of keys and paths that played checkpoints recorded, and to let settings
-            name code, readers that unpickle, and keys of any server.
-        verbose: 0: results alone; 1: output of Ray's workers, too; 2: all, with tracebacks.
-    """
-
-    stop: Mapping[str, Any] | None = None
+    stop: dict[str, Any] | None = None
+    """Stop criteria of one stage, such as {"training_iteration": 10}."""
     experiment_name: str | None = None
-    num_samples: int | None = None
+    """Folder of the results, below the storage path."""
+    num_samples: int | None = Field(None, ge=1)
+    """Trials per point of the search space."""
     storage_path: str | None = None
+    """Folder above the results; ./results by default."""
     restore: str | None = None
+    """Checkpoint folder from which every trial starts."""
     resume: bool = True
-    resources_per_trial: Mapping[str, Any] | None = None
-    checkpoint_freq: int | None = None
+    """Skip finished stages and continue unfinished ones, or do all again; old results are kept aside."""
+    resources_per_trial: dict[str, Any] | None = None
+    """Of the learner's process, such as {"cpu": 2, "gpu": 1}."""
+    checkpoint_freq: int | None = Field(None, ge=0)
+    """Training iterations between checkpoints; 0 for none."""
     checkpoint_at_end: bool | None = None
-    keep_checkpoints_num: int | None = None
+    """Save when a trial ends, as by default."""
+    keep_checkpoints_num: int | None = Field(None, ge=1)
+    """Checkpoints that stay on disk."""
     checkpoint_score_attr: str | None = None
+    """Result key by which checkpoints are kept; "min-KEY" keeps small ones."""
     scheduler: str | None = None
-    scheduler_config: Mapping[str, Any] | None = None
+    """Tune's trial scheduler, such as asynchyperband."""
+    scheduler_config: dict[str, Any] | None = None
+    """Arguments of the scheduler."""
     ray_address: str | None = None
-    ray_num_cpus: int | None = None
-    ray_num_gpus: int | None = None
-    seed: int | None = None
-    track: Sequence[str] | None = None
-    modules: Sequence[str] | None = None
+    """Join a running Ray cluster."""
+    ray_num_cpus: int | None = Field(None, ge=1)
+    """Logical CPUs of a local Ray."""
+    ray_num_gpus: int | None = Field(None, ge=0)
+    """GPUs of a local Ray."""
+    seed: int | None = Field(None, ge=0)
+    """Seed of everything that runs."""
+    track: Several[str] | None = None
+    """Follow it in tensorboard, mlflow or wandb."""
+    modules: Several[str] | None = None
+    """Import these modules first; they register your own environments, algorithms or teachers."""
     trust: bool = False
-    verbose: int = 0
+    """Go on from checkpoints and unfinished runs that were not written here, which runs what is pickled in them, take
+    the addresses, names of keys and paths that played checkpoints recorded, and let the file name code, readers that
+    unpickle, and keys of any server."""
+    verbose: int = Field(0, ge=0)
+    """0: results alone; 1: output of Ray's workers, too; 2: all, with tracebacks."""
 
     def experiment_keys(self) -> dict[str, Any]:
         """The given settings of one experiment, as its keys."""

@@ -79,7 +79,7 @@ def host_table(
     listening = listen(how.host, how.port)
     with listening:
         table = set_table(checkpoint, partners=partners, settings=settings, seed=seed, silence=how.why)
-        planning = (settings or PlaySettings()).planning
+        planning = (settings or PlaySettings()).planning()
         trained = [one.policy.manifest for one in table.policy.seats.values() if one.policy is not None]
         standing = stand_ins(*trained, planning)
         log = None if how.record is None else SessionRecorder(how.record, table, how.consent, standing)

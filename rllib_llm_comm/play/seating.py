@@ -41,16 +41,16 @@ def set_table(
     how = settings or PlaySettings()
     if how.trials is not None:
         raise UserError(f"`trials` is {how.trials} but nobody puts a game with people back; omit it.")
-    policy = how.loading.load(checkpoint)
+    policy = how.load(checkpoint)
     holder = Partner(PartnerSettings(policy=str(checkpoint), name=_short(checkpoint), greedy=how.greedy), policy)
-    make_env = _with_words(env_maker(policy, how.planning, how.env_config))
+    make_env = _with_words(env_maker(policy, how.planning(), how.env_config))
     env = make_env()
     if unnamed := [agent for agent in env.possible_agents if not isinstance(agent, str)]:
         raise UserError(
             f"an agent of the game is named {unnamed[0]!r}, but people take seats by their names; let the names in "
             "`possible_agents` be text."
         )
-    seats = _seats([str(agent) for agent in env.possible_agents], holder, partners, how.loading.load)
+    seats = _seats([str(agent) for agent in env.possible_agents], holder, partners, how.load)
     env.close()
     talk = getattr(policy, "communication", None)
     words = MAX_WORDS if talk is None else talk.max_message_words

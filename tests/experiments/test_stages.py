@@ -287,11 +287,15 @@ def test_wrong_settings_of_the_collection(tmp_path, config, words):
         ),
         (
             {"run": "replay", "config": {"checkpoint": "${sft}", "communication": True}},
-            ["`last.config.communication` is for `run: evaluate` alone"],
+            ["`last.config.communication` is no known key"],
         ),
         (
             {"run": "evaluate", "config": {"checkpoint": "${sft}", "animation": True}},
-            ["`last.config.animation` is for `run: replay` alone"],
+            ["`last.config.animation` is no known key"],
+        ),
+        (
+            {"run": "evaluate", "config": {"checkpoint": "${sft}", "trust": True}},
+            ["`last.config.trust` is no known key"],
         ),
         ({"run": "evaluate", "config": {"checkpoint": "tests/data"}}, ["In `last.config`", "has no `policy/"]),
         ({"run": "replay", "config": {"checkpoint": ["${sft}", "README.md"]}}, ["In `last.config`", "is no folder"]),
