@@ -133,6 +133,8 @@ def _model(model: type[BaseModel]) -> Schema:
         kind = next((one for one in (model, *_models_in(model)) if one.__name__ == name), None)
         about["description"] = (inspect.getdoc(kind) or "").split("\n\n")[0] if kind else ""
         told = _entries([kind]) if kind else {}
+        for key in [key for key, field in kind.model_fields.items() if field.exclude] if kind else ():
+            about["properties"].pop(key, None)  # not for files
         for key, value in about.get("properties", {}).items():
             value.pop("title", None)
             if key not in about.get("required", ()):  # what is not given may be written as null
