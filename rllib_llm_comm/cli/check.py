@@ -17,6 +17,7 @@ from rllib_llm_comm.cli.options import Imports
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import disk_error, write_atomically
 from rllib_llm_comm.experiments.console import (
+    counting_bar,
     import_modules,
     one_line,
     out,
@@ -28,7 +29,6 @@ from rllib_llm_comm.experiments.console import (
 )
 from rllib_llm_comm.experiments.experiment_file import load_json_option
 from rllib_llm_comm.experiments.packaged_examples import description, examples, find_example
-from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
 
 if TYPE_CHECKING:

@@ -11,12 +11,10 @@ from typer import Argument, Option
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.experiments.console import print_table, require_writable, say, short_path
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, load_json_option, make_experiment
-from rllib_llm_comm.experiments.progress import counting_bar
+from rllib_llm_comm.experiments.console import counting_bar, print_table, require_writable, say, short_path
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, load_json_option, make_experiment
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
 from rllib_llm_comm.experiments.run_experiments import run_experiments
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 
 _ROWS, _CLONE = "demonstrations", "clone"
 
@@ -296,7 +294,7 @@ def play_officer_command(
         rllib officer play switch:results/officer:results/rl --commanders oracle,none,random:0.5
     """
     quiet_libraries(0)
-    from rllib_llm_comm.evaluation.officer_scores import OfficerScoreSettings, officer_scores
+    from rllib_llm_comm.evaluation.officers import OfficerScoreSettings, officer_scores
 
     require_writable({"--json": json_file})
     named = [name.strip() for name in commanders.split(",") if name.strip()]
@@ -336,7 +334,7 @@ def build(
     import json
 
     from rllib_llm_comm.core.files import write_atomically
-    from rllib_llm_comm.evaluation.officer_tasks import UNITS, OfficerTaskSettings, officer_tasks
+    from rllib_llm_comm.evaluation.officers import UNITS, OfficerTaskSettings, officer_tasks
 
     require_writable({"--json": json_file})
     named = tuple(name.strip() for name in units.split(",") if name.strip()) or UNITS
@@ -370,7 +368,7 @@ def compare_officers_command(
     import json
 
     from rllib_llm_comm.core.files import write_atomically
-    from rllib_llm_comm.evaluation.officer_comparison import apart_note, missing_commanders, order_steps, read_scores
+    from rllib_llm_comm.evaluation.officers import apart_note, missing_commanders, order_steps, read_scores
     from rllib_llm_comm.evaluation.statistics import wilson
 
     if json_file is not None and json_file.resolve() in {file.resolve() for file in files}:

@@ -101,14 +101,14 @@ def replay_command(
                 f"{checkpoint!r} is a recorded session, which is shown as it was; leave everything away but --out, "
                 "--import and --trust."
             )
-        from rllib_llm_comm.evaluation.session_replay import replay_session
+        from rllib_llm_comm.evaluation.replay import replay_session
 
         path = Path(checkpoint)
         page = out_file or (path if path.is_dir() else path.parent) / "replay.html"
         with out.status("drawing"):
             replay_session(checkpoint, page, trust=settings.trust)
     else:
-        from rllib_llm_comm.evaluation.replay_checkpoint import replay_checkpoint
+        from rllib_llm_comm.evaluation.replay import replay_checkpoint
 
         settings.check()
         page = out_file or _place_beside(checkpoint) / f"replay_{settings.seed}.html"

@@ -13,9 +13,14 @@ from rllib_llm_comm.cli.options import IMPORT, takes_settings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import fetched, is_remote
 from rllib_llm_comm.experiments.console import say, short_path
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, load_json_option, make_experiment
+from rllib_llm_comm.experiments.experiment_file import (
+    DEFAULT_STORAGE,
+    ExperimentFile,
+    TrainSettings,
+    load_json_option,
+    make_experiment,
+)
 from rllib_llm_comm.experiments.run_experiments import run_experiments, run_study
-from rllib_llm_comm.experiments.train_settings import DEFAULT_STORAGE, TrainSettings
 
 _SPELLED = {
     "experiment_name": Option("--experiment-name", "-n"),
@@ -132,7 +137,7 @@ def study_file(
 
         rllib study file tuned_examples/study.yaml --scenario B_all_three --storage-path here
     """
-    from rllib_llm_comm.experiments.runs_view import PAGE, REPORT, run_report
+    from rllib_llm_comm.experiments.runs import PAGE, REPORT, run_report
 
     folder, failed = run_study(file, settings, scenario or (), system or (), after=lambda folder: run_report([folder]))
     say(f"Open {short_path(folder / REPORT / PAGE)} in a browser.")
@@ -166,7 +171,7 @@ def report_command(
 
         rllib report results/study --marl-eval study.json
     """
-    from rllib_llm_comm.experiments.runs_view import is_figure, run_report
+    from rllib_llm_comm.experiments.runs import is_figure, run_report
 
     if out_folder is None and is_remote(folders[0]):
         raise UserError(f"`--out` is missing, since the report of {folders[0]!r} is written to this machine; give it.")
@@ -195,7 +200,7 @@ def runs_command(
 
         rllib runs results/verco/verco.old-1 results/verco/verco
     """
-    from rllib_llm_comm.experiments.runs_view import is_figure, show_runs
+    from rllib_llm_comm.experiments.runs import is_figure, show_runs
 
     places = [fetched(folder, "FOLDERS", is_figure) for folder in folders or [DEFAULT_STORAGE]]
     show_runs(places, every=every, html=html, as_json=as_json)

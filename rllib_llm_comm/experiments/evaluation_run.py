@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.trust import names_code, texts_in
-from rllib_llm_comm.experiments.console import print_table, say, say_stand_ins, short_path
+from rllib_llm_comm.experiments.console import counting_bar, print_table, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.experiment_file import load_file
-from rllib_llm_comm.experiments.progress import counting_bar
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings, EvaluationSettings
@@ -255,8 +254,7 @@ def run_cross_play(
     Raises:
         UserError: If something cannot be loaded or played.
     """
-    from rllib_llm_comm.evaluation.cross_play import CrossPlay
-    from rllib_llm_comm.evaluation.cross_play_figures import write_cross_play
+    from rllib_llm_comm.evaluation.cross_play import CrossPlay, write_cross_play
 
     cross = CrossPlay([_named(one) for one in players], _read_partners(partners, settings.trust), settings)
     seats = None if replay is None else _seats(replay, cross.names, len(cross.agents))
@@ -321,7 +319,7 @@ def _seats(text: str, names: Sequence[str], count: int) -> list[str]:
 
 
 def _print_cross_play(told: Mapping[str, Any]) -> None:
-    from rllib_llm_comm.evaluation.cross_play_figures import estimate_text, others_text
+    from rllib_llm_comm.evaluation.cross_play import estimate_text, others_text
 
     agents, names = told["agents"], [one["name"] for one in told["players"]]
     for agent in agents:

@@ -25,14 +25,13 @@ from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.experiments import tune_stage
 from rllib_llm_comm.experiments.algorithm_settings import default_config
 from rllib_llm_comm.experiments.console import StoppedError, one_line, out, plain, say, say_stand_ins, short_path
-from rllib_llm_comm.experiments.experiment_file import MODEL, ExperimentFile
+from rllib_llm_comm.experiments.experiment_file import DEFAULT_STORAGE, MODEL, ExperimentFile, TrainSettings
 from rllib_llm_comm.experiments.prerequisites import check_base_models, check_played_games, on_this_machine
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, ray_runs
 from rllib_llm_comm.experiments.remote_results import results_folder, sent
 from rllib_llm_comm.experiments.search_space import check_searches, grid_points, search_kind, seeds_of
 from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
 from rllib_llm_comm.experiments.stages_without_tune import KINDS, config_identity
-from rllib_llm_comm.experiments.train_settings import DEFAULT_STORAGE, TrainSettings
 from rllib_llm_comm.experiments.tune_state import unsigned_parts
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record, require_readable

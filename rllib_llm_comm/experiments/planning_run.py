@@ -14,6 +14,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.experiments.console import (
+    counting_bar,
     import_modules,
     out,
     print_table,
@@ -22,14 +23,12 @@ from rllib_llm_comm.experiments.console import (
     say_stand_ins,
     short_path,
 )
-from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.load_options import Loading
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.evaluation.planned_games import Executor
-    from rllib_llm_comm.evaluation.planner_scores import Cell, PlannerScores
+    from rllib_llm_comm.evaluation.planner_scores import Cell, Executor, PlannerScores
 
 SCRIPTED = "scripted"
 RULES = ("scripted", "plan4mc", "random")
@@ -99,7 +98,7 @@ class ComparisonSettings(Settings):
         Raises:
             UserError: If a checkpoint cannot be loaded, or the game does not fit.
         """
-        from rllib_llm_comm.evaluation.planned_games import DEFAULT_ENV, PolicyExecutor, ScriptedExecutor
+        from rllib_llm_comm.evaluation.planner_scores import DEFAULT_ENV, PolicyExecutor, ScriptedExecutor
         from rllib_llm_comm.policies.policy_folder import weights_digest
 
         made: dict[str, Executor] = {}
@@ -135,8 +134,7 @@ def comparison(
 
 
 def _cells(variants: Sequence[Variant], settings: ComparisonSettings, rounds: bool) -> list[Cell]:
-    from rllib_llm_comm.evaluation.planned_games import PlanningSetup
-    from rllib_llm_comm.evaluation.planner_scores import SCENARIO, Cell
+    from rllib_llm_comm.evaluation.planner_scores import SCENARIO, Cell, PlanningSetup
 
     cells = []
     executors, names = settings.executors(), settings.layouts

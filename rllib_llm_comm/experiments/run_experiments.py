@@ -10,9 +10,15 @@ from pathlib import Path
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_text
 from rllib_llm_comm.experiments.console import import_modules, state
-from rllib_llm_comm.experiments.experiment_file import NAME_PATTERN, ExperimentFile, read_experiment_file
+from rllib_llm_comm.experiments.experiment_file import (
+    DEFAULT_STORAGE,
+    NAME_PATTERN,
+    ExperimentFile,
+    TrainSettings,
+    apply_settings,
+    read_experiment_file,
+)
 from rllib_llm_comm.experiments.study_file import Study, expand, is_study, part_of, read_study
-from rllib_llm_comm.experiments.train_settings import DEFAULT_STORAGE, TrainSettings, apply_settings
 
 
 def run_experiments(

@@ -12,8 +12,7 @@ from pydantic import Field
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_foreign_json, read_text, write_atomically
 from rllib_llm_comm.core.settings import Settings
-from rllib_llm_comm.evaluation.curve_rows import read_rows
-from rllib_llm_comm.evaluation.study_cost import COSTS, asked_in_training
+from rllib_llm_comm.evaluation.study_results import COSTS, asked_in_training, read_rows
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
 from rllib_llm_comm.policies.stage_record import StageRecord, read_record
@@ -54,7 +53,7 @@ class SamaReport(PlainStage):
 
     def run(self, stage: Stage) -> StageResult:
         """Writes `report.html` and `report.json`."""
-        from rllib_llm_comm.evaluation.page_templates import render_page
+        from rllib_llm_comm.evaluation.figures import render_page
 
         settings = self.settings(stage)
         found = [_stage_of(path, stage.name) for path in _paths(settings.of)]

@@ -17,7 +17,7 @@ from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.evaluation.play_settings import EvaluationSettings, ReplaySettings
-from rllib_llm_comm.experiments.console import out, say, short_path
+from rllib_llm_comm.experiments.console import counting_bar, out, say, short_path
 from rllib_llm_comm.experiments.env_settings import check_environment, check_shows_words
 from rllib_llm_comm.experiments.evaluation_run import run_evaluation
 from rllib_llm_comm.experiments.experiment_file import Experiment
@@ -31,7 +31,6 @@ from rllib_llm_comm.experiments.language_stages import (
 )
 from rllib_llm_comm.experiments.officer_stages import CloneOfficer, DemonstrateOfficers, PlayOfficers
 from rllib_llm_comm.experiments.prerequisites import require_checkpoint
-from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.sama_report import SamaReport
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult, model_of
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
@@ -302,7 +301,7 @@ class Replay(_OnCheckpoint):
     def run(self, stage: Stage) -> StageResult:
         """Plays the episodes and writes one page per checkpoint."""
         from rllib_llm_comm.evaluation.evaluate_checkpoint import planned_by
-        from rllib_llm_comm.evaluation.replay_checkpoint import replay_checkpoint
+        from rllib_llm_comm.evaluation.replay import replay_checkpoint
 
         paths, settings = self.to_play(stage)
         written: list[Path] = []

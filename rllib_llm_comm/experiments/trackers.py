@@ -20,7 +20,7 @@ from ray.tune.logger import LoggerCallback, TBXLoggerCallback
 from ray.tune.utils import flatten_dict
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean, without_passwords
-from rllib_llm_comm.evaluation.curve_rows import ITERATION
+from rllib_llm_comm.evaluation.study_results import ITERATION
 from rllib_llm_comm.experiments.console import one_line, out, say, short_path
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ray.tune.result import SHOULD_CHECKPOINT
 from ray.tune.utils.util import SafeFallbackEncoder
 
 from rllib_llm_comm.core.files import write_atomically
-from rllib_llm_comm.evaluation.curve_rows import ITERATION, current_rows, read_rows
+from rllib_llm_comm.evaluation.study_results import ITERATION, current_rows, read_rows
 from rllib_llm_comm.experiments.console import StoppedError
 from rllib_llm_comm.experiments.tune_state import SEAL, StateKeeper, remove_incomplete, seal
 from rllib_llm_comm.policies.signatures import OwnStates, sign_checkpoint
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ray.tune.experiment import Trial
     from ray.tune.search import BasicVariantGenerator
 
-    from rllib_llm_comm.experiments.progress import TrainingTable
+    from rllib_llm_comm.experiments.console import TrainingTable
     from rllib_llm_comm.experiments.stages import Stage
 
 

@@ -21,15 +21,17 @@ from rllib_llm_comm.experiments.algorithm_settings import (
 from rllib_llm_comm.experiments.console import (
     StageFailedError,
     StoppedError,
+    TrainingTable,
     cause_of,
+    lookup,
     one_line,
     say,
     short_path,
+    summary_of,
 )
 from rllib_llm_comm.experiments.env_settings import check_environment, check_planned_environment
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.prerequisites import check_cores, check_prerequisites, require_checkpoint, require_path
-from rllib_llm_comm.experiments.progress import TrainingTable, lookup, summary_of
 from rllib_llm_comm.experiments.ray_session import (
     RaySession,
     available_cpus,

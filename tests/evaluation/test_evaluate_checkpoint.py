@@ -79,7 +79,7 @@ for name in ("run_experiments", "runs_view", "evaluation_run", "planning_run", "
     importlib.import_module(f"rllib_llm_comm.experiments.{name}")
 assert not any(name.startswith("rllib_llm_comm.cli") for name in sys.modules)
 from rllib_llm_comm.experiments.run_experiments import run_experiments
-from rllib_llm_comm.experiments.train_settings import TrainSettings
+from rllib_llm_comm.experiments.experiment_file import TrainSettings
 from pathlib import Path
 run_experiments(Path(sys.argv[1]), TrainSettings(storage_path=sys.argv[2]))
 """

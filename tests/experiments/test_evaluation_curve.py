@@ -9,9 +9,8 @@ import pytest
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.evaluation_run import kept_checkpoints
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.policies.zoo import shipped_policy
 
 

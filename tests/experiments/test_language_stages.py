@@ -10,10 +10,9 @@ import yaml
 
 from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.pipeline import check_stages, run_file
 from rllib_llm_comm.experiments.stages import make_stages
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.sama.recordings import recording
 
 SAMA = Path(__file__).parents[2] / "tuned_examples" / "sama.yaml"

@@ -12,10 +12,9 @@ import pytest
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.ray_session import available_cpus
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.language.base_model import embedded_model_path
 from rllib_llm_comm.verco.sft import check_rows
 from rllib_llm_comm.verco.teachers import label_store

@@ -8,10 +8,9 @@ import pytest
 from chat_server import ChatServer
 from planner_model import planner
 
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.sama_report import summarise
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.policies.stage_record import StageRecord
 from rllib_llm_comm.policies.zoo import shipped_policy
 

@@ -11,10 +11,9 @@ import pyarrow.parquet as parquet
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, apply_settings, parse_experiments
 from rllib_llm_comm.experiments.pipeline import check_stages, run_file
 from rllib_llm_comm.experiments.stages import StageResult, make_stages, resolve
-from rllib_llm_comm.experiments.train_settings import TrainSettings, apply_settings
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.verco.sft import check_rows
 from rllib_llm_comm.verco.teachers.label_store import LABELS

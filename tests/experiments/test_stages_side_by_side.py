@@ -13,9 +13,8 @@ import yaml
 from chat_server import ChatServer
 
 from rllib_llm_comm.chat.cassettes import Cassette
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.sama.recordings import recording
 
 SAMA = Path(__file__).parents[2] / "tuned_examples" / "sama.yaml"

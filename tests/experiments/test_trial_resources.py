@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.ray_session import demand
 from rllib_llm_comm.experiments.stages import make_stages
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.experiments.tune_stage import cpus_needed
 from rllib_llm_comm.sama.emma.emma import SymbolicPPO
 from rllib_llm_comm.verco.sft import MessageSFT

@@ -19,12 +19,11 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint
 from rllib_llm_comm.evaluation.play_settings import EvaluationSettings
-from rllib_llm_comm.evaluation.replay_checkpoint import replay_checkpoint
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.evaluation.replay import replay_checkpoint
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
-from rllib_llm_comm.experiments.train_settings import TrainSettings
+from rllib_llm_comm.play.host import set_table
 from rllib_llm_comm.play.seat_view import SeatViews
-from rllib_llm_comm.play.seating import set_table
 from rllib_llm_comm.policies import zoo
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.partner_settings import PartnerSettings, with_absolute_paths

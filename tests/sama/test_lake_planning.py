@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.frozen_lake import parallel_env
 from rllib_llm_comm.envs.frozen_lake.env import ENV_ID
-from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, ScriptedExecutor
+from rllib_llm_comm.evaluation.planner_scores import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import ScriptedPlanner
 from rllib_llm_comm.sama.planning_game import planning_game

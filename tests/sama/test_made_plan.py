@@ -7,7 +7,7 @@ import pytest
 from rllib_llm_comm import make_env
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import MAX_SUBGOAL
-from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, ScriptedExecutor
+from rllib_llm_comm.evaluation.planner_scores import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.sama.games.frozen_lake import LakePlanning
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners.baselines import DisturbedPlanner

@@ -10,7 +10,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts.commanders.tasks import Command, all_commands
 from rllib_llm_comm.envs.minirts.engine.units import PEASANT
-from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, ScriptedExecutor
+from rllib_llm_comm.evaluation.planner_scores import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.sama.planners import make_planner
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import PlanRequest

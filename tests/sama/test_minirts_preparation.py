@@ -13,10 +13,9 @@ from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts.engine.units import PEASANT
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.pipeline import check_stages, run_file
 from rllib_llm_comm.experiments.stages import make_stages
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.preparation import open_game, preparation_of
