@@ -217,7 +217,7 @@ def calibrate_command(
     say(f"Write in `config`: score_normalization: {advice.normalization}, temperature: {advice.temperature:g}", "green")
     if json_file is not None:
         figures = {**settings.to_json(), "entropy_aim": entropy, "seed": seed, **found.to_json()}
-        write_atomically(json_file, json.dumps(figures, indent=1) + "\n")
+        write_atomically(json_file, json.dumps(figures, separators=(",", ":")) + "\n")
         say(f"Written to {json_file}")
 
 

@@ -342,7 +342,7 @@ def build(
     with counting_bar("building") as progress:
         found = officer_tasks(settings, progress)
     if json_file is not None:
-        write_atomically(json_file, json.dumps(found, indent=1) + "\n")
+        write_atomically(json_file, json.dumps(found, separators=(",", ":")) + "\n")
     rows = [["unit", "building", "told", "95 %", "untold", "95 %"]]
     rows += [
         [unit, f"{one['building']:.2f}", *_shown(one, "told"), *_shown(one, "not_told")]
@@ -396,7 +396,7 @@ def compare_officers_command(
             say(f"{officer} has no games under {', '.join(lacking)}, so its order is not tested.")
     if json_file is not None:
         found = {"officers": scores, "steps": [{**step._asdict(), "holds": step.holds} for step in steps]}
-        write_atomically(json_file, json.dumps(found, indent=1) + "\n")
+        write_atomically(json_file, json.dumps(found, separators=(",", ":")) + "\n")
 
 
 def _shown(figures: dict[str, Any], name: str) -> list[str]:

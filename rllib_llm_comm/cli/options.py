@@ -134,9 +134,9 @@ def _parameter(name: str, field: FieldInfo, option: OptionInfo, joined: bool) ->
     else:
         option = copy.copy(option)
     option.help = option.help or " ".join((field.description or "").replace("`", "").split())
-    for one in field.metadata:
-        option.min = one.ge if isinstance(one, Ge) else option.min
-        option.max = one.le if isinstance(one, Le) else option.max
+    bounds: dict[type, Any] = {type(one): one for one in field.metadata}
+    option.min = bounds[Ge].ge if Ge in bounds else None
+    option.max = bounds[Le].le if Le in bounds else None
     listed = [str(value) for one in kinds if typing.get_origin(one) is Literal for value in typing.get_args(one)]
     if any(map(_is_mapping, kinds)):
         option.metavar = option.metavar or ("NAME|JSON" if str in kinds else "JSON")

@@ -184,7 +184,7 @@ def run_evaluation(
         say_stand_ins(dict.fromkeys(phrase for row in rows for phrase in row["stand_ins"]))
     figures = rows[0] if len(rows) == 1 else {"checkpoints": rows}
     if json_path is not None:
-        write_atomically(json_path, json.dumps(figures, indent=2) + "\n")
+        write_atomically(json_path, json.dumps(figures, separators=(",", ":")) + "\n")
         say(f"Written to {short_path(json_path)}")
     if log_path is not None and log:
         write_atomically(log_path, "".join(log))
@@ -267,7 +267,7 @@ def run_cross_play(
     _print_cross_play(told)
     say_stand_ins(cross.stand_ins)
     if json_path is not None:
-        write_atomically(json_path, json.dumps(told, indent=2) + "\n")
+        write_atomically(json_path, json.dumps(told, separators=(",", ":")) + "\n")
         say(f"Written to {short_path(json_path)}")
     if html_path is not None:
         say(f"Open {short_path(write_cross_play(result, html_path))} in a browser.")

@@ -27,7 +27,7 @@ from rllib_llm_comm.experiments.algorithm_settings import default_config
 from rllib_llm_comm.experiments.console import StoppedError, one_line, out, plain, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.experiment_file import DEFAULT_STORAGE, MODEL, ExperimentFile, TrainSettings
 from rllib_llm_comm.experiments.prerequisites import check_base_models, check_played_games, on_this_machine
-from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, ray_runs
+from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, gpus_here, ray_runs
 from rllib_llm_comm.experiments.remote_results import results_folder, sent
 from rllib_llm_comm.experiments.search_space import check_searches, grid_points, search_kind, seeds_of
 from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
@@ -132,8 +132,7 @@ def _check_and_run(
         check_trackers(track, any_training=bool(training))
     with out.status("checking all settings"):
         many_cpus = bool(settings.ray_address or settings.ray_num_cpus)
-        most = None if settings.ray_address or ray_runs() else settings.ray_num_cpus
-        cpus = check_stages(stages, records, file.checked_by_python, many_cpus, most)
+        cpus = check_stages(stages, records, file.checked_by_python, many_cpus, _known_resources(settings))
         for stage in stages:
             if stage.name in to_run and settings.resume and _needs_ray(stage) and _is_unfinished(stage, stage.record()):
                 unsigned_parts(stage)
@@ -238,7 +237,7 @@ def check_stages(
     finished: Mapping[str, StageRecord],
     trusted: bool = False,
     many_cpus: bool = False,
-    most: int | None = None,
+    have: Mapping[str, float] | None = None,
 ) -> int:
     """Checks all stages that will run, with their references replaced by the paths that there will be.
 
@@ -247,7 +246,7 @@ def check_stages(
         finished: Records of those that need not run.
         trusted: True if settings come from `AlgorithmConfig` objects, whose setters have seen them.
         many_cpus: True if Ray may have more CPUs than this machine has cores.
-        most: Logical CPUs that a local Ray will have, if the user says so.
+        have: "CPU" and "GPU" -> how many a local Ray will have, as far as that is known.
 
     Returns:
         Logical CPUs that a local Ray should have.
@@ -274,7 +273,7 @@ def check_stages(
             try:
                 if _needs_ray(stage):
                     tune_stage.check(resolved, tuple(KINDS), missing, trusted, many_cpus)
-                    cpus = max(cpus, tune_stage.cpus_needed(resolved, most))
+                    cpus = max(cpus, tune_stage.cpus_needed(resolved, have))
                 else:
                     KINDS[stage.experiment.run].check(resolved, missing)
             except OSError as error:
@@ -449,6 +448,14 @@ def _lock(folders: set[Path]) -> Iterator[None]:
                 doing = f"`storage_path`: no results can be written to {short_path(folder)}"
                 raise disk_error(error, doing, "give another place with `--storage-path`") from error
         yield
+
+
+def _known_resources(settings: TrainSettings) -> dict[str, float]:
+    """What a local Ray will have for certain; nothing of one that runs already, here or elsewhere."""
+    if settings.ray_address or ray_runs():
+        return {}
+    cpus = {} if settings.ray_num_cpus is None else {"CPU": settings.ray_num_cpus}
+    return {**cpus, "GPU": gpus_here() if settings.ray_num_gpus is None else settings.ray_num_gpus}
 
 
 def _session(settings: TrainSettings, cpus: int) -> RaySession:

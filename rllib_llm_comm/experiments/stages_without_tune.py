@@ -367,7 +367,7 @@ class ChatPlay(PlainStage):
         answers = {way: player.counts[way] for way in (*WAYS, "failures", "truncated")}
         figures = {**result.to_json(), "answers": answers, "chat": dict(counters)}
         path = stage.folder / "evaluation.json"
-        write_atomically(path, json.dumps(figures, indent=2) + "\n")
+        write_atomically(path, json.dumps(figures, separators=(",", ":")) + "\n")
         say(
             f"return {result.return_mean:.3f}, solved {result.success_rate:.2f}; answers understood as "
             + ", ".join(f"{way} {count}" for way, count in answers.items() if count)

@@ -70,11 +70,31 @@ def test_too_few_cpus_are_told_before_the_first_stage_runs(tmp_path):
     assert not list(tmp_path.rglob("*"))
 
 
+RESPONSE = {"pool": [{"policy": "${partner}"}], "num_env_runners": 3}
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "needs"),
+    [
+        (RESPONSE, {"ray_num_cpus": 2}, "needs 4 CPUs but Ray has 2"),
+        ({**RESPONSE, "num_gpus_per_learner": 1}, {"ray_num_cpus": 8, "ray_num_gpus": 0}, "needs 1 GPUs but Ray has 0"),
+    ],
+)
+def test_needs_of_a_stage_that_waits_for_another_are_told_before_that_runs(config, options, needs, tmp_path):
+    """RLlib cannot validate such a stage, as the checkpoint is not there yet."""
+    partner = {"run": "SelfPlayPPO", "env": "rllib_llm_comm/overcooked_ai-v0", "stop": {"training_iteration": 1}}
+    stages = {"partner": partner, "response": {**partner, "run": "BestResponsePPO", "config": config}}
+    settings = TrainSettings(storage_path=str(tmp_path), **options)
+    with pytest.raises(UserError, match=f"A trial of `response` {needs}"):
+        run_file(ExperimentFile("small", parse_experiments(stages, "f")), settings)
+    assert not list(tmp_path.rglob("*"))
+
+
 def test_needs_that_are_drawn_are_not_told_beforehand(tmp_path):
     def needed(runners):
         specs = {"sweep": {"run": "SymbolicPPO", "env": ENV, "config": {"num_env_runners": runners}}}
         (stage,) = make_stages(parse_experiments(specs, "f"), lambda name, _: tmp_path / name)
-        return cpus_needed(stage, 2)
+        return cpus_needed(stage, {"CPU": 2})
 
     assert 5 <= needed({"randint": [4, 6]}) <= 7
     with pytest.raises(UserError, match="needs 5 CPUs but Ray has 2"):
