@@ -126,7 +126,7 @@ def _is_mapping(kind: Any) -> bool:
 def _parameter(name: str, field: FieldInfo, option: OptionInfo, joined: bool) -> inspect.Parameter:
     """The option of a field."""
     kinds = _parts(field.annotation)
-    default = None if field.default_factory else field.default
+    default = None if field.default_factory or isinstance(field.default, tuple) else field.default
     flag = f"--{name.replace('_', '-')}"
     if option.default is ...:  # in `Annotated` the first name stands where a default would stand
         names = flag if bool not in kinds or default is False else f"{flag}/--no{flag[1:]}"

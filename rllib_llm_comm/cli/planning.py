@@ -196,48 +196,26 @@ def random_commands(
     planning_run.compare_random_commands(settings, _shares(shares), figure)
 
 
-@planning_app.command("objects")
-@takes_comparison_settings
-def objects(settings: ComparisonSettings) -> None:
-    """With and without the things that matter in the prompts.
+def _ablation(name: str) -> None:
+    """Adds the command that compares prompts of one kind."""
+    what, _ = planning_run.PROMPT_ABLATIONS[name]
+
+    def command(settings: ComparisonSettings) -> None:
+        planning_run.compare_prompts(name, settings)
+
+    command.__doc__ = f"""Measures {what}: {name.replace("-", " ")} in the prompts.
 
     The planner has to ask a language model, or to play its recording: rules answer all prompts alike.
 
     Example:
 
-        rllib planning objects --planner '{"name": "chat", "chat": {"model": "gpt-4o", "cassette": "plans.jsonl"}}'
+        rllib planning {name} --planner '{{"name": "chat", "chat": {{"model": "gpt-4o", "cassette": "plans.jsonl"}}}}'
     """
-    planning_run.compare_prompts("objects", settings)
+    planning_app.command(name)(takes_comparison_settings(command))
 
 
-@planning_app.command("examples")
-@takes_comparison_settings
-def examples(settings: ComparisonSettings) -> None:
-    """No, one or three worked examples in the prompts.
-
-    The planner has to ask a language model, or to play its recording: rules answer all prompts alike.
-
-    Example:
-
-        rllib planning examples --planner '{"name": "chat", "chat": {"model": "gpt-4o", "cassette": "plans.jsonl"}}'
-    """
-    planning_run.compare_prompts("examples", settings)
-
-
-@planning_app.command("irrelevant-examples")
-@takes_comparison_settings
-def irrelevant_examples(settings: ComparisonSettings) -> None:
-    """Examples of the game, of something else, or none in the prompts.
-
-    The planner has to ask a language model, or to play its recording: rules answer all prompts alike.
-
-    Example:
-
-        rllib planning irrelevant-examples --planner '{"name": "chat", "chat": {"model": "gpt-4o"}}'
-    """
-    planning_run.compare_prompts("irrelevant-examples", settings)
-
-
+for _name in planning_run.PROMPT_ABLATIONS:
+    _ablation(_name)
 planning_app.command("rewards")(rewards)
 planning_app.command("subgoals")(subgoals)
 

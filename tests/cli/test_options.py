@@ -27,7 +27,7 @@ class Mine(Settings):
     kind: Literal["a", "b"] | None = None
     place: Path | None = None
     texts: Several[str] | None = None
-    layouts: Several[str] | None = None
+    layouts: Several[str] = ()
     who: Several[str | dict[str, Any]] | None = None
     config: dict[str, Any] = Field(default_factory=dict)
     hidden: bool = Field(False, exclude=True)
