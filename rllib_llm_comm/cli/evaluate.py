@@ -111,17 +111,13 @@ def replay_command(
         from rllib_llm_comm.evaluation.replay import replay_checkpoint
 
         settings.check()
-        page = out_file or _place_beside(checkpoint) / f"replay_{settings.seed}.html"
+        beside_it = Path() if is_named(checkpoint) else find_checkpoint(checkpoint).parent
+        page = out_file or beside_it / f"replay_{settings.seed}.html"
         with out.status("playing and drawing"):
             replay_checkpoint(checkpoint, page, settings, beside=beside, animation=animation, tell=say_stand_ins)
     if animation is not None:
         say(f"The animated picture is {short_path(animation)}")
     say(f"Open {short_path(page)} in a browser.")
-
-
-def _place_beside(checkpoint: str) -> Path:
-    """The folder of a page that has no place of its own: beside the checkpoint, or here if that has only a name."""
-    return Path() if is_named(checkpoint) else find_checkpoint(checkpoint).parent
 
 
 @takes_settings(PlaySettings, ["trust_own"])

@@ -233,7 +233,8 @@ def write_cross_play(result: CrossPlayResult, path: Path) -> Path:
         The path.
     """
     told = result.to_json()
-    scores = [value for matrix in _matrices(told) for row in matrix for value in row]
+    matrices = [*told["matrix"].values(), *(m for group in told["groups"].values() for m in group["matrix"].values())]
+    scores = [value for matrix in matrices for row in matrix for value in row]
     filters = {"estimate": estimate_text, "colour": _colours(min(scores), max(scores)), "with_others": others_text}
     write_atomically(path, render_page("cross_play.html", filters, told=told))
     return path
@@ -261,10 +262,6 @@ def estimate_text(found: Mapping[str, Any]) -> str:
     if mean is None:
         return "—"
     return f"{mean:.4g}" if error is None else f"{mean:.4g} ± {error:.2g}"
-
-
-def _matrices(told: Mapping[str, Any]) -> list[list[list[float]]]:
-    return [*told["matrix"].values(), *(m for group in told["groups"].values() for m in group["matrix"].values())]
 
 
 def _colours(low: float, high: float) -> Callable[[float], str]:

@@ -94,7 +94,9 @@ def add_corrected(told: Mapping[str, Mapping[str, dict[str, Any]]], results: Stu
             the scenario).
         results: The study.
     """
-    compared = [(scenario, name) for scenario in told for name in told[scenario] if _is_compared(told[scenario][name])]
+    compared = [
+        (scenario, name) for scenario in told for name in told[scenario] if "against_baseline" in told[scenario][name]
+    ]
     if not compared:
         return
     scores = {
@@ -119,10 +121,6 @@ def add_corrected(told: Mapping[str, Mapping[str, dict[str, Any]]], results: Stu
             else found.overlaps(base),
             "comparisons": len(compared),
         }
-
-
-def _is_compared(part: Mapping[str, Any]) -> bool:
-    return "against_baseline" in part
 
 
 def _value(run: Mapping[str, Any], name: str) -> float | None:
@@ -161,7 +159,8 @@ def summarise(results: StudyResults) -> dict[str, Any]:
     scenarios: dict[str, dict[str, Any]] = {}
     for scenario, systems in results.scenarios.items():
         base = systems[results.baseline]
-        shuffled = {name for name in systems if _messages_of(results, name) in _SHUFFLED}
+        trained = results.study["systems"]
+        shuffled = {name for name in systems if trained.get(name, {}).get("config", {}).get("messages") in _SHUFFLED}
         told = {name: _system(system, base, name in shuffled) for name, system in systems.items() if system.evaluations}
         if measures_talk(results):
             for name in told:
@@ -254,11 +253,6 @@ def _over_scenarios(results: StudyResults) -> dict[str, Any]:
         if len(runs) == len(scenarios) and len({len(scores) for scores in runs}) == 1 and len(runs[0]):
             found[name] = {"label": system.label, "return_mean": bootstrap(np.stack(runs, axis=1)).rounded()}
     return found
-
-
-def _messages_of(results: StudyResults, system: str) -> Any:
-    """The message mode with which a system is trained, if its study says one."""
-    return results.study["systems"].get(system, {}).get("config", {}).get("messages")
 
 
 def _system(system: SystemResults, base: SystemResults, shuffled: bool) -> dict[str, Any]:

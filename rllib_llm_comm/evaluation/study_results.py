@@ -650,7 +650,12 @@ def join_results(parts: Sequence[StudyResults]) -> StudyResults:
             raise UserError(f"Scenario {scenario!r} lacks the baseline {first.baseline!r}; give the study that has it.")
     notes = dict.fromkeys(part.note for part in parts if part.note)
     notes.update(dict.fromkeys(_lacking_seeds(scenarios, study["seeds"]) if len(parts) > 1 else ()))
-    there = {f"{place}.{name}.{suffix}" for place, name, suffix in _evaluated(scenarios)}
+    there = {
+        f"{scenario}.{name}.{suffix}"
+        for scenario, systems in scenarios.items()
+        for name, found in systems.items()
+        for suffix in found.evaluations
+    }
     missing = dict.fromkeys(stage for part in parts for stage in part.missing if stage not in there)
     return StudyResults(study, scenarios, list(missing), " ".join(notes), _costs(parts))
 
@@ -709,10 +714,3 @@ def _costs(parts: Sequence[StudyResults]) -> Costs:
                 )
             known.update(stages)
     return cost
-
-
-def _evaluated(scenarios: Mapping[str, Mapping[str, SystemResults]]) -> Iterator[tuple[str, str, str]]:
-    """Scenario, system and suffix of each evaluation that is there."""
-    for scenario, systems in scenarios.items():
-        for name, found in systems.items():
-            yield from ((scenario, name, suffix) for suffix in found.evaluations)

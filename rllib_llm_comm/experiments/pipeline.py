@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shlex
 import shutil
 import time
@@ -30,7 +29,7 @@ from rllib_llm_comm.experiments.prerequisites import check_base_models, check_pl
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, gpus_here, ray_runs
 from rllib_llm_comm.experiments.remote_results import results_folder, sent
 from rllib_llm_comm.experiments.search_space import check_searches, grid_points, search_kind, seeds_of
-from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
+from rllib_llm_comm.experiments.stages import REFERENCE, Stage, make_stages, resolve
 from rllib_llm_comm.experiments.stages_without_tune import KINDS, config_identity
 from rllib_llm_comm.experiments.tune_state import unsigned_parts
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
@@ -76,7 +75,6 @@ def with_model(file: ExperimentFile) -> ExperimentFile:
 _CHECKPOINTS = ("checkpoint", "message_checkpoint", "action_checkpoint")
 # Settings that a stage must share with the one whose adapter it takes over.
 _OF_ADAPTERS = ("prompt_format", "prompt_date", "lora_r", "lora_alpha", "lora_layers", "lora_target_modules")
-_WHOLE_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 
 
 def run_file(
@@ -178,7 +176,8 @@ def _run_all(
         if not any(_needs_ray(later) for later in stages[number - 1 :] if later.name in to_run):
             ray.stop()
         try:
-            resolved = _resolved(stage, _outputs(stages, records), _seed_sweeps(stages))
+            outputs = {one.name: _absolute(one, records[one.name].outputs) for one in stages if one.name in records}
+            resolved = _resolved(stage, outputs, _seed_sweeps(stages))
             records[stage.name] = _run(stage, resolved, ray, settings)
         except UserError as error:
             if not keep_going:
@@ -314,7 +313,7 @@ def _base_models(stages: list[Stage]) -> dict[str, tuple[str, dict[str, str], di
         config = stage.experiment.config
         default = default_config(stage.experiment.run)
         base = config.get("base_model", getattr(default, "base_model", None))
-        given = {role: _WHOLE_REFERENCE.fullmatch(str(config.get(f"{role}_checkpoint"))) for role in (MESSAGE, ACTION)}
+        given = {role: REFERENCE.fullmatch(str(config.get(f"{role}_checkpoint"))) for role in (MESSAGE, ACTION)}
         if isinstance(base, str):
             values = {name: config.get(name, getattr(default, name, None)) for name in _OF_ADAPTERS}
             form = {
@@ -346,7 +345,7 @@ def _check_rows(stages: list[Stage]) -> None:
     """Refuses to learn from what another stage than one that collects such rows leaves."""
     made = {stage.name: stage.experiment.run for stage in stages}
     for stage in filter(_needs_ray, stages):
-        given = _WHOLE_REFERENCE.fullmatch(str(stage.experiment.config.get("input_")))
+        given = REFERENCE.fullmatch(str(stage.experiment.config.get("input_")))
         form = getattr(getattr(default_config(stage.experiment.run), "rows", None), "form", None)
         if given and form is not None and made[given.group(1)] != form.collector:
             raise UserError(
@@ -392,10 +391,6 @@ def _resolved(stage: Stage, outputs: Mapping[str, list[str]], seeds: Mapping[str
 def _checkpoint_of(value: Any) -> Any:
     """The checkpoint of a stage that is given by its folder; anything else as it is."""
     return str(find_checkpoint(value)) if isinstance(value, str) and read_record(Path(value)) else value
-
-
-def _outputs(stages: list[Stage], records: Mapping[str, StageRecord]) -> dict[str, list[str]]:
-    return {stage.name: _absolute(stage, records[stage.name].outputs) for stage in stages if stage.name in records}
 
 
 def _absolute(stage: Stage, paths: list[str]) -> list[str]:

@@ -437,17 +437,16 @@ def compare_reward_code(
 
     with counting_bar("comparing") as progress:
         scores.measure(kitchens, keep, progress)
-    names, rows = _table({layout: found for layout, found in scores.summary().items() if layout in kitchens})
+    summary = {layout: found for layout, found in scores.summary().items() if layout in kitchens}
+    names = [name.replace("_", " ") for name in ("scenario", *next(iter(summary.values())))]
+    rows = [
+        [layout, *(f"{value:.4g}" if isinstance(value, float) else str(value) for value in found.values())]
+        for layout, found in summary.items()
+    ]
     print_table([names, *rows])
     say_stand_ins(standing)
     if markdown_file is not None:
         write_atomically(markdown_file, markdown(names, rows, standing))
-
-
-def _table(summary: dict[str, dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    columns = ["scenario", *next(iter(summary.values()))]
-    rows = [[layout, *map(_figure, found.values())] for layout, found in summary.items()]
-    return [name.replace("_", " ") for name in columns], rows
 
 
 def _recorded(
@@ -471,10 +470,6 @@ def _recorded(
         f"{_RECORDED_KITCHEN!r}, and its code kept in {_RECORDED_CODE}."
     )
     return _RECORDED_CODE, {"name": "cassette", "cassette": _RECORDING}, [_RECORDED_KITCHEN]
-
-
-def _figure(value: float) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 _COLUMNS = (

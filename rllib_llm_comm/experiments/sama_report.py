@@ -129,7 +129,7 @@ def _chats_in_training(record: StageRecord) -> list[Mapping[str, Any]]:
     config = record.settings.get("config", {})
     games = [config, config.get("evaluation_config") or {}]
     asking = [one.get(key) for one in games for key in ("planner", "subgoal_rewards")]
-    asking.append(_new_subgoals(record).get("planner"))
+    asking.append((record.settings.get("config", {}).get("new_subgoals") or {}).get("planner"))
     return [one["chat"] for one in asking if isinstance(one, Mapping) and isinstance(one.get("chat"), Mapping)]
 
 
@@ -160,11 +160,6 @@ def _without_model(record: StageRecord, folder: Path) -> list[str]:
         games = [result.get("env_runners") or {}, (result.get("evaluation") or {}).get("env_runners") or {}]
         told += [authors_in(one, "plans") for one in games]
     return [words for who, words in _NO_MODEL.items() if any(one.get(who) for one in told)]
-
-
-def _new_subgoals(record: StageRecord) -> Mapping[str, Any]:
-    """The settings of a data set that grew in the training of a stage; empty if none did."""
-    return record.settings.get("config", {}).get("new_subgoals") or {}
 
 
 def _last_results(record: StageRecord, folder: Path) -> list[dict[str, Any]]:

@@ -61,7 +61,10 @@ def file_schema() -> Schema:
         except (ImportError, UserError):  # one of RLlib's that needs what is not installed
             continue
     runs = [
-        {"if": {"properties": {"run": {"const": name}}, "required": ["run"]}, "then": _config(f"config of {name}")}
+        {
+            "if": {"properties": {"run": {"const": name}}, "required": ["run"]},
+            "then": {"properties": {"config": _ref(f"config of {name}")}},
+        }
         for name in configs
     ]
     environments = dict(_environments())
@@ -120,10 +123,6 @@ def file_schema() -> Schema:
 
 def _ref(name: str) -> Schema:
     return {"$ref": f"#/$defs/{name.replace('/', '~1').replace(' ', '%20')}"}
-
-
-def _config(name: str) -> Schema:
-    return {"properties": {"config": _ref(name)}}
 
 
 def _model(model: type[BaseModel]) -> Schema:
