@@ -12,17 +12,13 @@ import pytest
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, apply_settings, parse_experiments
-from rllib_llm_comm.experiments.pipeline import check_stages, run_file
-from rllib_llm_comm.experiments.stages import StageResult, make_stages, resolve
+from rllib_llm_comm.experiments.stages import StageResult, resolve
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.verco.sft import check_rows
 from rllib_llm_comm.verco.teachers.label_store import LABELS
+from tests.experiments.staged import check, run, stages_of
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
-
-
-def stages_of(specs, folder, digest=""):
-    return make_stages(parse_experiments(specs, "f"), lambda name, _: folder / name, digest)
 
 
 def three(lr=0.1, labels=10):
@@ -75,7 +71,7 @@ def test_a_reference_to_a_sweep_over_other_seeds_is_told_before_anything_runs(tm
     for seeds, fits in (([0, 1], True), ([1, 0], False), ([0], False)):
         specs["verco"]["config"]["seed"] = {"grid_search": seeds}
         with contextlib.nullcontext() if fits else pytest.raises(UserError, match="`.*sft.*` stands for 2 results"):
-            check_stages(stages_of(specs, tmp_path), {})
+            check(specs, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +159,7 @@ def collect(folder, labels, capsys, config=None, **options):
             },
         }
     }
-    run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainSettings(storage_path=str(folder), **options))
+    run(specs, folder, **options)
     return capsys.readouterr().out
 
 
@@ -254,7 +250,7 @@ def test_a_foreign_folder_is_left_alone(tmp_path, capsys):
 def test_wrong_settings_of_the_collection(tmp_path, config, words):
     specs = {"labels": {"run": "collect_labels", "env": KITCHEN, "config": config}}
     with pytest.raises(UserError) as caught:
-        run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainSettings(storage_path=str(tmp_path)))
+        run(specs, tmp_path)
     assert all(word in str(caught.value) for word in words), str(caught.value)
     assert not (tmp_path / "f").exists()
 
@@ -313,7 +309,7 @@ def test_the_last_stage_is_checked_before_the_first_runs(tmp_path, stage, words)
     parquet.write_table(pa.table({"prompt": ["what you see"], "message": ["what to say"]}), labels)
     specs = {"sft": {"run": "MessageSFT", "config": {"input": str(labels)}}, "last": stage}
     with pytest.raises(UserError) as caught:
-        run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainSettings(storage_path=str(tmp_path)))
+        run(specs, tmp_path)
     assert all(word in str(caught.value) for word in words), str(caught.value)
     assert not (tmp_path / "f").exists()
 
@@ -333,7 +329,7 @@ def test_an_adapter_comes_from_a_stage_that_trains_it(tmp_path, setting, source)
 
     def check(**taken):
         verco = {"run": "Verco", "env": KITCHEN, "config": {**fits, **taken}}
-        check_stages(stages_of({**specs, "verco": verco}, tmp_path), {})
+        check({**specs, "verco": verco}, tmp_path)
 
     check()
     with pytest.raises(UserError, match=f"`verco.config.{setting}` is the result of `{source}`"):
@@ -350,6 +346,6 @@ def test_adapters_of_another_shape_are_told_before_anything_runs(tmp_path, setti
         "verco": {"run": "Verco", "env": KITCHEN, "config": {"messages": "none", "action_checkpoint": "${clone}"}},
     }
     with pytest.raises(UserError, match=rf"`verco.config.{setting}` is .* adapter that it takes over from `clone`"):
-        check_stages(stages_of(specs, tmp_path), {})
+        check(specs, tmp_path)
     specs["verco"]["config"][setting] = value
-    check_stages(stages_of(specs, tmp_path), {})
+    check(specs, tmp_path)
