@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import itertools
 import json
@@ -528,40 +527,3 @@ class TrainSettings(Settings):
             given["checkpoint_score_attribute"] = self.checkpoint_score_attr.removeprefix("min-")
             given["checkpoint_score_order"] = "min" if least else "max"
         return {key: value for key, value in given.items() if value is not None}
-
-
-def apply_settings(file: ExperimentFile, settings: TrainSettings, stage: str | None = None) -> ExperimentFile:
-    """The experiments of a file with settings put above them.
-
-    Args:
-        file: The experiments.
-        settings: The settings. Those of checkpoints and the seed hold for all experiments.
-        stage: The experiment that the others belong to; may be `None` if only one trains an algorithm.
-
-    Raises:
-        UserError: If that experiment is unclear or unknown, or a value is impossible.
-    """
-    from rllib_llm_comm.experiments.stages_without_tune import KINDS
-
-    training = [name for name, experiment in file.experiments.items() if experiment.run not in KINDS]
-    listed = ", ".join(training) or "none"
-    if stage is not None and stage not in training:
-        hint = did_you_mean(stage, training)
-        raise UserError(f"`--stage` is {stage!r} but must be a stage that trains ({listed}).{hint}")
-    spec = settings.experiment_keys()
-    if spec and stage is None and len(training) != 1:
-        option = "--" + next(iter(spec)).replace("_", "-")
-        raise UserError(f"`{option}` could be about several stages ({listed}); say which with `--stage NAME`.")
-    target = stage or (training[0] if training else None)
-    changed: dict[str, Experiment] = {}
-    for name, experiment in file.experiments.items():
-        # Pydantic would turn objects of a Python file's config, such as an RLModuleSpec, into plain values.
-        data = {**experiment.model_dump(exclude_unset=True, exclude={"config"}), "config": dict(experiment.config)}
-        if name == target:
-            data |= spec
-        if name in training and settings.checkpoint_keys():
-            data["checkpoint_config"] = {**data.get("checkpoint_config", {}), **settings.checkpoint_keys()}
-        if settings.seed is not None:
-            data["config"] = {**data["config"], "seed": settings.seed}
-        changed[name] = make_experiment(name, data)
-    return dataclasses.replace(file, experiments=changed)

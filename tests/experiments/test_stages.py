@@ -11,7 +11,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, apply_settings, parse_experiments
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
+from rllib_llm_comm.experiments.run_experiments import apply_settings
 from rllib_llm_comm.experiments.stages import StageResult, resolve
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.verco.sft import check_rows
