@@ -328,13 +328,13 @@ def test_an_adapter_comes_from_a_stage_that_trains_it(tmp_path, setting, source)
     }
     fits = {"message_checkpoint": "${said}", "action_checkpoint": "${clone}"}
 
-    def check(**taken):
+    def take(**taken):
         verco = {"run": "Verco", "env": KITCHEN, "config": {**fits, **taken}}
         check({**specs, "verco": verco}, tmp_path)
 
-    check()
+    take()
     with pytest.raises(UserError, match=f"`verco.config.{setting}` is the result of `{source}`"):
-        check(**{setting: f"${{{source}}}"})
+        take(**{setting: f"${{{source}}}"})
 
 
 @pytest.mark.parametrize(
