@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.policies.load_options import Loading
 
 if TYPE_CHECKING:
@@ -168,6 +168,38 @@ class ReplaySettings(PlaySettings):
     """Seed of the first episode; the others count up."""
     counterfactuals: bool = True
     """Score decisions with something heard once more, as if nothing had been heard."""
+
+
+class HostSettings(PlaySettings):
+    """What `rllib play` offers to browsers."""
+
+    partners: Several[str] = ()
+    """Play in place of the checkpoint: scripted, random, stay, a checkpoint or module:function. Without AGENT= they
+    take the last seats."""
+    seed: int = Field(0, ge=0)
+    """Seed of the first episode."""
+    watch: bool = False
+    """Begin at once; without it the game waits for a person."""
+    why: bool = True
+    """Whether people may ask why agents did what they did."""
+    spectators: bool = True
+    """Whether browsers without a seat are shown the game, with what every seat alone is told."""
+    host: str = "127.0.0.1"
+    """Address to listen on; others than 127.0.0.1 open the page to a network."""
+    port: int = Field(0, ge=0, le=65535)
+    """Port; 0 takes a free one."""
+    record: Path | None = None
+    """Record the session: what is seen, said and done, in a new folder."""
+    consent: Path | None = None
+    """A text to which people have to agree before they sit down."""
+    browser: bool = True
+    """Open the page in a browser."""
+
+    @model_validator(mode="after")
+    def _somebody_sees_it(self) -> Self:
+        if self.watch and not self.spectators:
+            raise UserError("--watch and --no-spectators were given, so nobody would see the game; omit one of them.")
+        return self
 
 
 class CrossPlaySettings(SideBySide):
