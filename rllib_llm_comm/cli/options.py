@@ -43,11 +43,7 @@ def of_text(option: str, text: str) -> Any:
 
 
 def names(text: str) -> list[str]:
-    """The names in a text with commas between them.
-
-    Args:
-        text: The text.
-    """
+    """The names in a text with commas between them."""
     return [name.strip() for name in text.split(",")]
 
 

@@ -44,9 +44,6 @@ def kitchen_under_a_planner(env: Any) -> OvercookedAI | None:
     """The kitchen of an environment whose games under a planner can be played side by side; `None` for others.
 
     That is so with the scripted planner and exact rewards, which are the same at any time, and subgoals in words only.
-
-    Args:
-        env: The environment.
     """
     if type(env) is not PlannedSubgoals or type(env.env) is not OvercookedAI:
         return None

@@ -50,11 +50,7 @@ class LockstepGame:
         return self.env.game.over
 
     def says(self, number: int) -> Command:
-        """The command that a commander gives now.
-
-        Args:
-            number: Its number.
-        """
+        """The command that a commander gives now."""
         raise NotImplementedError
 
     def told(self) -> Executor:

@@ -238,11 +238,7 @@ def _figures(episode: ReflectedEpisode) -> dict[str, float]:
 
 
 class _AsPolicy(Policy):
-    """A player of subgoals as a policy; it says nothing and gives no probabilities.
-
-    Args:
-        player: The player.
-    """
+    """A player of subgoals as a policy; it says nothing and gives no probabilities."""
 
     def __init__(self, player: Player) -> None:
         self._player = player

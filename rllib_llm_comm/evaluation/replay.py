@@ -358,11 +358,7 @@ def _json_for_html(data: Any) -> Any:
 
 
 def headline(episode: Episode) -> str:
-    """The outcome of an episode: what the game counts itself, or whether it was solved, in the game's words.
-
-    Args:
-        episode: The episode.
-    """
+    """The outcome of an episode: what the game counts itself, or whether it was solved, in the game's words."""
     counted = {name: value for name, value in episode.metrics.items() if not name.startswith(_OF_PLANS)}
     if counted:
         return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in counted.items())

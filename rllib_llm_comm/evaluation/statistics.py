@@ -401,9 +401,6 @@ def zipf_slope(words: Sequence[str]) -> float | None:
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's correction of a family of tests.
 
-    Args:
-        p_values: One per test.
-
     Returns:
         Adjusted p-values in the same order; a test passes at level a if its value is at most a.
     """

@@ -138,9 +138,6 @@ def _current(decisions: Sequence[float]) -> list[int]:
 def read_curves(stage: Path) -> list[Curve]:
     """The curves of all trials of a stage, in their order.
 
-    Args:
-        stage: Its folder.
-
     Raises:
         UserError: If a file is damaged.
     """

@@ -126,11 +126,7 @@ class Run:
 
 
 def say_damaged(sentence: str) -> None:
-    """Tells that a run was passed over, where it is not in the way of the results.
-
-    Args:
-        sentence: One sentence.
-    """
+    """Tells that a run was passed over, where it is not in the way of the results."""
     err.print(f"[yellow]Passed over:[/] {plain(one_line(sentence, _LONGEST))}", soft_wrap=True)
 
 
@@ -525,20 +521,12 @@ def show_runs(folders: Sequence[Path], *, every: bool = False, html: Path | None
 
 
 def is_figure(file: str) -> bool:
-    """True for a file that lists, comparisons and reports are made of, by its path.
-
-    Args:
-        file: The path.
-    """
+    """True for a file that lists, comparisons and reports are made of, by its path."""
     return file.endswith((".json", ".csv", ".txt")) and "/checkpoint_" not in f"/{file}"
 
 
 def cells(run: Run) -> list[str]:
-    """A run as a row under `HEADINGS`.
-
-    Args:
-        run: The run.
-    """
+    """A run as a row under `HEADINGS`."""
     moment = datetime.datetime.fromtimestamp(run.changed) if run.changed else None
     return [
         run.name,
@@ -554,11 +542,7 @@ def cells(run: Run) -> list[str]:
 
 
 def spans(numbers: Sequence[int]) -> str:
-    """Ascending numbers, such as "0-3, 7".
-
-    Args:
-        numbers: The numbers.
-    """
+    """Ascending numbers, such as "0-3, 7"."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and number == ranges[-1][1] + 1:
@@ -606,20 +590,12 @@ def interval_text(told: Mapping[str, Any]) -> str:
 
 
 def number_text(value: float) -> str:
-    """A number with about four digits, and none behind the point where there are as many before it.
-
-    Args:
-        value: The number.
-    """
+    """A number with about four digits, and none behind the point where there are as many before it."""
     return f"{value:,.0f}" if abs(value) >= _LARGE else f"{value:.4g}"
 
 
 def setting_text(value: Any) -> str:
-    """A setting on one line; "-" if it is not there.
-
-    Args:
-        value: The setting.
-    """
+    """A setting on one line; "-" if it is not there."""
     return "-" if value is None else one_line(value if isinstance(value, str) else json.dumps(value), _WIDEST)
 
 
@@ -699,11 +675,7 @@ def make_page(runs: Sequence[Run], compared: Mapping[str, Any] | None) -> str:
 
 
 def short_names(runs: Sequence[Run]) -> dict[str, str]:
-    """Name -> the part of it in which runs differ, for legends.
-
-    Args:
-        runs: The runs.
-    """
+    """Name -> the part of it in which runs differ, for legends."""
     folders = [run.folder.absolute() for run in runs]
     common = Path(os.path.commonpath([folder.parent for folder in folders]))
     return {run.name: str(folder.relative_to(common)) for run, folder in zip(runs, folders, strict=True)}

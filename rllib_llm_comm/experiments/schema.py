@@ -137,7 +137,7 @@ def _model(model: type[BaseModel]) -> Schema:
         for key, value in about.get("properties", {}).items():
             value.pop("title", None)
             if key not in about.get("required", ()):  # what is not given may be written as null
-                about["properties"][key] = {**_or_null(value), **_said(told.get(key))}
+                about["properties"][key] = {**_or(value, {"type": "null"}), **_said(told.get(key))}
             else:
                 value |= _said(told.get(key))
     return schema
@@ -148,10 +148,11 @@ def _models_in(model: type[BaseModel]) -> list[type[BaseModel]]:
     return [one for one in module if isinstance(one, type) and issubclass(one, BaseModel)]
 
 
-def _or_null(schema: Schema) -> Schema:
+def _or(schema: Schema, other: Schema) -> Schema:
+    """A setting whose value may also be something else, such as null or the result of another stage."""
     kept: Schema = {key: schema[key] for key in ("default", "description") if key in schema}
     rest = {key: value for key, value in schema.items() if key not in kept}
-    return {"anyOf": [rest, {"type": "null"}], **kept} if rest else kept
+    return {"anyOf": [rest, other], **kept} if rest else kept
 
 
 def _stage_config(kind: Any) -> Schema:
@@ -159,15 +160,8 @@ def _stage_config(kind: Any) -> Schema:
     schema = _model(kind.model())
     told = _entries([kind.model()])
     for key, value in schema.get("properties", {}).items():
-        schema["properties"][key] = {**_given_later(value), **_said(told.get(key))}
+        schema["properties"][key] = {**_or(value, _REFERENCE), **_said(told.get(key))}
     return schema
-
-
-def _given_later(schema: Schema) -> Schema:
-    """A setting whose value may also be the result of another stage."""
-    kept: Schema = {key: schema[key] for key in ("default", "description") if key in schema}
-    rest = {key: value for key, value in schema.items() if key not in kept}
-    return {"anyOf": [rest, _REFERENCE], **kept} if rest else kept
 
 
 def _algorithm_config(name: str, shared: dict[str, Schema]) -> Schema:

@@ -34,11 +34,7 @@ if TYPE_CHECKING:
 
 
 class TableCallback(Callback):
-    """Prints every result of every trial, and moves the bar.
-
-    Args:
-        table: The table.
-    """
+    """Prints every result of every trial, and moves the bar."""
 
     def __init__(self, table: TrainingTable) -> None:
         self._table = table
@@ -223,11 +219,7 @@ def catch_stop() -> Iterator[threading.Event]:
 
 
 class SignCallback(Callback):
-    """Signs the states and checkpoints that a later call goes on from (`checkpoints.signatures`).
-
-    Args:
-        stage: The stage.
-    """
+    """Signs the states and checkpoints that a later call goes on from (`checkpoints.signatures`)."""
 
     def __init__(self, stage: Stage) -> None:
         self._algorithm = stage.experiment.run

@@ -366,9 +366,6 @@ def put_unsigned_aside(stage: Stage) -> list[str]:
 
     Checkpoints that were never sealed are put aside as incomplete, and are deleted when the next one is whole.
 
-    Args:
-        stage: The stage.
-
     Returns:
         Sentences about checkpoints that are passed over.
 
