@@ -67,13 +67,13 @@ def test_too_few_cpus_are_told_before_the_first_stage_runs(tmp_path):
     assert not list(tmp_path.rglob("*"))
 
 
-RESPONSE = {"pool": [{"policy": "${partner}"}], "num_env_runners": 3}
+RESPONSE = {"pool": [{"policy": "${partner}"}], "num_env_runners": 2}
 
 
 @pytest.mark.parametrize(
     ("config", "options", "needs"),
     [
-        (RESPONSE, {"ray_num_cpus": 2}, "needs 4 CPUs but Ray has 2"),
+        (RESPONSE, {"ray_num_cpus": 2}, "needs 3 CPUs but Ray has 2"),
         ({**RESPONSE, "num_gpus_per_learner": 1}, {"ray_num_cpus": 8, "ray_num_gpus": 0}, "needs 1 GPUs but Ray has 0"),
     ],
 )
