@@ -21,7 +21,7 @@ from rllib_llm_comm.envs.minirts.collective_command import HEADS
 from rllib_llm_comm.envs.minirts.commanders.collective_label import RULES, CollectiveLabels
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
 from rllib_llm_comm.envs.minirts.commanders.tasks import all_commands
-from rllib_llm_comm.evaluation.officer_scores import games_as_columns, games_by_seed
+from rllib_llm_comm.evaluation.officers import games_as_columns, games_by_seed
 from rllib_llm_comm.evaluation.statistics import wilson
 
 ORDERS = "orders"

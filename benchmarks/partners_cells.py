@@ -134,7 +134,7 @@ def _cell(kitchen: str, method: str, players: list[Path], options: argparse.Name
         episodes=options.episodes,
         metric="score",
         planning=planning,
-        env_config=None if planning is None else steps,
+        env_config={} if planning is None else steps,
     )
     return CrossPlay(named(method, players), _groups(options, kitchen, method), settings).play().to_json()
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import write_atomically
-from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, ScriptedExecutor
+from rllib_llm_comm.evaluation.planner_scores import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.evaluation.statistics import mean
 from rllib_llm_comm.policies.stage_record import StageRecord, read_record
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 import argparse
 
 from rllib_llm_comm import load_policy
-from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, PolicyExecutor, ScriptedExecutor
+from rllib_llm_comm.evaluation.planner_scores import PlannedGames, PlanningSetup, PolicyExecutor, ScriptedExecutor
 from rllib_llm_comm.sama.planners import register_planner
 from rllib_llm_comm.sama.plans import AssignedSubgoal, Plan, Planner, PlanRequest
 

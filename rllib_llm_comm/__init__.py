@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from rllib_llm_comm.envs.games import make_env as make_env
     from rllib_llm_comm.envs.games import register_game as register_game
     from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint as evaluate_checkpoint
-    from rllib_llm_comm.evaluation.replay_checkpoint import replay_checkpoint as replay_checkpoint
+    from rllib_llm_comm.evaluation.replay import replay_checkpoint as replay_checkpoint
     from rllib_llm_comm.evaluation.report import write_report as write_report
     from rllib_llm_comm.policies.load_policy import load_policy as load_policy
     from rllib_llm_comm.rl.algorithms import register_algorithm as register_algorithm
@@ -83,7 +83,7 @@ _HOMES = {
     "verco.verco": ("Verco", "VercoConfig"),
     "envs.games": ("make_env", "register_game"),
     "evaluation.evaluate_checkpoint": ("evaluate_checkpoint",),
-    "evaluation.replay_checkpoint": ("replay_checkpoint",),
+    "evaluation.replay": ("replay_checkpoint",),
     "evaluation.report": ("write_report",),
 }
 __all__ = [name for names in _HOMES.values() for name in names]

@@ -19,8 +19,7 @@ from safetensors.torch import load_file, save
 
 from rllib_llm_comm.core.files import replace_folder, write_atomically
 from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint
-from rllib_llm_comm.evaluation.play_settings import PlaySettings
-from rllib_llm_comm.policies.load_options import Loading
+from rllib_llm_comm.evaluation.play_settings import EvaluationSettings
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, read_manifest
 from rllib_llm_comm.policies.zoo import CARD, FOLDER, ModelCard, write_card
@@ -88,7 +87,7 @@ def measure(folder: Path, messages: str | None, planner: str | None, episodes: i
         planner: The planner that tells subgoals; `None` for none.
         episodes: Number of episodes.
     """
-    settings = PlaySettings(loading=Loading(messages=messages), planning={"planner": planner} if planner else None)
+    settings = EvaluationSettings(messages=messages, planner=planner)
     found = evaluate_checkpoint(folder, episodes=episodes, seed=SEED, settings=settings).figures
     return {
         "seed": SEED,

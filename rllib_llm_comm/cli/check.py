@@ -13,10 +13,12 @@ import typer
 from rich.table import Table
 from typer import Argument, Option
 
-from rllib_llm_comm.cli.options import Imports
+from rllib_llm_comm.cli.options import Imports, takes_settings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import disk_error, write_atomically
+from rllib_llm_comm.experiments.calibration_run import CalibrationOptions, open_both, read_settings
 from rllib_llm_comm.experiments.console import (
+    counting_bar,
     import_modules,
     one_line,
     out,
@@ -28,7 +30,6 @@ from rllib_llm_comm.experiments.console import (
 )
 from rllib_llm_comm.experiments.experiment_file import load_json_option
 from rllib_llm_comm.experiments.packaged_examples import description, examples, find_example
-from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
 
 if TYPE_CHECKING:
@@ -158,23 +159,10 @@ def run_command(
     context.find_root().command(["study" if is_study(path) else "train", "file", str(path), *context.args])
 
 
+@takes_settings(CalibrationOptions, joined=["prompts"], env=Option("--env", "-e"), prompts=Option(metavar="NAME,..."))
 def calibrate_command(
+    settings: CalibrationOptions,
     file: Annotated[Path | None, Argument(help="Experiment file; its language model and game are taken.")] = None,
-    stage: Annotated[str | None, Option(help="Stage of the file, if several train a language model.")] = None,
-    base_model: Annotated[
-        str | None,
-        Option(help="'embedded', 'embedded_minirts', 'smollm2', a folder or a hub id, in place of the file's."),
-    ] = None,
-    env: Annotated[str | None, Option("--env", "-e", help="Environment id, in place of the file's.")] = None,
-    env_config: Annotated[str | None, Option(help="Settings of the environment, as JSON.")] = None,
-    decisions: Annotated[int, Option(min=1, help="Decisions that are looked at.")] = 200,
-    entropy: Annotated[float, Option(help="Aimed entropy of the untrained policy, as a share of the greatest.")] = 0.5,
-    seed: Annotated[int, Option(min=0, help="Of the games.")] = 0,
-    prompts: Annotated[
-        str | None,
-        Option(help="Sets of prompts to compare, in place of the file's: names or folders, between commas."),
-    ] = None,
-    prompt_format: Annotated[str | None, Option(help="'plain' or 'chat', in place of the file's.")] = None,
     json_file: Annotated[Path | None, Option("--json", help="Write all figures to this file.")] = None,
     modules: Imports = None,
 ) -> None:
@@ -195,20 +183,17 @@ def calibrate_command(
     """
     quiet_libraries(0)
     import_modules(modules)
-    from rllib_llm_comm.evaluation.calibration import DECIDED, calibrate, check_aim
-    from rllib_llm_comm.experiments.calibration_run import open_both, read_settings
+    from rllib_llm_comm.evaluation.calibration import DECIDED, calibrate
     from rllib_llm_comm.language.prompts import PromptTemplates
 
-    check_aim(entropy)
-    given = load_json_option("--env-config", env_config) if env_config else None
-    sets = [one.strip() for one in prompts.split(",")] if prompts is not None else []
-    settings = read_settings(file, stage, base_model, env, given, sets, prompt_format)
-    base, game = open_both(settings)
-    templates = {name: PromptTemplates(texts) for name, texts in settings.prompts.items()}
+    subjects = read_settings(file, settings)
+    base, game = open_both(subjects)
+    templates = {name: PromptTemplates(texts) for name, texts in subjects.prompts.items()}
+    aim, seed = settings.entropy, settings.seed
     with counting_bar("scores") as progress:
-        found = calibrate(base, game, decisions, entropy, seed, settings.present, progress, templates)
+        found = calibrate(base, game, settings.decisions, aim, seed, subjects.present, progress, templates)
     say(
-        f"{settings.base_model} in {settings.env}: {found.decisions} decisions of random play ({found.distinct} "
+        f"{subjects.base_model} in {subjects.env}: {found.decisions} decisions of random play ({found.distinct} "
         f"different ones), {found.candidates:.1f} candidates each"
     )
     print_table(table(found), f"decided: share of the decisions whose likeliest candidate has {DECIDED:g} or more")
@@ -216,8 +201,8 @@ def calibrate_command(
     advice = found.advice
     say(f"Write in `config`: score_normalization: {advice.normalization}, temperature: {advice.temperature:g}", "green")
     if json_file is not None:
-        figures = {**settings.to_json(), "entropy_aim": entropy, "seed": seed, **found.to_json()}
-        write_atomically(json_file, json.dumps(figures, indent=1) + "\n")
+        figures = {**subjects.to_json(), "entropy_aim": aim, "seed": seed, **found.to_json()}
+        write_atomically(json_file, json.dumps(figures, separators=(",", ":")) + "\n")
         say(f"Written to {json_file}")
 
 

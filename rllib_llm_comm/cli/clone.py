@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,85 +11,52 @@ from typer import Argument, Option
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.experiments.console import print_table, require_writable, say, short_path
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, load_json_option, make_experiment
-from rllib_llm_comm.experiments.progress import counting_bar
+from rllib_llm_comm.experiments.console import counting_bar, print_table, require_writable, say, short_path
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, load_json_option, make_experiment
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
 from rllib_llm_comm.experiments.run_experiments import run_experiments
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 
 _ROWS, _CLONE = "demonstrations", "clone"
 
 
-@dataclass(frozen=True)
-class LanguageClone:
-    """Settings of a clone.
-
-    Attributes:
-        player: A session's folder, a checkpoint, "scripted", or another name of `collect_demonstrations`.
-        base_model: The language model.
-        env: Id of the game; `None` for that of the session or checkpoint.
-        env_config: Settings of the game; of a session its own are taken.
-        messages: As of `collect_demonstrations`.
-        demonstrations: Rows to collect; of a session all of them, up to so many.
-        random_share: As of `collect_demonstrations`.
-        epochs: Passes over the rows.
-        lr: As of `ActionSFT`.
-        held_out: As `held_out_share` of `ActionSFT`.
-        seed: Of both stages.
-    """
-
-    player: str
-    base_model: str
-    env: str | None = None
-    env_config: Mapping[str, Any] = field(default_factory=dict)
-    messages: str = "none"
-    demonstrations: int = 2000
-    random_share: float = 0.25
-    epochs: int = 8
-    lr: float = 3e-3
-    held_out: float = 0.1
-    seed: int = 0
-
-
-def clone_language_agents(clone: LanguageClone, folder: Path) -> None:
+def clone_language_agents(player: str, base_model: str, folder: Path, **given: Any) -> None:
     """Collects demonstrations and trains the action adapter; a killed call goes on.
 
     Args:
-        clone: The settings.
+        player: A session's folder, a checkpoint, "scripted", or another name of `collect_demonstrations`.
+        base_model: The language model.
         folder: The run's folder, with the stages `demonstrations` and `clone`; `find_policy` takes that of the latter.
+        **given: `env` and `env_config` of the game, if not those of the session or checkpoint; `messages`,
+            `demonstrations` (rows to collect; of a session all of them, up to so many) and `random_share` as of
+            `collect_demonstrations`; `epochs` (passes over the rows), `lr` and `held_out` as of `ActionSFT`; `seed`.
 
     Raises:
         UserError: If a setting is not allowed, or the folder holds something else.
     """
     if folder.exists() and not (folder / _ROWS).is_dir() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{str(folder)!r} is there and is no run of such a clone; give a new folder.")
-    env, env_config, player = _game(clone)
-    rows = {
-        "env_config": env_config,
-        "player": player,
-        "messages": clone.messages,
-        "target_demonstrations": clone.demonstrations,
-        "random_share": clone.random_share,
-        "seed": clone.seed,
-    }
+    env, env_config, player = _game(player, given.get("env"), given.get("env_config") or {})
+    epochs, seed = given.get("epochs", 8), given.get("seed", 0)
+    named = {"messages": "messages", "demonstrations": "target_demonstrations", "random_share": "random_share"}
+    rows = {"env_config": env_config, "player": player, "seed": seed}
+    rows |= {setting: given[option] for option, setting in named.items() if option in given}
     training = {
         "input_": f"${{{_ROWS}}}",
-        "base_model": clone.base_model,
-        "lr": clone.lr,
-        "anneal": clone.epochs,
-        "held_out_share": clone.held_out,
-        "seed": clone.seed,
+        "base_model": base_model,
+        "lr": given.get("lr", 3e-3),
+        "anneal": epochs,
+        "held_out_share": given.get("held_out", 0.1),
+        "seed": seed,
     }
     stages: dict[str, dict[str, Any]] = {
         _ROWS: {"run": "collect_demonstrations", "env": env, "config": rows},
-        _CLONE: {"run": "ActionSFT", "stop": {"training_iteration": clone.epochs}, "config": training},
+        _CLONE: {"run": "ActionSFT", "stop": {"training_iteration": epochs}, "config": training},
     }
     file = ExperimentFile(folder.name, {name: make_experiment(name, spec) for name, spec in stages.items()})
     run_experiments(file, TrainSettings(storage_path=str(folder.absolute().parent), experiment_name=folder.name))
 
 
-def _game(clone: LanguageClone) -> tuple[str, dict[str, Any], Any]:
+def _game(player: str, env: str | None, given: Mapping[str, Any]) -> tuple[str, dict[str, Any], Any]:
     """Id and settings of the game, and the player as of `collect_demonstrations`."""
     from rllib_llm_comm.core.session_files import is_session, read_session
     from rllib_llm_comm.policies.partner_settings import CHECKPOINT, PartnerSettings
@@ -98,7 +64,7 @@ def _game(clone: LanguageClone) -> tuple[str, dict[str, Any], Any]:
     from rllib_llm_comm.policies.policy_manifest import read_manifest
     from rllib_llm_comm.policies.recorded_settings import granted, withhold
 
-    env, env_config, player = clone.env, dict(clone.env_config), clone.player
+    env_config = dict(given)
     if is_session(player):
         session = read_session(player)
         return env or session.env, env_config or session.env_config, {"sessions": [player]}
@@ -188,7 +154,7 @@ def clone_command(
     if base_model is not None:
         if env_config is not None:
             given["env_config"] = load_json_option("--env-config", env_config)
-        clone_language_agents(LanguageClone(player=player, base_model=base_model, **given), folder)
+        clone_language_agents(player, base_model, folder, **given)
     else:
         _clone_numbers(local_path(player, "PLAYER"), folder, given)
 
@@ -328,7 +294,7 @@ def play_officer_command(
         rllib officer play switch:results/officer:results/rl --commanders oracle,none,random:0.5
     """
     quiet_libraries(0)
-    from rllib_llm_comm.evaluation.officer_scores import OfficerScoreSettings, officer_scores
+    from rllib_llm_comm.evaluation.officers import OfficerScoreSettings, officer_scores
 
     require_writable({"--json": json_file})
     named = [name.strip() for name in commanders.split(",") if name.strip()]
@@ -368,7 +334,7 @@ def build(
     import json
 
     from rllib_llm_comm.core.files import write_atomically
-    from rllib_llm_comm.evaluation.officer_tasks import UNITS, OfficerTaskSettings, officer_tasks
+    from rllib_llm_comm.evaluation.officers import UNITS, OfficerTaskSettings, officer_tasks
 
     require_writable({"--json": json_file})
     named = tuple(name.strip() for name in units.split(",") if name.strip()) or UNITS
@@ -376,7 +342,7 @@ def build(
     with counting_bar("building") as progress:
         found = officer_tasks(settings, progress)
     if json_file is not None:
-        write_atomically(json_file, json.dumps(found, indent=1) + "\n")
+        write_atomically(json_file, json.dumps(found, separators=(",", ":")) + "\n")
     rows = [["unit", "building", "told", "95 %", "untold", "95 %"]]
     rows += [
         [unit, f"{one['building']:.2f}", *_shown(one, "told"), *_shown(one, "not_told")]
@@ -402,7 +368,7 @@ def compare_officers_command(
     import json
 
     from rllib_llm_comm.core.files import write_atomically
-    from rllib_llm_comm.evaluation.officer_comparison import apart_note, missing_commanders, order_steps, read_scores
+    from rllib_llm_comm.evaluation.officers import apart_note, missing_commanders, order_steps, read_scores
     from rllib_llm_comm.evaluation.statistics import wilson
 
     if json_file is not None and json_file.resolve() in {file.resolve() for file in files}:
@@ -430,7 +396,7 @@ def compare_officers_command(
             say(f"{officer} has no games under {', '.join(lacking)}, so its order is not tested.")
     if json_file is not None:
         found = {"officers": scores, "steps": [{**step._asdict(), "holds": step.holds} for step in steps]}
-        write_atomically(json_file, json.dumps(found, indent=1) + "\n")
+        write_atomically(json_file, json.dumps(found, separators=(",", ":")) + "\n")
 
 
 def _shown(figures: dict[str, Any], name: str) -> list[str]:

@@ -1,87 +1,81 @@
-"""Options that several commands share, and the settings dataclasses of `experiments` as options of a command."""
+"""Options that several commands share, and settings as options of a command."""
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 import functools
 import inspect
+import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Union
 
+from annotated_types import Ge, Le
+from pydantic.fields import FieldInfo
 from typer import Option, Typer
 from typer.models import OptionInfo
 
 from rllib_llm_comm.core.places import local_path
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.experiments.experiment_file import load_json_option
+from rllib_llm_comm.policies.load_options import Loading
 
-Imports = Annotated[
-    list[str] | None,
-    Option("--import", metavar="MODULE", help="Import this module first (it registers your own things)."),
-]
-Trust = Annotated[
-    bool,
-    Option(
-        "--trust",
-        help="Go on from checkpoints and unfinished runs that were not written here, which runs what is pickled in "
-        "them, take the addresses, names of keys and paths that played checkpoints recorded, and let the file name "
-        "code, readers that unpickle, and keys of any server.",
-    ),
-]
+IMPORT = Option("--import", metavar="MODULE", help="Import this module first (it registers your own things).")
+Imports = Annotated[list[str] | None, IMPORT]
 TrustRecorded = Annotated[
     bool,
-    Option(
-        "--trust", help="Take the addresses, names of keys, paths and hub ids that the checkpoint recorded as they are."
-    ),
+    Option("--trust", help=str(Loading.model_fields["trust"].description)),
 ]
 
 
-Read = Callable[[str], Any]
-"""The value of an option's text; raises a `UserError` if it has none."""
-
-
-def json_of(option: str) -> Read:
-    """A reader of JSON objects.
+def of_text(option: str, text: str) -> Any:
+    """The value of an option that takes a name, or a mapping as JSON.
 
     Args:
         option: The option as users type it, for messages.
+        text: What they typed.
+
+    Raises:
+        UserError: If it begins as JSON and is none.
     """
-    return functools.partial(load_json_option, option)
+    return load_json_option(option, text) if text.lstrip().startswith("{") else text
 
 
-def name_or_json(option: str) -> Read:
-    """A reader of names, and of JSON objects as mappings.
-
-    Args:
-        option: The option as users type it, for messages.
-    """
-    return lambda text: load_json_option(option, text) if text.lstrip().startswith("{") else text
+def names(text: str) -> list[str]:
+    """The names in a text with commas between them."""
+    return [name.strip() for name in text.split(",")]
 
 
 def takes_settings(
-    kind: type[Any], options: Mapping[str, Any], read: Mapping[str, Read]
+    kind: type[Settings], without: Collection[str] = (), joined: Collection[str] = (), **options: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command one option per field of a settings dataclass.
+    """Gives a command one option per field of settings: with its type, default, bounds, and docstring as help.
+
+    Mappings are typed as JSON, lists by repeating the option; what is not typed is not given.
 
     Args:
-        kind: The dataclass, whose defaults are those of the options.
-        options: Field -> the option's annotation for Typer, of every field.
-        read: Field -> reader of the option's text; other options are taken as Typer gives them.
+        kind: The settings.
+        without: Fields that are no options.
+        joined: Lists that are typed as one text with commas.
+        **options: Field -> Typer's `Option` for it, which stands above what the field says.
 
     Returns:
         A decorator of a Typer command, which gets the options as one object, `settings`.
-
-    Raises:
-        TypeError: If a field has no option, or an option no field.
     """
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    if set(fields) != set(options):
-        raise TypeError(f"{kind.__name__} and its options differ in {sorted(set(fields) ^ set(options))}.")
-    shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=options[name])
-        for name, field in fields.items()
-    ]
+    fields = {name: field for name, field in kind.model_fields.items() if name not in without}
+    shared = [_parameter(name, field, options.get(name) or Option(), name in joined) for name, field in fields.items()]
+
+    def value(name: str, given: Any) -> Any:
+        if isinstance(given, list):
+            return [value(name, one) for one in given]
+        if name in joined and given is not None:
+            return names(given)
+        kinds = _parts(fields[name].annotation)
+        if not isinstance(given, str) or not any(map(_is_mapping, kinds)):
+            return given
+        typed = f"--{name.replace('_', '-')}"
+        return of_text(typed, given) if str in kinds else load_json_option(typed, given)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints = typing.get_type_hints(command, include_extras=True)
@@ -93,8 +87,8 @@ def takes_settings(
 
         @functools.wraps(command)
         def with_options(**values: Any) -> None:
-            given = {name: _value(values.pop(name), read.get(name)) for name in fields}
-            command(**values, settings=kind(**given))
+            given = {name: value(name, values.pop(name)) for name in fields}
+            command(**values, settings=kind(**{name: one for name, one in given.items() if one not in (None, [])}))
 
         with_options.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
         with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *shared]}
@@ -103,11 +97,52 @@ def takes_settings(
     return decorate
 
 
-def _value(given: Any, read: Read | None) -> Any:
-    """The value of an option that may be missing or given several times."""
-    if given is None or read is None:
-        return given
-    return [read(text) for text in given] if isinstance(given, list) else read(given)
+def _parts(annotation: Any) -> list[Any]:
+    """The types that an annotation allows, of lists those of their elements, beside `None`."""
+    if typing.get_origin(annotation) is Annotated or typing.get_origin(annotation) in (list, tuple):
+        return _parts(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in (Union, types.UnionType):
+        return [part for one in typing.get_args(annotation) for part in _parts(one)]
+    return [] if annotation is type(None) else [annotation]
+
+
+def _is_list(annotation: Any) -> bool:
+    """True if an annotation allows lists."""
+    if typing.get_origin(annotation) is Annotated:
+        return _is_list(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in (Union, types.UnionType):
+        return any(map(_is_list, typing.get_args(annotation)))
+    return typing.get_origin(annotation) in (list, tuple)
+
+
+def _is_mapping(kind: Any) -> bool:
+    return typing.get_origin(kind) is dict
+
+
+def _parameter(name: str, field: FieldInfo, option: OptionInfo, joined: bool) -> inspect.Parameter:
+    """The option of a field."""
+    kinds = _parts(field.annotation)
+    default = None if field.default_factory or isinstance(field.default, tuple) else field.default
+    flag = f"--{name.replace('_', '-')}"
+    if option.default is ...:  # in `Annotated` the first name stands where a default would stand
+        names = flag if bool not in kinds or default is False else f"{flag}/--no{flag[1:]}"
+        option = Option(names, metavar=option.metavar, help=option.help)
+    else:
+        option = copy.copy(option)
+    option.help = option.help or " ".join((field.description or "").replace("`", "").split())
+    bounds: dict[type, Any] = {type(one): one for one in field.metadata}
+    option.min = bounds[Ge].ge if Ge in bounds else None
+    option.max = bounds[Le].le if Le in bounds else None
+    listed = [str(value) for one in kinds if typing.get_origin(one) is Literal for value in typing.get_args(one)]
+    if any(map(_is_mapping, kinds)):
+        option.metavar = option.metavar or ("NAME|JSON" if str in kinds else "JSON")
+    elif listed:
+        option.metavar = option.metavar or "|".join(listed)
+    kind: Any = next((one for one in (bool, int, float, Path) if one in kinds), str)
+    kind = list[kind] if _is_list(field.annotation) and not joined else kind
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind | None, option]
+    )
 
 
 def take_paths(app: Typer) -> None:

@@ -8,73 +8,32 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from rllib_llm_comm.cli.options import Imports, TrustRecorded, json_of, name_or_json, takes_settings
+from rllib_llm_comm.cli.options import IMPORT, Imports, names, of_text, takes_settings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments import planning_run
 from rllib_llm_comm.experiments.experiment_file import load_json_option
 from rllib_llm_comm.experiments.planning_run import SCRIPTED, ComparisonSettings, collect_subgoals, compare_reward_code
 
 
-def names(text: str) -> list[str]:
-    """The names of an option with commas between them.
-
-    Args:
-        text: The option's text.
-    """
-    return [name.strip() for name in text.split(",")]
+def _field_option(field: str, *names: str) -> Any:
+    """The option of a field of `ComparisonSettings`, for commands that compare something else."""
+    told = ComparisonSettings.model_fields[field].description or ""
+    return Option(*names, help=" ".join(told.replace("`", "").split()))
 
 
-JsonFile = Annotated[
-    Path | None, Option("--json", help="Keep the figures in this file; what it holds already is not played again.")
-]
-MarkdownFile = Annotated[Path | None, Option("--markdown", help="Also write the table to this file.")]
-Layouts = Annotated[
-    str | None,
-    Option(
-        "--layouts",
-        help="Kitchens, with commas between them; all five, or those that a checkpoint was trained on. In other games "
-        "their scenarios, such as opponents.",
-    ),
-]
+JsonFile = Annotated[Path | None, _field_option("json_file", "--json")]
+MarkdownFile = Annotated[Path | None, _field_option("markdown_file", "--markdown")]
+Layouts = Annotated[str | None, Option("--layouts", help="Kitchens, with commas between them; all five by default.")]
 
-_OPTIONS: dict[str, Any] = {
-    "executor": Annotated[
-        list[str] | None,
-        Option(help="Who carries out subgoals: 'scripted' (rules; default) or a checkpoint; may be given again."),
-    ],
-    "planner": Annotated[
-        list[str] | None,
-        Option(
-            metavar="NAME|JSON",
-            help='A name, or settings such as \'{"name": "cassette", "cassette": "plans.jsonl"}\'; scripted by '
-            "default.",
-        ),
-    ],
-    "layouts": Layouts,
-    "env": Annotated[
-        str | None,
-        Option(help="Game of the scripted executor: an id in PettingZoo's registry; the kitchens by default."),
-    ],
-    "env_config": Annotated[str | None, Option(metavar="JSON", help="Settings of the game.")],
-    "episodes": Annotated[int, Option("--episodes", "--seeds", min=1, help="Episodes per cell, a seed each.")],
-    "seed": Annotated[int, Option(min=0, help="The first seed; the others count up.")],
-    "trials": Annotated[int, Option(min=0, help="Most reflections per round.")],
-    "replan": Annotated[
-        str | None,
-        Option(help="'any': plan when somebody's subgoal has ended; 'all': in rounds, which --trials needs."),
-    ],
-    "recover": Annotated[str, Option(help="How a failed round is put back: snapshot or replay.")],
-    "patience": Annotated[int, Option(min=1, help="Game steps that a subgoal may take.")],
-    "greedy": Annotated[bool, Option("--greedy", help="A checkpoint takes the most likely action.")],
-    "json_file": JsonFile,
-    "markdown_file": MarkdownFile,
-    "modules": Imports,
-    "trust": TrustRecorded,
-}
-
-_READ = {"planner": name_or_json("--planner"), "layouts": names, "env_config": json_of("--env-config")}
-
-takes_comparison_settings = takes_settings(ComparisonSettings, _OPTIONS, _READ)
+takes_comparison_settings = takes_settings(
+    ComparisonSettings,
+    joined=["layouts"],
+    episodes=Option("--episodes", "--seeds"),
+    layouts=Option(metavar="NAME,..."),
+    json_file=Option("--json"),
+    markdown_file=Option("--markdown"),
+    modules=IMPORT,
+)
 
 
 def rewards(
@@ -108,7 +67,7 @@ def rewards(
 
         rllib planning rewards --code rewards --planner '{"name": "chat", "chat": {"model": "gpt-4o"}}'
     """
-    asked = None if planner is None else name_or_json("--planner")(planner)
+    asked = None if planner is None else of_text("--planner", planner)
     kitchens = None if layouts is None else names(layouts)
     compare_reward_code(code, asked, kitchens, steps=steps, seed=seed, json_file=json_file, markdown_file=markdown_file)
 
@@ -140,7 +99,7 @@ def subgoals(
 
         rllib planning subgoals --planner '{"name": "chat", "chat": {"model": "gpt-4o"}}'
     """
-    asked, kitchens = name_or_json("--planner")(planner), None if layouts is None else names(layouts)
+    asked, kitchens = of_text("--planner", planner), None if layouts is None else names(layouts)
     collect_subgoals(folder, asked, kitchens, states=states, seed=seed, markdown_file=markdown_file, modules=modules)
 
 
@@ -237,48 +196,26 @@ def random_commands(
     planning_run.compare_random_commands(settings, _shares(shares), figure)
 
 
-@planning_app.command("objects")
-@takes_comparison_settings
-def objects(settings: ComparisonSettings) -> None:
-    """With and without the things that matter in the prompts.
+def _ablation(name: str) -> None:
+    """Adds the command that compares prompts of one kind."""
+    what, _ = planning_run.PROMPT_ABLATIONS[name]
+
+    def command(settings: ComparisonSettings) -> None:
+        planning_run.compare_prompts(name, settings)
+
+    command.__doc__ = f"""Measures {what}: {name.replace("-", " ")} in the prompts.
 
     The planner has to ask a language model, or to play its recording: rules answer all prompts alike.
 
     Example:
 
-        rllib planning objects --planner '{"name": "chat", "chat": {"model": "gpt-4o", "cassette": "plans.jsonl"}}'
+        rllib planning {name} --planner '{{"name": "chat", "chat": {{"model": "gpt-4o", "cassette": "plans.jsonl"}}}}'
     """
-    planning_run.compare_prompts("objects", settings)
+    planning_app.command(name)(takes_comparison_settings(command))
 
 
-@planning_app.command("examples")
-@takes_comparison_settings
-def examples(settings: ComparisonSettings) -> None:
-    """No, one or three worked examples in the prompts.
-
-    The planner has to ask a language model, or to play its recording: rules answer all prompts alike.
-
-    Example:
-
-        rllib planning examples --planner '{"name": "chat", "chat": {"model": "gpt-4o", "cassette": "plans.jsonl"}}'
-    """
-    planning_run.compare_prompts("examples", settings)
-
-
-@planning_app.command("irrelevant-examples")
-@takes_comparison_settings
-def irrelevant_examples(settings: ComparisonSettings) -> None:
-    """Examples of the game, of something else, or none in the prompts.
-
-    The planner has to ask a language model, or to play its recording: rules answer all prompts alike.
-
-    Example:
-
-        rllib planning irrelevant-examples --planner '{"name": "chat", "chat": {"model": "gpt-4o"}}'
-    """
-    planning_run.compare_prompts("irrelevant-examples", settings)
-
-
+for _name in planning_run.PROMPT_ABLATIONS:
+    _ablation(_name)
 planning_app.command("rewards")(rewards)
 planning_app.command("subgoals")(subgoals)
 

@@ -9,89 +9,34 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from rllib_llm_comm.cli.options import Imports, Trust, json_of, takes_settings
+from rllib_llm_comm.cli.options import IMPORT, takes_settings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import fetched, is_remote
 from rllib_llm_comm.experiments.console import say, short_path
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, load_json_option, make_experiment
+from rllib_llm_comm.experiments.experiment_file import (
+    DEFAULT_STORAGE,
+    ExperimentFile,
+    TrainSettings,
+    load_json_option,
+    make_experiment,
+)
 from rllib_llm_comm.experiments.run_experiments import run_experiments, run_study
-from rllib_llm_comm.experiments.train_settings import DEFAULT_STORAGE, TrainSettings
 
-Name = Annotated[str | None, Option("--experiment-name", "-n", help="Folder of the results, below the storage path.")]
-Storage = Annotated[str | None, Option(help="Folder above the results; ./results by default.")]
-Address = Annotated[str | None, Option(help="Join a running Ray cluster.")]
-Cpus = Annotated[int | None, Option(min=1, help="Logical CPUs of a local Ray.")]
-Track = Annotated[
-    list[str] | None,
-    Option(metavar="NAME", help="Follow it in tensorboard, mlflow or wandb; may be given several times."),
-]
-Gpus = Annotated[int | None, Option(min=0, help="GPUs of a local Ray.")]
-
-_OPTIONS: dict[str, Any] = {
-    "stop": Annotated[
-        str | None,
-        Option(
-            "--stop",
-            "-s",
-            metavar="JSON",
-            help="Stop criteria, such as '{\"training_iteration\": 10}'.",
-        ),
-    ],
-    "experiment_name": Name,
-    "num_samples": Annotated[int | None, Option(min=1, help="Trials per point of the search space.")],
-    "storage_path": Storage,
-    "restore": Annotated[str | None, Option(help="Checkpoint folder from which every trial starts.")],
-    "resume": Annotated[
-        bool,
-        Option(
-            "--resume/--no-resume",
-            help="Skip finished stages and continue unfinished ones (default), or do all again; old "
-            "results are kept aside.",
-        ),
-    ],
-    "resources_per_trial": Annotated[
-        str | None,
-        Option(
-            metavar="JSON",
-            help='Of the learner\'s process, such as \'{"cpu": 2, "gpu": 1}\'.',
-        ),
-    ],
-    "checkpoint_freq": Annotated[
-        int | None, Option(min=0, help="Training iterations between checkpoints; 0 for none.")
-    ],
-    "checkpoint_at_end": Annotated[
-        bool | None,
-        Option("--checkpoint-at-end/--no-checkpoint-at-end", help="Save when a trial ends (default)."),
-    ],
-    "keep_checkpoints_num": Annotated[int | None, Option(min=1, help="Checkpoints that stay on disk.")],
-    "checkpoint_score_attr": Annotated[
-        str | None, Option(help="Result key by which checkpoints are kept; 'min-KEY' keeps small ones.")
-    ],
-    "scheduler": Annotated[str | None, Option(help="Tune's trial scheduler, such as asynchyperband.")],
-    "scheduler_config": Annotated[
-        str | None,
-        Option(metavar="JSON", help="Arguments of the scheduler."),
-    ],
-    "ray_address": Address,
-    "ray_num_cpus": Cpus,
-    "ray_num_gpus": Gpus,
-    "seed": Annotated[int | None, Option(min=0, help="Seed of everything that runs.")],
-    "track": Track,
-    "modules": Imports,
-    "trust": Trust,
-    "verbose": Annotated[
-        int,
-        Option("--verbose", "-v", count=True, help="-v: workers' output too; -vv: all, with tracebacks."),
-    ],
+_SPELLED = {
+    "experiment_name": Option("--experiment-name", "-n"),
+    "stop": Option("--stop", "-s"),
+    "track": Option(metavar="NAME"),
+    "modules": IMPORT,
+    "verbose": Option("--verbose", "-v", count=True, help="-v: workers' output too; -vv: all, with tracebacks."),
 }
+_OF_FILES = (
+    "stop", "num_samples", "restore", "resources_per_trial", "checkpoint_freq", "checkpoint_at_end",
+    "keep_checkpoints_num", "checkpoint_score_attr", "scheduler", "scheduler_config", "seed",
+)  # fmt: skip
+"""Settings of an experiment, which a study says itself."""
 
-_READ = {
-    "stop": json_of("--stop"),
-    "resources_per_trial": json_of("--resources-per-trial"),
-    "scheduler_config": json_of("--scheduler-config"),
-}
-
-takes_train_settings = takes_settings(TrainSettings, _OPTIONS, _READ)
+takes_train_settings = takes_settings(TrainSettings, **_SPELLED)
+takes_study_settings = takes_settings(TrainSettings, _OF_FILES, **_SPELLED)
 
 
 train_app = typer.Typer(
@@ -168,7 +113,9 @@ def study_group() -> None:
 
 
 @study_app.command("file")
+@takes_study_settings
 def study_file(
+    settings: TrainSettings,
     file: Annotated[Path, Argument(help="YAML or JSON file.")],
     scenario: Annotated[
         list[str] | None, Option(metavar="NAME", help="Run this scenario only; may be given several times.")
@@ -176,18 +123,6 @@ def study_file(
     system: Annotated[
         list[str] | None, Option(metavar="NAME", help="Run this system only; may be given several times.")
     ] = None,
-    experiment_name: Name = None,
-    storage_path: Storage = None,
-    resume: Annotated[
-        bool, Option("--resume/--no-resume", help="Skip what is done (default), or do all again.")
-    ] = True,
-    ray_address: Address = None,
-    ray_num_cpus: Cpus = None,
-    ray_num_gpus: Gpus = None,
-    track: Track = None,
-    modules: Imports = None,
-    trust: Trust = False,
-    verbose: Annotated[int, Option("--verbose", "-v", count=True, help="-v: workers' output too; -vv: all.")] = 0,
 ) -> None:
     """Train and judge every system in every scenario with every seed, then write the report.
 
@@ -202,13 +137,8 @@ def study_file(
 
         rllib study file tuned_examples/study.yaml --scenario B_all_three --storage-path here
     """
-    from rllib_llm_comm.experiments.runs_view import PAGE, REPORT, run_report
+    from rllib_llm_comm.experiments.runs import PAGE, REPORT, run_report
 
-    settings = TrainSettings(
-        experiment_name=experiment_name, storage_path=storage_path, resume=resume, ray_address=ray_address,
-        ray_num_cpus=ray_num_cpus, ray_num_gpus=ray_num_gpus, track=track, modules=modules, trust=trust,
-        verbose=verbose,
-    )  # fmt: skip
     folder, failed = run_study(file, settings, scenario or (), system or (), after=lambda folder: run_report([folder]))
     say(f"Open {short_path(folder / REPORT / PAGE)} in a browser.")
     if failed:
@@ -241,7 +171,7 @@ def report_command(
 
         rllib report results/study --marl-eval study.json
     """
-    from rllib_llm_comm.experiments.runs_view import is_figure, run_report
+    from rllib_llm_comm.experiments.runs import is_figure, run_report
 
     if out_folder is None and is_remote(folders[0]):
         raise UserError(f"`--out` is missing, since the report of {folders[0]!r} is written to this machine; give it.")
@@ -270,7 +200,7 @@ def runs_command(
 
         rllib runs results/verco/verco.old-1 results/verco/verco
     """
-    from rllib_llm_comm.experiments.runs_view import is_figure, show_runs
+    from rllib_llm_comm.experiments.runs import is_figure, show_runs
 
     places = [fetched(folder, "FOLDERS", is_figure) for folder in folders or [DEFAULT_STORAGE]]
     show_runs(places, every=every, html=html, as_json=as_json)

@@ -92,8 +92,11 @@ class Settings(BaseModel, metaclass=_ToldInOneSentence):
             values: The mapping.
 
         Raises:
-            UserError: In one sentence that names the setting.
+            UserError: In one sentence that names the setting. Fields with `exclude` are for Python and options alone.
         """
+        known = [field for field, about in cls.model_fields.items() if not about.exclude]
+        for key in set(cls.model_fields).difference(known).intersection(values if isinstance(values, Mapping) else ()):
+            raise UserError(f"`{name}.{key}` is no known key; known are {', '.join(known)}.")
         try:
             return cls.model_validate(values)
         except ValidationError as error:

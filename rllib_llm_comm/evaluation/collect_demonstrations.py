@@ -13,7 +13,7 @@ import numpy as np
 from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice, shown
 from rllib_llm_comm.core.session_files import Session, read_session
 from rllib_llm_comm.evaluation.chat_player import ChatPlayer
-from rllib_llm_comm.evaluation.session_replay import moments_again
+from rllib_llm_comm.evaluation.replay import moments_again
 from rllib_llm_comm.policies.decision import Request
 from rllib_llm_comm.policies.load_options import Loading
 from rllib_llm_comm.policies.partner_settings import CHAT, CHECKPOINT, FUNCTION, PEOPLE, PartnerSettings

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.communication import CommunicationFigures, TurnRecorder, measure
-from rllib_llm_comm.evaluation.play_settings import PlaySettings
+from rllib_llm_comm.evaluation.play_settings import EvaluationSettings, PlaySettings
 from rllib_llm_comm.evaluation.rollout import Episode, EvaluationResult, Progress, figures_of
 from rllib_llm_comm.policies.decision import Policy
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
@@ -55,24 +54,20 @@ class CheckpointEvaluation:
 
 def evaluate_checkpoint(
     checkpoint: str | Path,
-    *,
-    episodes: int = 50,
-    seed: int = 0,
     settings: PlaySettings | None = None,
-    communication: bool = False,
+    *,
     progress: Progress | None = None,
     tell: Callable[[Sequence[str]], None] | None = None,
+    **given: Any,
 ) -> CheckpointEvaluation:
     """Plays episodes of a checkpoint and computes their figures. Needs no Ray.
 
     Args:
         checkpoint: A checkpoint, trial, stage or run folder (`find_checkpoint`).
-        episodes: Number of episodes, >= 1.
-        seed: Seed of the first episode; the others count up.
-        settings: Settings of play that differ from training; `None` for none.
-        communication: True to measure what messages tell and whether they are listened to.
-        progress: Called with the number of finished episodes and `episodes`.
+        settings: The play and what is measured; `None` for the defaults.
+        progress: Called with the number of finished episodes and that of all.
         tell: Called with what stands in, before the first episode.
+        **given: Fields of `EvaluationSettings` such as `episodes`, above those of `settings`.
 
     Returns:
         The figures, and the episodes.
@@ -80,40 +75,28 @@ def evaluate_checkpoint(
     Raises:
         UserError: If the checkpoint cannot be loaded or played, or settings exclude each other.
     """
-    settings = settings or PlaySettings()
-    if communication and settings.trials is not None:
-        raise UserError("`communication` is measured without reflection; omit `trials`.")
-    require_measured(settings.loading.reference, communication)
+    how = EvaluationSettings.like(settings, **given)
     found = find_checkpoint(checkpoint)
-    policy = settings.loading.load(found)
-    standing = settings.stand_ins(policy)
+    policy = how.load(found)
+    standing = how.stand_ins(policy)
     if tell is not None:
         tell(standing)
-    turns = TurnRecorder() if communication else None
+    turns = TurnRecorder() if how.communication else None
     begun = time.perf_counter()
-    played = settings.play(
-        policy, episodes=episodes, seed=seed, progress=progress, observers=[] if turns is None else [turns]
+    played = how.play(
+        policy,
+        episodes=how.episodes,
+        seed=how.seed,
+        num_envs=how.num_envs,
+        progress=progress,
+        observers=[] if turns is None else [turns],
     )
     seconds = time.perf_counter() - begun
-    talk = None if turns is None else _measured(policy, turns, seed)
+    talk = None if turns is None else _measured(policy, turns, how.seed)
     trained = policy.communication is not None and policy.communication.train_messages
     lacks = talk is not None and talk.drift is None and bool(talk.messages) and trained
-    figures = figures_of(played, policy.draws and not settings.greedy)
+    figures = figures_of(played, policy.draws and not how.greedy)
     return CheckpointEvaluation(found, figures, played, talk, seconds, lacks, standing)
-
-
-def require_measured(reference: str | None, communication: bool) -> None:
-    """Refuses a reference that nothing is compared with.
-
-    Args:
-        reference: The checkpoint whose message adapter drift is measured from; `None` if none is given.
-        communication: True if communication is measured.
-
-    Raises:
-        UserError: If a reference is given and communication is not measured.
-    """
-    if reference is not None and not communication:
-        raise UserError(f"`reference` is {reference!r} but talk is not measured; set `communication`, too, or omit it.")
 
 
 def _measured(policy: Policy, turns: TurnRecorder, seed: int) -> CommunicationFigures | None:

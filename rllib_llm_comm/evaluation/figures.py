@@ -1,4 +1,4 @@
-"""Pictures of a study: learning curves with the band of the quartiles, and bars with confidence intervals."""
+"""Pictures and pages: learning curves with the band of the quartiles, bars with confidence intervals, and templates."""
 
 from __future__ import annotations
 
@@ -264,3 +264,31 @@ def _subplots(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figur
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots(rows, columns)
+
+
+def render_page(name: str, filters: Mapping[str, Any], **values: Any) -> str:
+    """A page as text.
+
+    Args:
+        name: The template in `templates/`; values are escaped as HTML if it ends in ".html", and in Markdown they
+            can hold neither HTML nor links.
+        filters: Filters of its own, by name.
+        **values: The names that the template uses, with their values.
+    """
+    from jinja2 import Environment, PackageLoader
+
+    environment = Environment(
+        loader=PackageLoader(__package__),
+        autoescape=name.endswith(".html"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=None if name.endswith(".html") else _plain,
+    )
+    environment.filters |= filters
+    page: str = environment.get_template(name).render(**values)
+    return page
+
+
+def _plain(value: Any) -> Any:
+    """A value in Markdown. Templates put columns of tables into values of their own, which stay."""
+    return value.replace("<", "&lt;").replace("](", "]\\(") if isinstance(value, str) else value

@@ -1,55 +1,111 @@
-"""Settings with which a trained policy plays episodes in evaluations and replays."""
+"""Settings with which trained policies play: of evaluations, replays, games with people, and cross-play.
+
+Options of the commands, `config:` of the stages and arguments in Python are made of these fields.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from rllib_llm_comm.evaluation.planned_play import play_planned
-from rllib_llm_comm.evaluation.rollout import Episode
-from rllib_llm_comm.evaluation.stand_ins import stand_ins
-from rllib_llm_comm.policies.load_options import AS_RECORDED, Loading
-from rllib_llm_comm.policies.policy import TrainedPolicy
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import Settings, Several
+from rllib_llm_comm.policies.load_options import Loading
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.evaluation.rollout import Episode
+    from rllib_llm_comm.policies.policy import TrainedPolicy
+
+NOBODY = "none"
 
 
-@dataclass(frozen=True)
-class PlaySettings:
-    """The policy's, the environment's and the planner's settings in played episodes; by default those of the training.
-
-    Attributes:
-        greedy: True if the most likely action is taken instead of a sampled one.
-        env_config: Settings of the environment that differ from training.
-        loading: Settings with which the policy is loaded, such as another message mode.
-        planning: Arguments of `PlannedSubgoals` that differ from training: `planner`, `patience`, `replan`.
-        trials: Most reflections per round; `None` plays without reflection.
-        recover: Recovery of failed rounds, "snapshot" (if `None`) or "replay"; only with `trials`.
-        num_envs: Episodes that are played at once, >= 1; replays and reflection play one after the other.
-    """
+class GameSettings(Settings):
+    """How games are played, by whomever."""
 
     greedy: bool = False
-    env_config: Mapping[str, Any] = field(default_factory=dict)
-    loading: Loading = AS_RECORDED
-    planning: Mapping[str, Any] | None = None
-    trials: int | None = None
-    recover: str | None = None
-    num_envs: int = 16
+    """Take the most likely action instead of sampling."""
+    env_config: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the environment that differ from training."""
 
-    def stand_ins(self, policy: TrainedPolicy) -> list[str]:
-        """What stands in, in a policy's training and under these settings (`agents.stand_ins`).
+
+class SideBySide(GameSettings):
+    """How many games are played at once."""
+
+    num_envs: int = Field(16, ge=1)
+    """Episodes played at once; with reflection one after the other."""
+
+
+class PlaySettings(GameSettings, Loading):
+    """How a trained policy plays; what is not given is as in its training."""
+
+    planner: str | dict[str, Any] | None = None
+    """Who says what agents shall do: scripted, plan4mc, one of your own (`--import`), "none": nobody, or a mapping with
+    `name` and settings."""
+    patience: int | None = Field(None, ge=1)
+    """Game steps after which a subgoal counts as not done."""
+    trials: int | None = Field(None, ge=0)
+    """Think failures over: put each failed round back at most so many times."""
+    recover: Literal["snapshot", "replay"] | None = None
+    """How a failed round is put back, snapshot by default; only with `trials`."""
+
+    @classmethod
+    def like(cls, other: PlaySettings | None, **given: Any) -> Self:
+        """The settings that another command or stage shares with this one, and others above them.
 
         Args:
-            policy: The policy that `loading` has loaded.
+            other: Settings of play; `None` for none.
+            **given: By name.
         """
+        shared = () if other is None else other.model_fields_set.intersection(cls.model_fields)
+        return cls(**{**{name: getattr(other, name) for name in shared}, **given})
+
+    def planning(self) -> dict[str, Any] | None:
+        """Arguments of `PlannedSubgoals` that differ from training; `None` if none do."""
+        given: dict[str, Any] = {} if self.patience is None else {"patience": self.patience}
+        if self.planner is not None:
+            given["planner"] = None if self.planner == NOBODY else self.planner
+        return given or None
+
+    def check(self) -> None:
+        """Refuses settings that exclude each other, fit no checkpoint, or name no planner; nothing is loaded.
+
+        Raises:
+            UserError: At the first.
+        """
+        from rllib_llm_comm.sama.planners import PLANNERS, make_planner
+        from rllib_llm_comm.sama.reflection import check_recovery
+
+        check_recovery(self.recover, self.trials)
+        super().check()
+        if self.planner in (None, NOBODY):
+            return
+        try:
+            make_planner(self.planner)
+        except UserError as error:
+            if isinstance(self.planner, str) and self.planner not in PLANNERS:
+                raise UserError(f"{str(error).rstrip('.')}, or {NOBODY!r}.") from None
+            raise
+
+    def stand_ins(self, policy: TrainedPolicy) -> list[str]:
+        """What stands in, in a policy's training and under these settings (`evaluation.stand_ins`).
+
+        Args:
+            policy: The policy that `load` gave.
+        """
+        from rllib_llm_comm.evaluation.stand_ins import stand_ins
+
         manifest = policy.manifest
-        planning = {**(manifest.planning or {}), **(self.planning or {})}
-        return stand_ins(replace(manifest, planning=planning))
+        return stand_ins(replace(manifest, planning={**(manifest.planning or {}), **(self.planning() or {})}))
 
     def play(self, policy: TrainedPolicy, *, episodes: int, seed: int, **options: Any) -> list[Episode]:
         """Episodes of a policy under these settings.
 
         Args:
-            policy: The policy that `loading` has loaded.
+            policy: The policy that `load` gave.
             episodes: Number of episodes, >= 1.
             seed: Seed of the first; the others count up.
             **options: Further arguments of `play_planned`.
@@ -57,15 +113,111 @@ class PlaySettings:
         Raises:
             UserError: If the policy cannot be played under these settings.
         """
+        from rllib_llm_comm.evaluation.planned_play import play_planned
+
         return play_planned(
             policy,
-            planning=self.planning,
+            planning=self.planning(),
             trials=self.trials,
             recover=self.recover,
             episodes=episodes,
             seed=seed,
             explore=not self.greedy,
             env_config=self.env_config,
-            num_envs=self.num_envs,
             **options,
         )
+
+
+class EvaluationSettings(PlaySettings, SideBySide):
+    """What `rllib evaluate` and `run: evaluate` play and measure."""
+
+    episodes: int = Field(50, ge=1, le=1_000_000)
+    """Episodes to play."""
+    seed: int = Field(0, ge=0, le=2**31 - 1)
+    """Seed of the first episode; the others count up."""
+    communication: bool = False
+    """Measure what messages tell and whether they are listened to; not with `trials`."""
+    reference: str | None = None
+    """With `communication`: the checkpoint whose message adapter the drift of messages is measured from, if the
+    checkpoint carries none."""
+    curve: bool = False
+    """Play all checkpoints that the run of `checkpoint` kept, from the earliest to the last: a learning curve under the
+    planner (SAMA's Figure 5)."""
+
+    @model_validator(mode="after")
+    def _measured(self) -> Self:
+        if self.communication and self.trials is not None:
+            raise UserError("`communication` is measured without reflection; omit `trials`.")
+        if self.reference is not None and not self.communication:
+            raise UserError(
+                f"`reference` is {self.reference!r} but talk is not measured; set `communication`, too, or omit it."
+            )
+        return self
+
+    def load(self, path: str | Path, reference: str | None = None) -> TrainedPolicy:
+        """The policy, with what its messages are compared with."""
+        return super().load(path, self.reference)
+
+
+class ReplaySettings(PlaySettings):
+    """What `rllib replay` and `run: replay` record."""
+
+    episodes: int = Field(1, ge=1, le=1_000_000)
+    """Episodes to record."""
+    seed: int = Field(0, ge=0, le=2**31 - 1)
+    """Seed of the first episode; the others count up."""
+    counterfactuals: bool = True
+    """Score decisions with something heard once more, as if nothing had been heard."""
+
+
+class HostSettings(PlaySettings):
+    """What `rllib play` offers to browsers."""
+
+    partners: Several[str] = ()
+    """Play in place of the checkpoint: scripted, random, stay, a checkpoint or module:function. Without AGENT= they
+    take the last seats."""
+    seed: int = Field(0, ge=0)
+    """Seed of the first episode."""
+    watch: bool = False
+    """Begin at once; without it the game waits for a person."""
+    why: bool = True
+    """Whether people may ask why agents did what they did."""
+    spectators: bool = True
+    """Whether browsers without a seat are shown the game, with what every seat alone is told."""
+    host: str = "127.0.0.1"
+    """Address to listen on; others than 127.0.0.1 open the page to a network."""
+    port: int = Field(0, ge=0, le=65535)
+    """Port; 0 takes a free one."""
+    record: Path | None = None
+    """Record the session: what is seen, said and done, in a new folder."""
+    consent: Path | None = None
+    """A text to which people have to agree before they sit down."""
+    browser: bool = True
+    """Open the page in a browser."""
+
+    @model_validator(mode="after")
+    def _somebody_sees_it(self) -> Self:
+        if self.watch and not self.spectators:
+            raise UserError("--watch and --no-spectators were given, so nobody would see the game; omit one of them.")
+        return self
+
+
+class CrossPlaySettings(SideBySide):
+    """Settings of cross-play."""
+
+    episodes: int = Field(10, ge=1)
+    """Episodes per pair and seat. FCP: 10; Carroll et al.: 40 (inferred). Carroll et al. and FCP: sampled actions."""
+    seed: int = Field(0, ge=0)
+    """Seed of the first episode; the others count up, the same for every pair."""
+    metric: str = "return"
+    """The score: return (the team's, averaged over agents), or a metric of the game, such as score."""
+    env: str | None = None
+    """Environment, if it is not that of the checkpoints."""
+    planning: dict[str, Any] | None = None
+    """Arguments of `PlannedSubgoals`, such as `planner`, under which the game is played. It tells subgoals to all
+    seats; who reads none ignores them. By default as the first checkpoint was trained."""
+    arrays: bool = True
+    """True if games whose players allow it are played in arrays, where the game knows how (`GameRecord`). The scores
+    are the same, in a fraction of the time."""
+    trust: bool = Field(False, exclude=True)
+    """Take the addresses, names of keys, paths and hub ids that the checkpoints recorded as they are."""

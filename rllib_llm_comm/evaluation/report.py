@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,30 +15,128 @@ import numpy as np
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import replace_files
-from rllib_llm_comm.evaluation.figures import draw_bars, draw_curves, looks, to_png
-from rllib_llm_comm.evaluation.page_templates import render_page
+from rllib_llm_comm.evaluation.figures import draw_bars, draw_curves, looks, render_page, to_png
 from rllib_llm_comm.evaluation.statistics import (
     Interval,
     bootstrap,
     bootstrap_difference,
+    holm,
     iqm,
     lastingly_reached,
     mean,
+    permutation_test,
     probability_of_improvement,
 )
-from rllib_llm_comm.evaluation.study_cost import cost_rows
-from rllib_llm_comm.evaluation.study_curves import RUN_COSTS
 from rllib_llm_comm.evaluation.study_results import (
+    DRIFT,
     FIGURES,
+    FIRST_CHOICE,
+    MEASURES,
     RESULTS,
+    RUN_COSTS,
     SHUFFLED_SAME,
+    TALK,
+    Curve,
     StudyResults,
     SystemResults,
+    cost_rows,
     read_results,
     to_plain,
 )
-from rllib_llm_comm.evaluation.talk_report import add_corrected, columns_of, measures_talk, talk_of
 from rllib_llm_comm.verco.settings import DRAWN
+
+_SAMPLED = "sampled"
+_FEW = 4
+_LEVEL = 0.95
+# The ends of a corrected interval lie far out.
+_DRAWS = 20_000
+
+
+def measures_talk(results: StudyResults) -> bool:
+    """True if a study measures talk; others have none of this in their reports."""
+    return bool(results.study["evaluation"].get(TALK))
+
+
+def talk_of(system: SystemResults) -> dict[str, Any] | None:
+    """The measures of talk of a system, with intervals over seeds.
+
+    Args:
+        system: The system; its sampled evaluations hold an entry `communication` where its agents speak.
+
+    Returns:
+        Measure -> value with its interval, `None` where there is none; `None` for a system without any. Of agents in
+        silence only what the choice of those who are not told tells about the secret.
+    """
+    runs = [run[TALK] for run in system.evaluations.get(_SAMPLED, []) if run.get(TALK)]
+    shown = {**MEASURES, **DRIFT} if any(run.get("drift") for run in runs) else MEASURES
+    told = shown if any(run["messages"] for run in runs) else [FIRST_CHOICE]
+    found = {name: _talk_interval([_value(run, name) for run in runs]) if name in told else None for name in shown}
+    return found if any(found.values()) else None
+
+
+def columns_of(told: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    """Measures and their titles in the table of a scenario.
+
+    Args:
+        told: System -> its part of a report, with what `talk_of` gave as `talk`.
+    """
+    drifts = any(name in (part.get("talk") or {}) for part in told.values() for name in DRIFT)
+    return {**MEASURES, **DRIFT} if drifts else dict(MEASURES)
+
+
+def add_corrected(told: Mapping[str, Mapping[str, dict[str, Any]]], results: StudyResults) -> None:
+    """Adds what holds after a correction for all comparisons of the study.
+
+    Args:
+        told: Scenario -> system -> its part of a report. `against_baseline` gets the `p_value` of a permutation test,
+            and `p_corrected`, the same after Holm's correction. `corrected` gets the return with an interval after
+            Bonferroni, and whether it overlaps that of the baseline (`None` if that was not judged in
+            the scenario).
+        results: The study.
+    """
+    compared = [
+        (scenario, name) for scenario in told for name in told[scenario] if "against_baseline" in told[scenario][name]
+    ]
+    if not compared:
+        return
+    scores = {
+        (scenario, name): results.scenarios[scenario][name].scores(_SAMPLED, "return_mean")
+        for scenario in told
+        for name in told[scenario]
+    }
+    raw = [permutation_test(scores[pair], scores[pair[0], results.baseline]) for pair in compared]
+    for (scenario, name), plain, adjusted in zip(compared, raw, holm(raw), strict=True):
+        told[scenario][name]["against_baseline"] |= {"p_value": round(plain, 5), "p_corrected": round(adjusted, 5)}
+    level = 1 - (1 - _LEVEL) / len(compared)
+    intervals = {
+        pair: bootstrap(values, iqm if len(values) >= _FEW else mean, level=level, draws=_DRAWS)
+        for pair, values in scores.items()
+        if len(values)
+    }
+    for (scenario, name), found in intervals.items():
+        told[scenario][name]["corrected"] = {
+            **found.rounded(),
+            "overlaps_baseline": None
+            if (base := intervals.get((scenario, results.baseline))) is None
+            else found.overlaps(base),
+            "comparisons": len(compared),
+        }
+
+
+def _value(run: Mapping[str, Any], name: str) -> float | None:
+    found: Any = run
+    for key in name.split("."):
+        found = None if found is None else found.get(key)  # earlier versions measured less
+    value: float | None = found["corrected"] if isinstance(found, Mapping) else found
+    return value
+
+
+def _talk_interval(values: list[float | None]) -> dict[str, float] | None:
+    known = np.array([value for value in values if value is not None], np.float64)
+    if not len(known):
+        return None
+    return bootstrap(known, iqm if len(known) >= _FEW else mean).rounded()
+
 
 SAMPLED = "sampled"
 # Controls that draw messages, and the name that both had in earlier studies.
@@ -59,7 +159,8 @@ def summarise(results: StudyResults) -> dict[str, Any]:
     scenarios: dict[str, dict[str, Any]] = {}
     for scenario, systems in results.scenarios.items():
         base = systems[results.baseline]
-        shuffled = {name for name in systems if _messages_of(results, name) in _SHUFFLED}
+        trained = results.study["systems"]
+        shuffled = {name for name in systems if trained.get(name, {}).get("config", {}).get("messages") in _SHUFFLED}
         told = {name: _system(system, base, name in shuffled) for name, system in systems.items() if system.evaluations}
         if measures_talk(results):
             for name in told:
@@ -152,11 +253,6 @@ def _over_scenarios(results: StudyResults) -> dict[str, Any]:
         if len(runs) == len(scenarios) and len({len(scores) for scores in runs}) == 1 and len(runs[0]):
             found[name] = {"label": system.label, "return_mean": bootstrap(np.stack(runs, axis=1)).rounded()}
     return found
-
-
-def _messages_of(results: StudyResults, system: str) -> Any:
-    """The message mode with which a system is trained, if its study says one."""
-    return results.study["systems"].get(system, {}).get("config", {}).get("messages")
 
 
 def _system(system: SystemResults, base: SystemResults, shuffled: bool) -> dict[str, Any]:
@@ -319,3 +415,80 @@ def _pictures(results: StudyResults, summary: dict[str, Any]) -> dict[str, bytes
             ]  # fmt: skip
             pictures[f"{scenario}_returns"] = to_png(draw_bars(rows, "team return (IQM over seeds, 95 % interval)"))
     return pictures
+
+
+MARL_METRICS = {"return": "return_mean", "success_rate": "success_rate"}
+"""Metric in the file -> figure of an evaluation; both are also columns of the curves."""
+
+
+def to_marl_eval(results: StudyResults, suffix: str = "sampled") -> tuple[dict[str, Any], list[str]]:
+    """The content of a marl-eval file: environment -> scenario -> system -> `seed_N` -> step -> metric -> values.
+
+    marl-eval asks for the same systems in all scenarios, and for equally many runs and steps everywhere. So systems
+    that were compared in some scenarios only are left out, and so are the iterations in which a run had no finished
+    episode or had already stopped.
+
+    Args:
+        results: A study.
+        suffix: The evaluation whose figures become the `absolute_metrics`.
+
+    Returns:
+        The document, and the names of the systems that were left out.
+
+    Raises:
+        UserError: If nothing is left to compare.
+    """
+    whole = [
+        name
+        for name in results.study["systems"]
+        if all(_is_whole(systems.get(name), suffix) for systems in results.scenarios.values())
+    ]
+    if not whole:
+        raise UserError(
+            f"No system of this study has curves and {suffix!r} evaluations in all scenarios, which marl-eval asks "
+            "for; let the study end first."
+        )
+    steps = min(
+        len(_common_steps([curve for name in whole for curve in systems[name].curves]))
+        for systems in results.scenarios.values()
+    )
+    tasks = {
+        scenario: {name: _runs(systems, whole, name, steps, suffix) for name in whole}
+        for scenario, systems in results.scenarios.items()
+    }
+    env = str(results.study["env"]).rpartition("/")[2]
+    return {env: tasks}, [name for name in results.study["systems"] if name not in whole]
+
+
+def _is_whole(system: SystemResults | None, suffix: str) -> bool:
+    return system is not None and bool(system.curves) and len(system.evaluations.get(suffix, [])) == len(system.curves)
+
+
+def _common_steps(curves: list[Curve]) -> list[int]:
+    """Iterations in which every run has a value of every metric."""
+    shortest = min(len(curve.decisions) for curve in curves)
+    return [
+        index
+        for index in range(shortest)
+        if all(math.isfinite(curve.values[metric][index]) for curve in curves for metric in MARL_METRICS)
+    ]
+
+
+def _runs(
+    systems: dict[str, SystemResults], whole: list[str], name: str, steps: int, suffix: str
+) -> dict[str, dict[str, Any]]:
+    """The last `steps` common iterations of each run of a system, and its evaluation."""
+    common = _common_steps([curve for other in whole for curve in systems[other].curves])
+    taken = common[len(common) - steps :]
+    found = {}
+    for curve, told in zip(systems[name].curves, systems[name].evaluations[suffix], strict=True):
+        run: dict[str, Any] = {
+            f"step_{position}": {
+                "step_count": int(curve.decisions[index]),
+                **{metric: [curve.values[metric][index]] for metric in MARL_METRICS},
+            }
+            for position, index in enumerate(taken)
+        }
+        run["absolute_metrics"] = {metric: [float(told[figure])] for metric, figure in MARL_METRICS.items()}
+        found[f"seed_{curve.seed}"] = run
+    return found

@@ -1,20 +1,316 @@
-"""Results of a study on disk: curves of every trial and evaluations of every trained policy."""
+"""Results of a study: curves of trials, evaluations of policies, costs of chat models; read from disk, and joined."""
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.chat.chat_model import ChatCounters, cost_of
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import foreign_lines
 from rllib_llm_comm.core.json_file import JsonValue, damaged, read_json
-from rllib_llm_comm.evaluation.study_cost import Costs, kept_costs, read_costs
-from rllib_llm_comm.evaluation.study_curves import Curve, kept_curve, read_curves
+from rllib_llm_comm.policies.stage_record import read_record
+
+_MOST_BYTES, _MOST_LINE = 2**32, 2**24  # of a file, and of a line of it
+
+ITERATION = "training_iteration"
+
+
+def current_rows(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows that belong to the run as it went on.
+
+    A run that goes on from a checkpoint does the iterations behind it once more. What it had written of them before
+    was lost with it, so a row takes back all earlier rows of the same or a later iteration.
+
+    Args:
+        rows: In the order in which they were written.
+
+    Returns:
+        One row per iteration, ascending; a row without a number counts as the one after its neighbour.
+    """
+    kept: list[dict[str, Any]] = []
+    numbers: list[int] = []
+    for row in rows:
+        number = row.get(ITERATION)
+        if isinstance(number, bool) or not isinstance(number, int):
+            number = numbers[-1] + 1 if numbers else 1
+        while numbers and numbers[-1] >= number:
+            numbers.pop()
+            kept.pop()
+        numbers.append(number)
+        kept.append(row)
+    return kept
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The current rows of a `result.json`, whichever version wrote it; lines cut by a kill are left out.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it is no text.
+        TypeError: If a line is JSON, but no mapping.
+    """
+    rows: list[dict[str, Any]] = []
+    for line in foreign_lines(path, _MOST_BYTES, _MOST_LINE):
+        text = line.decode("utf-8-sig")
+        try:
+            row = json.loads(text)
+        except (ValueError, RecursionError):  # the last line of a run that was killed
+            continue
+        if not isinstance(row, dict):
+            raise TypeError(f"a line is {type(row).__name__}, not a mapping")
+        rows.append(row)
+    return current_rows(rows)
+
+
+METRICS = ("return", "success_rate", "length", "entropy", "score")
+RUN_COSTS = {"seconds": "time_total_s", "decisions": "decisions", "tokens": "tokens", "gpu_memory_gb": "gpu_memory_gb"}
+"""What a run takes -> its key in a training result."""
+# Only games with soups have them, and reports of earlier versions have not.
+_IF_ANY = ("score",)
+# A mean over fewer episodes says little, and the quickest end first.
+_LEAST_EPISODES = 30
+CURVE_ERRORS = (OSError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""Errors of `read_curve`: of files, and of rows that RLlib did not write."""
+# Tune's entries for some figures that are not a number.
+_NO_NUMBER = (None, "null")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One trial while it learned.
+
+    Attributes:
+        seed: Its seed.
+        decisions: Decisions of all agents so far, per iteration; ascending, one per iteration.
+        values: Metric -> one value per iteration, NaN where there is none (yet); `score` only where the game has one.
+        cost: What the whole run took, as far as it was counted: `COSTS` -> amount.
+    """
+
+    seed: int
+    decisions: list[float]
+    values: dict[str, list[float]]
+    cost: dict[str, float] = field(default_factory=dict)
+
+
+def kept_curve(curve: JsonValue) -> Curve:
+    """The curve of a trial that a report kept.
+
+    Args:
+        curve: Its entry in `results.json`.
+
+    Raises:
+        UserError: If it is damaged.
+    """
+    decisions = [value.number() for value in curve["decisions"].elements()]
+    current = _current(decisions)
+    values: dict[str, list[float]] = {}
+    for metric in METRICS:
+        if metric in _IF_ANY and metric not in curve["values"]:
+            continue
+        told = curve["values"][metric].elements()
+        if len(told) != len(decisions):
+            what = f"`{curve.place}.values.{metric}` has {len(told)} values but {len(decisions)} are in `decisions`"
+            raise damaged(curve.file, what, curve.remedy)
+        numbers = [math.nan if value.content is None else value.number() for value in told]
+        values[metric] = [numbers[place] for place in current]
+    cost = {name: curve["cost"][name].number() for name in RUN_COSTS if "cost" in curve and name in curve["cost"]}
+    return Curve(curve["seed"].whole(), [decisions[place] for place in current], values, cost)
+
+
+def _current(decisions: Sequence[float]) -> list[int]:
+    """Places of the iterations that a resumed run did not do once more; earlier versions kept them all."""
+    kept: list[int] = []
+    for place, number in enumerate(decisions):
+        while number and kept and decisions[kept[-1]] >= number:
+            kept.pop()
+        kept.append(place)
+    return kept
+
+
+def read_curves(stage: Path) -> list[Curve]:
+    """The curves of all trials of a stage, in their order.
+
+    Raises:
+        UserError: If a file is damaged.
+    """
+    files = sorted(stage.glob("trial_*/result.json"), key=lambda path: _number(path.parent.name))
+    curves = []
+    for path in files:
+        try:
+            curves.append(read_curve(path))
+        except CURVE_ERRORS as error:
+            remedy = f"remove {str(stage)!r} and type the command of the study again"
+            raise damaged(path, f"no results of a trial ({type(error).__name__}: {error})", remedy) from error
+    return curves
+
+
+def _number(name: str) -> int:
+    found = re.search(r"\d+", name)
+    return int(found.group()) if found else 0
+
+
+def read_curve(path: Path) -> Curve:
+    """The curve of a trial, from its `result.json`; errors are those of files and of rows that RLlib did not write."""
+    decisions: list[float] = []
+    values: dict[str, list[float]] = {name: [] for name in METRICS}
+    seed = 0
+    result: dict[str, Any] = {}
+    for result in read_rows(path):
+        seed = int(result.get("config", {}).get("seed") or 0)
+        runners = result.get("env_runners", {})
+        decisions.append(float(sum(runners.get("num_agent_steps_sampled_lifetime", {}).values())))
+        told = runners.get("num_episodes_lifetime", 0) >= _LEAST_EPISODES
+        row = {
+            "return": _return_of(runners) if told else math.nan,
+            "success_rate": runners.get("success_rate", math.nan) if told else math.nan,
+            "score": runners.get("score", math.nan) if told else math.nan,
+            "length": runners.get("episode_game_steps", math.nan) if told else math.nan,
+            "entropy": _entropy(result.get("learners", {})),
+        }
+        for name, value in row.items():
+            values[name].append(math.nan if value in _NO_NUMBER else float(value))
+    for name in _IF_ANY:
+        if not np.isfinite(values[name]).any():
+            del values[name]
+    cost = {name: float(result[key]) for name, key in RUN_COSTS.items() if isinstance(result.get(key), int | float)}
+    return Curve(seed, decisions, values, cost)
+
+
+def _return_of(runners: Mapping[str, Any]) -> Any:
+    """The agents' mean return; of a team that plays as one agent its own."""
+    returns = list((runners.get("agent_episode_returns_mean") or {}).values())
+    return float(np.mean(returns)) if returns else runners.get("episode_return_mean", math.nan)
+
+
+def _entropy(learners: Mapping[str, Any]) -> Any:
+    found = [module["entropy"] for module in learners.values() if isinstance(module, dict) and "entropy" in module]
+    if len(found) > 1:  # each agent has a policy of its own
+        return float(np.mean([math.nan if value in _NO_NUMBER else float(value) for value in found]))
+    return found[0] if found else math.nan
+
+
+COSTS = tuple(cost_of(ChatCounters()))
+"""Names of the counts in summaries of stages and in results of training."""
+RUN, GAME, STAGE = "run", "game", "stage"
+_IN_TRAINING = (("env_runners", "chat"), ("evaluation", "env_runners", "chat"), ("new_subgoals",))
+"""Places of the counts in a training result: of games, of games of the periodic evaluation, of a growing data set."""
+_NUMBER, _PER, _SECONDS = "number", "per", "seconds_per_game"
+
+Costs = dict[str, dict[str, dict[str, Any]]]
+"""Scenario -> stage in it -> counts of all its questions, the `number` of runs or games behind them, and `per`."""
+
+
+def asked_in_training(result: Mapping[str, Any]) -> dict[str, float]:
+    """The counts of all questions to chat models while agents learned; empty if nobody was asked.
+
+    Args:
+        result: The last result of a trial.
+    """
+    total: dict[str, float] = {}
+    for place in _IN_TRAINING:
+        found: Any = result
+        for key in place:
+            found = found.get(key) or {}
+        for name in COSTS:
+            if name in found:
+                total[name] = total.get(name, 0.0) + float(found[name])
+    return total
+
+
+def read_costs(folder: Path, study: Mapping[str, Any]) -> Costs:
+    """The counts of all stages of a study that have asked a chat model or a recording of one.
+
+    Args:
+        folder: The study's folder.
+        study: The study as its file says.
+    """
+    costs: Costs = {}
+    for scenario in study["scenarios"]:
+        found = {path.name.removeprefix(f"{scenario}."): _of_stage(path) for path in folder.glob(f"{scenario}.*")}
+        asked = {name: cost for name, cost in sorted(found.items()) if cost.get("requests") or cost.get("kept_answers")}
+        if asked:
+            costs[scenario] = asked
+    return costs
+
+
+def kept_costs(kept: JsonValue) -> Costs:
+    """The costs that a report kept, checked.
+
+    Args:
+        kept: `cost` of `results.json`.
+
+    Raises:
+        UserError: If they are damaged.
+    """
+    for stages in kept.items().values():
+        for cost in stages.items().values():
+            cost[_PER].text()
+            for name in (*COSTS, _NUMBER):
+                cost[name].number()
+    return dict(kept.content)
+
+
+def cost_rows(costs: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The rows of a scenario's table of cost: means per run or game; shared stages first, then systems in their order.
+
+    Args:
+        costs: Stage -> its counts.
+        labels: System -> its name in the report.
+
+    Returns:
+        Per row `label`, `part`, `per`, the means of the counts, and `seconds_per_game` of games.
+    """
+    order = list(labels)
+
+    def place(stage: str) -> tuple[int, str]:
+        system = stage.partition(".")[0]
+        return (order.index(system) if system in order else -1, stage)
+
+    rows = []
+    for stage in sorted(costs, key=place):
+        cost, (system, _, suffix) = costs[stage], stage.partition(".")
+        means = {name: cost[name] / max(1, cost[_NUMBER]) for name in COSTS}
+        label, part = labels.get(system, stage), suffix.replace("messages_", "with ") or "while learning"
+        part = part if system in labels else "shared stage"
+        rows.append({"label": label, "part": part, "per": cost[_PER], **means, _SECONDS: cost.get(_SECONDS)})
+    return rows
+
+
+def _of_stage(stage: Path) -> dict[str, Any]:
+    """The counts of a stage; empty if it asks nobody or has not ended."""
+    trials = [_last(path) for path in sorted(stage.glob("trial_*/result.json"))]
+    if trials:
+        return {**_sum([asked_in_training(result) for result in trials]), _NUMBER: len(trials), _PER: RUN}
+    record = read_record(stage)
+    if record is None or "requests" not in record.summary:
+        return {}
+    played = record.summary.get("checkpoints", [record.summary])
+    games = sum(int(one.get("episodes", 0)) for one in played) if record.run == "evaluate" else 0
+    seconds = [float(one[_SECONDS]) for one in played if _SECONDS in one]
+    told = {_SECONDS: sum(seconds) / len(seconds)} if seconds else {}
+    return {**_sum([record.summary]), _NUMBER: games or 1, _PER: GAME if games else STAGE, **told}
+
+
+def _last(path: Path) -> dict[str, Any]:
+    """The last result of a trial."""
+    try:
+        return next(reversed(read_rows(path)), {})
+    except (OSError, ValueError, TypeError) as error:
+        what = f"no results of a trial ({type(error).__name__}: {error})"
+        raise damaged(path, what, f"remove {str(path.parents[1])!r} and type the command of the study again") from error
+
+
+def _sum(counts: list[Any]) -> dict[str, float]:
+    return {name: sum(float(one.get(name) or 0.0) for one in counts) for name in COSTS}
+
 
 STUDY_RECORD = "study.json"
 # The results behind a report, kept so that it can be made again without the runs.
@@ -44,7 +340,7 @@ DRIFT = {
     "drift.unreadable": "Unreadable",
     "drift.unreadable_reference": "Unreadable, taught",
 }
-"""Figures of `evaluation.message_drift`, for systems whose messages were trained."""
+"""Figures of `evaluation.communication`, for systems whose messages were trained."""
 _BY_EPISODE, _SUCCESSES = ("returns", "lengths"), "successes"
 _DIGITS = 6
 # Scenarios and systems name folders and pictures, so that a foreign file must not say "../../elsewhere".
@@ -312,3 +608,106 @@ def _evaluations(stage: Path) -> list[dict[str, Any]]:
     figures = read_json(path, _STAGE_AGAIN)
     runs = figures["checkpoints"].elements(least=1) if "checkpoints" in figures else [figures]
     return [_checked_run(run) for run in runs]
+
+
+Scenarios = dict[str, dict[str, SystemResults]]
+
+
+def join_results(parts: Sequence[StudyResults]) -> StudyResults:
+    """One study of several, as if it had run at one place.
+
+    Args:
+        parts: Studies of the same environment with the same evaluation; the first gives title and baseline. Of a system
+            in a scenario several parts may have results if they ran other seeds.
+
+    Raises:
+        UserError: If parts contradict each other, such as by a system with other settings.
+    """
+    first = parts[0]
+    study: dict[str, Any] = {**first.study, "scenarios": {}, "systems": {}, "baseline": first.baseline}
+    study["seeds"] = sorted({seed for part in parts for seed in part.study["seeds"]})
+    scenarios: Scenarios = {}
+    for part in parts:
+        _require_the_same(first, part)
+        for name, spec in part.study["systems"].items():
+            taken = study["systems"].setdefault(name, spec)
+            if differing := [key for key in ("run", "config", "stop") if taken.get(key) != spec.get(key)]:
+                raise UserError(
+                    f"`{differing[0]}` of system {name!r} differs between the studies; they cannot be joined."
+                )
+        for scenario, systems in part.scenarios.items():
+            settings = part.study["scenarios"][scenario]
+            if study["scenarios"].setdefault(scenario, settings) != settings:
+                raise UserError(f"Scenario {scenario!r} has different settings in the studies; they cannot be joined.")
+            known = scenarios.setdefault(scenario, {})
+            for name, found in systems.items():
+                known[name] = _joined(scenario, known[name], found) if name in known else found
+    for scenario, systems in scenarios.items():
+        if first.baseline not in systems:
+            raise UserError(f"Scenario {scenario!r} lacks the baseline {first.baseline!r}; give the study that has it.")
+    notes = dict.fromkeys(part.note for part in parts if part.note)
+    notes.update(dict.fromkeys(_lacking_seeds(scenarios, study["seeds"]) if len(parts) > 1 else ()))
+    there = {
+        f"{scenario}.{name}.{suffix}"
+        for scenario, systems in scenarios.items()
+        for name, found in systems.items()
+        for suffix in found.evaluations
+    }
+    missing = dict.fromkeys(stage for part in parts for stage in part.missing if stage not in there)
+    return StudyResults(study, scenarios, list(missing), " ".join(notes), _costs(parts))
+
+
+def _require_the_same(first: StudyResults, part: StudyResults) -> None:
+    for key in ("env", "evaluation"):
+        if part.study[key] != first.study[key]:
+            raise UserError(
+                f"`{key}` is {part.study[key]!r} in {part.study['title']!r} but {first.study[key]!r} in "
+                f"{first.study['title']!r}; only studies that agree in it can be joined."
+            )
+
+
+def _joined(scenario: str, one: SystemResults, other: SystemResults) -> SystemResults:
+    """A system's results of two parts: of the one that has them, or of both with their seeds in order."""
+    if not (one.is_there and other.is_there):
+        return other if other.is_there else one
+    curves = one.curves + other.curves
+    seeds = [curve.seed for curve in curves]
+    if not (one.curves and other.curves) or len(set(seeds)) < len(seeds) or one.recorded or other.recorded:
+        raise UserError(
+            f"System {one.name!r} of scenario {scenario!r} is in two of the studies, not with different seeds; give "
+            "one."
+        )
+    order = sorted(range(len(seeds)), key=lambda k: seeds[k])
+    evaluations: dict[str, list[dict[str, Any]]] = {}
+    for suffix in (name for name in one.evaluations if name in other.evaluations):
+        runs = one.evaluations[suffix] + other.evaluations[suffix]
+        if len(runs) != len(seeds):
+            raise UserError(
+                f"System {one.name!r} of scenario {scenario!r} has {len(seeds)} trials but {len(runs)} evaluations "
+                f"({suffix}); finish the studies before they are joined."
+            )
+        evaluations[suffix] = [runs[k] for k in order]
+    return replace(one, curves=[curves[k] for k in order], evaluations=evaluations)
+
+
+def _lacking_seeds(scenarios: Scenarios, seeds: Sequence[int]) -> Iterator[str]:
+    """A sentence on each system that was trained with some of the seeds only."""
+    for scenario, systems in scenarios.items():
+        for name, found in systems.items():
+            there = [curve.seed for curve in found.curves]
+            if there and len(there) < len(seeds):
+                yield f"System {name!r} of scenario {scenario!r} has seeds {', '.join(map(str, there))} only."
+
+
+def _costs(parts: Sequence[StudyResults]) -> Costs:
+    cost: Costs = {}
+    for part in parts:
+        for scenario, stages in part.cost.items():
+            known = cost.setdefault(scenario, {})
+            if twice := sorted(known.keys() & stages.keys()):
+                raise UserError(
+                    f"Stage {twice[0]!r} of scenario {scenario!r} asked a chat model in two of the studies, so its "
+                    "cost cannot be told; give one."
+                )
+            known.update(stages)
+    return cost

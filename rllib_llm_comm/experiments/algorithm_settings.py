@@ -351,11 +351,7 @@ def config_annotations(config_class: type[AlgorithmConfig]) -> dict[str, Any]:
 
 
 def annotations_of(function: Any) -> dict[str, Any]:
-    """Parameter -> annotation of a function; `Any` where the annotation has a name that only type checkers see.
-
-    Args:
-        function: The function.
-    """
+    """Parameter -> annotation of a function; `Any` where the annotation has a name that only type checkers see."""
     namespace = getattr(function, "__globals__", {})
     found: dict[str, Any] = {}
     for name, annotation in function.__annotations__.items():
@@ -378,11 +374,7 @@ def _check_range(setting: str, attribute: str, value: Any) -> None:
 
 
 def range_of(attribute: str) -> tuple[float, float]:
-    """The smallest and the largest value that makes sense for a setting of RLlib's; infinite without a bound.
-
-    Args:
-        attribute: The setting.
-    """
+    """The smallest and the largest value that makes sense for a setting of RLlib's; infinite without a bound."""
     found = [(low, high) for pattern, low, high in _RANGES if pattern.fullmatch(attribute)]
     return max((low for low, _ in found), default=-math.inf), min((high for _, high in found), default=math.inf)
 

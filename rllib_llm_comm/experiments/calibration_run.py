@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice
-from rllib_llm_comm.experiments.algorithm_settings import find_algorithm
+from pydantic import Field
+
+from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.experiments.experiment_file import Experiment, read_experiment_file
-from rllib_llm_comm.experiments.pipeline import with_model
 from rllib_llm_comm.experiments.search_space import search_kind
-from rllib_llm_comm.experiments.stages_without_tune import KINDS
-from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE, PROMPT_FORMATS
-from rllib_llm_comm.language.prompts import DEFAULT, read_prompts
+from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE
+from rllib_llm_comm.language.prompt_sets import DEFAULT, read_prompts
 
 if TYPE_CHECKING:
     from rllib_llm_comm.language.base_model import BaseModel
@@ -61,52 +61,59 @@ class CalibrationSettings:
         return asdict(self)
 
 
-def read_settings(
-    file: Path | None,
-    stage: str | None = None,
-    base_model: str | None = None,
-    env: str | None = None,
-    env_config: Mapping[str, Any] | None = None,
-    prompts: Sequence[str] = (),
-    prompt_format: str | None = None,
-) -> CalibrationSettings:
-    """The subjects of a calibration; options stand above the file.
+class CalibrationOptions(Settings):
+    """What `rllib calibrate` is told beside a file; it stands above the file."""
+
+    stage: str | None = None
+    """Stage of the file, if several train a language model."""
+    base_model: str | None = None
+    """embedded, embedded_minirts, smollm2, a folder or a hub id, in place of the file's."""
+    env: str | None = None
+    """Environment id, in place of the file's, whose settings are then not taken over."""
+    env_config: dict[str, Any] | None = None
+    """Settings of the environment."""
+    decisions: int = Field(200, ge=1)
+    """Decisions that are looked at."""
+    entropy: float = Field(0.5, gt=0, lt=1)
+    """Aimed entropy of the untrained policy, as a share of the greatest."""
+    seed: int = Field(0, ge=0)
+    """Of the games."""
+    prompts: Several[str] = ()
+    """Sets of prompts to compare, in place of the file's: names or folders."""
+    prompt_format: Literal["plain", "chat"] | None = None
+    """In place of the file's."""
+
+
+def read_settings(file: Path | None, options: CalibrationOptions | None = None, **given: Any) -> CalibrationSettings:
+    """The subjects of a calibration.
 
     Args:
         file: Experiment file, or None.
-        stage: Stage of the file that trains a language model; needed if there are several.
-        base_model: In place of the file's.
-        env: In place of the file's; its settings are then not taken over.
-        env_config: In place of the file's.
-        prompts: Sets of prompts, by name or folder, in place of the file's.
-        prompt_format: In place of the file's.
+        options: What stands above the file; `None` for nothing.
+        **given: Fields of `CalibrationOptions` above those of `options`.
 
     Raises:
         UserError: If neither names a game, the stage is unclear, or prompts cannot be used.
     """
     from rllib_llm_comm.verco.settings import LanguageModelSettings
 
+    asked = (options or CalibrationOptions()).replace(**given)
     values: dict[str, Any] = {}
     tuned: dict[str, Any] = {}
     if file is not None:
-        experiment = _stage_of(file, stage)
+        experiment = _stage_of(file, asked.stage)
         defaults = {**LanguageModelSettings().to_dict(), **_defaults(experiment)}
         values = {name: _plain(file, experiment, name, defaults[name]) for name in _MODEL}
         values |= {"env": experiment.env, "env_config": dict(experiment.config.get("env_config") or {})}
-        given = values["prompts"]
-        values["prompts"] = _texts([given]) if isinstance(given, str) else {"the file's": read_prompts(given)}
+        told = values["prompts"]
+        values["prompts"] = _texts([told]) if isinstance(told, str) else {"the file's": read_prompts(told)}
         tuned = {name: _plain(file, experiment, name, defaults[name]) for name in _TUNED}
-    if env is not None and env != values.get("env"):
-        values |= {"env": env, "env_config": {}}
-    if env_config is not None:
-        values["env_config"] = dict(env_config)
-    if prompts:
-        values["prompts"] = _texts(prompts, "--prompts")
-    if prompt_format is not None:
-        require_choice("--prompt-format", prompt_format, PROMPT_FORMATS)
-        values["prompt_format"] = prompt_format
-    if base_model is not None:
-        values["base_model"] = base_model
+    if asked.env is not None and asked.env != values.get("env"):
+        values |= {"env": asked.env, "env_config": {}}
+    if asked.prompts:
+        values["prompts"] = _texts(asked.prompts, "--prompts")
+    above = ("env_config", "prompt_format", "base_model")
+    values |= {name: getattr(asked, name) for name in above if getattr(asked, name) is not None}
     if not isinstance(values.get("env"), str):
         raise UserError(
             "no game is named; give an experiment file whose stage has an `env` id, or `--env`, such as "
@@ -137,6 +144,9 @@ def open_both(settings: CalibrationSettings) -> tuple[BaseModel, Any]:
 
 def _stage_of(file: Path, stage: str | None) -> Experiment:
     """The stage of a file that trains a language model to act."""
+    from rllib_llm_comm.experiments.pipeline import with_model
+    from rllib_llm_comm.experiments.stages_without_tune import KINDS
+
     found = {
         name: experiment
         for name, experiment in with_model(read_experiment_file(file)).experiments.items()
@@ -164,6 +174,8 @@ def _subject(experiment: Experiment) -> str:
 
 def _defaults(experiment: Experiment) -> dict[str, Any]:
     """Defaults of the algorithm's settings about language models; empty if it has none."""
+    from rllib_llm_comm.experiments.algorithm_settings import find_algorithm
+
     config = find_algorithm(experiment.run).get_default_config()
     return {name: getattr(config, name) for name in (*_MODEL, *_TUNED) if hasattr(config, name)}
 

@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, Any
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.trust import names_code, texts_in
-from rllib_llm_comm.experiments.console import print_table, say, say_stand_ins, short_path
+from rllib_llm_comm.experiments.console import counting_bar, print_table, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.experiment_file import load_file
-from rllib_llm_comm.experiments.progress import counting_bar
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.evaluation.cross_play import CrossPlaySettings
-    from rllib_llm_comm.evaluation.evaluate_checkpoint import CheckpointEvaluation
-    from rllib_llm_comm.evaluation.play_settings import PlaySettings
+    from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings, EvaluationSettings
     from rllib_llm_comm.evaluation.rollout import Episode
 
 _TRIAL = re.compile(r"^trial_\d+_|^\d+_")
@@ -133,27 +130,20 @@ def _text(value: Any) -> str:
 
 def run_evaluation(
     checkpoints: Sequence[str | Path],
-    settings: PlaySettings,
+    settings: EvaluationSettings,
     *,
-    episodes: int,
-    seed: int,
-    communication: bool = False,
     json_path: Path | None = None,
     log_path: Path | None = None,
-    curve: bool = False,
     tell: bool = True,
 ) -> dict[str, Any]:
     """Evaluates checkpoints, prints tables and writes files.
 
     Args:
-        checkpoints: Paths that `find_checkpoint` understands.
-        settings: Settings of play that differ from training.
-        episodes: Episodes per checkpoint, >= 1.
-        seed: Seed of the first episode; the others count up.
-        communication: True to measure communication, too.
+        checkpoints: Paths that `find_checkpoint` understands; with `curve` all that their runs kept are played, and
+            their figures have a `training_iteration`.
+        settings: Settings of play that differ from training, and what is measured.
         json_path: File of the figures; `None` for none.
         log_path: File of all plans, attempts and reflections, a line of JSON per episode; `None` for none.
-        curve: True to add `training_iteration` to the figures of each checkpoint.
         tell: True to print what stands in before the episodes and below the table; a stage's run does it itself.
 
     Returns:
@@ -168,31 +158,33 @@ def run_evaluation(
 
     rows: list[dict[str, Any]] = []
     log: list[str] = []
+    if settings.curve:
+        checkpoints = [kept for path in checkpoints for kept in kept_checkpoints(path)]
     for path in checkpoints:
-        with counting_bar(f"playing {episodes} episodes") as progress:
-            evaluated = evaluate_checkpoint(
-                path,
-                episodes=episodes,
-                seed=seed,
-                settings=settings,
-                communication=communication,
-                progress=progress,
-                tell=say_stand_ins if tell else None,
-            )
+        with counting_bar(f"playing {settings.episodes} episodes") as progress:
+            evaluated = evaluate_checkpoint(path, settings, progress=progress, tell=say_stand_ins if tell else None)
         row = {**evaluated.to_json(), "checkpoint": short_path(evaluated.checkpoint)}
-        if curve:
+        if settings.curve:
             row["training_iteration"] = read_manifest(find_policy(evaluated.checkpoint)).provenance.get(
                 "training_iteration"
             )
         log += [log_line(row["checkpoint"], episode) for episode in evaluated.episodes if episode.rounds]
-        _tell_missing_reference(evaluated)
+        if evaluated.lacks_reference:
+            say(
+                f"The drift of the messages of {row['checkpoint']} is not measured: the checkpoint carries no "
+                "reference. Give --reference, the checkpoint whose message adapter its training began with."
+            )
         rows.append(row)
-    _print(rows, communication)
+    print_figures(rows)
+    if any("communication" in row for row in rows):
+        print_talk([row["checkpoint"] for row in rows], [row.get("communication") for row in rows])
+    elif settings.communication:
+        say("Nobody speaks: agents without a language model say nothing.")
     if tell:
         say_stand_ins(dict.fromkeys(phrase for row in rows for phrase in row["stand_ins"]))
     figures = rows[0] if len(rows) == 1 else {"checkpoints": rows}
     if json_path is not None:
-        write_atomically(json_path, json.dumps(figures, indent=2) + "\n")
+        write_atomically(json_path, json.dumps(figures, separators=(",", ":")) + "\n")
         say(f"Written to {short_path(json_path)}")
     if log_path is not None and log:
         write_atomically(log_path, "".join(log))
@@ -232,22 +224,6 @@ def log_line(checkpoint: str, episode: Episode) -> str:
     return json.dumps({"checkpoint": checkpoint, **told}) + "\n"
 
 
-def _print(rows: Sequence[dict[str, Any]], communication: bool) -> None:
-    print_figures(rows)
-    if any("communication" in row for row in rows):
-        print_talk([row["checkpoint"] for row in rows], [row.get("communication") for row in rows])
-    elif communication:
-        say("Nobody speaks: agents without a language model say nothing.")
-
-
-def _tell_missing_reference(evaluated: CheckpointEvaluation) -> None:
-    if evaluated.lacks_reference:
-        say(
-            f"The drift of the messages of {short_path(evaluated.checkpoint)} is not measured: the checkpoint carries "
-            "no reference. Give --reference, the checkpoint whose message adapter its training began with."
-        )
-
-
 _PAIR = 2
 
 
@@ -278,10 +254,9 @@ def run_cross_play(
     Raises:
         UserError: If something cannot be loaded or played.
     """
-    from rllib_llm_comm.evaluation.cross_play import CrossPlay
-    from rllib_llm_comm.evaluation.cross_play_figures import write_cross_play
+    from rllib_llm_comm.evaluation.cross_play import CrossPlay, write_cross_play
 
-    cross = CrossPlay([_named(one) for one in players], _read_partners(partners, settings.loading.trust), settings)
+    cross = CrossPlay([_named(one) for one in players], _read_partners(partners, settings.trust), settings)
     seats = None if replay is None else _seats(replay, cross.names, len(cross.agents))
     for note in cross.notes:
         say(f"Note: {note}")
@@ -292,7 +267,7 @@ def run_cross_play(
     _print_cross_play(told)
     say_stand_ins(cross.stand_ins)
     if json_path is not None:
-        write_atomically(json_path, json.dumps(told, indent=2) + "\n")
+        write_atomically(json_path, json.dumps(told, separators=(",", ":")) + "\n")
         say(f"Written to {short_path(json_path)}")
     if html_path is not None:
         say(f"Open {short_path(write_cross_play(result, html_path))} in a browser.")
@@ -344,7 +319,7 @@ def _seats(text: str, names: Sequence[str], count: int) -> list[str]:
 
 
 def _print_cross_play(told: Mapping[str, Any]) -> None:
-    from rllib_llm_comm.evaluation.cross_play_figures import estimate_text, others_text
+    from rllib_llm_comm.evaluation.cross_play import estimate_text, others_text
 
     agents, names = told["agents"], [one["name"] for one in told["players"]]
     for agent in agents:

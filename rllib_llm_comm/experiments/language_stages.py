@@ -17,8 +17,7 @@ from rllib_llm_comm.chat.chat_model import ChatCounters, ChatModel, begun_at_onc
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.core.settings import Settings
-from rllib_llm_comm.experiments.console import out, require_writable, say, short_path
-from rllib_llm_comm.experiments.progress import counting_bar
+from rllib_llm_comm.experiments.console import counting_bar, out, require_writable, say, short_path
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
 from rllib_llm_comm.sama.data_set import (
     SubgoalDataset,

@@ -12,8 +12,7 @@ from pydantic import Field, create_model
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor, checkpoints_of
-from rllib_llm_comm.experiments.console import say
-from rllib_llm_comm.experiments.progress import counting_bar
+from rllib_llm_comm.experiments.console import counting_bar, say
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult, model_of
 
 if TYPE_CHECKING:
@@ -145,7 +144,7 @@ class PlayOfficers(_OfficerStage):
 
     def dataclass(self) -> Callable[..., Any]:
         """`OfficerScoreSettings`."""
-        from rllib_llm_comm.evaluation.officer_scores import OfficerScoreSettings
+        from rllib_llm_comm.evaluation.officers import OfficerScoreSettings
 
         return OfficerScoreSettings
 
@@ -160,7 +159,7 @@ class PlayOfficers(_OfficerStage):
 
     def run(self, stage: Stage) -> StageResult:
         """Plays the games and writes `officer.json`."""
-        from rllib_llm_comm.evaluation.officer_scores import officer_scores
+        from rllib_llm_comm.evaluation.officers import officer_scores
 
         path = stage.folder / "officer.json"
         with counting_bar("playing") as progress:

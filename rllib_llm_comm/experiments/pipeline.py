@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shlex
 import shutil
 import time
@@ -25,14 +24,13 @@ from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.experiments import tune_stage
 from rllib_llm_comm.experiments.algorithm_settings import default_config
 from rllib_llm_comm.experiments.console import StoppedError, one_line, out, plain, say, say_stand_ins, short_path
-from rllib_llm_comm.experiments.experiment_file import MODEL, ExperimentFile
+from rllib_llm_comm.experiments.experiment_file import DEFAULT_STORAGE, MODEL, ExperimentFile, TrainSettings
 from rllib_llm_comm.experiments.prerequisites import check_base_models, check_played_games, on_this_machine
-from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, ray_runs
+from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, gpus_here, ray_runs
 from rllib_llm_comm.experiments.remote_results import results_folder, sent
 from rllib_llm_comm.experiments.search_space import check_searches, grid_points, search_kind, seeds_of
-from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
+from rllib_llm_comm.experiments.stages import REFERENCE, Stage, make_stages, resolve
 from rllib_llm_comm.experiments.stages_without_tune import KINDS, config_identity
-from rllib_llm_comm.experiments.train_settings import DEFAULT_STORAGE, TrainSettings
 from rllib_llm_comm.experiments.tune_state import unsigned_parts
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record, require_readable
@@ -78,7 +76,6 @@ def with_model(file: ExperimentFile) -> ExperimentFile:
 _CHECKPOINTS = ("checkpoint", "message_checkpoint", "action_checkpoint")
 # Settings that a stage must share with the one whose adapter it takes over.
 _OF_ADAPTERS = ("prompt_format", "prompt_date", "lora_r", "lora_alpha", "lora_layers", "lora_target_modules")
-_WHOLE_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 
 
 def run_file(
@@ -134,8 +131,7 @@ def _check_and_run(
         check_trackers(track, any_training=bool(training))
     with out.status("checking all settings"):
         many_cpus = bool(settings.ray_address or settings.ray_num_cpus)
-        most = None if settings.ray_address or ray_runs() else settings.ray_num_cpus
-        cpus = check_stages(stages, records, file.checked_by_python, many_cpus, most)
+        cpus = check_stages(stages, records, file.checked_by_python, many_cpus, _known_resources(settings))
         for stage in stages:
             if stage.name in to_run and settings.resume and _needs_ray(stage) and _is_unfinished(stage, stage.record()):
                 unsigned_parts(stage)
@@ -181,7 +177,8 @@ def _run_all(
         if not any(_needs_ray(later) for later in stages[number - 1 :] if later.name in to_run):
             ray.stop()
         try:
-            resolved = _resolved(stage, _outputs(stages, records), _seed_sweeps(stages))
+            outputs = {one.name: _absolute(one, records[one.name].outputs) for one in stages if one.name in records}
+            resolved = _resolved(stage, outputs, _seed_sweeps(stages))
             records[stage.name] = _run(stage, resolved, ray, settings)
         except UserError as error:
             if not keep_going:
@@ -240,7 +237,7 @@ def check_stages(
     finished: Mapping[str, StageRecord],
     trusted: bool = False,
     many_cpus: bool = False,
-    most: int | None = None,
+    have: Mapping[str, float] | None = None,
 ) -> int:
     """Checks all stages that will run, with their references replaced by the paths that there will be.
 
@@ -249,7 +246,7 @@ def check_stages(
         finished: Records of those that need not run.
         trusted: True if settings come from `AlgorithmConfig` objects, whose setters have seen them.
         many_cpus: True if Ray may have more CPUs than this machine has cores.
-        most: Logical CPUs that a local Ray will have, if the user says so.
+        have: "CPU" and "GPU" -> how many a local Ray will have, as far as that is known.
 
     Returns:
         Logical CPUs that a local Ray should have.
@@ -276,7 +273,7 @@ def check_stages(
             try:
                 if _needs_ray(stage):
                     tune_stage.check(resolved, tuple(KINDS), missing, trusted, many_cpus)
-                    cpus = max(cpus, tune_stage.cpus_needed(resolved, most))
+                    cpus = max(cpus, tune_stage.cpus_needed(resolved, have))
                 else:
                     KINDS[stage.experiment.run].check(resolved, missing)
             except OSError as error:
@@ -317,7 +314,7 @@ def _base_models(stages: list[Stage]) -> dict[str, tuple[str, dict[str, str], di
         config = stage.experiment.config
         default = default_config(stage.experiment.run)
         base = config.get("base_model", getattr(default, "base_model", None))
-        given = {role: _WHOLE_REFERENCE.fullmatch(str(config.get(f"{role}_checkpoint"))) for role in (MESSAGE, ACTION)}
+        given = {role: REFERENCE.fullmatch(str(config.get(f"{role}_checkpoint"))) for role in (MESSAGE, ACTION)}
         if isinstance(base, str):
             values = {name: config.get(name, getattr(default, name, None)) for name in _OF_ADAPTERS}
             form = {
@@ -349,7 +346,7 @@ def _check_rows(stages: list[Stage]) -> None:
     """Refuses to learn from what another stage than one that collects such rows leaves."""
     made = {stage.name: stage.experiment.run for stage in stages}
     for stage in filter(_needs_ray, stages):
-        given = _WHOLE_REFERENCE.fullmatch(str(stage.experiment.config.get("input_")))
+        given = REFERENCE.fullmatch(str(stage.experiment.config.get("input_")))
         form = getattr(getattr(default_config(stage.experiment.run), "rows", None), "form", None)
         if given and form is not None and made[given.group(1)] != form.collector:
             raise UserError(
@@ -395,10 +392,6 @@ def _resolved(stage: Stage, outputs: Mapping[str, list[str]], seeds: Mapping[str
 def _checkpoint_of(value: Any) -> Any:
     """The checkpoint of a stage that is given by its folder; anything else as it is."""
     return str(find_checkpoint(value)) if isinstance(value, str) and read_record(Path(value)) else value
-
-
-def _outputs(stages: list[Stage], records: Mapping[str, StageRecord]) -> dict[str, list[str]]:
-    return {stage.name: _absolute(stage, records[stage.name].outputs) for stage in stages if stage.name in records}
 
 
 def _absolute(stage: Stage, paths: list[str]) -> list[str]:
@@ -451,6 +444,14 @@ def _lock(folders: set[Path]) -> Iterator[None]:
                 doing = f"`storage_path`: no results can be written to {short_path(folder)}"
                 raise disk_error(error, doing, "give another place with `--storage-path`") from error
         yield
+
+
+def _known_resources(settings: TrainSettings) -> dict[str, float]:
+    """What a local Ray will have for certain; nothing of one that runs already, here or elsewhere."""
+    if settings.ray_address or ray_runs():
+        return {}
+    cpus = {} if settings.ray_num_cpus is None else {"CPU": settings.ray_num_cpus}
+    return {**cpus, "GPU": gpus_here() if settings.ray_num_gpus is None else settings.ray_num_gpus}
 
 
 def _session(settings: TrainSettings, cpus: int) -> RaySession:

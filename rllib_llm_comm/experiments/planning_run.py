@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_text, write_atomically
+from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.experiments.console import (
+    counting_bar,
     import_modules,
     out,
     print_table,
@@ -20,14 +23,12 @@ from rllib_llm_comm.experiments.console import (
     say_stand_ins,
     short_path,
 )
-from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.load_options import Loading
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.evaluation.planned_games import Executor
-    from rllib_llm_comm.evaluation.planner_scores import Cell, PlannerScores
+    from rllib_llm_comm.evaluation.planner_scores import Cell, Executor, PlannerScores
 
 SCRIPTED = "scripted"
 RULES = ("scripted", "plan4mc", "random")
@@ -38,47 +39,43 @@ Variant = tuple[Mapping[str, Any], PlannerSettings, int]
 """Labels, planner and most reflections per round of one row of a comparison."""
 
 
-@dataclass(frozen=True)
-class ComparisonSettings:
-    """Settings of all comparisons of planners, the same as the options of `rllib planning`.
+class ComparisonSettings(Settings):
+    """Settings of all comparisons of planners, the options of `rllib planning`."""
 
-    Attributes:
-        executor: Players who carry out subgoals: "scripted" (rules; by default) or paths of checkpoints.
-        planner: Planners; the scripted one by default.
-        layouts: Names of kitchens, or of the scenarios of other games; all by default, or those that a checkpoint was
-            trained on.
-        env: Game of the scripted executor: an id in PettingZoo's registry; the kitchens by default.
-        env_config: Settings of the game.
-        episodes: Episodes per cell, >= 1, a seed each.
-        seed: The first seed; the others count up.
-        trials: Most reflections per round.
-        replan: "any": plans after the end of any subgoal; "all": plans in rounds, which `trials` needs; by default
-            rounds only with reflection.
-        recover: Recovery of a failed round, "snapshot" or "replay".
-        patience: Game steps that a subgoal may take, >= 1.
-        greedy: True if a checkpoint takes the most likely action.
-        json_file: File of the figures; its cells are not played again.
-        markdown_file: File of the table.
-        modules: Modules that are imported first.
-        trust: True to use addresses, names of keys, paths and hub ids that a checkpoint recorded.
-    """
-
-    executor: Sequence[str] | None = None
-    planner: Sequence[PlannerSettings] | None = None
-    layouts: Sequence[str] | None = None
+    executor: Several[str] | None = None
+    """Who carries out subgoals: scripted (rules; by default), or checkpoints."""
+    planner: Several[str | dict[str, Any]] | None = None
+    """Planners: a name, or settings such as {"name": "cassette", "cassette": "plans.jsonl"}; scripted by default."""
+    layouts: Several[str] | None = None
+    """Kitchens; all five, or those that a checkpoint was trained on. In other games their scenarios, such as
+    opponents."""
     env: str | None = None
-    env_config: Mapping[str, Any] | None = None
-    episodes: int = 10
-    seed: int = 0
-    trials: int = 0
-    replan: str | None = None
-    recover: str = "snapshot"
-    patience: int = 40
+    """Game of the scripted executor: an id in PettingZoo's registry; the kitchens by default."""
+    env_config: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the game."""
+    episodes: int = Field(10, ge=1)
+    """Episodes per cell, a seed each."""
+    seed: int = Field(0, ge=0)
+    """The first seed; the others count up."""
+    trials: int = Field(0, ge=0)
+    """Most reflections per round."""
+    replan: Literal["any", "all"] | None = None
+    """any: plan when somebody's subgoal has ended; all: in rounds, which `trials` needs. By default in rounds only with
+    reflection."""
+    recover: Literal["snapshot", "replay"] = "snapshot"
+    """How a failed round is put back."""
+    patience: int = Field(40, ge=1)
+    """Game steps that a subgoal may take."""
     greedy: bool = False
+    """A checkpoint takes the most likely action."""
     json_file: Path | None = None
+    """Keep the figures in this file; what it holds already is not played again."""
     markdown_file: Path | None = None
-    modules: Sequence[str] | None = None
+    """Also write the table to this file."""
+    modules: Several[str] | None = None
+    """Import these modules first."""
     trust: bool = False
+    """Take the addresses, names of keys, paths and hub ids that a checkpoint recorded as they are."""
 
     def planners(self) -> list[PlannerSettings]:
         """The planners, the scripted one if none is given."""
@@ -101,18 +98,17 @@ class ComparisonSettings:
         Raises:
             UserError: If a checkpoint cannot be loaded, or the game does not fit.
         """
-        from rllib_llm_comm.evaluation.planned_games import DEFAULT_ENV, PolicyExecutor, ScriptedExecutor
+        from rllib_llm_comm.evaluation.planner_scores import DEFAULT_ENV, PolicyExecutor, ScriptedExecutor
         from rllib_llm_comm.policies.policy_folder import weights_digest
 
-        config = self.env_config or {}
         made: dict[str, Executor] = {}
         for name in self.executor or [SCRIPTED]:
             if name == SCRIPTED:
-                made[name] = ScriptedExecutor(self.env or DEFAULT_ENV, config)
+                made[name] = ScriptedExecutor(self.env or DEFAULT_ENV, self.env_config)
             else:
                 path = short_path(find_checkpoint(name))
                 policy = Loading(trust=self.trust).load(path)
-                made[path] = PolicyExecutor(policy, path, config, self.greedy, weights_digest(path))
+                made[path] = PolicyExecutor(policy, path, self.env_config, self.greedy, weights_digest(path))
         return made
 
 
@@ -138,8 +134,7 @@ def comparison(
 
 
 def _cells(variants: Sequence[Variant], settings: ComparisonSettings, rounds: bool) -> list[Cell]:
-    from rllib_llm_comm.evaluation.planned_games import PlanningSetup
-    from rllib_llm_comm.evaluation.planner_scores import SCENARIO, Cell
+    from rllib_llm_comm.evaluation.planner_scores import SCENARIO, Cell, PlanningSetup
 
     cells = []
     executors, names = settings.executors(), settings.layouts
@@ -442,17 +437,16 @@ def compare_reward_code(
 
     with counting_bar("comparing") as progress:
         scores.measure(kitchens, keep, progress)
-    names, rows = _table({layout: found for layout, found in scores.summary().items() if layout in kitchens})
+    summary = {layout: found for layout, found in scores.summary().items() if layout in kitchens}
+    names = [name.replace("_", " ") for name in ("scenario", *next(iter(summary.values())))]
+    rows = [
+        [layout, *(f"{value:.4g}" if isinstance(value, float) else str(value) for value in found.values())]
+        for layout, found in summary.items()
+    ]
     print_table([names, *rows])
     say_stand_ins(standing)
     if markdown_file is not None:
         write_atomically(markdown_file, markdown(names, rows, standing))
-
-
-def _table(summary: dict[str, dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    columns = ["scenario", *next(iter(summary.values()))]
-    rows = [[layout, *map(_figure, found.values())] for layout, found in summary.items()]
-    return [name.replace("_", " ") for name in columns], rows
 
 
 def _recorded(
@@ -476,10 +470,6 @@ def _recorded(
         f"{_RECORDED_KITCHEN!r}, and its code kept in {_RECORDED_CODE}."
     )
     return _RECORDED_CODE, {"name": "cassette", "cassette": _RECORDING}, [_RECORDED_KITCHEN]
-
-
-def _figure(value: float) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 _COLUMNS = (

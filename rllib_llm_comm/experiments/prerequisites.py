@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from rllib_llm_comm.experiments.console import one_line
 from rllib_llm_comm.experiments.env_settings import check_guesses, is_parallel, planning_to_check
 from rllib_llm_comm.experiments.ray_session import available_cpus
 from rllib_llm_comm.experiments.search_space import first_point
-from rllib_llm_comm.experiments.stages import Stage
+from rllib_llm_comm.experiments.stages import REFERENCE, Stage
 from rllib_llm_comm.policies.find_checkpoint import is_named
 from rllib_llm_comm.policies.zoo import is_shipped, shipped_policy
 from rllib_llm_comm.verco.settings import CommunicationSettings
@@ -271,7 +270,6 @@ def _check_labels(config: Any, unresolved: tuple[str, ...]) -> None:
             check_rows(path, config.rows.form)
 
 
-_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 _PLAYING = ("evaluate", "replay")
 _CLONING = "clone_officer"
 _TALK = ("messages", "message_server", "base_model", "reference")
@@ -346,7 +344,7 @@ def _check_game(config: Mapping[str, Any], trained: _Trained) -> None:
     if trained.env is None or not (guessing or telling or config.get("env_config")):
         return
     settings = first_point({**trained.env_config, **(config.get("env_config") or {})})
-    settings = {key: value for key, value in settings.items() if not _REFERENCE.search(str(value))}
+    settings = {key: value for key, value in settings.items() if not REFERENCE.search(str(value))}
     if config.get("planner") is not None:
         env, settings = without_subgoals(trained.env, settings)
     else:
@@ -365,7 +363,7 @@ def _trained(checkpoint: str, named: Mapping[str, Stage]) -> _Trained | None:
         checkpoint: A path, or the reference to a stage.
         named: All stages by their names.
     """
-    reference = _REFERENCE.fullmatch(checkpoint)
+    reference = REFERENCE.fullmatch(checkpoint)
     return _of_folder(checkpoint) if reference is None else _of_stage(named[reference.group(1)])
 
 
@@ -383,7 +381,9 @@ def _of_stage(stage: Stage) -> _Trained | None:
     default = default_config(stage.experiment.run)
     if experiment.run == _CLONING:
         return None
-    if default is None or not (hasattr(find_algorithm(experiment.run), "save_policy") or _is_of_users(experiment.run)):
+    if default is None or not (
+        hasattr(find_algorithm(experiment.run), "save_policy") or experiment.run not in algorithm_names()
+    ):
         raise UserError(f"`checkpoint` is `${{{stage.name}}}`, but `run: {experiment.run}` leaves no policy to play.")
     given = first_point(dict(experiment.config))
 
@@ -399,8 +399,3 @@ def _of_stage(stage: Stage) -> _Trained | None:
         talk,
         setting("teacher"),
     )
-
-
-def _is_of_users(algorithm: str) -> bool:
-    """True for an algorithm that the user has registered, whose module may be one of ours."""
-    return algorithm not in algorithm_names()

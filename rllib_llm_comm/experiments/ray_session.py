@@ -108,7 +108,11 @@ def demand(algorithm: type[Algorithm], config: Mapping[str, Any]) -> Demand:
         config: Its settings, with search spaces.
     """
     values = first_point(dict(config))
-    request = algorithm.default_resource_request(values)
+    try:
+        request = algorithm.default_resource_request(values)
+    except ValueError:  # it misses a result of an earlier stage, which is not there yet
+        algorithm = _unchecked(algorithm)
+        request = algorithm.default_resource_request(values)
     filled = algorithm.get_default_config().update_from_dict(values)
     data = _data(filled)
     return Demand(
@@ -117,6 +121,28 @@ def demand(algorithm: type[Algorithm], config: Mapping[str, Any]) -> Demand:
         gpus=sum(bundle.get("GPU", 0) for bundle in request.bundles),
         reasons={"CPU": _reasons(filled, "CPU", data), "GPU": _reasons(filled, "GPU", 0)},
     )
+
+
+def _unchecked(algorithm: type[Algorithm]) -> type[Algorithm]:
+    """An algorithm that asks for the same resources, and does not validate its settings."""
+
+    def get_default_config(cls: type[Algorithm]) -> AlgorithmConfig:
+        config = algorithm.get_default_config()
+        kind = type(config)
+        config.__class__ = type(kind.__name__, (kind,), {"validate": lambda self: None})
+        return config
+
+    return type(algorithm.__name__, (algorithm,), {"get_default_config": classmethod(get_default_config)})
+
+
+def gpus_here() -> int:
+    """GPUs that a local Ray finds, if nobody tells it how many it has."""
+    from ray._private.accelerators import get_accelerator_manager_for_resource
+
+    manager = get_accelerator_manager_for_resource("GPU")
+    visible = manager.get_current_process_visible_accelerator_ids()
+    found = int(manager.get_current_node_num_accelerators())
+    return found if visible is None else min(found, len(visible))
 
 
 def works_alone(algorithm: type[Algorithm], config: Mapping[str, Any]) -> bool:

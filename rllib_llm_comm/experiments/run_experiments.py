@@ -7,12 +7,19 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import read_text
 from rllib_llm_comm.experiments.console import import_modules, state
-from rllib_llm_comm.experiments.experiment_file import NAME_PATTERN, ExperimentFile, read_experiment_file
+from rllib_llm_comm.experiments.experiment_file import (
+    DEFAULT_STORAGE,
+    NAME_PATTERN,
+    Experiment,
+    ExperimentFile,
+    TrainSettings,
+    make_experiment,
+    read_experiment_file,
+)
 from rllib_llm_comm.experiments.study_file import Study, expand, is_study, part_of, read_study
-from rllib_llm_comm.experiments.train_settings import DEFAULT_STORAGE, TrainSettings, apply_settings
 
 
 def run_experiments(
@@ -45,6 +52,43 @@ def run_experiments(
     from rllib_llm_comm.experiments.pipeline import run_file
 
     run_file(file, settings)
+
+
+def apply_settings(file: ExperimentFile, settings: TrainSettings, stage: str | None = None) -> ExperimentFile:
+    """The experiments of a file with settings put above them.
+
+    Args:
+        file: The experiments.
+        settings: The settings. Those of checkpoints and the seed hold for all experiments.
+        stage: The experiment that the others belong to; may be `None` if only one trains an algorithm.
+
+    Raises:
+        UserError: If that experiment is unclear or unknown, or a value is impossible.
+    """
+    from rllib_llm_comm.experiments.stages_without_tune import KINDS
+
+    training = [name for name, experiment in file.experiments.items() if experiment.run not in KINDS]
+    listed = ", ".join(training) or "none"
+    if stage is not None and stage not in training:
+        hint = did_you_mean(stage, training)
+        raise UserError(f"`--stage` is {stage!r} but must be a stage that trains ({listed}).{hint}")
+    spec = settings.experiment_keys()
+    if spec and stage is None and len(training) != 1:
+        option = "--" + next(iter(spec)).replace("_", "-")
+        raise UserError(f"`{option}` could be about several stages ({listed}); say which with `--stage NAME`.")
+    target = stage or (training[0] if training else None)
+    changed: dict[str, Experiment] = {}
+    for name, experiment in file.experiments.items():
+        # Pydantic would turn objects of a Python file's config, such as an RLModuleSpec, into plain values.
+        data = {**experiment.model_dump(exclude_unset=True, exclude={"config"}), "config": dict(experiment.config)}
+        if name == target:
+            data |= spec
+        if name in training and settings.checkpoint_keys():
+            data["checkpoint_config"] = {**data.get("checkpoint_config", {}), **settings.checkpoint_keys()}
+        if settings.seed is not None:
+            data["config"] = {**data["config"], "seed": settings.seed}
+        changed[name] = make_experiment(name, data)
+    return dataclasses.replace(file, experiments=changed)
 
 
 def run_study(

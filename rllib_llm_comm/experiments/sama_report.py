@@ -12,8 +12,7 @@ from pydantic import Field
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_foreign_json, read_text, write_atomically
 from rllib_llm_comm.core.settings import Settings
-from rllib_llm_comm.evaluation.curve_rows import read_rows
-from rllib_llm_comm.evaluation.study_cost import COSTS, asked_in_training
+from rllib_llm_comm.evaluation.study_results import COSTS, asked_in_training, read_rows
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
 from rllib_llm_comm.policies.stage_record import StageRecord, read_record
@@ -54,7 +53,7 @@ class SamaReport(PlainStage):
 
     def run(self, stage: Stage) -> StageResult:
         """Writes `report.html` and `report.json`."""
-        from rllib_llm_comm.evaluation.page_templates import render_page
+        from rllib_llm_comm.evaluation.figures import render_page
 
         settings = self.settings(stage)
         found = [_stage_of(path, stage.name) for path in _paths(settings.of)]
@@ -130,7 +129,7 @@ def _chats_in_training(record: StageRecord) -> list[Mapping[str, Any]]:
     config = record.settings.get("config", {})
     games = [config, config.get("evaluation_config") or {}]
     asking = [one.get(key) for one in games for key in ("planner", "subgoal_rewards")]
-    asking.append(_new_subgoals(record).get("planner"))
+    asking.append((record.settings.get("config", {}).get("new_subgoals") or {}).get("planner"))
     return [one["chat"] for one in asking if isinstance(one, Mapping) and isinstance(one.get("chat"), Mapping)]
 
 
@@ -161,11 +160,6 @@ def _without_model(record: StageRecord, folder: Path) -> list[str]:
         games = [result.get("env_runners") or {}, (result.get("evaluation") or {}).get("env_runners") or {}]
         told += [authors_in(one, "plans") for one in games]
     return [words for who, words in _NO_MODEL.items() if any(one.get(who) for one in told)]
-
-
-def _new_subgoals(record: StageRecord) -> Mapping[str, Any]:
-    """The settings of a data set that grew in the training of a stage; empty if none did."""
-    return record.settings.get("config", {}).get("new_subgoals") or {}
 
 
 def _last_results(record: StageRecord, folder: Path) -> list[dict[str, Any]]:

@@ -60,7 +60,10 @@ def file_schema() -> Schema:
         except (ImportError, UserError):  # one of RLlib's that needs what is not installed
             continue
     runs = [
-        {"if": {"properties": {"run": {"const": name}}, "required": ["run"]}, "then": _config(f"config of {name}")}
+        {
+            "if": {"properties": {"run": {"const": name}}, "required": ["run"]},
+            "then": {"properties": {"config": _ref(f"config of {name}")}},
+        }
         for name in configs
     ]
     parts: dict[str, Schema] = {}
@@ -123,10 +126,6 @@ def _ref(name: str) -> Schema:
     return {"$ref": f"#/$defs/{name.replace('/', '~1').replace(' ', '%20')}"}
 
 
-def _config(name: str) -> Schema:
-    return {"properties": {"config": _ref(name)}}
-
-
 def _model(model: type[BaseModel]) -> Schema:
     """The schema of a model, with what its docstring says of its fields."""
     schema = model.model_json_schema(schema_generator=_Lenient)
@@ -134,10 +133,12 @@ def _model(model: type[BaseModel]) -> Schema:
         kind = next((one for one in (model, *_models_in(model)) if one.__name__ == name), None)
         about["description"] = (inspect.getdoc(kind) or "").split("\n\n")[0] if kind else ""
         told = _entries([kind]) if kind else {}
+        for key in [key for key, field in kind.model_fields.items() if field.exclude] if kind else ():
+            about["properties"].pop(key, None)  # not for files
         for key, value in about.get("properties", {}).items():
             value.pop("title", None)
             if key not in about.get("required", ()):  # what is not given may be written as null
-                about["properties"][key] = {**_or_null(value), **_said(told.get(key))}
+                about["properties"][key] = {**_or(value, {"type": "null"}), **_said(told.get(key))}
             else:
                 value |= _said(told.get(key))
     return schema
@@ -148,10 +149,11 @@ def _models_in(model: type[BaseModel]) -> list[type[BaseModel]]:
     return [one for one in module if isinstance(one, type) and issubclass(one, BaseModel)]
 
 
-def _or_null(schema: Schema) -> Schema:
+def _or(schema: Schema, other: Schema) -> Schema:
+    """A setting whose value may also be something else, such as null or the result of another stage."""
     kept: Schema = {key: schema[key] for key in ("default", "description") if key in schema}
     rest = {key: value for key, value in schema.items() if key not in kept}
-    return {"anyOf": [rest, {"type": "null"}], **kept} if rest else kept
+    return {"anyOf": [rest, other], **kept} if rest else kept
 
 
 def _stage_config(kind: Any) -> Schema:
@@ -159,15 +161,8 @@ def _stage_config(kind: Any) -> Schema:
     schema = _model(kind.model())
     told = _entries([kind.model()])
     for key, value in schema.get("properties", {}).items():
-        schema["properties"][key] = {**_given_later(value), **_said(told.get(key))}
+        schema["properties"][key] = {**_or(value, _REFERENCE), **_said(told.get(key))}
     return schema
-
-
-def _given_later(schema: Schema) -> Schema:
-    """A setting whose value may also be the result of another stage."""
-    kept: Schema = {key: schema[key] for key in ("default", "description") if key in schema}
-    rest = {key: value for key, value in schema.items() if key not in kept}
-    return {"anyOf": [rest, _REFERENCE], **kept} if rest else kept
 
 
 def _algorithm_config(name: str, shared: dict[str, Schema]) -> Schema:

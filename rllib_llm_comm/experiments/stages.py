@@ -26,7 +26,8 @@ from rllib_llm_comm.experiments.search_space import BY_SEED
 from rllib_llm_comm.language.prompts import SHIPPED, SLOTS, read_prompts
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record
 
-_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
+REFERENCE = re.compile(r"\$\{([^{}]*)\}")
+"""The result of another stage, by its name."""
 # Keys that change how a run is kept or where it lies, not what comes out of it.
 _WITHOUT_EFFECT = {"storage_path", "checkpoint_config", "max_failures"}
 
@@ -126,7 +127,8 @@ def make_stages(
         settings = experiment.model_dump(exclude=_WITHOUT_EFFECT | {"config"})
         settings["config"] = {} if digest else _with_prompts(dict(config_identity(experiment)))
         upstream = {used: fingerprints[used] for used in uses[name]}
-        text = _canonical({"settings": settings, "uses": upstream, "digest": digest})
+        told = {"settings": settings, "uses": upstream, "digest": digest}
+        text = json.dumps(told, sort_keys=True, default=str)  # the same for the same settings, whatever their order
         fingerprints[name] = hashlib.sha256(text.encode()).hexdigest()[:16]
         stages.append(Stage(name, experiment, folder(name, experiment), uses[name], fingerprints[name]))
     return stages
@@ -163,7 +165,7 @@ def resolve(value: Any, outputs: Mapping[str, list[str]], many: bool = False, sa
         return [resolve(item, outputs, many, same_seeds) for item in value]
     if not isinstance(value, str):
         return value
-    whole = _REFERENCE.fullmatch(value)
+    whole = REFERENCE.fullmatch(value)
     if whole and many and len(outputs[whole.group(1)]) > 1:
         return list(outputs[whole.group(1)])
     if whole and whole.group(1) in same_seeds:
@@ -178,7 +180,7 @@ def resolve(value: Any, outputs: Mapping[str, list[str]], many: bool = False, sa
             )
         return paths[0]
 
-    return _REFERENCE.sub(path_of, value)
+    return REFERENCE.sub(path_of, value)
 
 
 def _references(experiment: Experiment) -> tuple[str, ...]:
@@ -186,7 +188,7 @@ def _references(experiment: Experiment) -> tuple[str, ...]:
 
     def search(value: Any) -> None:
         if isinstance(value, str):
-            found.extend(name for name in _REFERENCE.findall(value) if name not in found)
+            found.extend(name for name in REFERENCE.findall(value) if name not in found)
         elif isinstance(value, dict):
             for item in value.values():
                 search(item)
@@ -230,11 +232,6 @@ def _circle(start: str, uses: Mapping[str, tuple[str, ...]]) -> list[str]:
             if reference not in path:
                 paths.append([*path, reference])
     return []
-
-
-def _canonical(value: Any) -> str:
-    """The same text for the same settings, whatever their order."""
-    return json.dumps(value, sort_keys=True, default=str)
 
 
 def _plain(value: dict[str, Any]) -> dict[str, Any]:

@@ -16,9 +16,10 @@ from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import make_env
-from rllib_llm_comm.experiments.console import out, say, short_path
+from rllib_llm_comm.evaluation.play_settings import EvaluationSettings, ReplaySettings
+from rllib_llm_comm.experiments.console import counting_bar, out, say, short_path
 from rllib_llm_comm.experiments.env_settings import check_environment, check_shows_words
-from rllib_llm_comm.experiments.evaluation_run import kept_checkpoints, run_evaluation
+from rllib_llm_comm.experiments.evaluation_run import run_evaluation
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.language_stages import (
     CollectSubgoals,
@@ -30,112 +31,29 @@ from rllib_llm_comm.experiments.language_stages import (
 )
 from rllib_llm_comm.experiments.officer_stages import CloneOfficer, DemonstrateOfficers, PlayOfficers
 from rllib_llm_comm.experiments.prerequisites import require_checkpoint
-from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.sama_report import SamaReport
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult, model_of
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.policies.load_options import Loading
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.evaluation.play_settings import PlaySettings
     from rllib_llm_comm.evaluation.rollout import Episode
     from rllib_llm_comm.verco.teachers.collect_labels import CollectionReport
 
-NOBODY = "none"
 
-
-class CheckpointStageSettings(Settings):
-    """`config:` of `run: evaluate` and `run: replay`.
-
-    Attributes:
-        checkpoint: A checkpoint (usually `${stage}`), or several.
-        episodes: Number of episodes.
-        seed: Seed of the first episode; the others count up.
-        greedy: True if the most likely action is taken instead of a sampled one.
-        env_config: Settings of the environment that differ from training.
-        messages: Another message mode than in training.
-        teacher: The teacher of `messages` "teacher", if not the recorded one: a name, or a mapping with `name`.
-        message_server: Keys of `MessageServer`, if not the recorded ones; "none": the policy writes its messages.
-        base_model: Path of the base model, if it differs from training.
-        planner: The planner, if not that of the training: a name or settings of `make_planner`; "none": nobody plans.
-        patience: Game steps after which a subgoal counts as not done.
-        trials: Thinks failures over, with at most so many trials per round; `None`: does not.
-        recover: Recovery of failed rounds, "snapshot" (if `None`) or "replay"; only with `trials`.
-        communication: Measures talk, too; of `run: evaluate` alone, and without `trials`.
-        reference: The checkpoint whose message adapter the drift of messages is measured from, if not the one that is
-            carried; with `communication`.
-        curve: Plays all checkpoints that the run of `checkpoint` kept, from the earliest to the last: a learning curve
-            under the planner (SAMA's Figure 5); of `run: evaluate` alone.
-        counterfactuals: Shows what listeners would have weighed in silence; of `run: replay` alone.
-        animation: Writes the first episode as an animated picture, too; of `run: replay` alone.
-    """
-
+class _OfCheckpoints(Settings):
     checkpoint: str | list[str] = Field(examples=["checkpoint: ${verco}"])
-    episodes: int = Field(1, ge=1, le=1_000_000)
-    seed: int = Field(0, ge=0, le=2**31 - 1)
-    greedy: bool = False
-    env_config: dict[str, Any] = Field(default_factory=dict)
-    messages: str | None = None
-    teacher: str | dict[str, Any] | None = None
-    message_server: str | dict[str, Any] | None = None
-    base_model: str | None = None
-    planner: str | dict[str, Any] | None = None
-    patience: int | None = Field(None, ge=1)
-    trials: int | None = Field(None, ge=0)
-    recover: str | None = None
-    communication: bool = False
-    reference: str | None = None
-    curve: bool = False
-    counterfactuals: bool = True
+    """A checkpoint (usually `${stage}`), or several."""
+
+
+class EvaluateStageSettings(EvaluationSettings, _OfCheckpoints):
+    """`config:` of `run: evaluate`."""
+
+
+class ReplayStageSettings(ReplaySettings, _OfCheckpoints):
+    """`config:` of `run: replay`."""
+
     animation: bool = False
-
-    def play_settings(self, trust: bool = False) -> PlaySettings:
-        """The settings of play, checked. Recorded settings of checkpoints that were written here need no `trust`.
-
-        Args:
-            trust: True if the user trusts all checkpoints.
-
-        Raises:
-            UserError: If a setting is not allowed, or settings exclude each other.
-        """
-        from rllib_llm_comm.evaluation.evaluate_checkpoint import require_measured
-        from rllib_llm_comm.evaluation.play_settings import PlaySettings
-        from rllib_llm_comm.sama.reflection import check_recovery
-
-        check_recovery(self.recover, self.trials)
-        planning = planning_of(self.planner, self.patience)
-        require_measured(self.reference, self.communication)
-        loading = Loading(
-            self.messages, self.teacher, self.message_server, self.base_model, trust, True, self.reference
-        )
-        loading.check()
-        return PlaySettings(self.greedy, self.env_config, loading, planning, self.trials, self.recover)
-
-
-def planning_of(planner: str | Mapping[str, Any] | None, patience: int | None = None) -> dict[str, Any] | None:
-    """Arguments of `PlannedSubgoals` that differ from training; `None` if none do.
-
-    Args:
-        planner: A name or settings of `make_planner`; "none": nobody plans; `None`: as in training.
-        patience: Game steps after which a subgoal counts as not done.
-
-    Raises:
-        UserError: If there is no such planner or it is not allowed.
-    """
-    from rllib_llm_comm.sama.planners import PLANNERS, make_planner
-
-    given: dict[str, Any] = {} if patience is None else {"patience": patience}
-    if planner == NOBODY:
-        return {**given, "planner": None}
-    if planner is not None:
-        try:
-            make_planner(planner)
-        except UserError as error:
-            if isinstance(planner, str) and planner not in PLANNERS:
-                raise UserError(f"{str(error).rstrip('.')}, or 'none'.") from None
-            raise
-        given["planner"] = planner
-    return given or None
+    """Write the first episode as an animated picture, too."""
 
 
 class _Collection(PlainStage):
@@ -314,35 +232,29 @@ def _identity(config: Mapping[str, Any], teacher: Mapping[str, Any]) -> Mapping[
 
 
 class _OnCheckpoint(PlainStage):
-    default_episodes: ClassVar[int] = 1
-    of_others: ClassVar[dict[str, str]] = {}
-    """Settings that would have no effect here -> the `run` that has them."""
+    """A stage that plays checkpoints. Settings that those which were written here recorded need no `trust`."""
 
-    settings_class = CheckpointStageSettings
-
-    def settings(self, stage: Stage, keeps: bool = False) -> CheckpointStageSettings:
-        """The checked `config:`; with `keeps`, what the planner's chat model answers is recorded in the folder."""
-        given = {"episodes": self.default_episodes, **stage.experiment.config}
-        found = CheckpointStageSettings.checked(f"{stage.name}.config", given)
-        return found.model_copy(update={"planner": kept_planner(found.planner, stage.folder)}) if keeps else found
+    def to_play(self, stage: Stage) -> tuple[list[str], Any]:
+        """Paths of the checkpoints, and the settings; what a planner's chat model answers is recorded in the folder."""
+        given = self.settings(stage)
+        kept = {"planner": kept_planner(given.planner, stage.folder), "trust": stage.trust, "trust_own": True}
+        return _list(given.checkpoint), given.model_copy(update=kept)
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, and checkpoints that should be there by now."""
-        for key, run in self.of_others.items():
-            if key in stage.experiment.config:
-                raise UserError(f"`{stage.name}.config.{key}` is for `run: {run}` alone; remove it.")
         settings = self.settings(stage)
-        checkpoint = settings.checkpoint
         try:
-            settings.play_settings()
+            settings.check()
         except UserError as error:
             if not any(path in str(error) for path in unresolved):
                 raise UserError(f"In `{stage.name}.config`: {error}") from None
-        for path in [checkpoint] if isinstance(checkpoint, str) else checkpoint:
+        for path in _list(settings.checkpoint):
             if path not in unresolved:
                 _check_checkpoint(stage.name, path)
-        if settings.reference is not None and settings.reference not in unresolved:
-            _check_reference(stage.name, settings.reference)
+
+
+def _list(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
 
 
 def _check_checkpoint(stage: str, path: str, setting: str = "checkpoint") -> None:
@@ -355,40 +267,28 @@ def _check_checkpoint(stage: str, path: str, setting: str = "checkpoint") -> Non
         raise UserError(f"In `{stage}.config`: {error}") from None
 
 
-def _check_reference(stage: str, path: str) -> None:
-    try:
-        find_checkpoint(path)
-    except UserError as error:
-        raise UserError(f"In `{stage}.config.reference`: {error}") from None
-
-
 class Evaluate(_OnCheckpoint):
     """`run: evaluate`: episodes of a checkpoint, figures as JSON; under a planner also all that was planned."""
 
     name = "evaluate"
-    default_episodes = 50
-    of_others = {"counterfactuals": "replay", "animation": "replay"}
+    settings_class = EvaluateStageSettings
+
+    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+        """Checks the reference, too."""
+        super().check_config(stage, unresolved)
+        reference = self.settings(stage).reference
+        if reference is not None and reference not in unresolved:
+            try:
+                find_checkpoint(reference)
+            except UserError as error:
+                raise UserError(f"In `{stage.name}.config.reference`: {error}") from None
 
     def run(self, stage: Stage) -> StageResult:
         """Plays the episodes and writes `evaluation.json`."""
-        settings = self.settings(stage, keeps=True)
-        path = stage.folder / "evaluation.json"
-        paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
-        if settings.curve:
-            paths = [str(found) for path in paths for found in kept_checkpoints(path)]
-        log = stage.folder / "plans.jsonl"
+        paths, settings = self.to_play(stage)
+        path, log = stage.folder / "evaluation.json", stage.folder / "plans.jsonl"
         with count_scope() as asked:
-            figures = run_evaluation(
-                paths,
-                settings.play_settings(stage.trust),
-                episodes=settings.episodes,
-                seed=settings.seed,
-                communication=settings.communication,
-                json_path=path,
-                log_path=log,
-                curve=settings.curve,
-                tell=False,
-            )
+            figures = run_evaluation(paths, settings, json_path=path, log_path=log, tell=False)
         return StageResult([path], {"plans": log} if log.exists() else {}, summary={**figures, **cost_of(asked)})
 
 
@@ -396,15 +296,14 @@ class Replay(_OnCheckpoint):
     """`run: replay`: episodes of a checkpoint as a page to open in a browser."""
 
     name = "replay"
-    of_others = {"communication": "evaluate", "reference": "evaluate", "curve": "evaluate"}
+    settings_class = ReplayStageSettings
 
     def run(self, stage: Stage) -> StageResult:
         """Plays the episodes and writes one page per checkpoint."""
         from rllib_llm_comm.evaluation.evaluate_checkpoint import planned_by
-        from rllib_llm_comm.evaluation.replay_checkpoint import replay_checkpoint
+        from rllib_llm_comm.evaluation.replay import replay_checkpoint
 
-        settings = self.settings(stage, keeps=True)
-        paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
+        paths, settings = self.to_play(stage)
         written: list[Path] = []
         played: list[Episode] = []
         asked = ChatCounters()
@@ -412,16 +311,7 @@ class Replay(_OnCheckpoint):
             page = stage.folder / ("replay.html" if len(paths) == 1 else f"replay_{number}.html")
             picture = page.with_suffix(".gif") if settings.animation else None
             with out.status("playing and drawing"), count_scope(asked):
-                replay_checkpoint(
-                    checkpoint,
-                    page,
-                    episodes=settings.episodes,
-                    seed=settings.seed,
-                    settings=settings.play_settings(stage.trust),
-                    counterfactuals=settings.counterfactuals,
-                    animation=picture,
-                    watch=played.extend,
-                )
+                replay_checkpoint(checkpoint, page, settings, animation=picture, watch=played.extend)
             written += [page] if picture is None else [page, picture]
             say(f"Open {short_path(page)} in a browser.")
         return StageResult(written, summary={**planned_by(played), **cost_of(asked)})
@@ -477,7 +367,7 @@ class ChatPlay(PlainStage):
         answers = {way: player.counts[way] for way in (*WAYS, "failures", "truncated")}
         figures = {**result.to_json(), "answers": answers, "chat": dict(counters)}
         path = stage.folder / "evaluation.json"
-        write_atomically(path, json.dumps(figures, indent=2) + "\n")
+        write_atomically(path, json.dumps(figures, separators=(",", ":")) + "\n")
         say(
             f"return {result.return_mean:.3f}, solved {result.success_rate:.2f}; answers understood as "
             + ", ".join(f"{way} {count}" for way, count in answers.items() if count)

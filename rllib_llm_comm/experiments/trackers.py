@@ -20,7 +20,7 @@ from ray.tune.logger import LoggerCallback, TBXLoggerCallback
 from ray.tune.utils import flatten_dict
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean, without_passwords
-from rllib_llm_comm.evaluation.curve_rows import ITERATION
+from rllib_llm_comm.evaluation.study_results import ITERATION
 from rllib_llm_comm.experiments.console import one_line, out, say, short_path
 
 if TYPE_CHECKING:
@@ -141,11 +141,7 @@ def mlflow_uri(folder: Path) -> str:
 
 
 def open_mlflow(uri: str):  # type: ignore[no-untyped-def]  # its class is known only where it is installed
-    """MLflow's client of a place; its database is made if it is not there.
-
-    Args:
-        uri: From `mlflow_uri`.
-    """
+    """MLflow's client of a place; its database is made if it is not there."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # its own seven take minutes
     from mlflow import MlflowClient
 
@@ -176,11 +172,7 @@ _MOST_PARAMS, _MOST_METRICS = 100, 1000
 
 
 def tracker_callbacks(stage: Stage) -> list[LoggerCallback]:
-    """The callbacks of a stage's trackers.
-
-    Args:
-        stage: The stage.
-    """
+    """The callbacks of a stage's trackers."""
     made: dict[str, Callable[[], LoggerCallback]] = {
         "tensorboard": TBXLoggerCallback,
         "mlflow": lambda: MLflowRuns(stage),
@@ -217,9 +209,6 @@ def _text(value: Any) -> str:
 
 class RunLogger(LoggerCallback, ABC):
     """Writes results to a tracker. One that fails is told once and left: the training needs it for nothing.
-
-    Args:
-        stage: The stage.
 
     Attributes:
         tracker: Its name.
@@ -282,11 +271,7 @@ class RunLogger(LoggerCallback, ABC):
 
 
 class MLflowRuns(RunLogger):
-    """One MLflow run per trial, in an experiment named as the results' folder.
-
-    Args:
-        stage: The stage.
-    """
+    """One MLflow run per trial, in an experiment named as the results' folder."""
 
     tracker = "mlflow"
 
@@ -342,11 +327,7 @@ def _allowed(key: str) -> str:
 
 
 class WandbRuns(RunLogger):
-    """One Weights & Biases run per trial, offline unless `WANDB_MODE` says otherwise.
-
-    Args:
-        stage: The stage.
-    """
+    """One Weights & Biases run per trial, offline unless `WANDB_MODE` says otherwise."""
 
     tracker = "wandb"
 

@@ -18,7 +18,7 @@ from ray.tune.result import SHOULD_CHECKPOINT
 from ray.tune.utils.util import SafeFallbackEncoder
 
 from rllib_llm_comm.core.files import write_atomically
-from rllib_llm_comm.evaluation.curve_rows import ITERATION, current_rows, read_rows
+from rllib_llm_comm.evaluation.study_results import ITERATION, current_rows, read_rows
 from rllib_llm_comm.experiments.console import StoppedError
 from rllib_llm_comm.experiments.tune_state import SEAL, StateKeeper, remove_incomplete, seal
 from rllib_llm_comm.policies.signatures import OwnStates, sign_checkpoint
@@ -29,16 +29,12 @@ if TYPE_CHECKING:
     from ray.tune.experiment import Trial
     from ray.tune.search import BasicVariantGenerator
 
-    from rllib_llm_comm.experiments.progress import TrainingTable
+    from rllib_llm_comm.experiments.console import TrainingTable
     from rllib_llm_comm.experiments.stages import Stage
 
 
 class TableCallback(Callback):
-    """Prints every result of every trial, and moves the bar.
-
-    Args:
-        table: The table.
-    """
+    """Prints every result of every trial, and moves the bar."""
 
     def __init__(self, table: TrainingTable) -> None:
         self._table = table
@@ -223,11 +219,7 @@ def catch_stop() -> Iterator[threading.Event]:
 
 
 class SignCallback(Callback):
-    """Signs the states and checkpoints that a later call goes on from (`checkpoints.signatures`).
-
-    Args:
-        stage: The stage.
-    """
+    """Signs the states and checkpoints that a later call goes on from (`checkpoints.signatures`)."""
 
     def __init__(self, stage: Stage) -> None:
         self._algorithm = stage.experiment.run

@@ -21,15 +21,17 @@ from rllib_llm_comm.experiments.algorithm_settings import (
 from rllib_llm_comm.experiments.console import (
     StageFailedError,
     StoppedError,
+    TrainingTable,
     cause_of,
+    lookup,
     one_line,
     say,
     short_path,
+    summary_of,
 )
 from rllib_llm_comm.experiments.env_settings import check_environment, check_planned_environment
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.prerequisites import check_cores, check_prerequisites, require_checkpoint, require_path
-from rllib_llm_comm.experiments.progress import TrainingTable, lookup, summary_of
 from rllib_llm_comm.experiments.ray_session import (
     RaySession,
     available_cpus,
@@ -111,24 +113,26 @@ def _there(env_config: Mapping[str, Any], unresolved: tuple[str, ...]) -> dict[s
     return {key: value for key, value in env_config.items() if not any(path in str(value) for path in unresolved)}
 
 
-def cpus_needed(stage: Stage, most: int | None = None) -> int:
+def cpus_needed(stage: Stage, have: Mapping[str, float] | None = None) -> int:
     """Logical CPUs that Ray should have for a checked stage: of one trial, of those that read data of all at once.
 
     Args:
         stage: The stage.
-        most: Logical CPUs that a local Ray will have, if the user says so.
+        have: "CPU" and "GPU" -> how many a local Ray will have, as far as that is known.
 
     Raises:
-        UserError: If each trial needs more than `most`.
+        UserError: If each trial needs more than Ray will have.
     """
+    known = have or {}
+    most = int(known["CPU"]) if "CPU" in known else None
     algorithm = find_algorithm(stage.experiment.run)
     try:
         config = tune_config(stage.experiment, algorithm, most)
         asked = demand(algorithm, config)
-    except ValueError:  # it misses a result of an earlier stage, which is not there yet
+    except ValueError:  # of an algorithm that wants more than settings to say what it needs
         return available_cpus()
-    if most is not None and not has_draws(config):
-        asked.require(stage.name, {"CPU": most, "GPU": asked.gpus})
+    if not has_draws(config):
+        asked.require(stage.name, {"CPU": math.inf, "GPU": math.inf, **known})
     # Ray Data's work lasts moments; trials need not wait for each other's.
     trials = 1
     if asked.cpus_for_data:

@@ -326,7 +326,8 @@ def check_restore(stage: Stage, algorithm: type[Algorithm]) -> None:
         raise UserError(
             f"`{stage.name}.restore` is {restore!r}, which {_WHY}; give `--trust` if you know where it comes from."
         )
-    written_by = written_by or _told_algorithm(Path(restore))
+    policy = Path(restore) / "policy"
+    written_by = written_by or (read_manifest(policy).algorithm if (policy / MANIFEST).is_file() else None)
     if written_by not in (None, run, algorithm.__name__):
         alone = hasattr(algorithm.get_default_config(), "message_checkpoint")
         adapter = ", or take an adapter alone with `message_checkpoint` or `action_checkpoint`" if alone else ""
@@ -334,12 +335,6 @@ def check_restore(stage: Stage, algorithm: type[Algorithm]) -> None:
             f"`{stage.name}.restore` is {restore!r}, a checkpoint of {written_by}, but `run` is {run}, which would "
             f"take over its weights and optimizers as if they were its own; write `run: {written_by}`{adapter}."
         )
-
-
-def _told_algorithm(checkpoint: Path) -> str | None:
-    """The algorithm that a checkpoint's policy folder names; `None` if it has none."""
-    folder = checkpoint / "policy"
-    return read_manifest(folder).algorithm if (folder / MANIFEST).is_file() else None
 
 
 def unsigned_parts(stage: Stage) -> list[Path]:
@@ -370,9 +365,6 @@ def put_unsigned_aside(stage: Stage) -> list[str]:
     """Renames what Tune would unpickle and was not written here: half written in a kill, changed, or from elsewhere.
 
     Checkpoints that were never sealed are put aside as incomplete, and are deleted when the next one is whole.
-
-    Args:
-        stage: The stage.
 
     Returns:
         Sentences about checkpoints that are passed over.

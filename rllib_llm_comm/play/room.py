@@ -15,8 +15,7 @@ import numpy as np
 
 from rllib_llm_comm.chat.chat_model import ChatError
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.play.seat_view import SeatViews
-from rllib_llm_comm.play.table import Table
+from rllib_llm_comm.play.table import SeatViews, Table
 
 SPEEDS = (0.1, 50.0)
 """Least and most moments per second."""

@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.evaluation.page_templates import render_page
+from rllib_llm_comm.evaluation.figures import render_page
 from rllib_llm_comm.play.room import Guest, Limits, Room
 
 if TYPE_CHECKING:

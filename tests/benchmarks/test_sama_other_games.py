@@ -9,10 +9,9 @@ import pytest
 import yaml
 from sama_other_games import BY_HAND, RUNS, SHOWN, asked, notes, scripted, trained
 
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.stages import StageResult, make_stages
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 from tests import forked
 
 ROOT = Path(__file__).parents[2]

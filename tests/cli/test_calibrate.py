@@ -46,4 +46,7 @@ def test_two_sets_of_prompts_are_compared(tmp_path):
 
 def test_an_aim_out_of_its_range_is_refused_before_a_model_is_sought(tmp_path):
     done = rllib("calibrate", "--env", "no_game-v0", "--base-model", "./nope", "--entropy", "nan", cwd=tmp_path)
-    assert done.returncode == 1 and "`--entropy` is nan but must be between 0 and 1" in done.stderr
+    assert (
+        done.returncode == 1
+        and "`entropy` is nan but must be a finite number larger than 0 and less than 1" in done.stderr
+    )

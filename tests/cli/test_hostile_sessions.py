@@ -15,7 +15,7 @@ from rllib_llm_comm.baselines.numeric.behavior_cloning import read_demonstration
 from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.session_files import SESSION, read_session
-from rllib_llm_comm.evaluation.session_replay import replay_session
+from rllib_llm_comm.evaluation.replay import replay_session
 
 CARD = {"text": "", "subgoal": "", "reward": 0, "events": [], "busy": False}
 SUBGOALS = "rllib_llm_comm/overcooked_ai_subgoals-v0"

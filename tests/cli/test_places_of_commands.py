@@ -10,7 +10,7 @@ import pytest
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import replace_folder, write_atomically
-from rllib_llm_comm.experiments.runs_view import run_report
+from rllib_llm_comm.experiments.runs import run_report
 from tests.cli.command import COMMAND, environment
 from tests.evaluation.test_report import folder  # noqa: F401
 

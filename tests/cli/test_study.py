@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.evaluation.study_results import read_results
 from rllib_llm_comm.experiments import pipeline
 from rllib_llm_comm.experiments.packaged_examples import examples
@@ -37,7 +38,10 @@ def test_stages_of_the_study_that_comes_along(tmp_path):
     assert heard["messages"] == "other_moments" and not heard["greedy"]
     assert heard["checkpoint"] == "${B_all_three.verco}"
     assert file.experiments["B_all_three.symbolic_ppo.greedy"].config["greedy"]
-    stages = make_stages(file.experiments, lambda name, _: tmp_path / name)
+    for settings in study.scenarios.values():
+        make_env(study.env, **settings).close()
+    one = part_of(study, file, ["A_all_three"])  # its settings are those of the others
+    stages = make_stages(one.experiments, lambda name, _: tmp_path / name)
     assert pipeline.check_stages(stages, {}) >= 1
 
 

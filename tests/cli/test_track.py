@@ -31,7 +31,7 @@ TINY = {
     "run": "SymbolicPPO", "env": "rllib_llm_comm/overcooked_text-v0", "stop": {"training_iteration": 2},
     "config": {
         "env_config": {"map_name": "B", "max_game_steps": 20}, "train_batch_size_per_learner": 256,
-        "num_envs_per_env_runner": 4, "metrics_num_episodes_for_smoothing": 4, "seed": 5,
+        "num_env_runners": 0, "num_envs_per_env_runner": 4, "metrics_num_episodes_for_smoothing": 4, "seed": 5,
     },
 }  # fmt: skip
 THERE = [name for name, tracker in TRACKERS.items() if all(find_spec(module) for module in tracker.needs)]

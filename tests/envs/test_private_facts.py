@@ -5,7 +5,7 @@ import pytest
 from pettingzoo import make
 
 from rllib_llm_comm.envs.interface import PRIVATE, secret_of, telling_words
-from rllib_llm_comm.evaluation.information import miller_madow
+from rllib_llm_comm.evaluation.statistics import miller_madow
 
 RECIPES = ["tomato salad", "lettuce salad", "onion salad"]
 TOLD = {"recipe": RECIPES, "told_to": ["alice"]}

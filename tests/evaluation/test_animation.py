@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from rllib_llm_comm.cli.evaluate import replay_command
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_text import parallel_env
-from rllib_llm_comm.evaluation.animation import write_animation
+from rllib_llm_comm.evaluation.replay import write_animation
 from rllib_llm_comm.evaluation.rollout import record
 from rllib_llm_comm.experiments.experiment_file import make_experiment
 from rllib_llm_comm.experiments.stages import Stage

@@ -186,7 +186,7 @@ def test_prompts_come_from_the_file_and_the_option_stands_above(tmp_path):
         ({"file": EXAMPLES / "verco.yaml", "stage": "verko"}, "`--stage` is 'verko'.*verco"),
         ({"file": EXAMPLES / "mappo.yaml"}, "has 0 different stages"),
         ({"file": EXAMPLES / "verco.yaml", "prompts": ["twosum"]}, "`--prompts` is 'twosum'.*Did you mean 'twosome'"),
-        ({"file": EXAMPLES / "verco.yaml", "prompt_format": "chta"}, "`--prompt-format` is 'chta'"),
+        ({"file": EXAMPLES / "verco.yaml", "prompt_format": "chta"}, "`prompt_format` is 'chta'"),
     ],
 )
 def test_what_is_missing_is_told(arguments, message):

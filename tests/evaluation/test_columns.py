@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rllib_llm_comm.evaluation.columns import from_columns, to_columns
-from rllib_llm_comm.evaluation.officer_scores import games_as_columns, games_by_seed
+from rllib_llm_comm.evaluation.officers import games_as_columns, games_by_seed
 
 ROWS = [
     {"seed": 3, "return": 1.0, "metrics": {"won": 1.0, "share": 0.25}},

@@ -8,7 +8,7 @@ import pytest
 
 from rllib_llm_comm.envs import overcooked_ai, overcooked_text, referential
 from rllib_llm_comm.evaluation.communication import Turn, communication_figures
-from rllib_llm_comm.evaluation.information import (
+from rllib_llm_comm.evaluation.statistics import (
     causal_influence,
     entropy,
     holm,

@@ -12,9 +12,7 @@ from toys import TESTS, register, write_talker
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env
-from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
-from rllib_llm_comm.evaluation.cross_play_figures import write_cross_play
-from rllib_llm_comm.evaluation.metric_names import require_metric
+from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings, require_metric, write_cross_play
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.statistics import jackknife
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals

@@ -17,8 +17,7 @@ from rllib_llm_comm import evaluate_checkpoint, replay_checkpoint
 from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env
-from rllib_llm_comm.evaluation.play_settings import PlaySettings
-from rllib_llm_comm.policies.load_options import Loading
+from rllib_llm_comm.evaluation.play_settings import EvaluationSettings
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
@@ -31,7 +30,7 @@ def checkpoint(tmp_path_factory):
 
 def test_the_function_gives_the_figures_of_the_command_and_prints_nothing(checkpoint, tmp_path, capsys):
     counted = []
-    settings = PlaySettings(greedy=True, env_config={"map_name": "B"}, loading=Loading(messages="none"))
+    settings = EvaluationSettings(greedy=True, env_config={"map_name": "B"}, messages="none")
     found = evaluate_checkpoint(
         checkpoint.parent, episodes=2, seed=3, settings=settings, progress=lambda *done: counted.append(done)
     )
@@ -55,9 +54,9 @@ def test_communication_is_measured_on_demand(checkpoint):
     assert found.to_json()["communication"]["messages"] == found.communication.messages
     assert not found.lacks_reference  # PPO did not train these messages
     with pytest.raises(UserError, match="without reflection"):
-        evaluate_checkpoint(checkpoint, communication=True, settings=PlaySettings(trials=1))
+        evaluate_checkpoint(checkpoint, communication=True, trials=1)
     with pytest.raises(UserError, match="set `communication`, too"):
-        evaluate_checkpoint(checkpoint, settings=PlaySettings(loading=Loading(reference="elsewhere")))
+        evaluate_checkpoint(checkpoint, reference="elsewhere")
 
 
 def test_a_replay_prints_nothing(checkpoint, tmp_path, capsys):
@@ -80,7 +79,7 @@ for name in ("run_experiments", "runs_view", "evaluation_run", "planning_run", "
     importlib.import_module(f"rllib_llm_comm.experiments.{name}")
 assert not any(name.startswith("rllib_llm_comm.cli") for name in sys.modules)
 from rllib_llm_comm.experiments.run_experiments import run_experiments
-from rllib_llm_comm.experiments.train_settings import TrainSettings
+from rllib_llm_comm.experiments.experiment_file import TrainSettings
 from pathlib import Path
 run_experiments(Path(sys.argv[1]), TrainSettings(storage_path=sys.argv[2]))
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.evaluation.marl_eval import to_marl_eval
+from rllib_llm_comm.evaluation.report import to_marl_eval
 from rllib_llm_comm.evaluation.study_results import StudyResults, SystemResults, read_results, to_plain
 from tests.cli.command import rllib
 

@@ -40,9 +40,9 @@ GAMES = [  # game, settings, whether another fact can be told
 
 @pytest.mark.parametrize(("name", "modes"), TALKS)
 def test_the_controls_of_shipped_talkers_are_neither_silence_nor_the_true_messages(name, modes):
-    settings = PlaySettings(env_config={"max_game_steps": 15} if "salad" in name else {}, num_envs=4)
+    settings = PlaySettings(env_config={"max_game_steps": 15} if "salad" in name else {})
     for mode in modes:
-        played = settings.play(load_policy(f"zoo:{name}", messages=mode), episodes=8, seed=1000)
+        played = settings.play(load_policy(f"zoo:{name}", messages=mode), episodes=8, seed=1000, num_envs=4)
         replaced = [pair for episode in played for pair in episode.replaced]
         differing = [said for true, said in replaced if said and said != true]
         assert len(differing) > 0.4 * len(replaced), mode
@@ -135,6 +135,6 @@ def test_the_earlier_name_ends_with_a_sentence_that_names_both():
 
 
 def test_messages_about_another_fact_are_drawn_in_rounds_too():
-    settings = PlaySettings(planning={"planner": "scripted"}, trials=0, env_config={"max_game_steps": 12})
+    settings = PlaySettings(planner="scripted", trials=0, env_config={"max_game_steps": 12})
     played = settings.play(load_policy("zoo:told_salad", messages="other_fact"), episodes=5, seed=1000)
     assert any(said and said != true for episode in played for true, said in episode.replaced)

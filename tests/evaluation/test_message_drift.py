@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.cli.evaluate import evaluate_command
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.evaluation.communication import TurnRecorder, measure
-from rllib_llm_comm.evaluation.message_drift import PROMPTS, measure_drift
+from rllib_llm_comm.evaluation.communication import PROMPTS, TurnRecorder, measure, measure_drift
 from rllib_llm_comm.evaluation.rollout import play
 from rllib_llm_comm.language.adapters import MESSAGE, REFERENCE
 from rllib_llm_comm.language.engines import plain_scores

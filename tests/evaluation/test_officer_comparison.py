@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.evaluation.officer_comparison import order_steps, read_scores
+from rllib_llm_comm.evaluation.officers import order_steps, read_scores
 from rllib_llm_comm.evaluation.statistics import same_share
 
 GAME = {"executor": "scripted", "seed": 0, "opponent": "medium2", "num_agents": 2, "max_tick": 12800}

@@ -14,8 +14,8 @@ from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork
 from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
-from rllib_llm_comm.evaluation import officer_scores
-from rllib_llm_comm.evaluation.officer_scores import OfficerScoreSettings, play_side_by_side
+from rllib_llm_comm.evaluation import officers
+from rllib_llm_comm.evaluation.officers import OfficerScoreSettings, play_side_by_side
 
 SEEDS = range(5)
 
@@ -102,30 +102,30 @@ def test_a_call_that_is_cut_off_goes_on_and_keeps_what_was_played(executors, tmp
     settings = OfficerScoreSettings(
         executor=executors["trained"], commanders=("none", "random:0.5"), games=4, max_tick=300, side_by_side=3
     )
-    whole = officer_scores.officer_scores(settings)
+    whole = officers.officer_scores(settings)
     path = tmp_path / "kept.json"
-    monkeypatch.setattr(officer_scores, "_SAVE_AFTER", -1.0)  # each game is written at once
+    monkeypatch.setattr(officers, "_SAVE_AFTER", -1.0)  # each game is written at once
 
     def killed(done, total):
         if done == 4:
             raise KilledError
 
     with pytest.raises(KilledError):
-        officer_scores.officer_scores(settings, path, killed)
+        officers.officer_scores(settings, path, killed)
     kept = json.loads(path.read_text())
     assert kept["played"]["none"]["seeds"] == [[0, 3]] and kept["played"]["random:0.5"] == {"seeds": []}
     assert set(kept["summary"]) == {"none"}
     kept["played"]["none"]["ticks"][0] = 123  # to tell it from one that is played anew
     path.write_text(json.dumps(kept))
     counted: list[int] = []
-    went_on = officer_scores.officer_scores(settings, path, lambda done, total: counted.append(done))
+    went_on = officers.officer_scores(settings, path, lambda done, total: counted.append(done))
     assert counted == [4, 5, 6, 7, 8]
     assert went_on["played"]["none"].pop("0")["ticks"] == 123
     assert json.loads(path.read_text())["summary"].keys() == whole["summary"].keys()
     del whole["played"]["none"]["0"]
     assert went_on["played"] == whole["played"] and list(went_on["played"]["none"]) == ["1", "2", "3"]
     more = dataclasses.replace(settings, games=5, side_by_side=1)
-    assert officer_scores.officer_scores(more, path)["summary"]["random:0.5"]["games"] == 5
+    assert officers.officer_scores(more, path)["summary"]["random:0.5"]["games"] == 5
     assert [file.name for file in tmp_path.iterdir()] == ["kept.json"]
 
 

@@ -9,7 +9,7 @@ from rllib_llm_comm.baselines.red.officer_cloning import write_officer
 from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork
 from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.evaluation.officer_tasks import UNITS, OfficerTaskSettings, officer_tasks
+from rllib_llm_comm.evaluation.officers import UNITS, OfficerTaskSettings, officer_tasks
 
 SETTINGS = {"games": 3, "side_by_side": 4}
 

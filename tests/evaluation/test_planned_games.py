@@ -12,8 +12,17 @@ from planner_model import planner
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
-from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, PolicyExecutor, ScriptedExecutor
-from rllib_llm_comm.evaluation.planner_scores import ALL, Cell, PlannerScores, markdown, table
+from rllib_llm_comm.evaluation.planner_scores import (
+    ALL,
+    Cell,
+    PlannedGames,
+    PlannerScores,
+    PlanningSetup,
+    PolicyExecutor,
+    ScriptedExecutor,
+    markdown,
+    table,
+)
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.sama.emma.network import EmmaNetwork, EmmaSettings, emma_space

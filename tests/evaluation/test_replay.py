@@ -17,10 +17,9 @@ from pydantic import TypeAdapter, ValidationError
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_text import parallel_env
-from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
+from rllib_llm_comm.evaluation.replay import TileSheets, write_comparison, write_replay
 from rllib_llm_comm.evaluation.replay_schema import ReplayPage
 from rllib_llm_comm.evaluation.rollout import Episode, evaluate, record
-from rllib_llm_comm.evaluation.tiles import TileSheets
 from rllib_llm_comm.policies.decision import Decision, OneGamePolicy
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 

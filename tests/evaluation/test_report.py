@@ -13,8 +13,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.figures import INK, draw_bars, draw_curves, lab, looks
 from rllib_llm_comm.evaluation.report import summarise, write_report
 from rllib_llm_comm.evaluation.statistics import Interval
-from rllib_llm_comm.evaluation.study_parts import join_results
-from rllib_llm_comm.evaluation.study_results import FIGURES, SystemResults, read_results, to_plain
+from rllib_llm_comm.evaluation.study_results import FIGURES, SystemResults, join_results, read_results, to_plain
 
 STUDY = {
     "title": "Made <up>",

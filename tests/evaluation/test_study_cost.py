@@ -8,8 +8,7 @@ import pytest
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.report import summarise, write_report
-from rllib_llm_comm.evaluation.study_parts import join_results
-from rllib_llm_comm.evaluation.study_results import read_results
+from rllib_llm_comm.evaluation.study_results import join_results, read_results
 from rllib_llm_comm.policies.stage_record import StageRecord
 
 STUDY = {

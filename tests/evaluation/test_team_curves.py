@@ -10,8 +10,7 @@ import pytest
 from rllib_llm_comm.core.json_file import JsonValue
 from rllib_llm_comm.evaluation.figures import draw_curves, looks
 from rllib_llm_comm.evaluation.report import write_report
-from rllib_llm_comm.evaluation.study_curves import kept_curve, read_curve
-from rllib_llm_comm.evaluation.study_results import SystemResults, read_results
+from rllib_llm_comm.evaluation.study_results import SystemResults, kept_curve, read_curve, read_results
 
 
 def row(iteration, **runners):

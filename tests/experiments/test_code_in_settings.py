@@ -12,10 +12,9 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.cross_play import CrossPlaySettings
 from rllib_llm_comm.experiments.console import import_modules
 from rllib_llm_comm.experiments.evaluation_run import run_cross_play
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.study_file import expand, read_study
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 
 OVERCOOKED = "rllib_llm_comm/overcooked_text-v0"
 SALAD = "zoo:verco_salad"

@@ -9,10 +9,8 @@ import pytest
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.evaluation_run import kept_checkpoints
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
-from rllib_llm_comm.experiments.pipeline import run_file
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.policies.zoo import shipped_policy
+from tests.experiments.staged import run
 
 
 def trial(folder, iterations):
@@ -33,7 +31,7 @@ def test_each_kept_checkpoint_is_played_and_reported_with_its_iteration(tmp_path
         "curve": {"run": "evaluate", "config": config},
         "report": {"run": "sama_report", "config": {"of": ["${curve}"]}},
     }
-    run_file(ExperimentFile("file", parse_experiments(specs, "f")), TrainSettings(storage_path=str(tmp_path / "out")))
+    run(specs, tmp_path / "out", "file")
     rows = json.loads((tmp_path / "out/file/curve/evaluation.json").read_text())["checkpoints"]
     assert [row["training_iteration"] for row in rows] == [4, 8] and all(row["episodes"] == 1 for row in rows)
     report = json.loads((tmp_path / "out/file/report/report.json").read_text())

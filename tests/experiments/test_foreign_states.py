@@ -64,8 +64,8 @@ from pathlib import Path
 from rllib_llm_comm.policies.signatures import SIGNATURE, OwnStates, signed_algorithm
 from rllib_llm_comm.policies.stage_record import MARKER, read_record
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.evaluation.curve_rows import read_rows
-from rllib_llm_comm.experiments.run_records import last_row
+from rllib_llm_comm.evaluation.study_results import read_rows
+from rllib_llm_comm.experiments.runs import last_row
 from rllib_llm_comm.experiments.tune_state import SEAL, sealed_metrics, whole_checkpoints
 from rllib_llm_comm.experiments.tune_state import STATE_COPY, find_state
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
@@ -10,11 +11,8 @@ import yaml
 
 from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
-from rllib_llm_comm.experiments.pipeline import check_stages, run_file
-from rllib_llm_comm.experiments.stages import make_stages
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.sama.recordings import recording
+from tests.experiments import staged
 
 SAMA = Path(__file__).parents[2] / "tuned_examples" / "sama.yaml"
 PREPARE = ("manual", "translation", "subgoals", "rewards")
@@ -25,12 +23,8 @@ def stages(*names: str) -> dict:
     return {name: found[name] for name in names or PREPARE}
 
 
-def run(specs, folder):
-    return run_file(ExperimentFile("sama", parse_experiments(specs, "f")), TrainSettings(storage_path=str(folder)))
-
-
-def record(folder, stage):
-    return json.loads((folder / "sama" / stage / "stage.json").read_text())
+run = functools.partial(staged.run, name="sama")
+record = functools.partial(staged.record, name="sama")
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +99,7 @@ def test_a_manual_of_the_package_is_known_by_its_name(tmp_path, named):
 
 
 def check(specs, folder):
-    check_stages(make_stages(parse_experiments(specs, "f"), lambda name, _: folder / name), {})
+    staged.check(specs, folder)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,7 @@ import json
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
-from rllib_llm_comm.experiments.pipeline import run_file
-from rllib_llm_comm.experiments.train_settings import TrainSettings
+from tests.experiments import staged
 
 SHOWN = {"run": "demonstrate_officers", "config": {"games": 3, "max_tick": 400}}
 CLONED = {
@@ -23,7 +21,7 @@ PLAYED = {
 
 
 def run(folder, **stages):
-    return run_file(ExperimentFile("officer", parse_experiments(stages, "f")), TrainSettings(storage_path=str(folder)))
+    return staged.run(stages, folder, "officer")
 
 
 def test_one_file_goes_from_demonstrations_to_win_rates(tmp_path):

@@ -5,24 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
-from rllib_llm_comm.experiments.pipeline import run_file
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.policies.zoo import shipped_policy
+from tests.experiments.staged import BegunError, begin
 
 HIDDEN = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": "planner", "observe": ["vector"]}
-
-
-class BegunError(Exception):
-    """All settings were right."""
-
-
-def begin(specs, folder):
-    def begun():
-        raise BegunError
-
-    settings = TrainSettings(storage_path=str(folder))
-    run_file(ExperimentFile("f", parse_experiments(specs, "f")), settings, before=begun)
 
 
 def trained(**env_config):

@@ -12,14 +12,13 @@ import pytest
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
-from rllib_llm_comm.experiments.pipeline import run_file
+from rllib_llm_comm.experiments.experiment_file import parse_experiments
 from rllib_llm_comm.experiments.ray_session import available_cpus
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.language.base_model import embedded_model_path
 from rllib_llm_comm.verco.sft import check_rows
 from rllib_llm_comm.verco.teachers import label_store
 from tests.cli.command import rllib
+from tests.experiments import staged
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 ONIONS = "rllib_llm_comm/overcooked_ai-v0"
@@ -29,7 +28,7 @@ LABELS = {"run": "collect_labels", "env": KITCHEN, "config": {"target_labels": 3
 def refused(folder, specs, **options):
     """The sentence with which a file is refused; nothing may have been written."""
     with pytest.raises(UserError) as caught:
-        run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainSettings(storage_path=str(folder), **options))
+        staged.run(specs, folder, **options)
     assert not (folder / "f").exists()
     return str(caught.value)
 

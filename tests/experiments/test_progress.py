@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.experiments.console import cause_of, out
-from rllib_llm_comm.experiments.progress import TrainingTable, columns_of, fraction_done, lookup, summary_of
+from rllib_llm_comm.experiments.console import (
+    TrainingTable,
+    cause_of,
+    columns_of,
+    fraction_done,
+    lookup,
+    out,
+    summary_of,
+)
 
 ACTING = {
     "training_iteration": 2,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import functools
 from pathlib import Path
 
 import pytest
@@ -10,22 +10,16 @@ import yaml
 from chat_server import ChatServer
 
 from rllib_llm_comm.chat.cassettes import Cassette
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
-from rllib_llm_comm.experiments.pipeline import run_file
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.sama.recordings import recording
+from tests.experiments import staged
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
 SAMA = Path(__file__).parents[2] / "tuned_examples" / "sama.yaml"
 
 
-def run(specs, folder):
-    return run_file(ExperimentFile("sama", parse_experiments(specs, "f")), TrainSettings(storage_path=str(folder)))
-
-
-def record(folder, stage):
-    return json.loads((folder / "sama" / stage / "stage.json").read_text())
+run = functools.partial(staged.run, name="sama")
+record = functools.partial(staged.record, name="sama")
 
 
 def test_answers_of_the_manual_stage_are_recorded_counted_and_can_be_played(tmp_path):

@@ -12,10 +12,9 @@ import pytest
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments import remote_results
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.remote_results import results_folder, sent
 from rllib_llm_comm.experiments.run_experiments import run_experiments
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.policies.load_policy import load_policy
 from tests.cli.command import rllib, start_rllib
 from tests.s3_server import ENVIRONMENT, s3_server

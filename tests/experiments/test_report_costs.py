@@ -8,12 +8,10 @@ import pytest
 from chat_server import ChatServer
 from planner_model import planner
 
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
-from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.sama_report import summarise
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.policies.stage_record import StageRecord
 from rllib_llm_comm.policies.zoo import shipped_policy
+from tests.experiments.staged import run
 
 COUNTS = ("requests", "input_tokens", "output_tokens", "cost")
 
@@ -34,7 +32,7 @@ def test_games_and_replays_tell_requests_tokens_and_money(tmp_path):
             "replay": {"run": "replay", "config": played},
             "report": {"run": "sama_report", "config": {"of": ["${games}", "${replay}"]}},
         }
-        run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainSettings(storage_path=str(tmp_path)))
+        run(specs, tmp_path)
         asked = len(server.requests)
     report = json.loads((tmp_path / "f/report/report.json").read_text())
     assert [row["answers_from"] for row in report["stages"]] == ["tiny", "tiny"]
@@ -65,7 +63,7 @@ def test_games_and_replays_name_their_author_without_a_model(tmp_path, planner, 
         "replay": {"run": "replay", "config": played},
         "report": {"run": "sama_report", "config": {"of": ["${games}", "${replay}"]}},
     }
-    run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainSettings(storage_path=str(tmp_path)))
+    run(specs, tmp_path)
     report = json.loads((tmp_path / "f/report/report.json").read_text())
     assert [row["answers_from"] for row in report["stages"]] == [author, author]
     assert report["sources"] == ["No language model and no recording was asked."]

@@ -12,8 +12,7 @@ import pytest
 from rllib_llm_comm.cli.main import app
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.console import out
-from rllib_llm_comm.experiments.run_records import find_run, find_runs, last_row
-from rllib_llm_comm.experiments.runs_view import compare, duration, spans, spread
+from rllib_llm_comm.experiments.runs import compare, duration, find_run, find_runs, last_row, spans, spread
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 
@@ -213,7 +212,7 @@ def test_mistakes_are_one_sentence(arguments, sentence, results, monkeypatch, ca
 
 
 def test_a_damaged_file_is_named(results):
-    from rllib_llm_comm.experiments.runs_view import curves_of
+    from rllib_llm_comm.experiments.runs import curves_of
 
     (results / "first" / "verco" / "trial_2" / "result.json").write_text(
         '{"training_iteration": 1, "env_runners": 3}\n'

@@ -16,10 +16,9 @@ import pytest
 import yaml
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.experiments.experiment_file import load_file, read_experiment_file
+from rllib_llm_comm.experiments.experiment_file import TrainSettings, load_file, read_experiment_file
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.study_file import expand, is_study, read_study
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 
 ROOT = Path(__file__).parents[2]
 FILES = [*sorted((ROOT / "tuned_examples").glob("*.yaml")), *sorted((ROOT / "tests" / "data").glob("*.yaml"))]

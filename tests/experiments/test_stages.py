@@ -11,19 +11,15 @@ import pyarrow.parquet as parquet
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
-from rllib_llm_comm.experiments.pipeline import check_stages, run_file
-from rllib_llm_comm.experiments.stages import StageResult, make_stages, resolve
-from rllib_llm_comm.experiments.train_settings import TrainSettings, apply_settings
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
+from rllib_llm_comm.experiments.run_experiments import apply_settings
+from rllib_llm_comm.experiments.stages import StageResult, resolve
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.verco.sft import check_rows
 from rllib_llm_comm.verco.teachers.label_store import LABELS
+from tests.experiments.staged import check, run, stages_of
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
-
-
-def stages_of(specs, folder, digest=""):
-    return make_stages(parse_experiments(specs, "f"), lambda name, _: folder / name, digest)
 
 
 def three(lr=0.1, labels=10):
@@ -76,7 +72,7 @@ def test_a_reference_to_a_sweep_over_other_seeds_is_told_before_anything_runs(tm
     for seeds, fits in (([0, 1], True), ([1, 0], False), ([0], False)):
         specs["verco"]["config"]["seed"] = {"grid_search": seeds}
         with contextlib.nullcontext() if fits else pytest.raises(UserError, match="`.*sft.*` stands for 2 results"):
-            check_stages(stages_of(specs, tmp_path), {})
+            check(specs, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +160,7 @@ def collect(folder, labels, capsys, config=None, **options):
             },
         }
     }
-    run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainSettings(storage_path=str(folder), **options))
+    run(specs, folder, **options)
     return capsys.readouterr().out
 
 
@@ -255,7 +251,7 @@ def test_a_foreign_folder_is_left_alone(tmp_path, capsys):
 def test_wrong_settings_of_the_collection(tmp_path, config, words):
     specs = {"labels": {"run": "collect_labels", "env": KITCHEN, "config": config}}
     with pytest.raises(UserError) as caught:
-        run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainSettings(storage_path=str(tmp_path)))
+        run(specs, tmp_path)
     assert all(word in str(caught.value) for word in words), str(caught.value)
     assert not (tmp_path / "f").exists()
 
@@ -287,11 +283,15 @@ def test_wrong_settings_of_the_collection(tmp_path, config, words):
         ),
         (
             {"run": "replay", "config": {"checkpoint": "${sft}", "communication": True}},
-            ["`last.config.communication` is for `run: evaluate` alone"],
+            ["`last.config.communication` is no known key"],
         ),
         (
             {"run": "evaluate", "config": {"checkpoint": "${sft}", "animation": True}},
-            ["`last.config.animation` is for `run: replay` alone"],
+            ["`last.config.animation` is no known key"],
+        ),
+        (
+            {"run": "evaluate", "config": {"checkpoint": "${sft}", "trust": True}},
+            ["`last.config.trust` is no known key"],
         ),
         ({"run": "evaluate", "config": {"checkpoint": "tests/data"}}, ["In `last.config`", "has no `policy/"]),
         ({"run": "replay", "config": {"checkpoint": ["${sft}", "README.md"]}}, ["In `last.config`", "is no folder"]),
@@ -310,7 +310,7 @@ def test_the_last_stage_is_checked_before_the_first_runs(tmp_path, stage, words)
     parquet.write_table(pa.table({"prompt": ["what you see"], "message": ["what to say"]}), labels)
     specs = {"sft": {"run": "MessageSFT", "config": {"input": str(labels)}}, "last": stage}
     with pytest.raises(UserError) as caught:
-        run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainSettings(storage_path=str(tmp_path)))
+        run(specs, tmp_path)
     assert all(word in str(caught.value) for word in words), str(caught.value)
     assert not (tmp_path / "f").exists()
 
@@ -328,13 +328,13 @@ def test_an_adapter_comes_from_a_stage_that_trains_it(tmp_path, setting, source)
     }
     fits = {"message_checkpoint": "${said}", "action_checkpoint": "${clone}"}
 
-    def check(**taken):
+    def take(**taken):
         verco = {"run": "Verco", "env": KITCHEN, "config": {**fits, **taken}}
-        check_stages(stages_of({**specs, "verco": verco}, tmp_path), {})
+        check({**specs, "verco": verco}, tmp_path)
 
-    check()
+    take()
     with pytest.raises(UserError, match=f"`verco.config.{setting}` is the result of `{source}`"):
-        check(**{setting: f"${{{source}}}"})
+        take(**{setting: f"${{{source}}}"})
 
 
 @pytest.mark.parametrize(
@@ -347,6 +347,6 @@ def test_adapters_of_another_shape_are_told_before_anything_runs(tmp_path, setti
         "verco": {"run": "Verco", "env": KITCHEN, "config": {"messages": "none", "action_checkpoint": "${clone}"}},
     }
     with pytest.raises(UserError, match=rf"`verco.config.{setting}` is .* adapter that it takes over from `clone`"):
-        check_stages(stages_of(specs, tmp_path), {})
+        check(specs, tmp_path)
     specs["verco"]["config"][setting] = value
-    check_stages(stages_of(specs, tmp_path), {})
+    check(specs, tmp_path)

@@ -13,10 +13,8 @@ import yaml
 from chat_server import ChatServer
 
 from rllib_llm_comm.chat.cassettes import Cassette
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
-from rllib_llm_comm.experiments.pipeline import run_file
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.sama.recordings import recording
+from tests.experiments.staged import run
 
 SAMA = Path(__file__).parents[2] / "tuned_examples" / "sama.yaml"
 STAGES = ("manual", "translation", "subgoals", "rewards")
@@ -48,7 +46,7 @@ def prepare(folder, url, at_once):
         spec["config"]["chat"] = chat
     specs["translation"]["config"]["states"] = 5
     specs["rewards"]["config"]["steps"] = 20
-    run_file(ExperimentFile("sama", parse_experiments(specs, "f")), TrainSettings(storage_path=str(folder)))
+    run(specs, folder, "sama")
     left = {
         str(path.relative_to(folder)): path.read_text()
         for path in sorted((folder / "sama").rglob("*"))

@@ -5,15 +5,12 @@ from __future__ import annotations
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
-from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.ray_session import demand
-from rllib_llm_comm.experiments.stages import make_stages
-from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.experiments.tune_stage import cpus_needed
 from rllib_llm_comm.sama.emma.emma import SymbolicPPO
 from rllib_llm_comm.verco.sft import MessageSFT
 from rllib_llm_comm.verco.verco import Verco
+from tests.experiments.staged import run, stages_of
 
 ENV = "rllib_llm_comm/overcooked_text-v0"
 TOO_BIG = [
@@ -65,17 +62,35 @@ def test_too_few_cpus_are_told_before_the_first_stage_runs(tmp_path):
         "labels": {"run": "collect_labels", "env": ENV, "config": {"teacher": "scripted", "target_labels": 4}},
         "message_sft": {"run": "MessageSFT", "config": {"input_": "${labels}", "num_cpus_for_main_process": 1}},
     }
-    settings = TrainSettings(storage_path=str(tmp_path), ray_num_cpus=2)
     with pytest.raises(UserError, match="A trial of `message_sft` needs 3 CPUs but Ray has 2: .* `--ray-num-cpus 3`"):
-        run_file(ExperimentFile("small", parse_experiments(stages, "f")), settings)
+        run(stages, tmp_path, ray_num_cpus=2)
+    assert not list(tmp_path.rglob("*"))
+
+
+RESPONSE = {"pool": [{"policy": "${partner}"}], "num_env_runners": 2}
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "needs"),
+    [
+        (RESPONSE, {"ray_num_cpus": 2}, "needs 3 CPUs but Ray has 2"),
+        ({**RESPONSE, "num_gpus_per_learner": 1}, {"ray_num_cpus": 8, "ray_num_gpus": 0}, "needs 1 GPUs but Ray has 0"),
+    ],
+)
+def test_needs_of_a_stage_that_waits_for_another_are_told_before_that_runs(config, options, needs, tmp_path):
+    """RLlib cannot validate such a stage, as the checkpoint is not there yet."""
+    partner = {"run": "SelfPlayPPO", "env": "rllib_llm_comm/overcooked_ai-v0", "stop": {"training_iteration": 1}}
+    stages = {"partner": partner, "response": {**partner, "run": "BestResponsePPO", "config": config}}
+    with pytest.raises(UserError, match=f"A trial of `response` {needs}"):
+        run(stages, tmp_path, **options)
     assert not list(tmp_path.rglob("*"))
 
 
 def test_needs_that_are_drawn_are_not_told_beforehand(tmp_path):
     def needed(runners):
         specs = {"sweep": {"run": "SymbolicPPO", "env": ENV, "config": {"num_env_runners": runners}}}
-        (stage,) = make_stages(parse_experiments(specs, "f"), lambda name, _: tmp_path / name)
-        return cpus_needed(stage, 2)
+        (stage,) = stages_of(specs, tmp_path)
+        return cpus_needed(stage, {"CPU": 2})
 
     assert 5 <= needed({"randint": [4, 6]}) <= 7
     with pytest.raises(UserError, match="needs 5 CPUs but Ray has 2"):

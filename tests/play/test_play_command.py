@@ -156,7 +156,7 @@ def test_mistakes_are_told_before_anything_is_served(arguments, sentence, monkey
 
 
 def test_partners_take_their_seats():
-    from rllib_llm_comm.play.seating import set_table
+    from rllib_llm_comm.play.host import set_table
 
     table = set_table("zoo:door", partners=["random"])
     assert [one.settings.name for one in table.policy.seats.values()] == ["zoo:door", "random"]

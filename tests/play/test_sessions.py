@@ -16,7 +16,7 @@ from rllib_llm_comm.cli.main import app
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.session_files import COLUMNS, DECISIONS, SESSION, read_session
 from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
-from rllib_llm_comm.evaluation.session_replay import played_again, replay_session
+from rllib_llm_comm.evaluation.replay import played_again, replay_session
 from rllib_llm_comm.play.session_recorder import SessionRecorder
 from rllib_llm_comm.policies.load_policy import load_policy
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels

@@ -12,9 +12,8 @@ from pettingzoo import ParallelEnv
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.session_files import read_session
 from rllib_llm_comm.envs.games import make_env
-from rllib_llm_comm.play.seat_view import SeatViews
 from rllib_llm_comm.play.session_recorder import SessionRecorder
-from rllib_llm_comm.play.table import Table
+from rllib_llm_comm.play.table import SeatViews, Table
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.partners import make_partner
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy

@@ -18,16 +18,14 @@ from rllib_llm_comm.cli.main import app
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint
-from rllib_llm_comm.evaluation.play_settings import PlaySettings
-from rllib_llm_comm.evaluation.replay_checkpoint import replay_checkpoint
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.evaluation.play_settings import EvaluationSettings
+from rllib_llm_comm.evaluation.replay import replay_checkpoint
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
-from rllib_llm_comm.experiments.train_settings import TrainSettings
-from rllib_llm_comm.play.seat_view import SeatViews
-from rllib_llm_comm.play.seating import set_table
+from rllib_llm_comm.play.host import set_table
+from rllib_llm_comm.play.table import SeatViews
 from rllib_llm_comm.policies import zoo
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.policies.load_options import Loading
 from rllib_llm_comm.policies.partner_settings import PartnerSettings, with_absolute_paths
 
 ROOT = Path(__file__).parents[2]
@@ -48,8 +46,7 @@ def shipped(name):
 
 def played(name, figures, episodes):
     """Returns of the first episodes of a card, played now."""
-    planning = {"planner": figures.planner} if figures.planner else None
-    settings = PlaySettings(loading=Loading(messages=figures.messages), planning=planning)
+    settings = EvaluationSettings(messages=figures.messages, planner=figures.planner)
     found = evaluate_checkpoint(f"zoo:{name}", episodes=episodes, seed=figures.seed, settings=settings)
     return found.figures.returns
 
@@ -144,7 +141,7 @@ def test_a_shipped_policy_is_a_partner_and_a_player():
 @pytest.mark.parametrize("name", NAMES)
 def test_every_policy_has_a_seat_beside_it_a_replay_and_a_match(name, tmp_path):
     game = shipped(name).game.rpartition("/")[2]
-    settings = PlaySettings(env_config=SHORT.get(game, {}))
+    settings = EvaluationSettings(env_config=SHORT.get(game, {}))
     if name in OFFICERS:
         with pytest.raises(UserError, match="nobody can choose by hand"):
             set_table(f"zoo:{name}", settings=settings, seed=1).sit("bob")

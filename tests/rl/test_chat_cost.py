@@ -8,9 +8,9 @@ from planner_model import planner
 
 from rllib_llm_comm import MAPPOConfig
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.envs.overcooked_ai import ENV_ID
-from rllib_llm_comm.evaluation.study_cost import asked_in_training
-from rllib_llm_comm.experiments.progress import columns_of, summary_of
+from rllib_llm_comm.envs.overcooked_ai.env import ENV_ID
+from rllib_llm_comm.evaluation.study_results import asked_in_training
+from rllib_llm_comm.experiments.console import columns_of, summary_of
 
 CHAT = {"model": "tiny", "requests_per_minute": 1e6, "price_per_million_input": 1e4}
 

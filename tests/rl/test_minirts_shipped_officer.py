@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rllib_llm_comm.evaluation.officer_scores import OfficerScoreSettings, officer_scores
-from rllib_llm_comm.evaluation.officer_tasks import OfficerTaskSettings, officer_tasks
+from rllib_llm_comm.evaluation.officers import OfficerScoreSettings, OfficerTaskSettings, officer_scores, officer_tasks
 
 SHIPPED = "trained:zoo:red_officer"
 SEED = 100_000  # as in docs/algorithms/red.md

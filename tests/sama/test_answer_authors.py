@@ -14,7 +14,7 @@ from rllib_llm_comm.chat.chat_model import ChatCounters
 from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
-from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, ScriptedExecutor
+from rllib_llm_comm.evaluation.planner_scores import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import ScriptedPlanner, make_planner
 from rllib_llm_comm.sama.planners.chat import ChatPlanner, ChatPlanSettings

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import HIDDEN, PRIVATE, secret_of
 from rllib_llm_comm.envs.overcooked_text import ENV_ID, parallel_env
-from rllib_llm_comm.evaluation.planned_games import ScriptedExecutor
+from rllib_llm_comm.evaluation.planner_scores import ScriptedExecutor
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import ScriptedPlanner, make_planner
 from rllib_llm_comm.sama.planning_game import planning_game

@@ -1,0 +1,88 @@
+"""Options that are made of the fields of settings, which nobody declares twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+import typer
+from pydantic import Field
+from typer.testing import CliRunner
+
+from rllib_llm_comm.cli.options import takes_settings
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import Settings, Several
+from rllib_llm_comm.evaluation.play_settings import EvaluationSettings, PlaySettings, ReplaySettings
+
+
+class Mine(Settings):
+    """Fields of all kinds."""
+
+    count: int = Field(3, ge=1, le=9)
+    """How `many`."""
+    share: float | None = None
+    loud: bool = False
+    kept: bool | None = None
+    kind: Literal["a", "b"] | None = None
+    place: Path | None = None
+    texts: Several[str] | None = None
+    layouts: Several[str] = ()
+    who: Several[str | dict[str, Any]] | None = None
+    config: dict[str, Any] = Field(default_factory=dict)
+    hidden: bool = Field(False, exclude=True)
+
+
+def run(*arguments):
+    app, told = typer.Typer(), []
+
+    @app.command()
+    @takes_settings(Mine, ["hidden"], ["layouts"], place=typer.Option("--to", "-t"))
+    def command(file: Annotated[str, typer.Argument()], settings: Mine, own: int = 1) -> None:
+        told.append((file, own, settings))
+
+    done = CliRunner().invoke(app, arguments)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return told[0] if told else done
+
+
+def test_options_have_types_bounds_and_help_of_the_fields():
+    assert run("f") == ("f", 1, Mine()) and not run("f")[2].model_fields_set & {"share", "config", "texts"}
+    many = ["--who", "x", "--who", '{"name": "y"}', "--texts", "a,b", "--texts", "c", "--layouts", "a, b"]
+    flags = ["--loud", "--no-kept", "-t", "there", "--config", '{"a": 1}', "--own", "2", "--share", "0.5"]
+    given = Mine(
+        loud=True, kept=False, place=Path("there"), config={"a": 1}, share=0.5, kind="b", layouts=["a", "b"],
+        who=["x", {"name": "y"}], texts=["a,b", "c"],
+    )  # fmt: skip
+    assert run("f", *many, *flags, "--kind", "b") == ("f", 2, given)
+    assert "How many." in run("--help").output and "1<=x<=9" in run("--help").output
+    assert "--hidden" not in run("--help").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "setting"),
+    [(["--kind", "c"], "`kind`"), (["--config", "x"], "`--config`"), (["--who", "{x"], "`--who`")],
+)
+def test_what_does_not_fit_is_told(arguments, setting):
+    with pytest.raises(UserError, match=setting):
+        run("f", *arguments)
+
+
+def test_numbers_out_of_bounds_are_refused_by_the_option():
+    assert run("f", "--count", "0").exit_code == 2
+
+
+def test_a_file_cannot_trust():
+    assert PlaySettings(trust=True).trust
+    for setting in ("trust", "trust_own"):
+        with pytest.raises(UserError, match=f"`mine.{setting}` is no known key"):
+            EvaluationSettings.checked("mine", {setting: True})
+
+
+def test_settings_of_one_command_are_those_of_another_as_far_as_it_has_them():
+    shared = PlaySettings(greedy=True, messages="none", trust=True)
+    assert ReplaySettings.like(shared, seed=4) == ReplaySettings(greedy=True, messages="none", trust=True, seed=4)
+    assert ReplaySettings.like(EvaluationSettings(num_envs=2, episodes=3)) == ReplaySettings(episodes=3)
+    with pytest.raises(UserError, match="`communication`"):
+        EvaluationSettings(communication=True, trials=1)
