@@ -21,7 +21,7 @@ from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, entities
 from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI
 from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, manual_of
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, Kitchen
-from rllib_llm_comm.envs.overcooked_ai.scripted_partners import HabitualCook
+from rllib_llm_comm.envs.overcooked_ai.scripted_cooks import (HabitualCook)
 from rllib_llm_comm.evaluation.rollout import Episode, EpisodeRecorder, new_episode
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.policies.decision import Policy

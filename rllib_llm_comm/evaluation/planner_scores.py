@@ -24,7 +24,7 @@ from rllib_llm_comm.policies.decision import Decision, Policy, Request, unweighe
 from rllib_llm_comm.policies.play_loop import play_games
 from rllib_llm_comm.policies.policy import TrainedPolicy
 from rllib_llm_comm.policies.recorded_settings import granted
-from rllib_llm_comm.sama.following import PATIENCE
+from rllib_llm_comm.sama.planned_env import (PATIENCE)
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import fallback_of, make_planner, planner_model, played_recording
 from rllib_llm_comm.sama.planners.baselines import DisturbedPlanner
