@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -233,12 +233,9 @@ def read_player(player: Any, setting: str = "player") -> DemonstrationPlayer:
         if not sessions:
             raise UserError(f"`{setting}.sessions` is empty; give folders that `rllib play --record` wrote.")
         return DemonstrationPlayer(sessions=sessions, names=names)
-    try:
-        partner = PartnerSettings(**given)
-    except UserError as error:
-        raise UserError(f"`{setting}`: {error}") from None
+    partner = PartnerSettings.checked(setting, dict(given))
     if partner.kind == CHECKPOINT and "greedy" not in given:
-        partner = replace(partner, greedy=True)
+        partner = partner.replace(greedy=True)
     return DemonstrationPlayer(partner)
 
 

@@ -21,9 +21,8 @@ def build_network(kind: str, model_config: Mapping[str, Any], weights: Mapping[s
         weights: By name.
 
     Raises:
-        UserError: If a setting is out of its range.
+        UserError: If a setting is missing or out of its range.
         RuntimeError: If the weights have other shapes than the settings want.
-        KeyError: If settings are missing.
     """
     build = KINDS[kind].network_builder(dict(model_config))
     require_shapes(build, weights)

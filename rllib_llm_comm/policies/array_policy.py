@@ -65,8 +65,7 @@ class ArrayPolicy(TrainedPolicy):
             settings: `model_config` of its manifest.
 
         Raises:
-            UserError: If a setting is out of its range.
-            KeyError: If settings are missing.
+            UserError: If a setting is missing or out of its range.
         """
 
     @classmethod

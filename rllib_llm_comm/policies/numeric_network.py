@@ -13,9 +13,9 @@ from torch import nn
 from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.policies.narrow_linear import NarrowLinear, without_zero_columns
-from rllib_llm_comm.policies.settings import MOST_LAYERS, MOST_WIDTH
 from rllib_llm_comm.policies.value_norm import ValueNorm
 
+MOST_LAYERS, MOST_WIDTH = 16, 65536
 VECTOR = "vector"
 TEAM_VECTORS = "team_vectors"
 STATE = "state"  # the game's whole state, as an environment tells it

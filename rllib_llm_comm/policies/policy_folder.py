@@ -89,7 +89,7 @@ def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> An
     weights = read_weights(Path(folder) / _NETWORK)
     try:
         return build_network(manifest.kind, manifest.model_config, weights)
-    except (KeyError, RuntimeError) as error:
+    except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise UserError(
             f"{str(Path(folder) / _NETWORK)!r} cannot be read with the settings in `{MANIFEST}` ({reason}); save the "

@@ -262,7 +262,7 @@ def test_the_critic_of_the_team_judges_alike_and_the_actor_stays_as_it_is():
 
 
 def test_the_same_seed_gives_the_same_demonstrations_and_a_cut_call_goes_on(rows, tmp_path):
-    fewer = DemonstrationSettings(**{**vars(SHORT), "games": 2})
+    fewer = SHORT.replace(games=2)
     write_demonstrations(tmp_path / "two", fewer)
     grown = write_demonstrations(tmp_path / "two", SHORT)
     assert list(grown.games) == list(rows.games)

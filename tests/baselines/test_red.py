@@ -33,7 +33,7 @@ SMALL = {"filters": 4, "width": 8, "words": 4, "keys": 4}
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("red")
     write_demonstrations(root / "shown", DemonstrationSettings(games=3, max_tick=600))
-    how = OfficerCloningSettings(OfficerSettings(**SMALL), epochs=1, batch_size=16)
+    how = OfficerCloningSettings(network=OfficerSettings(**SMALL), epochs=1, batch_size=16)
     clone_into(root / "officer", root / "shown", how)
     return {"demonstrations": str(root / "shown"), "officer": str(root / "officer")}
 

@@ -133,7 +133,7 @@ def test_a_name_that_is_none_is_told_with_the_others(name):
 
 
 def test_a_shipped_policy_is_a_partner_and_a_player():
-    partner = PartnerSettings("zoo:told_salad")
+    partner = PartnerSettings(policy="zoo:told_salad")
     assert partner.kind == "checkpoint", "not a function of a module `zoo`"
     assert with_absolute_paths([partner])[0].policy == "zoo:told_salad"
     cross = CrossPlay(["zoo:door", "scripted"], settings=CrossPlaySettings(episodes=2))

@@ -2,69 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 
-from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_foreign_json
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.session_files import is_session
+from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.original_games import read_games
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS, Kitchen
-from rllib_llm_comm.policies.demonstrations import HALVES, Demonstrations, half_of, read_session_demonstrations
-from rllib_llm_comm.policies.numeric_network import BY_STATE, VECTOR, NumericNetwork, NumericSettings
+from rllib_llm_comm.policies.demonstrations import Demonstrations, half_of, read_session_demonstrations
+from rllib_llm_comm.policies.numeric_network import (
+    BY_STATE,
+    MOST_LAYERS,
+    MOST_WIDTH,
+    VECTOR,
+    NumericNetwork,
+    NumericSettings,
+)
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest
-from rllib_llm_comm.policies.settings import require_number, require_seed, require_whole
 
-PLAYERS = ("both", "0", "1")
 _MOST_BYTES = 2**29
 _NO_CRITIC = 1  # no state has this length, so that values stay unknown (`NumericPolicy.values`)
 
 
-@dataclass(frozen=True)
-class CloningSettings:
-    """Settings of behaviour cloning; defaults of Carroll et al. 2019 unless marked.
+class CloningSettings(Settings):
+    """Settings of behaviour cloning; defaults of Carroll et al. 2019 unless marked."""
 
-    Attributes:
-        hiddens: Widths of the hidden layers, at most 16 of 1 to 65536. Default 64, 64.
-        lr: Learning rate of Adam, in (0, 1]. Default 1e-3, with eps 1e-8.
-        epochs: Passes over the games that are learned from, 1 to 100000. Default 100 (theirs: 90 to 120, by kitchen).
-        batch_size: Decisions per gradient step, 1 to 10**6. Default 64 (ours).
-        held_out: Share of the decisions that are held out, in [0.01, 0.5]: whole games, the last ones of the file; of
-            a single game its last steps (ours). Default 0.15.
-        players: The players whose decisions are learned: `"both"` (default), `"0"` or `"1"`.
-        half: The games that are used at all: `"all"` (default), or every other one, `"first"` or `"second"`. Carroll et
-            al. train with a clone of one half of the games and judge with a clone of the other.
-        seed: Seed of weights and batches.
-    """
-
-    hiddens: Sequence[int] = (64, 64)
-    lr: float = 1e-3
-    epochs: int = 100
-    batch_size: int = 64
-    held_out: float = 0.15
-    players: str = "both"
-    half: str = HALVES[0]
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuses values that are out of their range; `NumericSettings` checks `hiddens`."""
-        require_number("lr", self.lr, 0.0, 1.0, above=True)
-        require_whole("epochs", self.epochs, 1, 10**5)
-        require_whole("batch_size", self.batch_size, 1, 10**6)
-        require_number("held_out", self.held_out, 0.01, 0.5)
-        require_choice("players", self.players, PLAYERS)
-        require_choice("half", self.half, HALVES)
-        require_seed("seed", self.seed)
+    hiddens: Several[Annotated[int, Field(ge=1, le=MOST_WIDTH)]] = Field((64, 64), min_length=1, max_length=MOST_LAYERS)
+    """Widths of the hidden layers."""
+    lr: float = Field(1e-3, gt=0, le=1)
+    """Learning rate of Adam, with eps 1e-8."""
+    epochs: int = Field(100, ge=1, le=10**5)
+    """Passes over the games that are learned from. Theirs: 90 to 120, by kitchen."""
+    batch_size: int = Field(64, ge=1, le=10**6)
+    """Decisions per gradient step (ours)."""
+    held_out: float = Field(0.15, ge=0.01, le=0.5)
+    """Share of the decisions that are held out: whole games, the last ones of the file; of a single game its last steps
+    (ours)."""
+    players: Literal["both", "0", "1"] = "both"
+    """The players whose decisions are learned."""
+    half: Literal["all", "first", "second"] = "all"
+    """The games that are used at all: all of them, or every other one. Carroll et al. train with a clone of one half of
+    the games and judge with a clone of the other."""
+    seed: int = Field(0, ge=-(2**63), le=2**63 - 1)
+    """Seed of weights and batches."""
 
 
 @dataclass(frozen=True)

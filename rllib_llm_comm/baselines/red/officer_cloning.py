@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from rllib_llm_comm.baselines.red.officer_demonstrations import ACTION, GAME, OfficerRows, read_demonstrations
 from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork
 from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.minirts.collective_command import GO_ON_AT
 from rllib_llm_comm.envs.minirts.game import ENV_ID
 from rllib_llm_comm.envs.minirts.view.officer_view import officer_spaces
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import OFFICER, PolicyManifest
-from rllib_llm_comm.policies.settings import require_number, require_seed, require_whole
 
 SEEN = tuple(officer_spaces())
 """Names of the arrays that the network reads."""
@@ -28,38 +29,26 @@ _LOOK_AHEAD = 2
 _GRAD_NORM = 0.5
 
 
-@dataclass(frozen=True)
-class OfficerCloningSettings:
-    """Settings of the behaviour cloning before RL; those of the original code unless marked.
+class OfficerCloningSettings(Settings):
+    """Settings of the behaviour cloning before RL; those of the original code unless marked."""
 
-    Attributes:
-        network: The network.
-        lr: Learning rate of Adamax, in (0, 1]. Default 2e-3.
-        epochs: Most passes over the decisions, 1 to 10**4. Default 8 (ours); the original: 50.
-        batch_size: Decisions per gradient step, 1 to 10**6. Default 128.
-        idle: Share of the decisions at which nothing was ordered that is taken in a pass, in (0, 1]; each counts for as
-            many as are left out. Default 0.3 (ours).
-        held_out: Share of the games that is held out, in [0.01, 0.5]. Default 0.1 (ours).
-        seed: Seed of weights and batches.
-        start: Policy folder of an officer with the same network to go on from; `None` for fresh weights (ours).
-    """
-
-    network: OfficerSettings = field(default_factory=OfficerSettings)
-    lr: float = 2e-3
-    epochs: int = 8
-    batch_size: int = 128
-    idle: float = 0.3
-    held_out: float = 0.1
-    seed: int = 0
+    network: OfficerSettings = OfficerSettings()
+    """The network."""
+    lr: float = Field(2e-3, ge=1e-12, le=1)
+    """Learning rate of Adamax."""
+    epochs: int = Field(8, ge=1, le=10**4)
+    """Most passes over the decisions (ours). The original: 50."""
+    batch_size: int = Field(128, ge=1, le=10**6)
+    """Decisions per gradient step."""
+    idle: float = Field(0.3, ge=1e-3, le=1)
+    """Share of the decisions at which nothing was ordered that is taken in a pass; each counts for as many as are left
+    out (ours)."""
+    held_out: float = Field(0.1, ge=0.01, le=0.5)
+    """Share of the games that is held out (ours)."""
+    seed: int = Field(0, ge=-(2**63), le=2**63 - 1)
+    """Seed of weights and batches."""
     start: str | None = None
-
-    def __post_init__(self) -> None:
-        require_number("lr", self.lr, 1e-12, 1.0)
-        require_whole("epochs", self.epochs, 1, 10**4)
-        require_whole("batch_size", self.batch_size, 1, 10**6)
-        require_number("idle", self.idle, 1e-3, 1.0)
-        require_number("held_out", self.held_out, 0.01, 0.5)
-        require_seed("seed", self.seed)
+    """Policy folder of an officer with the same network to go on from; None for fresh weights (ours)."""
 
 
 @dataclass(frozen=True)
@@ -292,7 +281,7 @@ def provenance_of(rows: OfficerRows, how: OfficerCloningSettings, result: Office
         how: The settings.
         result: The figures.
     """
-    cloning = {name: value for name, value in asdict(how).items() if name != "network"}
+    cloning = {name: value for name, value in how.to_dict().items() if name != "network"}
     figures = {"decisions": list(result.decisions), "held_out_nll": [round(value, 4) for value in result.nll]}
     return {"demonstrations": {**rows.settings, "games": len(rows.games)}, "cloning": cloning, **figures}
 

@@ -14,17 +14,19 @@ import json
 import os
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field, field_validator
 
-from rllib_llm_comm.core.errors import UserError, require_choice, require_number, require_whole
+from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.core.files import disk_error, read_foreign_json, write_atomically
 from rllib_llm_comm.core.places import local_path
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.minirts.collective_command import GO_ON_AT, SIZES
-from rllib_llm_comm.envs.minirts.commanders.collective_label import RULES, TURNS, CollectiveLabels
+from rllib_llm_comm.envs.minirts.commanders.collective_label import CollectiveLabels
 from rllib_llm_comm.envs.minirts.commanders.command_level import NAMES, Commander, make_commander
 from rllib_llm_comm.envs.minirts.commanders.imperfect import MoodyCommander, disturbed
 from rllib_llm_comm.envs.minirts.commanders.instructions import Instructions
@@ -38,49 +40,39 @@ INDEX = "demonstrations.json"
 ACTION, GAME = "action", "game"
 _GAMES_PER_PART = 25
 _MOST_BYTES = 2**28
-_MOST_GAMES = 10**6
 _RANDOM = "random"
-_MIXTURE = {"oracle": 0.4, "random": 0.4, "adversarial": 0.2}
 
 
-@dataclass(frozen=True)
-class DemonstrationSettings:
-    """Settings of demonstrations; people's games took their place in the paper, so all of it is ours.
+class DemonstrationSettings(Settings):
+    """Settings of demonstrations; people's games took their place in the paper, so all of it is ours."""
 
-    Attributes:
-        games: Number of games, 1 to 10**6. Default 400; the people's data of the paper: about 4,600.
-        opponent: The scripted opponent, as of `envs.minirts`. Default "medium2" (SAMA).
-        num_agents: Commanders of the side, 1 to 3. Default 2 (SAMA).
-        max_tick: Length of a game, >= 100. Default 12,800 (RED).
-        commanders: Share of games of each scripted commander, by name, >= 0, not all 0. Default oracle 0.4, random 0.4,
-            adversarial 0.2.
-        delay: Chance that an officer orders nothing at a decision, in [0, 1). Default 0.2.
-        wrong: Chance that what it orders has a wrong target, in [0, 1]. Default 0.15.
-        rule: Rule of the label, as of `CollectiveLabels`. Default "turns".
-        seed: The same seed gives the same demonstrations; >= 0.
-    """
-
-    games: int = 400
+    games: int = Field(400, ge=1, le=10**6)
+    """Number of games; the people's data of the paper: about 4,600."""
     opponent: str = "medium2"
+    """The scripted opponent, as of `envs.minirts` (SAMA)."""
     num_agents: int = 2
+    """Commanders of the side, 1 to 3 (SAMA)."""
     max_tick: int = MAX_TICK
-    commanders: Mapping[str, float] = field(default_factory=lambda: dict(_MIXTURE))
-    delay: float = 0.2
-    wrong: float = 0.15
-    rule: str = TURNS
-    seed: int = 0
+    """Length of a game (RED)."""
+    commanders: dict[str, Annotated[float, Field(ge=0, le=1e6)]] = {"oracle": 0.4, "random": 0.4, "adversarial": 0.2}
+    """Share of games of each scripted commander, by name; not all 0."""
+    delay: float = Field(0.2, ge=0, le=0.99)
+    """Chance that an officer orders nothing at a decision."""
+    wrong: float = Field(0.15, ge=0, le=1)
+    """Chance that what it orders has a wrong target."""
+    rule: Literal["turns", "same", "majority"] = "turns"
+    """Rule of the label, as of `CollectiveLabels`."""
+    seed: int = Field(0, ge=0)
+    """The same seed gives the same demonstrations."""
 
-    def __post_init__(self) -> None:
-        require_whole("games", self.games, 1, _MOST_GAMES)
-        require_number("delay", self.delay, 0.0, 0.99)
-        require_number("wrong", self.wrong, 0.0, 1.0)
-        require_choice("rule", self.rule, RULES)
-        require_whole("seed", self.seed, 0)
-        for name, share in self.commanders.items():
+    @field_validator("commanders")
+    @classmethod
+    def _known_commanders(cls, commanders: dict[str, float]) -> dict[str, float]:
+        for name in commanders:
             require_choice("commanders", name, NAMES)
-            require_number(f"commanders.{name}", share, 0.0, 1e6)
-        if not sum(self.commanders.values()) > 0:
-            raise UserError(f"`commanders` is {dict(self.commanders)!r} but at least one share must be above 0.")
+        if not sum(commanders.values()) > 0:
+            raise UserError(f"`commanders` is {commanders!r} but at least one share must be above 0.")
+        return commanders
 
     def env(self) -> MiniRTS:
         """The game that is played; refuses settings that it does not allow."""
@@ -88,7 +80,7 @@ class DemonstrationSettings:
 
     def identity(self) -> dict[str, Any]:
         """The settings that determine the games, but not their number; JSON-able."""
-        return {name: value for name, value in asdict(self).items() if name != "games"}
+        return {name: value for name, value in self.to_dict().items() if name != "games"}
 
 
 @dataclass(frozen=True)

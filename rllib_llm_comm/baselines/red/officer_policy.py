@@ -29,7 +29,7 @@ class OfficerPolicy(ArrayPolicy):
     @staticmethod
     def network_builder(settings: dict[str, Any]) -> Callable[[], OfficerNetwork]:
         """Makes a network from `model_config`."""
-        checked = OfficerSettings.from_mapping(settings)
+        checked = OfficerSettings.checked("model_config", settings)
         return lambda: OfficerNetwork(checked)
 
     def act_together(self, episodes: Sequence[Request], explore: bool = True) -> list[dict[Any, Decision]]:

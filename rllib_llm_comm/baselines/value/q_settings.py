@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from rllib_llm_comm.core.settings import Settings
-from rllib_llm_comm.policies.settings import MOST_WIDTH
+from rllib_llm_comm.policies.numeric_network import MOST_WIDTH
 
 PLAIN, LDSA, ROMA = "plain", "ldsa", "roma"
 VDN, QMIX, ALONE = "vdn", "qmix", "none"
