@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from rllib_llm_comm.baselines.value.maser import MASER as MASER
     from rllib_llm_comm.baselines.value.maser import MASERConfig as MASERConfig
     from rllib_llm_comm.baselines.value.qmix import QMIX as QMIX
+    from rllib_llm_comm.baselines.value.qmix import VDN as VDN
     from rllib_llm_comm.baselines.value.qmix import QMIXConfig as QMIXConfig
+    from rllib_llm_comm.baselines.value.qmix import VDNConfig as VDNConfig
     from rllib_llm_comm.baselines.value.roma import ROMA as ROMA
     from rllib_llm_comm.baselines.value.roma import ROMAConfig as ROMAConfig
-    from rllib_llm_comm.baselines.value.vdn import VDN as VDN
-    from rllib_llm_comm.baselines.value.vdn import VDNConfig as VDNConfig
     from rllib_llm_comm.envs.games import make_env as make_env
     from rllib_llm_comm.envs.games import register_game as register_game
     from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint as evaluate_checkpoint
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from rllib_llm_comm.policies.load_policy import load_policy as load_policy
     from rllib_llm_comm.rl.algorithms import register_algorithm as register_algorithm
     from rllib_llm_comm.rl.algorithms import register_all as register_all
-    from rllib_llm_comm.rl.policy_export import export_policy as export_policy
+    from rllib_llm_comm.rl.policy_checkpoints import export_policy as export_policy
     from rllib_llm_comm.sama.emma.emma import EMMA as EMMA
     from rllib_llm_comm.sama.emma.emma import EMMAConfig as EMMAConfig
     from rllib_llm_comm.sama.emma.emma import SymbolicPPO as SymbolicPPO

@@ -243,7 +243,7 @@ def demonstrations(
 
         rllib officer demonstrations results/demonstrations --games 400
     """
-    from rllib_llm_comm.baselines.red.officer_demonstrations import (
+    from rllib_llm_comm.baselines.red.officer_cloning import (
         DemonstrationSettings,
         idle_share,
         write_demonstrations,
@@ -297,7 +297,7 @@ def clone_officer_command(
     """
     quiet_libraries(0)
     from rllib_llm_comm.baselines.red.officer_cloning import OfficerCloningSettings, clone_into
-    from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
+    from rllib_llm_comm.baselines.red.officer_network import OfficerSettings
     from rllib_llm_comm.policies.policy_manifest import MANIFEST
 
     network = OfficerSettings(filters=filters, stride=stride, width=width)

@@ -23,9 +23,15 @@ from rllib_llm_comm.experiments.console import (
 )
 from rllib_llm_comm.experiments.evaluation_run import run_cross_play, run_evaluation
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
-from rllib_llm_comm.policies.find_checkpoint import find_checkpoint, is_named
-from rllib_llm_comm.policies.load_options import Loading
-from rllib_llm_comm.policies.zoo import PREFIX, card_text, shipped_policies, shipped_policy
+from rllib_llm_comm.policies.find_checkpoint import (
+    PREFIX,
+    card_text,
+    find_checkpoint,
+    is_named,
+    shipped_policies,
+    shipped_policy,
+)
+from rllib_llm_comm.policies.load_policy import Loading
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.play_settings import PlaySettings
@@ -380,7 +386,7 @@ def crossplay_command(
     require_writable({"--json": json_file, "--html": html_file, "--replay-out": replay_out})
     import_modules(modules)
     from rllib_llm_comm.evaluation.cross_play import CrossPlaySettings
-    from rllib_llm_comm.policies.load_options import Loading
+    from rllib_llm_comm.policies.load_policy import Loading
 
     config = None if env_config is None else json_of("--env-config")(env_config)
     planning = None if planner is None else {"planner": name_or_json("--planner")(planner)}

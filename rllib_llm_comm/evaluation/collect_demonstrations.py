@@ -15,10 +15,10 @@ from rllib_llm_comm.core.session_files import Session, read_session
 from rllib_llm_comm.evaluation.chat_player import ChatPlayer
 from rllib_llm_comm.evaluation.session_replay import moments_again
 from rllib_llm_comm.policies.decision import Request
-from rllib_llm_comm.policies.load_options import Loading
+from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.policies.partner_settings import CHAT, CHECKPOINT, FUNCTION, PEOPLE, PartnerSettings
 from rllib_llm_comm.policies.partners import Partner, PartnerMemory, make_partner
-from rllib_llm_comm.policies.policy_env import make_recorded_game
+from rllib_llm_comm.policies.policy import make_recorded_game
 from rllib_llm_comm.policies.policy_folder import weights_digest
 from rllib_llm_comm.verco.encoding import TextObservation, read_observation
 from rllib_llm_comm.verco.message_protocol import heard_by

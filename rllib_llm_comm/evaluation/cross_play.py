@@ -13,10 +13,9 @@ from rllib_llm_comm.evaluation.cross_play_figures import CrossPlayResult
 from rllib_llm_comm.evaluation.metric_names import RETURN, require_metric
 from rllib_llm_comm.evaluation.rollout import Episode, Progress, play, record
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
-from rllib_llm_comm.policies.load_options import AS_RECORDED, Loading
-from rllib_llm_comm.policies.partner_checks import try_out
+from rllib_llm_comm.policies.load_policy import AS_RECORDED, Loading
 from rllib_llm_comm.policies.partner_settings import SCRIPTED, PartnerSettings, parse_partners
-from rllib_llm_comm.policies.partners import make_partner
+from rllib_llm_comm.policies.partners import make_partner, try_out
 from rllib_llm_comm.policies.policy_folder import weights_digest
 from rllib_llm_comm.policies.policy_manifest import GROUNDED
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy

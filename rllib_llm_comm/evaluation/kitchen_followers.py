@@ -15,8 +15,7 @@ from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, manual
 from rllib_llm_comm.evaluation.rollout import Episode, EpisodeRecorder
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.policies.decision import Policy
-from rllib_llm_comm.policies.own_actions import own_actions
-from rllib_llm_comm.policies.partners import Partner
+from rllib_llm_comm.policies.partners import Partner, own_actions
 from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.sama.emma.network import EmmaEncoder
 from rllib_llm_comm.sama.emma.policy import FrozenActor, GroundedPolicy

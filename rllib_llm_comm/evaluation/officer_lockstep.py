@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from rllib_llm_comm.baselines.red.officer_executor import TrainedExecutor, orders_together
+from rllib_llm_comm.baselines.red.officer_policy import TrainedExecutor, orders_together
 from rllib_llm_comm.envs.minirts.commanders.executor import Executor
 from rllib_llm_comm.envs.minirts.commanders.tasks import Command
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order

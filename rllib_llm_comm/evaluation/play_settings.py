@@ -9,7 +9,7 @@ from typing import Any
 from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.evaluation.rollout import Episode
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
-from rllib_llm_comm.policies.load_options import AS_RECORDED, Loading
+from rllib_llm_comm.policies.load_policy import AS_RECORDED, Loading
 from rllib_llm_comm.policies.policy import TrainedPolicy
 
 

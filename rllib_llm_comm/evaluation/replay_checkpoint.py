@@ -11,7 +11,7 @@ from rllib_llm_comm.evaluation.play_settings import PlaySettings
 from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
 from rllib_llm_comm.evaluation.rollout import Episode
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.policies.load_options import Loading
+from rllib_llm_comm.policies.load_policy import Loading
 
 
 def replay_checkpoint(

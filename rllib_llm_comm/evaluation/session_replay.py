@@ -14,7 +14,7 @@ from rllib_llm_comm.evaluation.frames import frame_of
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import Episode
 from rllib_llm_comm.policies.play_loop import PlayedGame
-from rllib_llm_comm.policies.policy_env import make_recorded_game
+from rllib_llm_comm.policies.policy import make_recorded_game
 
 
 def replay_session(

@@ -29,7 +29,7 @@ def _check_officer(stage: Stage, setting: str, checkpoint: str) -> None:
     Raises:
         UserError: If it is none, or nothing is there.
     """
-    from rllib_llm_comm.baselines.red.officer_executor import load_officer
+    from rllib_llm_comm.baselines.red.officer_policy import load_officer
 
     try:
         load_officer(checkpoint, setting)
@@ -65,7 +65,7 @@ class DemonstrateOfficers(PlainStage):
 
     def model(self) -> type[Settings]:
         """`DemonstrationSettings`."""
-        from rllib_llm_comm.baselines.red.officer_demonstrations import DemonstrationSettings
+        from rllib_llm_comm.baselines.red.officer_cloning import DemonstrationSettings
 
         return DemonstrationSettings
 
@@ -75,7 +75,7 @@ class DemonstrateOfficers(PlainStage):
 
     def run(self, stage: Stage) -> StageResult:
         """Records the games into `demonstrations/` of the stage's folder."""
-        from rllib_llm_comm.baselines.red.officer_demonstrations import idle_share, write_demonstrations
+        from rllib_llm_comm.baselines.red.officer_cloning import idle_share, write_demonstrations
 
         folder = stage.folder / _DEMONSTRATIONS
         with counting_bar("demonstrating") as progress:
@@ -107,7 +107,7 @@ class CloneOfficer(PlainStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, and demonstrations and an officer to go on from that should be there by now."""
-        from rllib_llm_comm.baselines.red.officer_demonstrations import INDEX
+        from rllib_llm_comm.baselines.red.officer_cloning import INDEX
 
         source, settings = self.settings(stage)
         if source not in unresolved and not (Path(source) / INDEX).is_file():

@@ -34,7 +34,7 @@ from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.sama_report import SamaReport
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult, model_of
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.policies.load_options import Loading
+from rllib_llm_comm.policies.load_policy import Loading
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.play_settings import PlaySettings

@@ -13,9 +13,9 @@ from ray.rllib.core.rl_module.torch import TorchRLModule
 from ray.rllib.utils.annotations import override
 from torch import nn
 
+from rllib_llm_comm.policies.numeric_network import ValueNorm
 from rllib_llm_comm.policies.policy_folder import PolicyExport
-from rllib_llm_comm.policies.value_norm import ValueNorm
-from rllib_llm_comm.rl.told_errors import ToldErrors
+from rllib_llm_comm.rl.plain_errors import ToldErrors
 
 # RLlib's algorithm configs mix these keys of their own into every model_config.
 _RLLIB_KEYS = ("vf_share_layers", "beta")

@@ -25,7 +25,7 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry(
         "FCP": "rllib_llm_comm.baselines.population.fcp:FCP",
         "PBT": "rllib_llm_comm.baselines.population.pbt:PBT",
         "COLE": "rllib_llm_comm.baselines.population.cole:COLE",
-        "VDN": "rllib_llm_comm.baselines.value.vdn:VDN",
+        "VDN": "rllib_llm_comm.baselines.value.qmix:VDN",
         "QMIX": "rllib_llm_comm.baselines.value.qmix:QMIX",
         "LDSA": "rllib_llm_comm.baselines.value.ldsa:LDSA",
         "ROMA": "rllib_llm_comm.baselines.value.roma:ROMA",
@@ -54,7 +54,7 @@ def register_all() -> None:
     from ray.tune.registry import register_trainable
 
     from rllib_llm_comm.envs.games import env_ids
-    from rllib_llm_comm.rl.env_registration import ensure_registered
+    from rllib_llm_comm.rl.rllib_adapter import ensure_registered
 
     for name, algorithm in ALGORITHMS.items():
         register_trainable(name, algorithm)

@@ -12,9 +12,9 @@ from ray.rllib.utils import force_list
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import without_subgoals
+from rllib_llm_comm.rl.callbacks import EpisodeMetrics, games_own_metrics
 from rllib_llm_comm.rl.chat_cost import ChatCost
-from rllib_llm_comm.rl.episode_metrics import EpisodeMetrics, games_own_metrics
-from rllib_llm_comm.rl.planning import PlanningConfigMixin
+from rllib_llm_comm.rl.multi_agent_ppo import PlanningConfigMixin
 from rllib_llm_comm.rl.rllib_adapter import wrap_games
 from rllib_llm_comm.sama.following import ALL, PATIENCE, check_subgoals_to
 from rllib_llm_comm.sama.planned_env import JudgedSubgoals, PlannedSubgoals

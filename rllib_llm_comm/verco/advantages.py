@@ -20,14 +20,15 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import EpisodeType
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.rl.decision_rows import (
+from rllib_llm_comm.rl.gae import (
+    LEAST_STD,
     RAW_ADVANTAGES,
     decisions_only,
     episodes_of_module,
     in_order,
     rewards_of,
+    standardized,
 )
-from rllib_llm_comm.rl.gae import LEAST_STD, standardized
 from rllib_llm_comm.rl.minibatches import ROW_GROUP
 from rllib_llm_comm.rl.rllib_adapter import START
 from rllib_llm_comm.verco.utterance_policy import UTTERANCE_MOMENT

@@ -18,10 +18,9 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import ModuleID, ParamDict, TensorType
 
 from rllib_llm_comm.core.phases import UPDATE, phase
-from rllib_llm_comm.rl.gae_connector import SemiMarkovGAE
-from rllib_llm_comm.rl.losses import policy_loss
+from rllib_llm_comm.rl.gae import SemiMarkovGAE
 from rllib_llm_comm.rl.minibatches import WholeEpochs
-from rllib_llm_comm.rl.multi_agent_ppo_learner import ACTOR, CRITIC, ActorTerms, MultiAgentPPOLearner
+from rllib_llm_comm.rl.multi_agent_ppo_learner import ACTOR, CRITIC, ActorTerms, MultiAgentPPOLearner, policy_loss
 from rllib_llm_comm.verco import advantages
 from rllib_llm_comm.verco.module import UTTERANCE_ENTROPY, UTTERANCE_KL, UTTERANCE_LOG_PROBS
 from rllib_llm_comm.verco.utterance_policy import UTTERANCE_LOGP, spoken

@@ -19,8 +19,7 @@ from rllib_llm_comm.envs.interface import secret_of, telling_words
 from rllib_llm_comm.language.adapters import REFERENCE
 from rllib_llm_comm.language.base_model import check_base_model
 from rllib_llm_comm.policies.decision import Decision, Heard, Memory, Request, choose
-from rllib_llm_comm.policies.policy import Spoken, TalkingPolicy
-from rllib_llm_comm.policies.policy_env import make_environment
+from rllib_llm_comm.policies.policy import Spoken, TalkingPolicy, make_environment
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.policies.recorded_settings import Withheld, granted
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, read_observation

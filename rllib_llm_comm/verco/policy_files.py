@@ -21,8 +21,7 @@ from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
 from rllib_llm_comm.language.base_model import KNOWN, BaseModel
 from rllib_llm_comm.language.chat_template import CHAT, PLAIN, PROMPT_DATE
 from rllib_llm_comm.language.prompt_sets import AGENT_TEMPLATES, DEFAULT, SHIPPED, read_prompts
-from rllib_llm_comm.policies.array_networks import require_shapes
-from rllib_llm_comm.policies.policy_folder import find_policy
+from rllib_llm_comm.policies.policy_folder import find_policy, require_shapes
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, PolicyManifest, read_manifest
 from rllib_llm_comm.policies.recorded_settings import granted
 from rllib_llm_comm.verco.language_agent import LLMCommCore, build_critic

@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 
 from rllib_llm_comm import load_policy
-from rllib_llm_comm.baselines.numeric.behavior_cloning import CloningSettings, clone_players, read_demonstrations
+from rllib_llm_comm.baselines.numeric.behavior_cloning import (
+    CloningSettings,
+    clone_players,
+    half_of,
+    read_demonstrations,
+)
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.rollout import evaluate, play
-from rllib_llm_comm.policies.demonstrations import half_of
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.partners import make_partner
 from rllib_llm_comm.policies.play_loop import Observer

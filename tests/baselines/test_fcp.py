@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from rllib_llm_comm import FCPConfig, load_policy
-from rllib_llm_comm.baselines.population.fcp import FCP, MEMBER_SETTINGS
-from rllib_llm_comm.baselines.population.fcp_members import Member, partners_of
-from rllib_llm_comm.baselines.population.past_policies import PastPolicy
+from rllib_llm_comm.baselines.population.fcp import FCP, MEMBER_SETTINGS, Member, partners_of
+from rllib_llm_comm.baselines.population.self_play_ppo import PastPolicy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.policies.policy_folder import PolicyExport
 from rllib_llm_comm.rl.multi_agent_ppo import PPOTraining

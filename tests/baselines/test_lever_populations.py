@@ -9,9 +9,8 @@ import pytest
 import torch
 from lever_game import LEVERS, ROUNDS, blind, favourite, learned, on_lever, played, score, seeing
 
-from rllib_llm_comm.baselines.population.coalition_values import shapley_values
-from rllib_llm_comm.baselines.population.cole_population import COLEPopulation, COLERules
-from rllib_llm_comm.baselines.population.pbt_rules import PBTAgent, PBTPopulation, fitness, sparse_means
+from rllib_llm_comm.baselines.population.cole import COLEPopulation, COLERules, shapley_values
+from rllib_llm_comm.baselines.population.pbt import PBTAgent, PBTPopulation, fitness, sparse_means
 
 
 def population(seed: int, iterations: int = 3, agents: int = 3) -> PBTPopulation:

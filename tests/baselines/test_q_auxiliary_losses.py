@@ -9,12 +9,12 @@ import pytest
 import torch
 from team_games import episode, train
 
-from rllib_llm_comm.baselines.value.q_auxiliary_losses import LDSALoss, MASERLoss, MaserWeights, ROMALoss
-from rllib_llm_comm.baselines.value.q_losses import TeamLoss, judge, tensors
-from rllib_llm_comm.baselines.value.q_network import epsilon_greedy
-from rllib_llm_comm.baselines.value.q_settings import QSettings
-from rllib_llm_comm.baselines.value.q_team import QTeam
-from rllib_llm_comm.baselines.value.team_episodes import joined
+from rllib_llm_comm.baselines.value.joint_game import joined
+from rllib_llm_comm.baselines.value.ldsa import LDSALoss
+from rllib_llm_comm.baselines.value.maser import MASERLoss, MaserWeights
+from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam, epsilon_greedy
+from rllib_llm_comm.baselines.value.roma import ROMALoss
+from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, judge, tensors
 
 POSTS = 4
 

@@ -9,11 +9,12 @@ import pytest
 import torch
 from team_games import episode
 
-from rllib_llm_comm.baselines.value.q_auxiliary_losses import LDSALoss, MASERLoss, MaserWeights, ROMALoss
-from rllib_llm_comm.baselines.value.q_losses import judge, tensors
-from rllib_llm_comm.baselines.value.q_settings import QSettings
-from rllib_llm_comm.baselines.value.q_team import QTeam
-from rllib_llm_comm.baselines.value.team_episodes import PER_OBSERVATION, joined
+from rllib_llm_comm.baselines.value.joint_game import PER_OBSERVATION, joined
+from rllib_llm_comm.baselines.value.ldsa import LDSALoss
+from rllib_llm_comm.baselines.value.maser import MASERLoss, MaserWeights
+from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam
+from rllib_llm_comm.baselines.value.roma import ROMALoss
+from rllib_llm_comm.baselines.value.value_decomposition import judge, tensors
 
 AGENTS, ACTIONS, SIZE, STATE, GAMMA = 3, 4, 5, 7, 0.9
 CLOSED = -9999999.0

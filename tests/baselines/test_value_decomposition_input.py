@@ -14,7 +14,7 @@ from pettingzoo.utils.wrappers import BaseParallelWrapper
 from ray.tune.registry import register_env
 
 from rllib_llm_comm import QMIXConfig, load_policy
-from rllib_llm_comm.baselines.value.same_team import facts_of_checkpoint
+from rllib_llm_comm.baselines.value.value_decomposition import facts_of_checkpoint
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter, register_parallel_env
 

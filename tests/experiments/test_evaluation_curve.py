@@ -12,7 +12,7 @@ from rllib_llm_comm.experiments.evaluation_run import kept_checkpoints
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.train_settings import TrainSettings
-from rllib_llm_comm.policies.zoo import shipped_policy
+from rllib_llm_comm.policies.find_checkpoint import shipped_policy
 
 
 def trial(folder, iterations):

@@ -8,7 +8,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.train_settings import TrainSettings
-from rllib_llm_comm.policies.zoo import shipped_policy
+from rllib_llm_comm.policies.find_checkpoint import shipped_policy
 
 HIDDEN = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": "planner", "observe": ["vector"]}
 

@@ -12,8 +12,8 @@ from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_exp
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.sama_report import summarise
 from rllib_llm_comm.experiments.train_settings import TrainSettings
+from rllib_llm_comm.policies.find_checkpoint import shipped_policy
 from rllib_llm_comm.policies.stage_record import StageRecord
-from rllib_llm_comm.policies.zoo import shipped_policy
 
 COUNTS = ("requests", "input_tokens", "output_tokens", "cost")
 

@@ -17,9 +17,9 @@ from rllib_llm_comm.policies.numeric_network import (
     CommNet,
     NumericNetwork,
     NumericSettings,
+    moments,
     team_vectors,
 )
-from rllib_llm_comm.policies.value_norm import moments
 
 
 def by_hand(net: CommNet, team: np.ndarray) -> np.ndarray:

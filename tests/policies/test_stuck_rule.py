@@ -7,16 +7,15 @@ import pytest
 import torch
 
 from rllib_llm_comm import load_policy
-from rllib_llm_comm.baselines.population.kitchen_pool import check_partner
+from rllib_llm_comm.baselines.population.kitchen_partners import check_partner
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.rollout import play
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
-from rllib_llm_comm.policies.partners import make_partner
+from rllib_llm_comm.policies.partners import StuckRule, make_partner, pose_of
 from rllib_llm_comm.policies.play_loop import Observer
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
-from rllib_llm_comm.policies.stuck_rule import StuckRule, pose_of
 from tests.idle_cook import AI, LIKED, idle_cook
 
 KITCHEN = {"layout": "cramped_room", "horizon": 30, "observe": ["vector"], "vector": "planes"}

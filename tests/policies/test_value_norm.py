@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_llm_comm.policies.value_norm import ValueNorm, moments
+from rllib_llm_comm.policies.numeric_network import ValueNorm, moments
 
 
 def by_hand(batches, beta):

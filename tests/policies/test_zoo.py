@@ -25,9 +25,9 @@ from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.play.seat_view import SeatViews
 from rllib_llm_comm.play.seating import set_table
-from rllib_llm_comm.policies import zoo
+from rllib_llm_comm.policies import find_checkpoint as zoo
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.policies.load_options import Loading
+from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.policies.partner_settings import PartnerSettings, with_absolute_paths
 
 ROOT = Path(__file__).parents[2]

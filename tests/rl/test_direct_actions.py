@@ -10,7 +10,7 @@ from toys import ColourTalk, language_model
 
 from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.rl import multi_agent_ppo
-from rllib_llm_comm.rl.direct_actions import BY_TABLE
+from rllib_llm_comm.rl.lean import BY_TABLE
 from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rllib_llm_comm.rl.kl_stop import KLStop, approximate_kl
+from rllib_llm_comm.rl.multi_agent_ppo_learner import KLStop, approximate_kl
 
 
 def test_approximate_kl():

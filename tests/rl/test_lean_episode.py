@@ -6,7 +6,7 @@ import random
 
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
-from rllib_llm_comm.rl.lean_episode import LeanEpisode
+from rllib_llm_comm.rl.lean import LeanEpisode
 
 
 def found(function, *args):

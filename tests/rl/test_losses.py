@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rllib_llm_comm.rl.losses import explained_variance, policy_loss, value_loss
-from rllib_llm_comm.rl.optimizers import annealed
+from rllib_llm_comm.rl.multi_agent_ppo_learner import annealed, explained_variance, policy_loss, value_loss
 
 
 def test_policy_loss():

@@ -10,9 +10,9 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from toys import batch_of, language_model, randomise
 
-from rllib_llm_comm.baselines.numeric.module import NumericModule
-from rllib_llm_comm.baselines.red.module import OfficerModule
-from rllib_llm_comm.baselines.value.module import JointQModule
+from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericModule
+from rllib_llm_comm.baselines.red.red import OfficerModule
+from rllib_llm_comm.baselines.value.value_decomposition import JointQModule
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.sama.emma.emma import EmmaModule
 from rllib_llm_comm.verco.encoding import encoded_space

@@ -17,7 +17,7 @@ from ray.rllib.utils.metrics import NUM_AGENT_STEPS_SAMPLED_LIFETIME
 from rllib_llm_comm.baselines.population.best_response_ppo import BestResponsePPO, BestResponsePPOConfig
 from rllib_llm_comm.baselines.population.kitchen_partners import uniform_pool
 from rllib_llm_comm.policies.policy_folder import PolicyExport
-from rllib_llm_comm.rl.policy_export import on_first_learner
+from rllib_llm_comm.rl.policy_checkpoints import on_first_learner
 
 STATE, POLICY = "learner", "policy"
 FIGURES = ("score", "shaped")

@@ -10,14 +10,11 @@ import torch
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from rllib_llm_comm.baselines.value.q_network import agent_inputs, open_values
-from rllib_llm_comm.baselines.value.q_settings import LDSA, ROMA, QSettings
-from rllib_llm_comm.baselines.value.q_team import QTeam
+from rllib_llm_comm.baselines.value.q_network import LDSA, ROMA, QSettings, QTeam, agent_inputs, open_values
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Several
 from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.policies.array_policy import MOST_SIZE, AgentRequest, ArrayMemory, ArrayPolicy
-from rllib_llm_comm.policies.observation_forms import flat, open_actions
+from rllib_llm_comm.policies.array_policy import MOST_SIZE, AgentRequest, ArrayMemory, ArrayPolicy, flat, open_actions
 
 MEMORY, LAST, VALUES = "memory", "last_actions", "values"
 

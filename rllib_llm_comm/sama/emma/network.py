@@ -28,8 +28,8 @@ from rllib_llm_comm.policies.numeric_network import (
     MOST_LAYERS,
     MOST_WIDTH,
     STATE,
+    ValueNorm,
 )
-from rllib_llm_comm.policies.value_norm import ValueNorm
 
 
 class EmmaSettings(Settings):
