@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rllib_llm_comm.core.lazy import lazy_names
+from rllib_llm_comm.rl.algorithms import algorithms_by_module
 
 if TYPE_CHECKING:
     from rllib_llm_comm.baselines.numeric.commnet import CommNet as CommNet
@@ -62,29 +63,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 _HOMES = {
     "policies.load_policy": ("load_policy",),
-    "baselines.population.best_response_ppo": ("BestResponsePPO", "BestResponsePPOConfig"),
-    "baselines.population.cole": ("COLE", "COLEConfig"),
-    "baselines.numeric.commnet": ("CommNet", "CommNetConfig"),
-    "sama.emma.emma": ("EMMA", "EMMAConfig", "SymbolicPPO", "SymbolicPPOConfig"),
-    "baselines.population.fcp": ("FCP", "FCPConfig"),
-    "baselines.value.ldsa": ("LDSA", "LDSAConfig"),
-    "baselines.numeric.mappo": ("MAPPO", "MAPPOConfig"),
-    "baselines.value.maser": ("MASER", "MASERConfig"),
-    "baselines.red.red": ("RED", "REDConfig"),
-    "verco.sft": ("ActionSFT", "ActionSFTConfig", "MessageSFT", "MessageSFTConfig"),
     "rl.algorithms": ("register_algorithm", "register_all"),
-    "baselines.population.pbt": ("PBT", "PBTConfig"),
-    "rl.policy_export": ("export_policy",),
-    "baselines.value.qmix": ("QMIX", "QMIXConfig"),
-    "baselines.value.roma": ("ROMA", "ROMAConfig"),
-    "baselines.population.self_play_ppo": ("SelfPlayPPO", "SelfPlayPPOConfig"),
-    "verco.twosome": ("TWOSOME", "TWOSOMEConfig"),
-    "baselines.value.vdn": ("VDN", "VDNConfig"),
-    "verco.verco": ("Verco", "VercoConfig"),
+    "rl.policy_checkpoints": ("export_policy",),
     "envs.games": ("make_env", "register_game"),
     "evaluation.evaluate_checkpoint": ("evaluate_checkpoint",),
     "evaluation.replay_checkpoint": ("replay_checkpoint",),
     "evaluation.report": ("write_report",),
+    **algorithms_by_module(),
 }
 __all__ = [name for names in _HOMES.values() for name in names]
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

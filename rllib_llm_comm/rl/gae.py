@@ -19,7 +19,6 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import EpisodeType, ModuleID
 
 from rllib_llm_comm.envs.interface import ACTION_MASK, DURATION, STEP_REWARDS
-from rllib_llm_comm.language.packing import distinct_rows, trimmed
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_FEATURES, PROMPT_IDS
 from rllib_llm_comm.rl.minibatches import ROW_GROUP
 
@@ -209,6 +208,8 @@ def decisions_only(
 
 
 def _text_groups(observations: dict[str, torch.Tensor]) -> torch.Tensor:
+    from rllib_llm_comm.language.packing import distinct_rows, trimmed  # only language agents need it
+
     # Rows that show the same prompt and candidates get the same number.
     columns = [trimmed(observations[name].cpu()).flatten(1).long() for name in (PROMPT_IDS, CANDIDATE_IDS, ACTION_MASK)]
     return distinct_rows(torch.cat(columns, dim=1))[1]

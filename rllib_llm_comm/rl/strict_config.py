@@ -159,12 +159,6 @@ class StrictConfigMixin(AlgorithmConfig):
         if not any(isinstance(cls, type) and issubclass(cls, callback) for cls in present):
             self.callbacks_class = [*present, callback]
 
-    def _assign(self, values: Mapping[str, Any]) -> Self:
-        for name, value in values.items():
-            if name != "self" and not name.startswith("__") and value is not NotProvided:
-                setattr(self, name, value)
-        return self
-
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
         """As RLlib's, but takes NumPy's numbers and refuses unknown keys (RLlib would set and never look at them)."""
         known = {name for name in vars(self) if not name.startswith("__")} | set(_SPECIAL_KEYS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from types import MappingProxyType
@@ -33,12 +32,50 @@ from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.policy_folder import PolicyExport
 from rllib_llm_comm.rl.strict_config import part
 
+POPULATION = "population"
 SIGNED, CLAMPED = "signed", "clamped"
 DAMPING = 0.85
 SHARPNESS = 10.0
 """Factor inside the softmax over PageRank and over Shapley values (COLE's code)."""
 EXACT_UP_TO = 8
 """Members up to which the Shapley values are exact: 2^8 coalitions."""
+OLDEST = 10
+"""Members that removal and the final choice look at."""
+_MOST = 10**6
+
+
+class COLESettings(Settings):
+    """The population."""
+
+    initial_size: int = Field(5, ge=1, le=_MOST)
+    """Members up to which the learner plays with its own copies alone. 5 (SAMA's "population size of 5"); COLE: 10."""
+    most_members: int = Field(50, ge=2, le=_MOST)
+    """Members allowed, more than `initial_size` (COLE)."""
+    run_batches: int = Field(2, ge=1, le=_MOST)
+    """Train batches of one PPO run, whose partners stay (COLE: 2 of 48,000)."""
+    runs_per_generation: int | None = Field(None, ge=1, le=_MOST)
+    """Runs until the learner is judged; None (COLE): `initial_size`."""
+    drawn_partners: int = Field(3, ge=1, le=_MOST)
+    """Members drawn for a run (COLE's "1:3")."""
+    member_games: int = Field(3, ge=1, le=_MOST)
+    """Games with each member in each seat when the learner is judged (COLE)."""
+    marginals: Literal["signed", "clamped"] = "signed"
+    """`"signed"` (ours): Shapley values. `"clamped"` (COLE's code): what a member takes away from a coalition counts as
+    0."""
+    permutations: int = Field(200, ge=1, le=_MOST)
+    """Orders of joining that are drawn for more than 8 members (COLE)."""
+    visit_bonus: float | None = Field(None, ge=0)
+    """Weight of the bonus for members that were rarely drawn; 1 in COLE's code. None (ours): a tenth of the spread of
+    the chances that the Shapley values give."""
+
+    @model_validator(mode="after")
+    def _may_grow(self) -> Self:
+        if self.most_members <= self.initial_size:
+            raise UserError(
+                f"`most_members` is {self.most_members} but must be larger than `initial_size`, which is "
+                f"{self.initial_size}."
+            )
+        return self
 
 
 def pagerank(weights: np.ndarray, damping: float = DAMPING) -> np.ndarray:
@@ -162,8 +199,6 @@ def entropy(weights: np.ndarray) -> float:
     return float(-(held * np.log(held)).sum())
 
 
-OLDEST = 10
-"""Members that removal and the final choice look at."""
 NEWEST_SHARE, LATER_SHARE, LATER_AFTER = 0.1, 0.2, 50
 """Share of newest members that may be preferred, and the rounds after which it is the later one."""
 MOST_TRIES = 3
@@ -258,29 +293,6 @@ def _unit(values: np.ndarray) -> np.ndarray:
     return values / length if length > 0 else np.zeros_like(values, dtype=float)
 
 
-@dataclass(frozen=True)
-class COLERules:
-    """Sizes and choices of `COLEPopulation`.
-
-    Attributes:
-        initial: Members that join unjudged while the learner plays with itself alone, >= 1.
-        most: Members allowed, > `initial`.
-        runs: Runs per generation once there are more than `initial` members.
-        partners: Partners drawn per run.
-        marginals: As of `shapley_values`.
-        permutations: As of `shapley_values`.
-        visit_bonus: As of `partner_weights`.
-    """
-
-    initial: int
-    most: int
-    runs: int
-    partners: int
-    marginals: str = SIGNED
-    permutations: int = 200
-    visit_bonus: float | None = None
-
-
 class COLEPopulation:
     """Members, their payoffs, and the counts that decide what comes next.
 
@@ -293,14 +305,14 @@ class COLEPopulation:
         runs_done: Runs of the running generation that are done.
 
     Args:
-        rules: Sizes and choices.
+        settings: Sizes and choices.
         first: The first member, an untrained copy of the learner.
         score: Mean score of that member with itself.
         seed: Of draws.
     """
 
-    def __init__(self, rules: COLERules, first: Any, score: float, seed: int) -> None:
-        self._rules, self._rng = rules, np.random.default_rng(seed)
+    def __init__(self, settings: COLESettings, first: Any, score: float, seed: int) -> None:
+        self._settings, self._rng = settings, np.random.default_rng(seed)
         self.members: list[Any] = [first]
         self.payoffs = np.array([[score]])
         self.values = np.ones(1)
@@ -310,18 +322,18 @@ class COLEPopulation:
     @property
     def is_grown(self) -> bool:
         """True if there are members enough to train with partners."""
-        return len(self.members) > self._rules.initial
+        return len(self.members) > self._settings.initial_size
 
     def weights(self) -> np.ndarray:
         """(n,) weights with which the next partner is drawn."""
-        return partner_weights(self.values, self._visits, self._rules.visit_bonus)
+        return partner_weights(self.values, self._visits, self._settings.visit_bonus)
 
     def draw_partners(self) -> list[int]:
         """Numbers of the members that partner the learner in the next run; none while it plays with itself alone."""
         if not self.is_grown:
             return []
         drawn = []
-        for _ in range(self._rules.partners):
+        for _ in range(self._settings.drawn_partners):
             drawn.append(drawn_partner(self.weights(), self._rng))
             self._visits[drawn[-1]] += 1
         return drawn
@@ -329,7 +341,8 @@ class COLEPopulation:
     def run_is_done(self) -> bool:
         """Counts a run; returns true if games are due, which end the generation."""
         self.runs_done += 1
-        return self.runs_done >= (self._rules.runs if self.is_grown else 1)
+        runs = self._settings.runs_per_generation or self._settings.initial_size
+        return self.runs_done >= (runs if self.is_grown else 1)
 
     def judge(self, learner: Any, row: Sequence[float], column: Sequence[float], own: float) -> bool:
         """Ends a generation: the learner's copy becomes a member, or is trained on.
@@ -346,20 +359,17 @@ class COLEPopulation:
         self.generation += 1
         self.runs_done = 0
         grown = with_learner(self.payoffs, np.asarray(row), np.asarray(column), own)
-        accepted = is_accepted(grown, self.generation, self.refusals + 1, self._rules.initial)
+        accepted = is_accepted(grown, self.generation, self.refusals + 1, self._settings.initial_size)
         self.refusals = 0 if accepted else self.refusals + 1
         if accepted:
             self.members, self.payoffs = [*self.members, learner], grown
-            self._make_room()
-            self.values = shapley_values(self.payoffs, self._rules.marginals, self._rules.permutations, self._rng)
+            leaving = removed_member(len(self.members), self._settings.most_members, self._rng)
+            if leaving is not None:
+                del self.members[leaving]
+                self.payoffs = without_member(self.payoffs, leaving)
+            self.values = shapley_values(self.payoffs, self._settings.marginals, self._settings.permutations, self._rng)
         self._visits = np.zeros(len(self.members))
         return accepted
-
-    def _make_room(self) -> None:
-        leaving = removed_member(len(self.members), self._rules.most, self._rng)
-        if leaving is not None:
-            del self.members[leaving]
-            self.payoffs = without_member(self.payoffs, leaving)
 
     def kept(self) -> int:
         """Number of the member with the best mean score with the ten oldest in both seats."""
@@ -367,7 +377,7 @@ class COLEPopulation:
 
     def entropy(self) -> float:
         """Entropy in nats of the weights at the beginning of a generation."""
-        return entropy(partner_weights(self.values, np.zeros(len(self.values)), self._rules.visit_bonus))
+        return entropy(partner_weights(self.values, np.zeros(len(self.values)), self._settings.visit_bonus))
 
     def get_state(self) -> dict[str, Any]:
         """All of it, in plain types."""
@@ -391,44 +401,6 @@ class COLEPopulation:
         self._visits = np.array(state["visits"])
         self.generation, self.refusals, self.runs_done = state["counts"]
         self._rng.bit_generator.state = state["rng"]
-
-
-POPULATION = "population"
-_MOST = 10**6
-
-
-class COLESettings(Settings):
-    """The population."""
-
-    initial_size: int = Field(5, ge=1, le=_MOST)
-    """Members up to which the learner plays with its own copies alone. 5 (SAMA's "population size of 5"); COLE: 10."""
-    most_members: int = Field(50, ge=2, le=_MOST)
-    """Members allowed, more than `initial_size` (COLE)."""
-    run_batches: int = Field(2, ge=1, le=_MOST)
-    """Train batches of one PPO run, whose partners stay (COLE: 2 of 48,000)."""
-    runs_per_generation: int | None = Field(None, ge=1, le=_MOST)
-    """Runs until the learner is judged; None (COLE): `initial_size`."""
-    drawn_partners: int = Field(3, ge=1, le=_MOST)
-    """Members drawn for a run (COLE's "1:3")."""
-    member_games: int = Field(3, ge=1, le=_MOST)
-    """Games with each member in each seat when the learner is judged (COLE)."""
-    marginals: Literal["signed", "clamped"] = "signed"
-    """`"signed"` (ours): Shapley values. `"clamped"` (COLE's code): what a member takes away from a coalition counts as
-    0."""
-    permutations: int = Field(200, ge=1, le=_MOST)
-    """Orders of joining that are drawn for more than 8 members (COLE)."""
-    visit_bonus: float | None = Field(None, ge=0)
-    """Weight of the bonus for members that were rarely drawn; 1 in COLE's code. None (ours): a tenth of the spread of
-    the chances that the Shapley values give."""
-
-    @model_validator(mode="after")
-    def _may_grow(self) -> Self:
-        if self.most_members <= self.initial_size:
-            raise UserError(
-                f"`most_members` is {self.most_members} but must be larger than `initial_size`, which is "
-                f"{self.initial_size}."
-            )
-        return self
 
 
 class COLEConfig(BestResponsePPOConfig):
@@ -478,18 +450,6 @@ class COLEConfig(BestResponsePPOConfig):
         if self.self_play_share == 1:
             raise UserError("`self_play_share` is 1 but must be below 1: COLE trains with members of its population.")
 
-    def rules(self) -> COLERules:
-        """Sizes and choices of the population."""
-        return COLERules(
-            initial=self.initial_size,
-            most=self.most_members,
-            runs=self.runs_per_generation or self.initial_size,
-            partners=self.drawn_partners,
-            marginals=self.marginals,
-            permutations=self.permutations,
-            visit_bonus=self.visit_bonus,
-        )
-
 
 class COLE(BestResponsePPO):
     """Open-ended learning with members of low Shapley value; settings: `COLEConfig`.
@@ -534,7 +494,8 @@ class COLE(BestResponsePPO):
     def _begun(self) -> COLEPopulation:
         first = self._learner_policy()
         matches = self._play([first], [(0, 0)], 0)
-        return COLEPopulation(self.config.rules(), plain(first), float(matches.scores[0]), self.config.seed or 0)
+        settings = self.config.checked_settings("population")
+        return COLEPopulation(settings, plain(first), float(matches.scores[0]), self.config.seed or 0)
 
     def _drawn(self, population: COLEPopulation) -> list[tuple[str, dict[str, Any], float]]:
         """Name, policy and weight of the run's partners; the learner's own copy while it plays with itself alone."""
@@ -570,7 +531,7 @@ class COLE(BestResponsePPO):
 
     def _log_population(self, population: COLEPopulation) -> None:
         kept = population.kept()
-        oldest = slice(0, 10)
+        oldest = slice(0, OLDEST)
         figures = {
             "members": len(population.members),
             "generation": population.generation,
@@ -613,7 +574,7 @@ class COLE(BestResponsePPO):
         if POPULATION not in state:
             return
         held = state[POPULATION]
-        self._population = COLEPopulation(self.config.rules(), None, 0.0, 0)
+        self._population = COLEPopulation(self.config.checked_settings("population"), None, 0.0, 0)
         self._population.set_state(held["members"])
         self._partners, self._judged = held["partners"], held["judged"]
         self._batches, self._played_steps, self._seated = held["batches"], held["played_steps"], False

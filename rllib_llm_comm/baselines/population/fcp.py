@@ -38,6 +38,17 @@ from rllib_llm_comm.policies.policy_folder import find_policy
 POPULATION = "population"
 # Between the seeds of two parts of a member, whose games are not to begin with the same random numbers.
 _PART = 100_003
+_SEEDS = 1000
+MEMBER_SETTINGS = (
+    "activation", "advantage_floor", "anneal", "clip_param", "critic_lr", "critic_warmup", "entropy_coeff", "gamma",
+    "grad_clip", "grad_clip_by", "hiddens", "kl_target", "lambda_", "lr", "metrics_num_episodes_for_smoothing",
+    "minibatch_size", "num_envs_per_env_runner", "num_epochs", "shaping_horizon", "shuffle_batch_per_epoch",
+    "train_batch_size_per_learner", "value_clip_mode", "vf_clip_param", "vf_loss_coeff",
+)  # fmt: skip
+"""Settings in which members may differ from the learner: those of their network, their games and their updates."""
+# Settings of the learner alone, or of this object; members have their own.
+_NOT_OF_MEMBERS = ("algo_class", "_is_frozen", "seed", "keep_policy_every", "num_env_runners", "num_learners",
+                   "num_gpus_per_learner", "evaluation_interval")  # fmt: skip
 
 
 @dataclass
@@ -111,7 +122,12 @@ class Population:
         Raises:
             UserError: If Ray has too few CPUs for a task, or a setting proves wrong there.
         """
-        self._require_cpus()
+        most = ray.cluster_resources().get("CPU", 0)
+        if most < self._cpus:
+            raise UserError(
+                f"`num_cpus_per_member` is {self._cpus} but Ray has {most:g} CPUs, so that no member could ever be "
+                "trained; start Ray with more."
+            )
         train = ray.remote(train_part).options(num_cpus=self._cpus)
         for place, member in enumerate(self.members):
             if not member.milestones and place not in self._running.values():
@@ -120,8 +136,12 @@ class Population:
                 config.seed = member.seed + _PART * (member.iterations // self._part)
                 self._running[train.remote(config, member.state, count)] = place
         (ended,), _ = ray.wait(list(self._running), num_returns=1)
-        place = self._running.pop(ended)
-        self._take(self.members[place], ray.get(ended))
+        place, result = self._running.pop(ended), ray.get(ended)
+        member, past = self.members[place], [PastPolicy.from_state(one) for one in result["past"]]
+        member.iterations, member.state = result["iterations"], result["state"]
+        member.game_steps, member.score = past[-1].game_steps, past[-1].score
+        if member.iterations >= self._iterations:
+            member.milestones, member.state = milestones(past), None
         return place
 
     def stop(self) -> None:
@@ -138,21 +158,6 @@ class Population:
         """Goes on from what `to_state` gave."""
         self.stop()
         self.members = [Member.from_state(one) for one in state]
-
-    def _take(self, member: Member, result: Mapping[str, Any]) -> None:
-        member.iterations, member.state = result["iterations"], result["state"]
-        past = [PastPolicy.from_state(one) for one in result["past"]]
-        member.game_steps, member.score = past[-1].game_steps, past[-1].score
-        if member.iterations >= self._iterations:
-            member.milestones, member.state = milestones(past), None
-
-    def _require_cpus(self) -> None:
-        most = ray.cluster_resources().get("CPU", 0)
-        if most < self._cpus:
-            raise UserError(
-                f"`num_cpus_per_member` is {self._cpus} but Ray has {most:g} CPUs, so that no member could ever be "
-                "trained; start Ray with more."
-            )
 
 
 def train_part(config: SelfPlayPPOConfig, state: Mapping[str, Any] | None, iterations: int) -> dict[str, Any]:
@@ -219,12 +224,10 @@ def read_members(where: str, env_config: Mapping[str, Any], past: bool) -> list[
                 f"`population_from` is {where!r}, whose member {member} has no policy {' and '.join(lacking)!r}; give "
                 "the run that trained the members, or use `past_checkpoints` false, which needs final policies alone."
             )
-    return [_done(member, ages) for member, ages in found.items()]
-
-
-def _done(seed: int, ages: dict[str, PastPolicy]) -> Member:
-    last = ages[FINAL]
-    return Member(seed, last.iteration, last.game_steps, last.score, None, ages)
+    return [
+        Member(seed, ages[FINAL].iteration, ages[FINAL].game_steps, ages[FINAL].score, None, ages)
+        for seed, ages in found.items()
+    ]
 
 
 def partners_of(members: Sequence[Member], past: bool) -> dict[str, PastPolicy]:
@@ -240,19 +243,6 @@ def partners_of(members: Sequence[Member], past: bool) -> dict[str, PastPolicy]:
         for name, one in member.milestones.items()
         if past or name == FINAL
     }
-
-
-_SEEDS = 1000
-MEMBER_SETTINGS = (
-    "activation", "advantage_floor", "anneal", "clip_param", "critic_lr", "critic_warmup", "entropy_coeff", "gamma",
-    "grad_clip", "grad_clip_by", "hiddens", "kl_target", "lambda_", "lr", "metrics_num_episodes_for_smoothing",
-    "minibatch_size", "num_envs_per_env_runner", "num_epochs", "shaping_horizon", "shuffle_batch_per_epoch",
-    "train_batch_size_per_learner", "value_clip_mode", "vf_clip_param", "vf_loss_coeff",
-)  # fmt: skip
-"""Settings in which members may differ from the learner: those of their network, their games and their updates."""
-# Settings of the learner alone, or of this object; members have their own.
-_NOT_OF_MEMBERS = ("algo_class", "_is_frozen", "seed", "keep_policy_every", "num_env_runners", "num_learners",
-                   "num_gpus_per_learner", "evaluation_interval")  # fmt: skip
 
 
 class FCPPopulation(Settings):
@@ -335,10 +325,12 @@ class FCPConfig(BestResponsePPOConfig):
             raise UserError(
                 f"`pool` is {self.pool!r} but FCP makes its partners itself; leave it away, or use BestResponsePPO."
             )
-        self._validate_population()
-
-    def _validate_population(self) -> None:
-        self._validate_member_settings()
+        for name in self.member_settings:
+            if name not in MEMBER_SETTINGS:
+                raise UserError(
+                    f"`member_settings` has {name!r}, which is not a member's own, but may have "
+                    f"{', '.join(MEMBER_SETTINGS)}; omit it.{did_you_mean(str(name), MEMBER_SETTINGS)}"
+                )
         if self.population_from is not None:
             self._take_population(self.population_from)
         elif not self._members_are_known:
@@ -369,14 +361,6 @@ class FCPConfig(BestResponsePPOConfig):
                 f"`iterations_per_task` is {self.iterations_per_task} and `member_iterations` {self.member_iterations} "
                 f"of {steps} steps each, in which no game of {horizon} steps ends; raise them."
             )
-
-    def _validate_member_settings(self) -> None:
-        for name in self.member_settings:
-            if name not in MEMBER_SETTINGS:
-                raise UserError(
-                    f"`member_settings` has {name!r}, which is not a member's own, but may have "
-                    f"{', '.join(MEMBER_SETTINGS)}; leave it away.{did_you_mean(str(name), MEMBER_SETTINGS)}"
-                )
 
 
 class FCP(BestResponsePPO):
@@ -441,13 +425,10 @@ class FCP(BestResponsePPO):
             self._population.advance()
             return
         if self._pool is None:
-            self._seat_population()
+            partners = partners_of(self._population.members, self.config.past_checkpoints)
+            policies = {name: one.policy for name, one in partners.items()}
+            self.set_pool(uniform_pool(policies, self.config.self_play_share))
         super().training_step()
-
-    def _seat_population(self) -> None:
-        partners = partners_of(self._population.members, self.config.past_checkpoints)
-        policies = {name: one.policy for name, one in partners.items()}
-        self.set_pool(uniform_pool(policies, self.config.self_play_share))
 
     @override(SelfPlayPPO)
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from ray.tune.execution.placement_groups import PlacementGroupFactory
 from typing_extensions import Self
 
 from rllib_llm_comm.baselines.population.best_response_ppo import BestResponsePPO, BestResponsePPOConfig
-from rllib_llm_comm.baselines.population.kitchen_partners import Matches, play_matches
+from rllib_llm_comm.baselines.population.kitchen_partners import play_matches
 from rllib_llm_comm.baselines.population.population_members import (
     POLICY,
     STATE,
@@ -43,6 +43,8 @@ from rllib_llm_comm.baselines.population.self_play_ppo import AGENTS, shaping_fa
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Settings, Several
 
+POPULATION = "population"
+_MOST = 10**6
 Setting = int | float
 
 
@@ -253,11 +255,6 @@ class PBTPopulation:
         self._rng.bit_generator.state = state["rng"]
 
 
-POPULATION = "population"
-LAST, BEST = "last", "best"
-_MOST = 10**6
-
-
 class PBTSettings(Settings):
     """The population."""
 
@@ -324,10 +321,6 @@ class PBTConfig(BestResponsePPOConfig):
         for name in (*self.mutate, "critic_lr"):
             if isinstance(getattr(self, name, None), list):
                 raise UserError(f"`{name}` is a schedule but PBT moves it; give a number, or leave it out of `mutate`.")
-        self._validate_members()
-        super().validate()
-
-    def _validate_members(self) -> None:
         if self.pool or self.self_play_share:
             raise UserError("`pool` and `self_play_share` mean nothing to PBT, whose agents are each other's partners.")
         for name in ("num_env_runners", "num_learners"):
@@ -336,6 +329,7 @@ class PBTConfig(BestResponsePPOConfig):
                     f"`{name}` is {getattr(self, name)} but must be 0: PBT trains its agents side by side instead; set "
                     "`members_at_once`."
                 )
+        super().validate()
 
     @override(BestResponsePPOConfig)
     def most_partners(self) -> None:
@@ -443,7 +437,9 @@ class PBT(BestResponsePPO):
         self._played_steps += int(matches.steps.sum())
         # All agents have learned in as many runs, so that their shaped rewards have the same factor.
         factor = shaping_factor(population.agents[0].runs * config.run_steps(), config.shaping_horizon)
-        rates, scores = self._judged(matches, factor)
+        square = (config.size, config.size)
+        rates = fitness((matches.sparse + factor * matches.shaped).reshape(square), matches.steps.reshape(square))
+        scores = sparse_means(matches.sparse.reshape(square), np.full(square, float(matches.games)))
         worst, best = population.select(
             rates,
             scores,
@@ -456,16 +452,9 @@ class PBT(BestResponsePPO):
         figures |= {"score_self_play": matches.scores[alone].mean(), "score_cross_play": matches.scores[~alone].mean()}
         self._selected = {name: float(value) for name, value in figures.items()}
 
-    def _judged(self, matches: Matches, factor: float) -> tuple[np.ndarray, np.ndarray]:
-        """Fitness and mean points (K,) of the agents."""
-        square = (self.config.size, self.config.size)
-        dense = (matches.sparse + factor * matches.shaped).reshape(square)
-        scores = sparse_means(matches.sparse.reshape(square), np.full(square, float(matches.games)))
-        return fitness(dense, matches.steps.reshape(square)), scores
-
     def _kept_policy(self, population: PBTPopulation) -> Mapping[str, Any]:
         found = [best for best in population.best if best is not None]
-        if self.config.kept == BEST and found:
+        if self.config.kept == "best" and found:
             return max(found, key=lambda best: best[0])[1]
         policy: Mapping[str, Any] = population.agents[0].state[POLICY]
         return policy

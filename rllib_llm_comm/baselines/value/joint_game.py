@@ -18,6 +18,10 @@ from rllib_llm_comm.policies.array_policy import flat, form_of, open_actions, si
 SEEN, STATE, MASK, ACTIVE = "seen", "state", "action_mask", "active"
 ACTIONS, REWARDS, TERMINATED, FILLED = "actions", "rewards", "terminated", "filled"
 PER_OBSERVATION = (SEEN, STATE, MASK, ACTIVE)
+AUTO, BY_GAME, BY_OBSERVATION, BY_TEAM = "auto", "game", "observation", "team"
+TEAM_REWARDS: Mapping[str, Any] = {"mean": np.mean, "sum": np.sum}
+_STEP = "game_step"
+_MAX_SEED = 2**31 - 1
 
 TeamEpisode = Mapping[str, np.ndarray]
 """An episode of T steps: `seen` (T + 1, n, size), `state` (T + 1, S), `action_mask` (T + 1, n, A), `active` (T + 1, n),
@@ -109,12 +113,6 @@ def last_actions(actions: torch.Tensor, active: torch.Tensor) -> torch.Tensor:
     return torch.cat([torch.full_like(actions[:, :1], -1), before], 1)
 
 
-AUTO, BY_GAME, BY_OBSERVATION, BY_TEAM = "auto", "game", "observation", "team"
-TEAM_REWARDS: Mapping[str, Any] = {"mean": np.mean, "sum": np.sum}
-_STEP = "game_step"
-_MAX_SEED = 2**31 - 1
-
-
 class JointGame(gym.Env):
     """Plays a PettingZoo parallel game with one action for the whole team.
 
@@ -124,7 +122,7 @@ class JointGame(gym.Env):
 
     Attributes:
         team: The agents' names, in the order of all arrays.
-        forms: By agent the form of its observations (`agents.observation_forms`).
+        forms: By agent the form of its observations (`array_policy.form_of`).
         source: Origin of the state: `"game"`, `"observation"` or `"team"`.
 
     Args:

@@ -37,6 +37,7 @@ from rllib_llm_comm.rl.kitchen_games import KitchenGames
 from rllib_llm_comm.rl.plain_errors import PlainErrorsMixin
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter
 
+POINTS_PER_SOUP = 20
 _SEEDS_APART = 1000  # of two runners
 _GYM_ID = "rllib-single-agent-env-v0"  # under which RLlib makes all games of its runners of one agent
 
@@ -158,9 +159,6 @@ def _numpy(observations: Any) -> dict[str, np.ndarray]:
     if isinstance(observations, dict):
         return {name: np.asarray(values) for name, values in observations.items()}
     return {name: np.stack([one[name] for one in observations]) for name in observations[0]}
-
-
-POINTS_PER_SOUP = 20
 
 
 class KitchenTeamRunner(KitchenGames, JointEnvRunner):

@@ -35,7 +35,7 @@ class QRecord(QSettings):
     choices: dict[str, Annotated[int, Field(ge=1)]]
     """Number of actions of each agent."""
     forms: dict[str, dict[str, Any]]
-    """Form of each agent's observations (`observation_forms`)."""
+    """Form of each agent's observations (`form_of`)."""
 
     @model_validator(mode="after")
     def _tells_of_all_agents(self) -> Self:

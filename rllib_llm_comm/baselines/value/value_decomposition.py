@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import io
 import logging
 import math
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -64,10 +65,96 @@ from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_first
 from rllib_llm_comm.rl.rllib_adapter import ensure_registered
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin, part, require_schedule
 
-if TYPE_CHECKING:
-    from ray.rllib.core.learner import Learner
+logger = logging.getLogger(__name__)
 
 Batch = Mapping[str, torch.Tensor]
+MEMORY, LAST = "memory", "last_actions"
+EPSILON, TEAM = "epsilon", "team"
+_LAST_COPY = "last_target_copy"
+_MODULE = Path(COMPONENT_LEARNER_GROUP, COMPONENT_LEARNER, COMPONENT_RL_MODULE, DEFAULT_MODULE_ID)
+_FREE = "init_seed"  # of fresh weights, which a checkpoint replaces
+REPLAY = "replay_buffer"
+# Settings of stock DQN for parts that are not here: heads, losses, steps, priorities, passes over a batch.
+_NOT_HERE = (
+    "num_atoms", "v_min", "v_max", "noisy", "sigma0", "dueling", "hiddens", "double_q", "n_step", "training_intensity",
+    "td_error_loss_fn", "categorical_distribution_temperature", "burn_in_len", "before_learn_on_batch",
+    "replay_buffer_config", "minibatch_size", "num_epochs", "clip_rewards", "observation_filter",
+)  # fmt: skip
+AGENT_SETTINGS = ("width", "recurrent", "agent_ids", "last_action")
+_ARRAY_ENV = {
+    "observe": ["vector"],
+    "vector": "planes",
+    "action_level": "primitive",
+    "swap_roles": False,
+    "wanted": None,
+}
+
+
+class ValueTraining(Settings):
+    """The optimisation; values are PyMARL's, unless marked (ours)."""
+
+    lr: Annotated[float, Field(ge=0)] | list[Any] = 5e-4
+    """Learning rate, or a schedule of pairs [game steps, value]. PyMARL2: 1e-3."""
+    gamma: float = Field(0.99, ge=0, le=1)
+    """Discount per game step."""
+    grad_clip: float | None = Field(10.0, gt=0)
+    """Gradient norm allowed, over all weights together; None: any."""
+    grad_clip_by: Literal["global_norm", "norm", "value"] = "global_norm"
+    """As of RLlib."""
+    epsilon: Annotated[float, Field(ge=0, le=1)] | list[Any] = [(0, 1.0), (50_000, 0.05)]
+    """Share of random actions, or a schedule of pairs [game steps, share]: from 1 to 0.05 in 50,000 steps; PyMARL2:
+    100,000."""
+    train_batch_size_per_learner: int = Field(32, ge=1, le=LARGEST)
+    """**Episodes** per update. PyMARL2: 128."""
+    target_network_update_freq: int = Field(10_000, ge=1, le=LARGEST)
+    """Game steps between two copies of the target network (ours; PyMARL: 200 episodes)."""
+    num_steps_sampled_before_learning_starts: int = Field(0, ge=0, le=LARGEST)
+    """Game steps before the first update."""
+    tau: float = Field(1.0, gt=0, le=1)
+    """Share of the new weights in a copy of the target network."""
+    adam_epsilon: float = Field(1e-8, gt=0)
+    """Adam's epsilon."""
+    store_buffer_in_checkpoints: bool = False
+    """True if checkpoints hold the replay."""
+    mixer_state: Literal["auto", "game", "observation", "team"] = "auto"
+    """Input of the mixer: `"game"`, the environment's `state()`; `"observation"`, the part `state` of the first agent's
+    observation; `"team"`, all agents' vectors joined; `"auto"` (ours): the first of these that there is."""
+    team_reward: Literal["mean", "sum"] = "mean"
+    """`"mean"` (ours) or `"sum"` of the agents' rewards. PyMARL's games pay the team."""
+    td_lambda: float = Field(0.0, ge=0, le=1)
+    """Weight of later targets. 0, one step; PyMARL2: 0.6."""
+    buffer_episodes: int = Field(5000, ge=1, le=LARGEST)
+    """Most episodes that are kept. They are whole arrays: reckon their size."""
+    episodes_per_update: int = Field(1, ge=1, le=LARGEST)
+    """Episodes played for each update. PyMARL2: 8."""
+    sequence_length: int | None = Field(None, ge=1, le=LARGEST)
+    """Most steps of the piece of each episode that an update sees; None: whole episodes. Pieces (ours) start without
+    memory and last action, and targets of many steps end with them."""
+    array_games: bool = False
+    """True to play the onion-soup kitchens as whole arrays of compiled games, which is many times quicker (ours).
+    False: any game, one step at a time."""
+    optimizer_name: Literal["rmsprop", "adam"] = "rmsprop"
+    """PyMARL2: adam."""
+    rmsprop_alpha: float = Field(0.99, gt=0, lt=1)
+    """RMSprop's smoothing."""
+    rmsprop_epsilon: float = Field(1e-5, gt=0)
+    """RMSprop's epsilon."""
+
+    @field_validator("lr", "epsilon")
+    @classmethod
+    def _a_schedule(cls, value: Any, info: ValidationInfo) -> Any:
+        name = str(info.field_name)
+        require_schedule(name, value, 1.0 if name == "epsilon" else math.inf)
+        return value
+
+    @model_validator(mode="after")
+    def _holds_a_batch(self) -> Self:
+        if self.buffer_episodes < self.train_batch_size_per_learner:
+            raise UserError(
+                f"`buffer_episodes` is {self.buffer_episodes} but a batch has `train_batch_size_per_learner` = "
+                f"{self.train_batch_size_per_learner} episodes; make the buffer larger or the batch smaller."
+            )
+        return self
 
 
 @dataclass
@@ -75,7 +162,7 @@ class Judged:
     """A batch, and what the live and the target team make of it.
 
     Attributes:
-        batch: As of `team_episodes.joined`, as tensors.
+        batch: As of `joint_game.joined`, as tensors.
         live: Of the live team, (B, T + 1, n, A).
         target: Of the target team, without gradients.
         best: (B, T + 1, n, 1), the actions that the live team likes best among the open ones.
@@ -113,7 +200,7 @@ class TeamLoss:
         Args:
             live: The team that learns.
             target: The team that targets are taken from.
-            batch: As of `team_episodes.joined`, as tensors.
+            batch: As of `joint_game.joined`, as tensors.
         """
         judged = judge(live, target, narrow(live, target, batch))
         rewards = self.rewards(live, target, judged)
@@ -180,7 +267,7 @@ def judge(live: QTeam, target: QTeam, batch: Batch) -> Judged:
     Args:
         live: The team that learns.
         target: The team that targets are taken from.
-        batch: As of `team_episodes.joined`, as tensors.
+        batch: As of `joint_game.joined`, as tensors.
     """
     filled = batch[FILLED].float()
     valid = torch.cat([torch.ones_like(filled[:, :1]), filled], 1)
@@ -205,7 +292,7 @@ def narrow(live: QTeam, target: QTeam, batch: Batch) -> Batch:
     Args:
         live: The team that learns.
         target: The team that targets are taken from.
-        batch: As of `team_episodes.joined`, as tensors.
+        batch: As of `joint_game.joined`, as tensors.
     """
     left = {name: live_columns(batch[name]) for name in (SEEN, STATE)}
     for team in (live, target):
@@ -228,14 +315,10 @@ def tensors(batch: Mapping[str, Any], device: Any = None) -> dict[str, torch.Ten
     """A batch of arrays as tensors.
 
     Args:
-        batch: As of `team_episodes.joined`.
+        batch: As of `joint_game.joined`.
         device: The place to put them.
     """
     return {name: torch.as_tensor(values, device=device) for name, values in batch.items()}
-
-
-RMSPROP, ADAM = "rmsprop", "adam"
-_LAST_COPY = "last_target_copy"
 
 
 class JointQLearner(DQNTorchLearner):
@@ -255,7 +338,7 @@ class JointQLearner(DQNTorchLearner):
         """One optimizer for agents and mixer."""
         parameters = list(self.module[module_id].unwrapped().team.parameters())
         start = config.lr if isinstance(config.lr, int | float) else config.lr[0][1]
-        if config.optimizer_name == RMSPROP:
+        if config.optimizer_name == "rmsprop":
             optimizer: torch.optim.Optimizer = torch.optim.RMSprop(
                 parameters, lr=float(start), alpha=config.rmsprop_alpha, eps=config.rmsprop_epsilon
             )
@@ -308,10 +391,6 @@ class JointQLearner(DQNTorchLearner):
     def rl_module_required_apis(cls) -> list[type]:
         """Target networks; values are the loss's own business."""
         return [TargetNetworkAPI]
-
-
-MEMORY, LAST = "memory", "last_actions"
-EPSILON, TEAM = "epsilon", "team"
 
 
 class JointQModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
@@ -415,10 +494,6 @@ class JointQModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI
         return PolicyExport(VALUED, network_file(agents), config)
 
 
-_MODULE = Path(COMPONENT_LEARNER_GROUP, COMPONENT_LEARNER, COMPONENT_RL_MODULE, DEFAULT_MODULE_ID)
-_FREE = "init_seed"  # of fresh weights, which a checkpoint replaces
-
-
 def facts_of(observation_space: Any, model_config: Mapping[str, Any]) -> dict[str, Any]:
     """Facts that weights of a `JointQModule` depend on, by name: the team, sizes, settings of the network.
 
@@ -443,6 +518,14 @@ def facts_of_learner(learner: Learner) -> dict[str, Any]:
     return facts_of(module.observation_space, module.model_config)
 
 
+class _WithoutOurClasses(pickle.Unpickler):
+    """Reads arguments beside which a class stands that may have another home by now."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """The class; an empty one for those of this package."""
+        return type(name, (), {}) if module.startswith("rllib_llm_comm.") else super().find_class(module, name)
+
+
 def facts_of_checkpoint(path: str | Path) -> dict[str, Any] | None:
     """Those of a checkpoint, which RLlib wrote beside the weights; `None` where there are none.
 
@@ -458,7 +541,7 @@ def facts_of_checkpoint(path: str | Path) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     try:
-        _, kwargs = pickle.loads(file.read_bytes())["ctor_args_and_kwargs"]
+        _, kwargs = _WithoutOurClasses(io.BytesIO(file.read_bytes())).load()["ctor_args_and_kwargs"]
         return facts_of(kwargs["observation_space"], kwargs["model_config"])
     except Exception as error:  # a damaged pickle may raise anything
         raise UserError(
@@ -481,92 +564,6 @@ def require_same(theirs: Mapping[str, Any], own: Mapping[str, Any], origin: str)
                 f"`{name}` is {shown(theirs[name])} in {origin} but {shown(wanted)} in this run; a checkpoint must be "
                 "of the same team, game and network, so restore it with the settings of its training or begin anew."
             )
-
-
-logger = logging.getLogger(__name__)
-
-REPLAY = "replay_buffer"
-# Settings of stock DQN for parts that are not here: heads, losses, steps, priorities, passes over a batch.
-_NOT_HERE = (
-    "num_atoms", "v_min", "v_max", "noisy", "sigma0", "dueling", "hiddens", "double_q", "n_step", "training_intensity",
-    "td_error_loss_fn", "categorical_distribution_temperature", "burn_in_len", "before_learn_on_batch",
-    "replay_buffer_config", "minibatch_size", "num_epochs", "clip_rewards", "observation_filter",
-)  # fmt: skip
-AGENT_SETTINGS = ("width", "recurrent", "agent_ids", "last_action")
-_ARRAY_ENV = {
-    "observe": ["vector"],
-    "vector": "planes",
-    "action_level": "primitive",
-    "swap_roles": False,
-    "wanted": None,
-}
-
-
-class ValueTraining(Settings):
-    """The optimisation; values are PyMARL's, unless marked (ours)."""
-
-    lr: Annotated[float, Field(ge=0)] | list[Any] = 5e-4
-    """Learning rate, or a schedule of pairs [game steps, value]. PyMARL2: 1e-3."""
-    gamma: float = Field(0.99, ge=0, le=1)
-    """Discount per game step."""
-    grad_clip: float | None = Field(10.0, gt=0)
-    """Gradient norm allowed, over all weights together; None: any."""
-    grad_clip_by: Literal["global_norm", "norm", "value"] = "global_norm"
-    """As of RLlib."""
-    epsilon: Annotated[float, Field(ge=0, le=1)] | list[Any] = [(0, 1.0), (50_000, 0.05)]
-    """Share of random actions, or a schedule of pairs [game steps, share]: from 1 to 0.05 in 50,000 steps; PyMARL2:
-    100,000."""
-    train_batch_size_per_learner: int = Field(32, ge=1, le=LARGEST)
-    """**Episodes** per update. PyMARL2: 128."""
-    target_network_update_freq: int = Field(10_000, ge=1, le=LARGEST)
-    """Game steps between two copies of the target network (ours; PyMARL: 200 episodes)."""
-    num_steps_sampled_before_learning_starts: int = Field(0, ge=0, le=LARGEST)
-    """Game steps before the first update."""
-    tau: float = Field(1.0, gt=0, le=1)
-    """Share of the new weights in a copy of the target network."""
-    adam_epsilon: float = Field(1e-8, gt=0)
-    """Adam's epsilon."""
-    store_buffer_in_checkpoints: bool = False
-    """True if checkpoints hold the replay."""
-    mixer_state: Literal["auto", "game", "observation", "team"] = "auto"
-    """Input of the mixer: `"game"`, the environment's `state()`; `"observation"`, the part `state` of the first agent's
-    observation; `"team"`, all agents' vectors joined; `"auto"` (ours): the first of these that there is."""
-    team_reward: Literal["mean", "sum"] = "mean"
-    """`"mean"` (ours) or `"sum"` of the agents' rewards. PyMARL's games pay the team."""
-    td_lambda: float = Field(0.0, ge=0, le=1)
-    """Weight of later targets. 0, one step; PyMARL2: 0.6."""
-    buffer_episodes: int = Field(5000, ge=1, le=LARGEST)
-    """Most episodes that are kept. They are whole arrays: reckon their size."""
-    episodes_per_update: int = Field(1, ge=1, le=LARGEST)
-    """Episodes played for each update. PyMARL2: 8."""
-    sequence_length: int | None = Field(None, ge=1, le=LARGEST)
-    """Most steps of the piece of each episode that an update sees; None: whole episodes. Pieces (ours) start without
-    memory and last action, and targets of many steps end with them."""
-    array_games: bool = False
-    """True to play the onion-soup kitchens as whole arrays of compiled games, which is many times quicker (ours).
-    False: any game, one step at a time."""
-    optimizer_name: Literal["rmsprop", "adam"] = "rmsprop"
-    """PyMARL2: adam."""
-    rmsprop_alpha: float = Field(0.99, gt=0, lt=1)
-    """RMSprop's smoothing."""
-    rmsprop_epsilon: float = Field(1e-5, gt=0)
-    """RMSprop's epsilon."""
-
-    @field_validator("lr", "epsilon")
-    @classmethod
-    def _a_schedule(cls, value: Any, info: ValidationInfo) -> Any:
-        name = str(info.field_name)
-        require_schedule(name, value, 1.0 if name == "epsilon" else math.inf)
-        return value
-
-    @model_validator(mode="after")
-    def _holds_a_batch(self) -> Self:
-        if self.buffer_episodes < self.train_batch_size_per_learner:
-            raise UserError(
-                f"`buffer_episodes` is {self.buffer_episodes} but a batch has `train_batch_size_per_learner` = "
-                f"{self.train_batch_size_per_learner} episodes; make the buffer larger or the batch smaller."
-            )
-        return self
 
 
 class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
