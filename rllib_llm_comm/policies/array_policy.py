@@ -24,6 +24,9 @@ from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 _VECTOR, _OBSERVATION = "vector", "observation"
 _BESIDE = (ACTION_MASK, "state")  # parts that are no part of what an agent sees
 Form = Mapping[str, Any]
+Observation = Mapping[str, Any]
+MOST_SIZE = 10**7
+"""Most inputs or actions of a network: a strange folder is told before it fills the memory."""
 
 
 def form_of(space: gym.Space, agent: Any = "") -> dict[str, Any]:
@@ -133,11 +136,6 @@ def _one_hot(number: int, count: int) -> np.ndarray:
     vector = np.zeros(count, np.float32)
     vector[number] = 1.0
     return vector
-
-
-Observation = Mapping[str, Any]
-MOST_SIZE = 10**7
-"""Most inputs or actions of a network: a strange folder is told before it fills the memory."""
 
 
 @dataclass

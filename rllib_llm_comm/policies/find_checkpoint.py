@@ -24,6 +24,20 @@ CARD = "card.json"
 _MOST_BYTES = 2**22
 _WORDS = {"name", "what", "game", "algorithm", "licence", "trained", "limits"}
 FOLDER = Path(__file__).with_name("zoo_policies")
+HUB_PREFIX = "hf:"
+FILES = ("policy.json", "*.safetensors", "*adapter_config.json", "README.md")
+"""The files of a published policy and its card; above all no pickles and no code."""
+MOST_BYTES = 2**33
+"""Most bytes that are fetched of a repository."""
+_MANIFEST, _LANGUAGE = "policy.json", "language"
+_MOST_MANIFEST, _MOST_AGENTS = 4 * 2**20, 64
+_ROLES = ("message", "action", "reference")
+_ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
+_AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SECONDS = 30.0
+_REPO = r"\w[\w.-]*/\w[\w.-]*"
+_NAME = re.compile(rf"hf:(?P<repo>{_REPO})(?:@(?P<revision>[\w./-]+))?")
+_POLICY = "policy"
 
 
 class Figures(BaseModel):
@@ -199,21 +213,6 @@ def write_card(folder: Path, told: dict[str, Any]) -> ModelCard:
     return card
 
 
-HUB_PREFIX = "hf:"
-FILES = ("policy.json", "*.safetensors", "*adapter_config.json", "README.md")
-"""The files of a published policy and its card; above all no pickles and no code."""
-MOST_BYTES = 2**33
-"""Most bytes that are fetched of a repository."""
-_MANIFEST, _LANGUAGE = "policy.json", "language"
-_MOST_MANIFEST, _MOST_AGENTS = 4 * 2**20, 64
-_ROLES = ("message", "action", "reference")
-_ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
-_AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_SECONDS = 30.0
-_REPO = r"\w[\w.-]*/\w[\w.-]*"
-_NAME = re.compile(rf"hf:(?P<repo>{_REPO})(?:@(?P<revision>[\w./-]+))?")
-
-
 def is_on_hub(path: str | os.PathLike[str]) -> bool:
     """True if a path is `hf:` and a name; whether there is such a repository is not asked."""
     return os.fspath(path).startswith(HUB_PREFIX)
@@ -292,9 +291,6 @@ def _files_of(manifest: Path) -> list[str]:
         raise ValueError(f"`agents` of its {_MANIFEST} must be plain names")
     own = ["critic.safetensors", *(f"adapters/{role}/{name}" for role in _ROLES for name in _ADAPTER)]
     return [f"{agent}/{name}" if agent else name for agent in agents for name in own]
-
-
-_POLICY = "policy"
 
 
 def is_named(path: str | os.PathLike[str]) -> bool:

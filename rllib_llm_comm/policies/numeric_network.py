@@ -16,6 +16,17 @@ from rllib_llm_comm.envs.interface import ACTION_MASK
 
 WORTH_IT = 0.75
 """Share of columns with anything in them above which leaving out the others is slower than it helps (ours)."""
+LEAST_VARIANCE = 1e-2
+MOST_LAYERS, MOST_WIDTH = 16, 65536
+VECTOR = "vector"
+TEAM_VECTORS = "team_vectors"
+STATE = "state"  # the game's whole state, as an environment tells it
+CRITIC_STATE = "critic_state"  # the same, flat, as the connector leaves it
+COMMNET = "commnet"
+ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
+AUTO, BY_STATE, BY_TEAM, BY_OWN, BY_PARTNER = "auto", "state", "team", "own", "partner"
+_CENTRAL = {BY_STATE: CRITIC_STATE, BY_TEAM: TEAM_VECTORS, BY_PARTNER: CRITIC_STATE}
+FORBIDDEN = -1e9  # not -inf: its gradient would be NaN
 
 
 class NarrowLinear(nn.Linear):
@@ -97,9 +108,6 @@ def without_zero_columns(seen: torch.Tensor, layers: list[NarrowLinear]) -> torc
     return take_columns(seen, columns)
 
 
-LEAST_VARIANCE = 1e-2
-
-
 def moments(values: torch.Tensor) -> torch.Tensor:
     """Count, sum and sum of squares (3,) of values, in double precision; those of several parts can be added.
 
@@ -162,18 +170,6 @@ class ValueNorm(nn.Module):
     def denormalize(self, outputs: torch.Tensor) -> torch.Tensor:
         """Outputs of the critic (B,), in units of reward."""
         return outputs * self.std + self.mean
-
-
-MOST_LAYERS, MOST_WIDTH = 16, 65536
-VECTOR = "vector"
-TEAM_VECTORS = "team_vectors"
-STATE = "state"  # the game's whole state, as an environment tells it
-CRITIC_STATE = "critic_state"  # the same, flat, as the connector leaves it
-COMMNET = "commnet"
-ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
-AUTO, BY_STATE, BY_TEAM, BY_OWN, BY_PARTNER = "auto", "state", "team", "own", "partner"
-_CENTRAL = {BY_STATE: CRITIC_STATE, BY_TEAM: TEAM_VECTORS, BY_PARTNER: CRITIC_STATE}
-FORBIDDEN = -1e9  # not -inf: its gradient would be NaN
 
 
 class NumericSettings(Settings):

@@ -18,6 +18,10 @@ from rllib_llm_comm.policies.decision import Decision, Heard, Memory, Request, c
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, RANDOM, SCRIPTED, STAY, PartnerSettings
 from rllib_llm_comm.policies.policy import Policy, Spoken, TalkingPolicy, TrainedPolicy
 
+Player = Callable[[Mapping[str, Any]], Any]
+"""Gives the action for an observation, or a pair of action and message."""
+_VERSION = re.compile(r"-v\d+$")
+
 
 class StuckRule:
     """Removes an agent's last actions from its choices when it has stood still (Carroll et al. 2019, their code).
@@ -139,10 +143,6 @@ def _towards(own: Any, decision: Decision | None, env: Any, agent: Any) -> Decis
     count, action = int(env.action_space(agent).n), int(own.action())
     value = np.nan if decision is None else decision.value
     return Decision(action, "", {}, [str(one) for one in range(count)], np.eye(count)[action], value, "")
-
-
-Player = Callable[[Mapping[str, Any]], Any]
-"""Gives the action for an observation, or a pair of action and message."""
 
 
 @dataclass
@@ -510,9 +510,6 @@ def _function(name: str) -> Callable[..., Any]:
             "or the path of a checkpoint that exists."
         ) from error
     return found
-
-
-_VERSION = re.compile(r"-v\d+$")
 
 
 def game_difference(

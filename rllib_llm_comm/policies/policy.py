@@ -18,6 +18,8 @@ from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest, req
 from rllib_llm_comm.policies.recorded_settings import granted, withhold_game
 
 _PLANNED = "rllib_llm_comm.sama.planned_env:PlannedSubgoals"
+Spoken = tuple[str, "str | None"]
+"""A message, and the true one where a control put it in its place."""
 
 
 def make_environment(
@@ -105,10 +107,6 @@ def planning_of(manifest: PolicyManifest, planning: Mapping[str, Any] | None = N
             "know of no subgoals; train them with `planner`, or leave it away."
         )
     return by
-
-
-Spoken = tuple[str, "str | None"]
-"""A message, and the true one where a control put it in its place."""
 
 
 class TrainedPolicy(Policy, ABC):

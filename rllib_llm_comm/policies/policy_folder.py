@@ -33,6 +33,10 @@ from rllib_llm_comm.core.weights import read_weights
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.policy_manifest import KINDS, MANIFEST, PolicyManifest
 
+POLICY_FOLDER = "policy"
+_RLLIB_METADATA = "rllib_checkpoint.json"
+_NETWORK = "network.safetensors"
+
 
 def build_network(kind: str, model_config: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> Any:
     """Builds the network of a policy of agents that see numbers or maps.
@@ -88,11 +92,6 @@ def require_shapes(build: Callable[[], nn.Module], weights: Mapping[str, torch.T
 
 def _form(tensor: torch.Tensor) -> str:
     return f"{'' if tensor.is_floating_point() else 'whole '}numbers of shape {tuple(tensor.shape)}"
-
-
-POLICY_FOLDER = "policy"
-_RLLIB_METADATA = "rllib_checkpoint.json"
-_NETWORK = "network.safetensors"
 
 
 @dataclass(frozen=True)

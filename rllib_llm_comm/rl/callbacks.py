@@ -19,6 +19,9 @@ SUCCESS_RATE = "success_rate"
 EPISODE_GAME_STEPS = "episode_game_steps"
 TEAM_RETURN_MEAN = "team_return_mean"
 DECISIONS = "decisions"
+logger = logging.getLogger(__name__)
+CLOSED = 0.1
+"""Share of the first entropy below which a policy counts as closed."""
 
 
 class EpisodeMetrics(RLlibCallback):
@@ -149,12 +152,6 @@ def phase_seconds(result: dict[str, Any]) -> dict[str, float]:
         for name, seconds in part.get(PHASE_SECONDS, {}).items():
             total[name] += float(seconds)
     return dict(total)
-
-
-logger = logging.getLogger(__name__)
-
-CLOSED = 0.1
-"""Share of the first entropy below which a policy counts as closed."""
 
 
 class WarnOfClosing(RLlibCallback):

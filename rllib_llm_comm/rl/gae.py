@@ -24,6 +24,7 @@ from rllib_llm_comm.rl.minibatches import ROW_GROUP
 
 LEAST_STD = 1e-4
 """Lower bound of standard deviations that something is divided by."""
+RAW_ADVANTAGES = "raw_advantages"
 
 
 def discounted_sum(step_rewards: Sequence[float], gamma: float) -> float:
@@ -121,9 +122,6 @@ def standardized(values: np.ndarray, floor: float = 0.0) -> np.ndarray:
         return np.zeros(values.shape, np.float32)
     mean, std = values[known].mean(), values[known].std()
     return np.where(known, (values - mean) / max(LEAST_STD, floor, float(std)), 0.0).astype(np.float32)
-
-
-RAW_ADVANTAGES = "raw_advantages"
 
 
 def episodes_of_module(

@@ -44,6 +44,8 @@ from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter, shows_copies
 
 _SKIPPED = MultiAgentEpisode.SKIP_ENV_TS_TAG
 _ALL = frozenset({"__all__"})
+# Callbacks that RLlib calls for each game and that do nothing beside: `on_episode_end` also notes the chunks.
+_OFTEN = ("on_episode_created", "on_episode_start", "on_episode_step")
 
 
 class LeanEpisode(MultiAgentEpisode):
@@ -222,10 +224,6 @@ BY_TABLE: dict[type[ConnectorV2], type[ConnectorV2]] = {
     ListifyDataForVectorEnv: ListifyByTable,
 }
 """RLlib's piece -> ours that stands in its place."""
-
-
-# Callbacks that RLlib calls for each game and that do nothing beside: `on_episode_end` also notes the chunks.
-_OFTEN = ("on_episode_created", "on_episode_start", "on_episode_step")
 
 
 class LeanEnvRunner(PlainErrorsMixin, MultiAgentEnvRunner):

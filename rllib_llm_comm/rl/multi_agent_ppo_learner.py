@@ -22,6 +22,12 @@ from rllib_llm_comm.core.phases import UPDATE, log_cost, phase
 from rllib_llm_comm.rl.gae import SemiMarkovGAE
 from rllib_llm_comm.rl.minibatches import WholeEpochs, WholeEpochsMixin
 
+_EPSILON = 1e-5
+ACTOR = "actor"
+CRITIC = "critic"
+_DECISIONS = "decisions"
+_Step = tuple[dict[ModuleID, Any], dict[ModuleID, Any], ParamDict]
+
 
 def policy_loss(ratio: torch.Tensor, advantages: torch.Tensor, clip_param: float) -> torch.Tensor:
     """The negated clipped surrogate objective (Verco Eq. 4): to be minimised.
@@ -79,9 +85,6 @@ def explained_variance(targets: torch.Tensor, values: torch.Tensor) -> torch.Ten
     """1 - Var(targets - values) / Var(targets); 1 is perfect, 0 no better than a constant."""
     spread = targets.var(unbiased=False)
     return 1.0 - (targets - values).var(unbiased=False) / spread.clamp(min=1e-8)
-
-
-_EPSILON = 1e-5
 
 
 def adamw(parameters: Iterable[torch.nn.Parameter], learning_rate: Any) -> torch.optim.AdamW:
@@ -146,12 +149,6 @@ class KLStop:
         if target is not None and kl > target:
             self._stopped.add(module_id)
         return self.stopped(module_id)
-
-
-ACTOR = "actor"
-CRITIC = "critic"
-_DECISIONS = "decisions"
-_Step = tuple[dict[ModuleID, Any], dict[ModuleID, Any], ParamDict]
 
 
 class ActorTerms(NamedTuple):

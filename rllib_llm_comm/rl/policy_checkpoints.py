@@ -35,6 +35,8 @@ from rllib_llm_comm.rl.plain_errors import raise_told
 from rllib_llm_comm.rl.rllib_adapter import agents_of, playable_id
 from rllib_llm_comm.rl.strict_config import agents_apart
 
+logger = logging.getLogger(__name__)
+
 
 class TrialsInTurn(Algorithm):
     """Takes the next trial of a Tune run with `reuse_actors`: everything is built anew, in the same process.
@@ -64,9 +66,6 @@ class TrialsInTurn(Algorithm):
         gc.collect()  # what was trained is a ring of references; it goes before the next one comes
         self.__init__({**new_config, TRIAL_INFO: trial}, storage=storage)  # type: ignore[misc]
         return True
-
-
-logger = logging.getLogger(__name__)
 
 
 def export_policy(algo: Algorithm, folder: str | os.PathLike[str], *, env: str | None = None) -> Path:

@@ -39,6 +39,20 @@ from rllib_llm_comm.envs.game_contract import GameContract
 from rllib_llm_comm.envs.games import env_spec
 from rllib_llm_comm.envs.interface import DURATION, NEEDS_ACTION, STEP_REWARDS, joined_info
 
+START = "start"
+ALL = "__all__"
+_MAX_SEED = 2**31 - 1
+_OURS: set[str] = set()  # ids that PettingZoo knows from here
+AgentID = Any
+"""An agent of a game; RLlib knows it by its text."""
+StepResult = tuple[
+    dict[AgentID, Any],
+    dict[AgentID, float],
+    dict[AgentID, bool],
+    dict[AgentID, bool],
+    dict[AgentID, dict[str, Any]],
+]
+
 
 def ensure_registered(env: Any) -> None:
     """Makes a PettingZoo parallel environment known to RLlib under its id, if it is not yet.
@@ -117,22 +131,6 @@ def agents_of(env: Any, env_config: Mapping[str, Any]) -> tuple[Any, ...]:
     """
     with made_env(env, env_config) as made:
         return tuple(getattr(made, "possible_agents", ()) or ())
-
-
-START = "start"
-ALL = "__all__"
-_MAX_SEED = 2**31 - 1
-_OURS: set[str] = set()  # ids that PettingZoo knows from here
-
-AgentID = Any
-"""An agent of a game; RLlib knows it by its text."""
-StepResult = tuple[
-    dict[AgentID, Any],
-    dict[AgentID, float],
-    dict[AgentID, bool],
-    dict[AgentID, bool],
-    dict[AgentID, dict[str, Any]],
-]
 
 
 class ParallelEnvAdapter(MultiAgentEnv):

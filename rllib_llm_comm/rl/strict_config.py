@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 SHARED_POLICY = "shared"
 _LARGEST_SEED = 2**31 - 1  # NumPy takes twice that, and RLlib adds to it for every runner
 _SPECIAL_KEYS = ("multiagent", "class", "optimizer", "model", "_enable_new_api_stack", TRIAL_INFO)
+SHARED, PER_AGENT = "shared", "per_agent"
+ROLES = (SHARED, PER_AGENT)
 
 
 def shared_policy(agent_id: Any, episode: Any = None, **kwargs: Any) -> str:
@@ -215,10 +217,6 @@ def _plain(value: Any) -> Any:
 
 def _is_rllib(base: type) -> bool:
     return base.__module__.startswith("ray.")
-
-
-SHARED, PER_AGENT = "shared", "per_agent"
-ROLES = (SHARED, PER_AGENT)
 
 
 def own_policy(agent_id: Any, episode: Any = None, **kwargs: Any) -> str:

@@ -34,6 +34,8 @@ from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest
 
 HALVES = ("all", "first", "second")
+_MOST_BYTES = 2**29
+_NO_CRITIC = 1  # no state has this length, so that values stay unknown (`NumericPolicy.values`)
 
 
 @dataclass(frozen=True)
@@ -120,10 +122,6 @@ def read_session_demonstrations(path: str | Path) -> Demonstrations:
         raise UserError(f"nobody but agents acted in the session {str(path)!r}; give one in which people played.")
     config: dict[str, Any] = {name: settings[name] for name in ("layout", "dynamics", "horizon") if name in settings}
     return Demonstrations({**config, "observe": ["vector"]}, vectors, actions, people)
-
-
-_MOST_BYTES = 2**29
-_NO_CRITIC = 1  # no state has this length, so that values stay unknown (`NumericPolicy.values`)
 
 
 class CloningSettings(Settings):

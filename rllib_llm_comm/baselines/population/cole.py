@@ -42,6 +42,11 @@ EXACT_UP_TO = 8
 OLDEST = 10
 """Members that removal and the final choice look at."""
 _MOST = 10**6
+NEWEST_SHARE, LATER_SHARE, LATER_AFTER = 0.1, 0.2, 50
+"""Share of newest members that may be preferred, and the rounds after which it is the later one."""
+MOST_TRIES = 3
+SPREAD_SHARE = 0.1
+"""Visit bonus in relation to the spread of the softmax where no factor is given (ours)."""
 
 
 class COLESettings(Settings):
@@ -197,13 +202,6 @@ def entropy(weights: np.ndarray) -> float:
     chances = weights / weights.sum()
     held = chances[chances > 0]
     return float(-(held * np.log(held)).sum())
-
-
-NEWEST_SHARE, LATER_SHARE, LATER_AFTER = 0.1, 0.2, 50
-"""Share of newest members that may be preferred, and the rounds after which it is the later one."""
-MOST_TRIES = 3
-SPREAD_SHARE = 0.1
-"""Visit bonus in relation to the spread of the softmax where no factor is given (ours)."""
 
 
 def partner_weights(values: np.ndarray, visits: np.ndarray, visit_bonus: float | None = None) -> np.ndarray:

@@ -25,6 +25,10 @@ from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, SCRIP
 from rllib_llm_comm.policies.policy_folder import PolicyExport, find_policy, load_network, network_file, network_of
 from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest, read_manifest
 
+ITSELF = -1
+"""Partner index of a game that the learner plays with itself."""
+PLANES = 26
+
 
 class StackedActors:
     """Logits of rows that belong to different numeric networks.
@@ -144,10 +148,6 @@ class ScriptedCooks:
         cook = self._cooks[game]
         cook.kitchen.state = self._games.states[game]
         return cook.walker.action(plan(cook.kitchen)[cook.player].cell)
-
-
-ITSELF = -1
-"""Partner index of a game that the learner plays with itself."""
 
 
 @dataclass(frozen=True)
@@ -321,9 +321,6 @@ def weighted_pool(
     """
     pairs = zip(policies.items(), weights, strict=True)
     return PartnerPool(tuple(FrozenPartner(name, one, float(w)) for (name, one), w in pairs), self_play_share)
-
-
-PLANES = 26
 
 
 def check_partner(partner: PartnerSettings, env_config: Mapping[str, Any]) -> None:

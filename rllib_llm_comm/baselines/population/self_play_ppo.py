@@ -59,6 +59,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 AGES = INITIAL, HALF_WAY, FINAL = "initial", "half_way", "final"
+AGENTS = ("alice", "bob")
+SHARED = "shared"
+"""Name of the module of both cooks."""
+SELF_PLAY_SCORE, PARTNERS_SCORE = "score_self_play", "score_with_partners"
+SCORE_BY_SEAT, SCORE_BY_PARTNER = "score_by_seat", "score_by_partner"
+PAST_FOLDER = "past"
 
 
 @dataclass(frozen=True)
@@ -123,13 +129,6 @@ def milestones(past: Sequence[PastPolicy]) -> dict[str, PastPolicy]:
     if past:
         found[FINAL] = past[-1]
     return found
-
-
-AGENTS = ("alice", "bob")
-SHARED = "shared"
-"""Name of the module of both cooks."""
-SELF_PLAY_SCORE, PARTNERS_SCORE = "score_self_play", "score_with_partners"
-SCORE_BY_SEAT, SCORE_BY_PARTNER = "score_by_seat", "score_by_partner"
 
 
 class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
@@ -331,9 +330,6 @@ def _judge(network: Any, seen: Mapping[str, np.ndarray]) -> tuple[torch.Tensor, 
     batch[ACTION_MASK] = torch.ones(len(seen[VECTOR]), NUM_ACTIONS)
     values: torch.Tensor = network.values(batch)
     return network.logits(batch), values.numpy()
-
-
-PAST_FOLDER = "past"
 
 
 class SelfPlayTraining(PPOTraining):

@@ -48,6 +48,10 @@ ACTION, GAME = "action", "game"
 _GAMES_PER_PART = 25
 _MOST_BYTES = 2**28
 _RANDOM = "random"
+SEEN = tuple(officer_spaces())
+"""Names of the arrays that the network reads."""
+_LOOK_AHEAD = 2
+_GRAD_NORM = 0.5
 
 
 class DemonstrationSettings(Settings):
@@ -279,12 +283,6 @@ def idle_share(rows: OfficerRows) -> float:
         rows: The decisions.
     """
     return float((rows.columns[ACTION][:, GO_ON_AT] == 1).mean())
-
-
-SEEN = tuple(officer_spaces())
-"""Names of the arrays that the network reads."""
-_LOOK_AHEAD = 2
-_GRAD_NORM = 0.5
 
 
 class OfficerCloningSettings(Settings):

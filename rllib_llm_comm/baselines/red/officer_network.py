@@ -47,6 +47,24 @@ from rllib_llm_comm.language.packing import distinct_rows
 from rllib_llm_comm.policies.numeric_network import BY_OWN, BY_TEAM, FORBIDDEN
 
 _MOST = 4096
+GROUND = slice(2, 8)
+"""Planes of sight and terrain; those before are coordinates, those behind are counts of units."""
+_OWN = GROUND.stop
+_ENEMY, _RESOURCE = _OWN + NUM_TYPES, _OWN + 2 * NUM_TYPES
+_MINE, _SITE = _RESOURCE + 1, _RESOURCE + 2
+NUM_PLANES = _SITE + 1
+"""Planes of the map: those of `observations.planes` that can differ from 0, and one for building sites."""
+_CAN_ATTACK, _IS_MOBILE = torch.from_numpy(CAN_ATTACK.copy()), torch.from_numpy(IS_MOBILE.copy())
+_MADE_BY = torch.from_numpy(MADE_BY.astype("int64"))
+_HP_BINS = 11
+_POSITION, _AGE = 8, 8
+Heard = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Result of a `SentenceEncoder`."""
+_MONEY_BINS = 11
+_MONEY_STEP = 0.05
+_MASKED = -1e9
+_MANY = 8.0
+_ROWS = 256
 
 
 class OfficerSettings(Settings):
@@ -73,17 +91,6 @@ class OfficerSettings(Settings):
     def shape(self) -> OfficerSettings:
         """The settings without those that change no weight's shape: equal for networks that can take over weights."""
         return self.replace(critic_observation=BY_OWN, init_seed=None)
-
-
-GROUND = slice(2, 8)
-"""Planes of sight and terrain; those before are coordinates, those behind are counts of units."""
-_OWN = GROUND.stop
-_ENEMY, _RESOURCE = _OWN + NUM_TYPES, _OWN + 2 * NUM_TYPES
-_MINE, _SITE = _RESOURCE + 1, _RESOURCE + 2
-NUM_PLANES = _SITE + 1
-"""Planes of the map: those of `observations.planes` that can differ from 0, and one for building sites."""
-_CAN_ATTACK, _IS_MOBILE = torch.from_numpy(CAN_ATTACK.copy()), torch.from_numpy(IS_MOBILE.copy())
-_MADE_BY = torch.from_numpy(MADE_BY.astype("int64"))
 
 
 def used_rows(rows: torch.Tensor) -> torch.Tensor:
@@ -276,12 +283,6 @@ def _filled(part: torch.Tensor) -> torch.Tensor:
     first = torch.zeros_like(part)
     first[:, 0] = True
     return torch.where(part.any(1, keepdim=True), part, first)
-
-
-_HP_BINS = 11
-_POSITION, _AGE = 8, 8
-Heard = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-"""Result of a `SentenceEncoder`."""
 
 
 class SentenceEncoder(nn.Module):
@@ -482,13 +483,6 @@ class CellKeys:
         if isinstance(rows, slice):
             return CellKeys(self._encoder, features, seen)
         return self._encoder.cell_keys(features, planes_of(seen))
-
-
-_MONEY_BINS = 11
-_MONEY_STEP = 0.05
-_MASKED = -1e9
-_MANY = 8.0
-_ROWS = 256
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,18 @@ from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_first
 from rllib_llm_comm.rl.rllib_adapter import StartApart
 from rllib_llm_comm.rl.strict_config import SHARED_POLICY, part
 
+Decisions = Mapping[str, np.ndarray]
+"""Arrays by name with a row for each decision."""
+_PARTS = tuple(officer_spaces())
+# RLlib's algorithm configs mix these keys of their own into every model_config.
+_RLLIB_KEYS = ("vf_share_layers", "beta")
+WEIGHT = "weight"
+RED_STATE = "rllib_llm_comm_red"
+BOTH_PHASES, RL, JOINT = "red", "rl", "joint"
+_MOST_ROUNDS = 3
+RED_RESULTS = "red"
+_NETWORK = ("filters", "stride", "width", "words", "keys")
+
 
 class RLPhase:
     """Count of an RL phase's updates, and the share of games won in its last ones.
@@ -106,10 +118,6 @@ class RLPhase:
         self._done = int(state["done"])
         self._all = int(state.get("all", self._uncounted))  # not in checkpoints of the first releases
         self._games = deque([(int(won), int(games)) for won, games in state["games"]], maxlen=self._window)
-
-
-Decisions = Mapping[str, np.ndarray]
-"""Arrays by name with a row for each decision."""
 
 
 class WonGames:
@@ -181,9 +189,6 @@ def _length(columns: Decisions) -> int:
     return len(next(iter(columns.values())))
 
 
-_PARTS = tuple(officer_spaces())
-
-
 class OfficerObservations(ConnectorV2):
     """Replaces every new observation by its arrays of `officer_view`, so that episodes stay small.
 
@@ -234,10 +239,6 @@ def _officer_space(agent: Any, space: gym.Space) -> gym.spaces.Dict:
             "`action_level: red` and `observe: [officer]`."
         )
     return gym.spaces.Dict({name: parts[name] for name in _PARTS})
-
-
-# RLlib's algorithm configs mix these keys of their own into every model_config.
-_RLLIB_KEYS = ("vf_share_layers", "beta")
 
 
 class CollectiveDistribution(TorchDistribution):
@@ -368,12 +369,6 @@ class OfficerModule(ToldErrors, TorchRLModule, ValueFunctionAPI):
     def export_policy(self) -> PolicyExport:
         """Settings and weights of this module for a checkpoint's policy folder."""
         return PolicyExport(OFFICER, network_file(self.network), self.network.settings.to_dict())
-
-
-WEIGHT = "weight"
-RED_STATE = "rllib_llm_comm_red"
-BOTH_PHASES, RL, JOINT = "red", "rl", "joint"
-_MOST_ROUNDS = 3
 
 
 class KeepWonGames(ConnectorV2):
@@ -607,10 +602,6 @@ def _weighted(
     numbers, weights = drawn_decisions(columns[ACTION], among, idle, rng)
     numbers, weights = numbers[:most], weights[:most]
     return {**{name: columns[name][numbers] for name in (*SEEN, ACTION)}, WEIGHT: weights}
-
-
-RED_RESULTS = "red"
-_NETWORK = ("filters", "stride", "width", "words", "keys")
 
 
 class REDTraining(MAPPOTraining):

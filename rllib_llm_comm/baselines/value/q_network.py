@@ -15,6 +15,10 @@ from rllib_llm_comm.policies.numeric_network import MOST_WIDTH, NarrowLinear
 
 PLAIN, LDSA, ROMA = "plain", "ldsa", "roma"
 VDN, QMIX, ALONE = "vdn", "qmix", "none"
+CLOSED = -9999999.0  # value of an action that is not open, as of PyMARL
+SUBTASK_LOGITS = "subtask_logits"
+ROLES, ROLE_MEANS, ROLE_VARIANCES = "roles", "role_means", "role_variances"
+INFERRED_MEANS, INFERRED_VARIANCES = "inferred_means", "inferred_variances"
 
 
 class QSettings(Settings):
@@ -56,9 +60,6 @@ class QSettings(Settings):
     """MASER: units of the network of distances; 0: there is none. Authors: 128."""
     init_seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
     """Seed of the fresh weights; `None` takes torch's global generator."""
-
-
-CLOSED = -9999999.0  # value of an action that is not open, as of PyMARL
 
 
 @dataclass
@@ -212,9 +213,6 @@ def epsilon_greedy(
     return torch.where(chance < epsilon, drawn, greedy)
 
 
-SUBTASK_LOGITS = "subtask_logits"
-
-
 class SubtaskAgents(nn.Module):
     """Values sum_j z_ij Q_ij, with z_i one-hot: the subtask j whose representation x_j fits the agent's ability e_i.
 
@@ -276,10 +274,6 @@ class SubtaskAgents(nn.Module):
         if sample:
             return functional.gumbel_softmax(logits, tau=1.0, hard=True)
         return functional.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
-
-
-ROLES, ROLE_MEANS, ROLE_VARIANCES = "roles", "role_means", "role_variances"
-INFERRED_MEANS, INFERRED_VARIANCES = "inferred_means", "inferred_variances"
 
 
 class RoleAgents(nn.Module):

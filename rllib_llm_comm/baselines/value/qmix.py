@@ -18,6 +18,8 @@ from rllib_llm_comm.baselines.value.value_decomposition import (
 )
 from rllib_llm_comm.rl.strict_config import part
 
+MIXER_SETTINGS = ("mixing_width", "hypernet_layers", "hypernet_width")
+
 
 class VDNConfig(ValueDecompositionConfig):
     """Settings of `VDN`.
@@ -45,9 +47,6 @@ class VDN(ValueDecomposition):
     def get_default_config(cls) -> VDNConfig:
         """The default settings."""
         return VDNConfig()
-
-
-MIXER_SETTINGS = ("mixing_width", "hypernet_layers", "hypernet_width")
 
 
 class QMIXConfig(ValueDecompositionConfig):
