@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from rllib_llm_comm.baselines.value.ldsa import LDSALoss
-from rllib_llm_comm.baselines.value.maser import MASERLoss
+from rllib_llm_comm.baselines.value.maser import MASERLoss, MASERTraining
 from rllib_llm_comm.baselines.value.q_network import QSettings
 from rllib_llm_comm.baselines.value.roma import ROMALoss
 from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss
@@ -36,7 +36,10 @@ SYSTEMS: dict[str, tuple[dict[str, Any], Callable[[float], TeamLoss]]] = {
     "ROMA": ({"kind": "roma"}, ROMALoss),
     "ROMA without its losses": ({"kind": "roma"}, lambda gamma: ROMALoss(gamma, raw=True)),
     "MASER": ({"distance_width": 32}, MASERLoss),
-    "MASER as released": ({"distance_width": 32}, lambda gamma: MASERLoss(gamma, faithful=True)),
+    "MASER as released": (
+        {"distance_width": 32},
+        lambda gamma: MASERLoss(gamma, settings=MASERTraining(faithful=True)),
+    ),
 }
 SUCCESSES, TOGETHER = 10, 8
 
