@@ -38,6 +38,29 @@ _MOST_BYTES = 2**29
 _NO_CRITIC = 1  # no state has this length, so that values stay unknown (`NumericPolicy.values`)
 
 
+class CloningSettings(Settings):
+    """Settings of behaviour cloning; defaults of Carroll et al. 2019 unless marked."""
+
+    hiddens: Several[Annotated[int, Field(ge=1, le=MOST_WIDTH)]] = Field((64, 64), min_length=1, max_length=MOST_LAYERS)
+    """Widths of the hidden layers."""
+    lr: float = Field(1e-3, gt=0, le=1)
+    """Learning rate of Adam, with eps 1e-8."""
+    epochs: int = Field(100, ge=1, le=10**5)
+    """Passes over the games that are learned from. Theirs: 90 to 120, by kitchen."""
+    batch_size: int = Field(64, ge=1, le=10**6)
+    """Decisions per gradient step (ours)."""
+    held_out: float = Field(0.15, ge=0.01, le=0.5)
+    """Share of the decisions that are held out: whole games, the last ones of the file; of a single game its last steps
+    (ours)."""
+    players: Literal["both", "0", "1"] = "both"
+    """The players whose decisions are learned."""
+    half: Literal["all", "first", "second"] = "all"
+    """The games that are used at all: all of them, or every other one. Carroll et al. train with a clone of one half of
+    the games and judge with a clone of the other."""
+    seed: int = Field(0, ge=-(2**63), le=2**63 - 1)
+    """Seed of weights and batches."""
+
+
 @dataclass(frozen=True)
 class Demonstrations:
     """Decisions of saved games of one kitchen.
@@ -122,29 +145,6 @@ def read_session_demonstrations(path: str | Path) -> Demonstrations:
         raise UserError(f"nobody but agents acted in the session {str(path)!r}; give one in which people played.")
     config: dict[str, Any] = {name: settings[name] for name in ("layout", "dynamics", "horizon") if name in settings}
     return Demonstrations({**config, "observe": ["vector"]}, vectors, actions, people)
-
-
-class CloningSettings(Settings):
-    """Settings of behaviour cloning; defaults of Carroll et al. 2019 unless marked."""
-
-    hiddens: Several[Annotated[int, Field(ge=1, le=MOST_WIDTH)]] = Field((64, 64), min_length=1, max_length=MOST_LAYERS)
-    """Widths of the hidden layers."""
-    lr: float = Field(1e-3, gt=0, le=1)
-    """Learning rate of Adam, with eps 1e-8."""
-    epochs: int = Field(100, ge=1, le=10**5)
-    """Passes over the games that are learned from. Theirs: 90 to 120, by kitchen."""
-    batch_size: int = Field(64, ge=1, le=10**6)
-    """Decisions per gradient step (ours)."""
-    held_out: float = Field(0.15, ge=0.01, le=0.5)
-    """Share of the decisions that are held out: whole games, the last ones of the file; of a single game its last steps
-    (ours)."""
-    players: Literal["both", "0", "1"] = "both"
-    """The players whose decisions are learned."""
-    half: Literal["all", "first", "second"] = "all"
-    """The games that are used at all: all of them, or every other one. Carroll et al. train with a clone of one half of
-    the games and judge with a clone of the other."""
-    seed: int = Field(0, ge=-(2**63), le=2**63 - 1)
-    """Seed of weights and batches."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ its code. Payoffs are matrices (n, n), [i, j] the mean score of i as player 0 wi
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +27,6 @@ from rllib_llm_comm.baselines.population.best_response_ppo import (
     BestResponsePPOConfig,
 )
 from rllib_llm_comm.baselines.population.kitchen_partners import FrozenPartner, Matches, PartnerPool, play_matches
-from rllib_llm_comm.baselines.population.population_members import plain, policy_of
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.policy_folder import PolicyExport
@@ -493,30 +493,32 @@ class COLE(BestResponsePPO):
         first = self._learner_policy()
         matches = self._play([first], [(0, 0)], 0)
         settings = self.config.checked_settings("population")
-        return COLEPopulation(settings, plain(first), float(matches.scores[0]), self.config.seed or 0)
+        return COLEPopulation(settings, dataclasses.asdict(first), float(matches.scores[0]), self.config.seed or 0)
 
     def _drawn(self, population: COLEPopulation) -> list[tuple[str, dict[str, Any], float]]:
         """Name, policy and weight of the run's partners; the learner's own copy while it plays with itself alone."""
         counts = Counter(population.draw_partners())
         if not counts:
-            return [("itself", plain(self._learner_policy()), 1.0)]
+            return [("itself", dataclasses.asdict(self._learner_policy()), 1.0)]
         return [
             (f"partner_{place}", population.members[number], float(times))
             for place, (number, times) in enumerate(counts.items())
         ]
 
     def _seat(self, partners: list[tuple[str, dict[str, Any], float]]) -> None:
-        frozen = tuple(FrozenPartner(name, policy_of(policy), weight) for name, policy, weight in partners)
+        frozen = tuple(FrozenPartner(name, PolicyExport(**policy), weight) for name, policy, weight in partners)
         self.set_pool(PartnerPool(frozen, self.config.self_play_share))
         self._seated = True
 
     def _judge(self, population: COLEPopulation) -> None:
         learner = self._learner_policy()
         n = len(population.members)
-        policies = [*map(policy_of, population.members), learner]
+        policies = [*(PolicyExport(**member) for member in population.members), learner]
         pairs = [*((n, i) for i in range(n)), *((i, n) for i in range(n)), (n, n)]
         scores = self._play(policies, pairs, population.generation + 1).scores
-        accepted = population.judge(plain(learner), scores[:n].tolist(), scores[n : 2 * n].tolist(), float(scores[-1]))
+        accepted = population.judge(
+            dataclasses.asdict(learner), scores[:n].tolist(), scores[n : 2 * n].tolist(), float(scores[-1])
+        )
         own, played = float(scores[-1]), float(np.mean(scores[:-1]))
         self._judged = {"accepted": float(accepted), "score_self_play": own, "score_with_members": played}
 
@@ -549,7 +551,7 @@ class COLE(BestResponsePPO):
         """The kept member; before the first training the learner."""
         if self._population is None:
             return super().policy_exports()
-        return {"": policy_of(self._population.members[self._population.kept()])}
+        return {"": PolicyExport(**self._population.members[self._population.kept()])}
 
     @override(Checkpointable)
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:

@@ -51,6 +51,35 @@ _NOT_OF_MEMBERS = ("algo_class", "_is_frozen", "seed", "keep_policy_every", "num
                    "num_gpus_per_learner", "evaluation_interval")  # fmt: skip
 
 
+class FCPPopulation(Settings):
+    """The population of self-play."""
+
+    population_size: int = Field(8, ge=1, le=_SEEDS)
+    """N, its members. 8 (ours); the paper: 32; COLE's code: 5."""
+    member_iterations: int = Field(160, ge=1, le=LARGEST)
+    """Training iterations of a member, each with half as many game steps as `train_batch_size_per_learner` has rows.
+    160, which are 1,024,000 steps (ours)."""
+    iterations_per_task: int = Field(20, ge=1, le=LARGEST)
+    """Iterations of a Ray task: at most those of the running tasks are lost by a crash (ours)."""
+    member_keep_every: int = Field(4, ge=1, le=LARGEST)
+    """Iterations between the policies among which the half-way one is chosen (ours)."""
+    past_checkpoints: bool = True
+    """True (the paper): initial and half-way policies are partners, too. False: the paper's ablation, final ones
+    alone."""
+    member_settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings in which members differ from the learner, such as `{"num_epochs": 4}`: those in `MEMBER_SETTINGS`. None:
+    they have the learner's (ours)."""
+    population_from: str | Path | None = None
+    """None, or a checkpoint of FCP whose population is done. Its members are taken and none is trained: for another
+    learner, or for the ablation of `past_checkpoints`. Size and settings of members mean nothing then. Tune reads it
+    once more when it goes on with a run; `FCP.from_checkpoint` does not."""
+    num_cpus_per_member: float = Field(1, gt=0)
+    """CPUs of a task."""
+    members_at_once: int | None = Field(None, ge=1, le=LARGEST)
+    """Members for which a trial of Tune reserves CPUs; None: as many as this machine has cores, at most all. On a
+    cluster give their number. Without Tune all that Ray has are used."""
+
+
 @dataclass
 class Member:
     """A member of the population.
@@ -243,35 +272,6 @@ def partners_of(members: Sequence[Member], past: bool) -> dict[str, PastPolicy]:
         for name, one in member.milestones.items()
         if past or name == FINAL
     }
-
-
-class FCPPopulation(Settings):
-    """The population of self-play."""
-
-    population_size: int = Field(8, ge=1, le=_SEEDS)
-    """N, its members. 8 (ours); the paper: 32; COLE's code: 5."""
-    member_iterations: int = Field(160, ge=1, le=LARGEST)
-    """Training iterations of a member, each with half as many game steps as `train_batch_size_per_learner` has rows.
-    160, which are 1,024,000 steps (ours)."""
-    iterations_per_task: int = Field(20, ge=1, le=LARGEST)
-    """Iterations of a Ray task: at most those of the running tasks are lost by a crash (ours)."""
-    member_keep_every: int = Field(4, ge=1, le=LARGEST)
-    """Iterations between the policies among which the half-way one is chosen (ours)."""
-    past_checkpoints: bool = True
-    """True (the paper): initial and half-way policies are partners, too. False: the paper's ablation, final ones
-    alone."""
-    member_settings: dict[str, Any] = Field(default_factory=dict)
-    """Settings in which members differ from the learner, such as `{"num_epochs": 4}`: those in `MEMBER_SETTINGS`. None:
-    they have the learner's (ours)."""
-    population_from: str | Path | None = None
-    """None, or a checkpoint of FCP whose population is done. Its members are taken and none is trained: for another
-    learner, or for the ablation of `past_checkpoints`. Size and settings of members mean nothing then. Tune reads it
-    once more when it goes on with a run; `FCP.from_checkpoint` does not."""
-    num_cpus_per_member: float = Field(1, gt=0)
-    """CPUs of a task."""
-    members_at_once: int | None = Field(None, ge=1, le=LARGEST)
-    """Members for which a trial of Tune reserves CPUs; None: as many as this machine has cores, at most all. On a
-    cluster give their number. Without Tune all that Ray has are used."""
 
 
 class FCPConfig(BestResponsePPOConfig):

@@ -3,6 +3,7 @@ not Ray Tune's."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,8 @@ import ray
 from pydantic import Field, model_validator
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.core import COMPONENT_LEARNER
+from ray.rllib.core.learner.learner import COMPONENT_METRICS_LOGGER
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.metrics import (
@@ -28,24 +31,172 @@ from ray.tune.execution.placement_groups import PlacementGroupFactory
 from typing_extensions import Self
 
 from rllib_llm_comm.baselines.population.best_response_ppo import BestResponsePPO, BestResponsePPOConfig
-from rllib_llm_comm.baselines.population.kitchen_partners import play_matches
-from rllib_llm_comm.baselines.population.population_members import (
-    POLICY,
-    STATE,
-    MemberResult,
-    MemberRun,
-    act_by,
-    policy_of,
-    run_member,
-    run_member_remotely,
-)
+from rllib_llm_comm.baselines.population.kitchen_partners import play_matches, uniform_pool
 from rllib_llm_comm.baselines.population.self_play_ppo import AGENTS, shaping_factor
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Settings, Several
+from rllib_llm_comm.policies.policy_folder import PolicyExport
+from rllib_llm_comm.rl.policy_checkpoints import on_first_learner
 
+STATE, POLICY = "learner", "policy"
+FIGURES = ("score", "shaped")
 POPULATION = "population"
 _MOST = 10**6
 Setting = int | float
+
+
+class PBTSettings(Settings):
+    """The population."""
+
+    size: int = Field(3, ge=2, le=_MOST)
+    """K, agents (Carroll)."""
+    run_batches: int = Field(3, ge=1, le=_MOST)
+    """Train batches of one PPO run with one partner (Carroll: 3 of 12,000 steps)."""
+    selection_games: int = Field(6, ge=2, le=_MOST)
+    """Games of each pair of two agents for the fitness, half of them in each seat (Carroll); an agent plays half as
+    many with itself (ours)."""
+    mutate: Several[Literal["lambda_", "clip_param", "lr", "num_epochs", "entropy_coeff", "vf_loss_coeff"]] = (
+        "lambda_", "clip_param", "lr", "num_epochs", "entropy_coeff", "vf_loss_coeff",
+    )  # fmt: skip
+    """Settings that mutate (Carroll: all). `critic_lr` keeps its relation to `lr` (ours)."""
+    mutation_probability: float = Field(0.33, ge=0, le=1)
+    """Of each setting (Carroll)."""
+    mutation_factors: Several[Annotated[float, Field(ge=0.01)]] = Field((0.75, 1.25), min_length=1)
+    """One of them multiplies a setting that mutates (Carroll)."""
+    kept: Literal["last", "best"] = "last"
+    """The policy that checkpoints hold. `"last"` (Carroll's published scores): agent 0 as it is. `"best"`: the snapshot
+    of any agent with the highest mean points with all agents."""
+    members_at_once: int | None = Field(None, ge=0, le=_MOST)
+    """Runs that Tune reserves CPUs for, one each; None (ours): as many as this machine has cores, `size` at most.
+    Without Tune Ray's free CPUs decide. 0: all runs one after the other in the algorithm's own process, without Ray
+    tasks."""
+
+    @model_validator(mode="after")
+    def _half_in_each_seat(self) -> Self:
+        if self.selection_games % 2:
+            raise UserError(f"`selection_games` is {self.selection_games} but must be even: half of them in each seat.")
+        return self
+
+
+class MemberPPO(BestResponsePPO):
+    """`BestResponsePPO` whose life began before: shaped rewards fade by the steps of its earlier runs, too."""
+
+    steps_before = 0
+
+    @override(BestResponsePPO)
+    def _game_steps(self) -> int:
+        return self.steps_before + super()._game_steps()
+
+
+@dataclasses.dataclass(frozen=True)
+class MemberRun:
+    """A run of one member.
+
+    Attributes:
+        config: Its config, with the run's seed and settings.
+        batches: Train batches; 0 builds the member only.
+        state: The Learner's state that it goes on from, or `None` at its beginning.
+        partner: The frozen partner of all games; `None` with 0 batches.
+        steps_before: Game steps of its earlier runs.
+    """
+
+    config: BestResponsePPOConfig
+    batches: int
+    state: Mapping[str, Any] | None = None
+    partner: Mapping[str, Any] | None = None
+    steps_before: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class MemberResult:
+    """Results of a run.
+
+    Attributes:
+        state: `learner`, the Learner's state (weights and optimizers), and `policy`, a `PolicyExport` as a mapping.
+        figures: Means of the last games, as of `OnionSoupEnvRunner`.
+        steps: Game steps.
+        games: Games that ended.
+        decisions: By cook, those that were learned from.
+    """
+
+    state: dict[str, Any]
+    figures: dict[str, float]
+    steps: int
+    games: int
+    decisions: dict[str, int]
+
+
+def run_member(run: MemberRun) -> MemberResult:
+    """Builds a member's algorithm in this process, trains it and stops it.
+
+    Args:
+        run: The run.
+    """
+    config = run.config.copy(copy_frozen=False)
+    algo = MemberPPO(config=config)
+    try:
+        algo.steps_before = run.steps_before
+        if run.state is not None:
+            go_on_from(algo, run.state)
+        if run.partner is not None:
+            algo.set_pool(uniform_pool({"partner": PolicyExport(**run.partner)}))
+        steps, games, figures = 0, 0, {}
+        decisions: dict[str, int] = {}
+        for _ in range(run.batches):
+            found = algo.train()["env_runners"]
+            steps, games = int(found["num_env_steps_sampled_lifetime"]), int(found.get("num_episodes_lifetime", 0))
+            figures = {name: float(found[name]) for name in FIGURES if name in found}
+            decisions = {agent: int(count) for agent, count in found[NUM_AGENT_STEPS_SAMPLED_LIFETIME].items()}
+        return MemberResult(state_of(algo), figures, steps, games, decisions)
+    finally:
+        algo.stop()
+        with contextlib.suppress(OSError):
+            os.rmdir(algo.logdir)  # Tune's folder for log files, of which there are none
+
+
+run_member_remotely = ray.remote(run_member)
+
+
+def go_on_from(algo: BestResponsePPO, learner: Mapping[str, Any]) -> None:
+    """Gives an algorithm the Learner's state of an earlier run; its EnvRunners act and judge by it, too.
+
+    Args:
+        algo: The algorithm.
+        learner: `learner` of `state_of`.
+    """
+    algo.learner_group.set_state({COMPONENT_LEARNER: learner})
+    algo.sync_runners()
+
+
+def state_of(algo: BestResponsePPO) -> dict[str, Any]:
+    """Everything that a member goes on from, and its policy.
+
+    Args:
+        algo: The member's algorithm.
+    """
+    learner = algo.learner_group.get_state(
+        components=COMPONENT_LEARNER, not_components=f"{COMPONENT_LEARNER}/{COMPONENT_METRICS_LOGGER}"
+    )[COMPONENT_LEARNER]
+    return {STATE: learner, POLICY: dataclasses.asdict(next(iter(algo.policy_exports().values())))}
+
+
+def act_by(algo: BestResponsePPO, policy: PolicyExport) -> None:
+    """Gives an algorithm a policy's weights, its Learners and EnvRunners.
+
+    Args:
+        algo: The algorithm.
+        policy: A policy of a network like its own.
+    """
+    on_first_learner(algo, _load, everywhere=True, files=dict(policy.files))
+    algo.sync_runners()
+
+
+def _load(learner: Any, files: Mapping[str, bytes]) -> None:
+    from safetensors.torch import load
+
+    (content,) = files.values()
+    for module in learner.module._rl_modules.values():
+        module.unwrapped().network.load_state_dict(load(content))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,39 +406,6 @@ class PBTPopulation:
         self._rng.bit_generator.state = state["rng"]
 
 
-class PBTSettings(Settings):
-    """The population."""
-
-    size: int = Field(3, ge=2, le=_MOST)
-    """K, agents (Carroll)."""
-    run_batches: int = Field(3, ge=1, le=_MOST)
-    """Train batches of one PPO run with one partner (Carroll: 3 of 12,000 steps)."""
-    selection_games: int = Field(6, ge=2, le=_MOST)
-    """Games of each pair of two agents for the fitness, half of them in each seat (Carroll); an agent plays half as
-    many with itself (ours)."""
-    mutate: Several[Literal["lambda_", "clip_param", "lr", "num_epochs", "entropy_coeff", "vf_loss_coeff"]] = (
-        "lambda_", "clip_param", "lr", "num_epochs", "entropy_coeff", "vf_loss_coeff",
-    )  # fmt: skip
-    """Settings that mutate (Carroll: all). `critic_lr` keeps its relation to `lr` (ours)."""
-    mutation_probability: float = Field(0.33, ge=0, le=1)
-    """Of each setting (Carroll)."""
-    mutation_factors: Several[Annotated[float, Field(ge=0.01)]] = Field((0.75, 1.25), min_length=1)
-    """One of them multiplies a setting that mutates (Carroll)."""
-    kept: Literal["last", "best"] = "last"
-    """The policy that checkpoints hold. `"last"` (Carroll's published scores): agent 0 as it is. `"best"`: the snapshot
-    of any agent with the highest mean points with all agents."""
-    members_at_once: int | None = Field(None, ge=0, le=_MOST)
-    """Runs that Tune reserves CPUs for, one each; None (ours): as many as this machine has cores, `size` at most.
-    Without Tune Ray's free CPUs decide. 0: all runs one after the other in the algorithm's own process, without Ray
-    tasks."""
-
-    @model_validator(mode="after")
-    def _half_in_each_seat(self) -> Self:
-        if self.selection_games % 2:
-            raise UserError(f"`selection_games` is {self.selection_games} but must be even: half of them in each seat.")
-        return self
-
-
 class PBTConfig(BestResponsePPOConfig):
     """Settings of `PBT`.
 
@@ -386,7 +504,7 @@ class PBT(BestResponsePPO):
         self._count(results)
         if not population.rounds:
             self._select(population)
-        act_by(self, policy_of(self._kept_policy(population)))
+        act_by(self, PolicyExport(**self._kept_policy(population)))
         self._log_population(population)
 
     def _begun(self) -> PBTPopulation:
@@ -431,7 +549,7 @@ class PBT(BestResponsePPO):
     def _select(self, population: PBTPopulation) -> None:
         config = self.config
         pairs = played_pairs(config.size)
-        policies = [policy_of(agent.state[POLICY]) for agent in population.agents]
+        policies = [PolicyExport(**agent.state[POLICY]) for agent in population.agents]
         seed = [config.seed or 0, population.iteration]
         matches = play_matches(policies, pairs, config.selection_games // 2, config.env_config, seed)
         self._played_steps += int(matches.steps.sum())

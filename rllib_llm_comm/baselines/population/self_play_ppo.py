@@ -67,6 +67,17 @@ SCORE_BY_SEAT, SCORE_BY_PARTNER = "score_by_seat", "score_by_partner"
 PAST_FOLDER = "past"
 
 
+class SelfPlayTraining(PPOTraining):
+    """The optimisation; for the defaults of Carroll et al. 2019 see the page."""
+
+    shaping_horizon: int | None = Field(1_000_000, ge=0, le=LARGEST)
+    """Game steps over which the factor of the shaped rewards falls on a line from 1 to 0; 0 for none (soups alone are
+    paid), None to leave it at 1. 1,000,000 (ours); Carroll: 2,500,000 (3,500,000 in coordination ring)."""
+    keep_policy_every: int | None = Field(None, ge=1, le=LARGEST)
+    """Iterations between two policies that are kept in memory; None: none is kept. The first is the one before the
+    first update. Checkpoints then also hold `past/initial` and `past/half_way` (`past_policies.half_way`), for FCP."""
+
+
 @dataclass(frozen=True)
 class PastPolicy:
     """A policy as it was at some time.
@@ -330,17 +341,6 @@ def _judge(network: Any, seen: Mapping[str, np.ndarray]) -> tuple[torch.Tensor, 
     batch[ACTION_MASK] = torch.ones(len(seen[VECTOR]), NUM_ACTIONS)
     values: torch.Tensor = network.values(batch)
     return network.logits(batch), values.numpy()
-
-
-class SelfPlayTraining(PPOTraining):
-    """The optimisation; for the defaults of Carroll et al. 2019 see the page."""
-
-    shaping_horizon: int | None = Field(1_000_000, ge=0, le=LARGEST)
-    """Game steps over which the factor of the shaped rewards falls on a line from 1 to 0; 0 for none (soups alone are
-    paid), None to leave it at 1. 1,000,000 (ours); Carroll: 2,500,000 (3,500,000 in coordination ring)."""
-    keep_policy_every: int | None = Field(None, ge=1, le=LARGEST)
-    """Iterations between two policies that are kept in memory; None: none is kept. The first is the one before the
-    first update. Checkpoints then also hold `past/initial` and `past/half_way` (`past_policies.half_way`), for FCP."""
 
 
 class SelfPlayPPOConfig(NumericPPOConfig):

@@ -70,6 +70,61 @@ RED_RESULTS = "red"
 _NETWORK = ("filters", "stride", "width", "words", "keys")
 
 
+class REDTraining(MAPPOTraining):
+    """The optimisation; RED's and SAMA's values where they are known, at a size for two cores."""
+
+    method: Literal["red", "rl", "joint"] = "red"
+    """`"red"`: both phases. `"rl"`: no cloning phase (MAPPO). `"joint"`: no phases, PPO's loss and `joint_coeff` times
+    the cloning loss."""
+    demonstrations: str | None = None
+    """Folder of `rllib officer demonstrations` (D). Needed unless `method` is `"rl"`."""
+    officer: str | None = None
+    """A cloned officer to start from; None: fresh weights. The paper starts from one; from scratch its RL fails."""
+    rl_updates: int = Field(10, ge=1, le=LARGEST)
+    """Updates of the RL phase before each cloning phase. 10 (ours); RED: 100."""
+    rl_until: float | None = Field(None, ge=1e-3, le=1)
+    """Share of games won in the last `rl_window` updates of an RL phase at which it ends early; None: it does not
+    (RED). `stop: {red/cloned_won_share: SHARE}` ends the run behind the cloning phase after the first RL phase that
+    ends with so many (ours)."""
+    rl_window: int = Field(10, ge=1, le=LARGEST)
+    """Updates whose games count for `won_share`; at most `rl_updates` with `rl_until`. Games that were played before
+    the actor had learned never count (ours)."""
+    critic_first: int = Field(10, ge=0, le=LARGEST)
+    """First updates at which the critic learns alone (RED)."""
+    warm_up: int = Field(10, ge=0, le=LARGEST)
+    """Updates behind these over which `lr` rises from 0 on a line. 10 (ours); SAMA: the first fifth of the run."""
+    clone_steps: int = Field(200, ge=1, le=LARGEST)
+    """Gradient steps of a cloning phase (ours)."""
+    clone_batch_size: int = Field(128, ge=1, le=LARGEST)
+    """Decisions per such step."""
+    clone_lr: float = Field(2e-4, ge=1e-12, le=1)
+    """Learning rate of its Adam (SAMA)."""
+    clone_rows: int = Field(50_000, ge=1, le=LARGEST)
+    """Most decisions of D in a phase, and of D_k. 50,000 (ours); RED: all."""
+    clone_idle: float = Field(0.3, ge=1e-3, le=1)
+    """As `OfficerCloningSettings.idle` (ours)."""
+    clone_grad_clip: float = Field(0.5, ge=1e-12, le=1e6)
+    """Gradient norm allowed in the cloning phase."""
+    held_out: float = Field(0.1, ge=0.01, le=0.5)
+    """Share of the demonstrated games that is held out (ours)."""
+    won_ratio: float = Field(1.0, ge=0, le=1e3)
+    """|D_k| : |D|; 0 for an empty D_k (RED)."""
+    nll_limit: float | None = Field(1.1, ge=1e-3, le=1e3)
+    """A cloning phase goes on, up to three times `clone_steps`, while the held-out loss is more than so many times that
+    of `officer`; None: it does not (RED)."""
+    joint_coeff: float = Field(1.0, ge=0, le=1e6)
+    """Weight of the cloning loss with `"joint"` (ours)."""
+
+    @model_validator(mode="after")
+    def _window_within_a_phase(self) -> Self:
+        if self.rl_until is not None and self.method == BOTH_PHASES and self.rl_window > self.rl_updates:
+            raise UserError(
+                f"`rl_window` is {self.rl_window} but must be at most `rl_updates`, which is {self.rl_updates}, for "
+                "`rl_until` to end an RL phase."
+            )
+        return self
+
+
 class RLPhase:
     """Count of an RL phase's updates, and the share of games won in its last ones.
 
@@ -602,61 +657,6 @@ def _weighted(
     numbers, weights = drawn_decisions(columns[ACTION], among, idle, rng)
     numbers, weights = numbers[:most], weights[:most]
     return {**{name: columns[name][numbers] for name in (*SEEN, ACTION)}, WEIGHT: weights}
-
-
-class REDTraining(MAPPOTraining):
-    """The optimisation; RED's and SAMA's values where they are known, at a size for two cores."""
-
-    method: Literal["red", "rl", "joint"] = "red"
-    """`"red"`: both phases. `"rl"`: no cloning phase (MAPPO). `"joint"`: no phases, PPO's loss and `joint_coeff` times
-    the cloning loss."""
-    demonstrations: str | None = None
-    """Folder of `rllib officer demonstrations` (D). Needed unless `method` is `"rl"`."""
-    officer: str | None = None
-    """A cloned officer to start from; None: fresh weights. The paper starts from one; from scratch its RL fails."""
-    rl_updates: int = Field(10, ge=1, le=LARGEST)
-    """Updates of the RL phase before each cloning phase. 10 (ours); RED: 100."""
-    rl_until: float | None = Field(None, ge=1e-3, le=1)
-    """Share of games won in the last `rl_window` updates of an RL phase at which it ends early; None: it does not
-    (RED). `stop: {red/cloned_won_share: SHARE}` ends the run behind the cloning phase after the first RL phase that
-    ends with so many (ours)."""
-    rl_window: int = Field(10, ge=1, le=LARGEST)
-    """Updates whose games count for `won_share`; at most `rl_updates` with `rl_until`. Games that were played before
-    the actor had learned never count (ours)."""
-    critic_first: int = Field(10, ge=0, le=LARGEST)
-    """First updates at which the critic learns alone (RED)."""
-    warm_up: int = Field(10, ge=0, le=LARGEST)
-    """Updates behind these over which `lr` rises from 0 on a line. 10 (ours); SAMA: the first fifth of the run."""
-    clone_steps: int = Field(200, ge=1, le=LARGEST)
-    """Gradient steps of a cloning phase (ours)."""
-    clone_batch_size: int = Field(128, ge=1, le=LARGEST)
-    """Decisions per such step."""
-    clone_lr: float = Field(2e-4, ge=1e-12, le=1)
-    """Learning rate of its Adam (SAMA)."""
-    clone_rows: int = Field(50_000, ge=1, le=LARGEST)
-    """Most decisions of D in a phase, and of D_k. 50,000 (ours); RED: all."""
-    clone_idle: float = Field(0.3, ge=1e-3, le=1)
-    """As `OfficerCloningSettings.idle` (ours)."""
-    clone_grad_clip: float = Field(0.5, ge=1e-12, le=1e6)
-    """Gradient norm allowed in the cloning phase."""
-    held_out: float = Field(0.1, ge=0.01, le=0.5)
-    """Share of the demonstrated games that is held out (ours)."""
-    won_ratio: float = Field(1.0, ge=0, le=1e3)
-    """|D_k| : |D|; 0 for an empty D_k (RED)."""
-    nll_limit: float | None = Field(1.1, ge=1e-3, le=1e3)
-    """A cloning phase goes on, up to three times `clone_steps`, while the held-out loss is more than so many times that
-    of `officer`; None: it does not (RED)."""
-    joint_coeff: float = Field(1.0, ge=0, le=1e6)
-    """Weight of the cloning loss with `"joint"` (ours)."""
-
-    @model_validator(mode="after")
-    def _window_within_a_phase(self) -> Self:
-        if self.rl_until is not None and self.method == BOTH_PHASES and self.rl_window > self.rl_updates:
-            raise UserError(
-                f"`rl_window` is {self.rl_window} but must be at most `rl_updates`, which is {self.rl_updates}, for "
-                "`rl_until` to end an RL phase."
-            )
-        return self
 
 
 class REDConfig(MAPPOConfig):

@@ -27,6 +27,15 @@ from rllib_llm_comm.baselines.value.value_decomposition import (
 from rllib_llm_comm.rl.strict_config import part
 
 
+class LDSATraining(ValueTraining):
+    """The optimisation. The authors' epsilon falls in 500,000 steps on hard maps."""
+
+    subtask_distance: float = Field(1e-3, ge=0)
+    """Weight of the distance between subtasks, which is made large (authors)."""
+    subtask_change: float = Field(1e-3, ge=0)
+    """Weight of the change of an agent's chances of subtasks from step to step, which is made small (authors)."""
+
+
 class LDSALoss(TeamLoss):
     """QMIX's loss, less the distance of subtasks, plus the change of agents' chances of subtasks in time.
 
@@ -55,15 +64,6 @@ class LDSALoss(TeamLoss):
             "subtask_distance": -self.distance * apart.sum() / (count * (count - 1)),
             "subtask_change": self.change * (moved * filled).sum() / filled.sum(),
         }
-
-
-class LDSATraining(ValueTraining):
-    """The optimisation. The authors' epsilon falls in 500,000 steps on hard maps."""
-
-    subtask_distance: float = Field(1e-3, ge=0)
-    """Weight of the distance between subtasks, which is made large (authors)."""
-    subtask_change: float = Field(1e-3, ge=0)
-    """Weight of the change of an agent's chances of subtasks from step to step, which is made small (authors)."""
 
 
 class LDSAConfig(QMIXConfig):

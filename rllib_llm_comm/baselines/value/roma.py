@@ -35,6 +35,22 @@ from rllib_llm_comm.rl.strict_config import part
 _LOG_FLOOR = 13.9
 
 
+class ROMATraining(ValueTraining):
+    """The optimisation.
+
+    The authors' epsilon falls within 50 steps, which leaves next to no exploration; here it takes 50,000 (ours).
+    """
+
+    role_entropy: float = Field(1e-4, ge=0)
+    """Weight of the roles' entropy (authors; 5e-2 on other maps)."""
+    role_inference: float = Field(1e-4, ge=0)
+    """Weight of the gap between roles and what memories tell of them (authors)."""
+    role_difference: float = Field(1e-3, ge=0)
+    """Weight of the roles' difference (authors)."""
+    raw_roles: bool = False
+    """True to leave both losses of roles away: the ablation."""
+
+
 class ROMALoss(TeamLoss):
     """QMIX's loss, plus what makes roles identifiable and special; means over the steps that were played.
 
@@ -92,22 +108,6 @@ def _scaled(pairs: torch.Tensor) -> torch.Tensor:
     """Values (N, n, n) scaled to [0, 1] over the pairs of each row."""
     low, high = pairs.amin((1, 2), keepdim=True), pairs.amax((1, 2), keepdim=True)
     return (pairs - low) / (high - low + 1e-12)
-
-
-class ROMATraining(ValueTraining):
-    """The optimisation.
-
-    The authors' epsilon falls within 50 steps, which leaves next to no exploration; here it takes 50,000 (ours).
-    """
-
-    role_entropy: float = Field(1e-4, ge=0)
-    """Weight of the roles' entropy (authors; 5e-2 on other maps)."""
-    role_inference: float = Field(1e-4, ge=0)
-    """Weight of the gap between roles and what memories tell of them (authors)."""
-    role_difference: float = Field(1e-3, ge=0)
-    """Weight of the roles' difference (authors)."""
-    raw_roles: bool = False
-    """True to leave both losses of roles away: the ablation."""
 
 
 class ROMAConfig(QMIXConfig):
