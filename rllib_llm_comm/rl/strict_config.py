@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import numpy as np
@@ -195,20 +195,6 @@ class StrictConfigMixin(AlgorithmConfig):
         value = getattr(self, name)
         # Tune's own draws are NumPy's numbers.
         require_whole(name, value.item() if isinstance(value, np.integer) else value, low, high)
-
-    def require_numbers(self, names: Sequence[str]) -> None:
-        """Raises a `UserError` unless each of these settings is a finite number.
-
-        YAML reads `2e-3` as text (it wants `2.0e-3`): a trap worth a clear word.
-        """
-        for name in names:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise UserError(
-                    f"`{name}` is {value!r} but must be a number (in YAML write 2.0e-3 or 0.002, not 2e-3)."
-                )
-            if not math.isfinite(value):
-                raise UserError(f"`{name}` is {value!r} but must be a finite number.")
 
 
 def _plain(value: Any) -> Any:

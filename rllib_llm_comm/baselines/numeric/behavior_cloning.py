@@ -33,7 +33,6 @@ from rllib_llm_comm.policies.policy import make_recorded_game
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest
 
-HALVES = ("all", "first", "second")
 _MOST_BYTES = 2**29
 _NO_CRITIC = 1  # no state has this length, so that values stay unknown (`NumericPolicy.values`)
 
@@ -88,11 +87,11 @@ def half_of(demonstrations: Demonstrations, half: str) -> Demonstrations:
     Raises:
         UserError: If there is one game alone.
     """
-    if half == HALVES[0]:
+    if half == "all":
         return demonstrations
     if len(demonstrations.actions) == 1:
         raise UserError(f"`half` is {half!r} but there is one game, which belongs to one clone only; use 'all'.")
-    part = slice(HALVES.index(half) - 1, None, 2)
+    part = slice(0 if half == "first" else 1, None, 2)
     people = demonstrations.by_people
     return replace(
         demonstrations,
