@@ -49,6 +49,7 @@ from rllib_llm_comm.envs.minirts.view.officer_view import officer_spaces
 from rllib_llm_comm.policies.numeric_network import BY_TEAM, NumericSettings
 from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
 from rllib_llm_comm.policies.policy_manifest import OFFICER
+from rllib_llm_comm.rl.actor_critic import RLLIB_KEYS
 from rllib_llm_comm.rl.minibatches import ROW_GROUP
 from rllib_llm_comm.rl.multi_agent_ppo_learner import ACTOR, MultiAgentPPOLearner
 from rllib_llm_comm.rl.observations import newest_observation
@@ -60,8 +61,6 @@ from rllib_llm_comm.rl.strict_config import SHARED_POLICY, part
 Decisions = Mapping[str, np.ndarray]
 """Arrays by name with a row for each decision."""
 _PARTS = tuple(officer_spaces())
-# RLlib's algorithm configs mix these keys of their own into every model_config.
-_RLLIB_KEYS = ("vf_share_layers", "beta")
 WEIGHT = "weight"
 RED_STATE = "rllib_llm_comm_red"
 BOTH_PHASES, RL, JOINT = "red", "rl", "joint"
@@ -370,7 +369,7 @@ class OfficerModule(ToldErrors, TorchRLModule, ValueFunctionAPI):
     @override(TorchRLModule)
     def setup(self) -> None:
         """Builds the network."""
-        config = {name: value for name, value in dict(self.model_config).items() if name not in _RLLIB_KEYS}
+        config = {name: value for name, value in dict(self.model_config).items() if name not in RLLIB_KEYS}
         parts = self.observation_space.spaces if isinstance(self.observation_space, gym.spaces.Dict) else {}
         for name in officer_spaces():
             if name not in parts:
