@@ -40,7 +40,7 @@ from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.language.scoring import prompt_features, score_candidates
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS
-from rllib_llm_comm.rl.optimizers import adamw
+from rllib_llm_comm.rl.multi_agent_ppo_learner import adamw
 from rllib_llm_comm.verco.encoding import (
     CANDIDATE_WORDS,
     ObservationEncoder,

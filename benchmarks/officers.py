@@ -23,12 +23,14 @@ import torch
 
 from harness import Row, compare, main
 from rllib_llm_comm.baselines.red.collective_choice import CollectiveChoice
-from rllib_llm_comm.baselines.red.officer_cloning import SEEN, write_officer
-from rllib_llm_comm.baselines.red.officer_demonstrations import ACTION, DemonstrationSettings, record_game
-from rllib_llm_comm.baselines.red.officer_encoders import MapEncoder
-from rllib_llm_comm.baselines.red.officer_inputs import planes_of, team_view
-from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork
-from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
+from rllib_llm_comm.baselines.red.officer_cloning import ACTION, SEEN, DemonstrationSettings, record_game, write_officer
+from rllib_llm_comm.baselines.red.officer_network import (
+    MapEncoder,
+    OfficerNetwork,
+    OfficerSettings,
+    planes_of,
+    team_view,
+)
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
 from rllib_llm_comm.envs.minirts.env import MiniRTS
 from rllib_llm_comm.envs.minirts.view import compiled_officer_view, officer_view

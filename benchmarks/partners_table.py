@@ -47,8 +47,7 @@ from partners_page import (
 )
 from scipy.stats import ttest_ind
 
-from rllib_llm_comm.baselines.population.overcooked_ai import SCORE_BY_PARTNER
-from rllib_llm_comm.baselines.population.past_policies import FINAL, HALF_WAY, INITIAL
+from rllib_llm_comm.baselines.population.self_play_ppo import FINAL, HALF_WAY, INITIAL, SCORE_BY_PARTNER
 from rllib_llm_comm.core.files import write_atomically
 
 AGES = (INITIAL, HALF_WAY, FINAL)

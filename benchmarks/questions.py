@@ -26,7 +26,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
 from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.policies.decision import Decision, Policy, Request
-from rllib_llm_comm.policies.policy_env import make_environment
+from rllib_llm_comm.policies.policy import make_environment
 from rllib_llm_comm.policies.policy_manifest import GROUNDED, PolicyManifest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # `tools` is beside the package, not in it

@@ -23,7 +23,7 @@ from ray import tune
 from harness import Row, main
 from rllib_llm_comm.experiments.algorithm_settings import find_algorithm
 from rllib_llm_comm.rl.algorithms import register_all
-from rllib_llm_comm.rl.policy_export import with_policy_folder
+from rllib_llm_comm.rl.policy_checkpoints import with_policy_folder
 
 GOAL = 2.0
 LENGTHS = (1, 4)

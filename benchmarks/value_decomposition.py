@@ -19,7 +19,7 @@ import torch
 
 from harness import Row, alternate, compare, main
 from rllib_llm_comm import QMIXConfig
-from rllib_llm_comm.baselines.value.q_losses import TeamLoss, tensors
+from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, tensors
 
 ENV = "rllib_llm_comm/overcooked_ai-v0"
 EPISODES, GAMES = 32, 8

@@ -16,9 +16,9 @@ import ray
 from harness import Row, compare, main
 from rllib_llm_comm import SelfPlayPPOConfig
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
-from rllib_llm_comm.policies import narrow_linear
+from rllib_llm_comm.policies import numeric_network
 
-USUAL = narrow_linear.WORTH_IT
+USUAL = numeric_network.WORTH_IT
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
@@ -48,7 +48,7 @@ def in_kitchen(layout: str, options: argparse.Namespace) -> Row:
 
 
 def _train(algo: Any, worth_it: float) -> None:
-    narrow_linear.WORTH_IT = worth_it
+    numeric_network.WORTH_IT = worth_it
     algo.train()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rllib_llm_comm.core.lazy import lazy_names
+from rllib_llm_comm.rl.algorithms import algorithms_by_module
 
 if TYPE_CHECKING:
     from rllib_llm_comm.baselines.numeric.commnet import CommNet as CommNet
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
     from rllib_llm_comm.baselines.value.maser import MASER as MASER
     from rllib_llm_comm.baselines.value.maser import MASERConfig as MASERConfig
     from rllib_llm_comm.baselines.value.qmix import QMIX as QMIX
+    from rllib_llm_comm.baselines.value.qmix import VDN as VDN
     from rllib_llm_comm.baselines.value.qmix import QMIXConfig as QMIXConfig
+    from rllib_llm_comm.baselines.value.qmix import VDNConfig as VDNConfig
     from rllib_llm_comm.baselines.value.roma import ROMA as ROMA
     from rllib_llm_comm.baselines.value.roma import ROMAConfig as ROMAConfig
-    from rllib_llm_comm.baselines.value.vdn import VDN as VDN
-    from rllib_llm_comm.baselines.value.vdn import VDNConfig as VDNConfig
     from rllib_llm_comm.envs.games import make_env as make_env
     from rllib_llm_comm.envs.games import register_game as register_game
     from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint as evaluate_checkpoint
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from rllib_llm_comm.policies.load_policy import load_policy as load_policy
     from rllib_llm_comm.rl.algorithms import register_algorithm as register_algorithm
     from rllib_llm_comm.rl.algorithms import register_all as register_all
-    from rllib_llm_comm.rl.policy_export import export_policy as export_policy
+    from rllib_llm_comm.rl.policy_checkpoints import export_policy as export_policy
     from rllib_llm_comm.sama.emma.emma import EMMA as EMMA
     from rllib_llm_comm.sama.emma.emma import EMMAConfig as EMMAConfig
     from rllib_llm_comm.sama.emma.emma import SymbolicPPO as SymbolicPPO
@@ -62,29 +63,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 _HOMES = {
     "policies.load_policy": ("load_policy",),
-    "baselines.population.best_response_ppo": ("BestResponsePPO", "BestResponsePPOConfig"),
-    "baselines.population.cole": ("COLE", "COLEConfig"),
-    "baselines.numeric.commnet": ("CommNet", "CommNetConfig"),
-    "sama.emma.emma": ("EMMA", "EMMAConfig", "SymbolicPPO", "SymbolicPPOConfig"),
-    "baselines.population.fcp": ("FCP", "FCPConfig"),
-    "baselines.value.ldsa": ("LDSA", "LDSAConfig"),
-    "baselines.numeric.mappo": ("MAPPO", "MAPPOConfig"),
-    "baselines.value.maser": ("MASER", "MASERConfig"),
-    "baselines.red.red": ("RED", "REDConfig"),
-    "verco.sft": ("ActionSFT", "ActionSFTConfig", "MessageSFT", "MessageSFTConfig"),
     "rl.algorithms": ("register_algorithm", "register_all"),
-    "baselines.population.pbt": ("PBT", "PBTConfig"),
-    "rl.policy_export": ("export_policy",),
-    "baselines.value.qmix": ("QMIX", "QMIXConfig"),
-    "baselines.value.roma": ("ROMA", "ROMAConfig"),
-    "baselines.population.self_play_ppo": ("SelfPlayPPO", "SelfPlayPPOConfig"),
-    "verco.twosome": ("TWOSOME", "TWOSOMEConfig"),
-    "baselines.value.vdn": ("VDN", "VDNConfig"),
-    "verco.verco": ("Verco", "VercoConfig"),
+    "rl.policy_checkpoints": ("export_policy",),
     "envs.games": ("make_env", "register_game"),
     "evaluation.evaluate_checkpoint": ("evaluate_checkpoint",),
     "evaluation.replay": ("replay_checkpoint",),
     "evaluation.report": ("write_report",),
+    **algorithms_by_module(),
 }
 __all__ = [name for names in _HOMES.values() for name in names]
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

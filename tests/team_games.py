@@ -8,11 +8,9 @@ import itertools
 import numpy as np
 import torch
 
-from rllib_llm_comm.baselines.value.q_losses import TeamLoss, tensors
-from rllib_llm_comm.baselines.value.q_network import epsilon_greedy
-from rllib_llm_comm.baselines.value.q_settings import QSettings
-from rllib_llm_comm.baselines.value.q_team import QTeam
-from rllib_llm_comm.baselines.value.team_episodes import joined
+from rllib_llm_comm.baselines.value.joint_game import joined
+from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam, epsilon_greedy
+from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, tensors
 
 TWO_STEP = np.array([[[7.0, 7.0], [7.0, 7.0]], [[0.0, 1.0], [1.0, 8.0]]])
 NOT_MONOTONE = np.array([[8.0, -12, -12], [-12, 0, 0], [-12, 0, 0]])

@@ -22,7 +22,6 @@ from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint
 from rllib_llm_comm.evaluation.play_settings import EvaluationSettings
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, read_manifest
-from rllib_llm_comm.policies.zoo import CARD, FOLDER, ModelCard, write_card
 
 SEED = 1000
 CARDS = Path(__file__).with_name("zoo_cards.yaml")

@@ -15,8 +15,11 @@ import torch  # noqa: E402
 from rllib_llm_comm.envs.interface import ACTION_MASK  # noqa: E402
 from rllib_llm_comm.language.packing import PAD  # noqa: E402
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS  # noqa: E402
-from rllib_llm_comm.rl.losses import policy_loss, value_loss  # noqa: E402
-from rllib_llm_comm.rl.optimizers import adamw  # noqa: E402
+from rllib_llm_comm.rl.multi_agent_ppo_learner import (  # noqa: E402
+    adamw,  # noqa: E402
+    policy_loss,
+    value_loss,
+)
 from rllib_llm_comm.verco.encoding import (  # noqa: E402
     CANDIDATE_WORDS,
     CRITIC_IDS,

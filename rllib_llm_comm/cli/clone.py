@@ -68,7 +68,7 @@ def _game(player: str, env: str | None, given: Mapping[str, Any]) -> tuple[str, 
     if is_session(player):
         session = read_session(player)
         return env or session.env, env_config or session.env_config, {"sessions": [player]}
-    if env is None and PartnerSettings(player).kind == CHECKPOINT:
+    if env is None and PartnerSettings(policy=player).kind == CHECKPOINT:
         manifest = withhold(read_manifest(find_policy(player)))
         env = manifest.env
         env_config = {**{name: granted(value) for name, value in manifest.env_config.items()}, **env_config}
@@ -209,14 +209,24 @@ def demonstrations(
 
         rllib officer demonstrations results/demonstrations --games 400
     """
-    from rllib_llm_comm.baselines.red.officer_demonstrations import (
+    from rllib_llm_comm.baselines.red.officer_cloning import (
         DemonstrationSettings,
         idle_share,
         write_demonstrations,
     )
 
     shares = {"oracle": oracle, "random": random, "adversarial": adversarial}
-    settings = DemonstrationSettings(games, opponent, num_agents, max_tick, shares, delay, wrong, rule, seed)
+    settings = DemonstrationSettings(
+        games=games,
+        opponent=opponent,
+        num_agents=num_agents,
+        max_tick=max_tick,
+        commanders=shares,
+        delay=delay,
+        wrong=wrong,
+        rule=rule,  # type: ignore[arg-type]  # its model checks it
+        seed=seed,
+    )
     with counting_bar("demonstrating") as progress:
         rows = write_demonstrations(folder, settings, progress)
     won = {name: [game["result"] == 1 for game in rows.games if game["commander"] == name] for name in shares}
@@ -253,11 +263,20 @@ def clone_officer_command(
     """
     quiet_libraries(0)
     from rllib_llm_comm.baselines.red.officer_cloning import OfficerCloningSettings, clone_into
-    from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
+    from rllib_llm_comm.baselines.red.officer_network import OfficerSettings
     from rllib_llm_comm.policies.policy_manifest import MANIFEST
 
     network = OfficerSettings(filters=filters, stride=stride, width=width)
-    settings = OfficerCloningSettings(network, lr, epochs, batch_size, idle, held_out, seed, start)
+    settings = OfficerCloningSettings(
+        network=network,
+        lr=lr,
+        epochs=epochs,
+        batch_size=batch_size,
+        idle=idle,
+        held_out=held_out,
+        seed=seed,
+        start=start,
+    )
     if folder.exists() and not (folder / MANIFEST).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{str(folder)!r} is there and is no policy folder; give a new one.")
     with counting_bar("cloning") as progress:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,10 @@ from rllib_llm_comm.core.session_files import Session, read_session
 from rllib_llm_comm.evaluation.chat_player import ChatPlayer
 from rllib_llm_comm.evaluation.replay import moments_again
 from rllib_llm_comm.policies.decision import Request
-from rllib_llm_comm.policies.load_options import Loading
+from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.policies.partner_settings import CHAT, CHECKPOINT, FUNCTION, PEOPLE, PartnerSettings
 from rllib_llm_comm.policies.partners import Partner, PartnerMemory, make_partner
-from rllib_llm_comm.policies.policy_env import make_recorded_game
+from rllib_llm_comm.policies.policy import make_recorded_game
 from rllib_llm_comm.policies.policy_folder import weights_digest
 from rllib_llm_comm.verco.encoding import TextObservation, read_observation
 from rllib_llm_comm.verco.message_protocol import heard_by
@@ -233,12 +233,9 @@ def read_player(player: Any, setting: str = "player") -> DemonstrationPlayer:
         if not sessions:
             raise UserError(f"`{setting}.sessions` is empty; give folders that `rllib play --record` wrote.")
         return DemonstrationPlayer(sessions=sessions, names=names)
-    try:
-        partner = PartnerSettings(**given)
-    except UserError as error:
-        raise UserError(f"`{setting}`: {error}") from None
+    partner = PartnerSettings.checked(setting, dict(given))
     if partner.kind == CHECKPOINT and "greedy" not in given:
-        partner = replace(partner, greedy=True)
+        partner = partner.replace(greedy=True)
     return DemonstrationPlayer(partner)
 
 

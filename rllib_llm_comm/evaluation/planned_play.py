@@ -24,7 +24,7 @@ from rllib_llm_comm.evaluation.rollout import (
 )
 from rllib_llm_comm.policies.decision import Decision, Policy, Request
 from rllib_llm_comm.policies.play_loop import Observer, play_games
-from rllib_llm_comm.policies.policy_env import planning_of
+from rllib_llm_comm.policies.policy import planning_of
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.sama.planned_env import ALL, PATIENCE
 from rllib_llm_comm.sama.planners import make_planner, planner_model

@@ -12,7 +12,7 @@ from typing import Any
 
 from rllib_llm_comm.chat.cassettes import describe_recording
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.policies.hub import is_on_hub
+from rllib_llm_comm.policies.find_checkpoint import is_on_hub
 from rllib_llm_comm.policies.partner_settings import PLAYERS
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.policies.recorded_settings import withhold

@@ -28,7 +28,7 @@ def _check_officer(stage: Stage, setting: str, checkpoint: str) -> None:
     Raises:
         UserError: If it is none, or nothing is there.
     """
-    from rllib_llm_comm.baselines.red.officer_executor import load_officer
+    from rllib_llm_comm.baselines.red.officer_policy import load_officer
 
     try:
         load_officer(checkpoint, setting)
@@ -56,15 +56,15 @@ class _OfficerStage(PlainStage):
             raise UserError(f"In `{stage.name}.config`: {error}") from None
 
 
-class DemonstrateOfficers(_OfficerStage):
+class DemonstrateOfficers(PlainStage):
     """`run: demonstrate_officers`: games of imperfect scripted officers, to learn from."""
 
     name = "demonstrate_officers"
     stands_in = "demonstrations: scripted officers in the place of people"
 
-    def dataclass(self) -> Callable[..., Any]:
+    def model(self) -> type[Settings]:
         """`DemonstrationSettings`."""
-        from rllib_llm_comm.baselines.red.officer_demonstrations import DemonstrationSettings
+        from rllib_llm_comm.baselines.red.officer_cloning import DemonstrationSettings
 
         return DemonstrationSettings
 
@@ -74,7 +74,7 @@ class DemonstrateOfficers(_OfficerStage):
 
     def run(self, stage: Stage) -> StageResult:
         """Records the games into `demonstrations/` of the stage's folder."""
-        from rllib_llm_comm.baselines.red.officer_demonstrations import idle_share, write_demonstrations
+        from rllib_llm_comm.baselines.red.officer_cloning import idle_share, write_demonstrations
 
         folder = stage.folder / _DEMONSTRATIONS
         with counting_bar("demonstrating") as progress:
@@ -84,38 +84,29 @@ class DemonstrateOfficers(_OfficerStage):
         return StageResult([folder], summary=figures)
 
 
-class CloneOfficer(_OfficerStage):
+class CloneOfficer(PlainStage):
     """`run: clone_officer`: behaviour cloning of demonstrated officers."""
 
     name = "clone_officer"
 
-    def dataclass(self) -> Callable[..., Any]:
-        """`OfficerCloningSettings`."""
+    def model(self) -> type[Settings]:
+        """`OfficerCloningSettings` and the demonstrations."""
         from rllib_llm_comm.baselines.red.officer_cloning import OfficerCloningSettings
 
-        return OfficerCloningSettings
-
-    def model(self) -> type[Settings]:
-        """The fields of the dataclass, those of the network as a mapping, and the demonstrations."""
-        given: dict[str, Any] = {"network": (dict[str, Any], {}), _DEMONSTRATIONS: (str, Field(examples=[_EXAMPLE]))}
-        return create_model("clone_officer settings", __base__=model_of(self.dataclass()), **given)
+        source: Any = {_DEMONSTRATIONS: (str, Field(examples=[_EXAMPLE]))}
+        return create_model("clone_officer settings", __base__=OfficerCloningSettings, **source)
 
     def settings(self, stage: Stage) -> tuple[str, OfficerCloningSettings]:
         """Folder of the demonstrations, and the checked rest of `config:`."""
-        from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
+        from rllib_llm_comm.baselines.red.officer_cloning import OfficerCloningSettings
 
-        given = self.model().checked(f"{stage.name}.config", stage.experiment.config)
-        values = {name: getattr(given, name) for name in given.model_fields_set}
-        try:
-            if "network" in values:
-                values["network"] = OfficerSettings.from_mapping(values["network"])
-            return values.pop(_DEMONSTRATIONS), self.dataclass()(**values)
-        except UserError as error:
-            raise UserError(f"In `{stage.name}.config`: {error}") from None
+        given = super().settings(stage)
+        own = {name: getattr(given, name) for name in OfficerCloningSettings.names()}
+        return getattr(given, _DEMONSTRATIONS), OfficerCloningSettings(**own)
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, and demonstrations and an officer to go on from that should be there by now."""
-        from rllib_llm_comm.baselines.red.officer_demonstrations import INDEX
+        from rllib_llm_comm.baselines.red.officer_cloning import INDEX
 
         source, settings = self.settings(stage)
         if source not in unresolved and not (Path(source) / INDEX).is_file():

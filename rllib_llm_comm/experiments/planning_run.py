@@ -25,7 +25,7 @@ from rllib_llm_comm.experiments.console import (
 )
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.policies.load_options import Loading
+from rllib_llm_comm.policies.load_policy import Loading
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.planner_scores import Cell, Executor, PlannerScores

@@ -199,7 +199,7 @@ def _run_trials(
         trial_folder,
         trial_name,
     )
-    from rllib_llm_comm.rl.policy_export import with_policy_folder
+    from rllib_llm_comm.rl.policy_checkpoints import with_policy_folder
 
     experiment, algorithm = stage.experiment, find_algorithm(stage.experiment.run)
     searcher = BasicVariantGenerator(max_concurrent=trials_at_once(cpus) if ray_is_local() else 0)

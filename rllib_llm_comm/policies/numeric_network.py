@@ -1,4 +1,4 @@
-"""Actor and critic on numeric observations, without RLlib: plain MLPs, or CommNet."""
+"""Actor and critic on numeric observations, without RLlib: plain MLPs, or CommNet, and their layers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import numpy as np
 import torch
 from pydantic import Field
 from torch import nn
+from torch.nn import functional
 
 from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.policies.narrow_linear import NarrowLinear, without_zero_columns
-from rllib_llm_comm.policies.settings import MOST_LAYERS, MOST_WIDTH
-from rllib_llm_comm.policies.value_norm import ValueNorm
 
+WORTH_IT = 0.75
+"""Share of columns with anything in them above which leaving out the others is slower than it helps (ours)."""
+LEAST_VARIANCE = 1e-2
+MOST_LAYERS, MOST_WIDTH = 16, 65536
 VECTOR = "vector"
 TEAM_VECTORS = "team_vectors"
 STATE = "state"  # the game's whole state, as an environment tells it
@@ -25,6 +27,149 @@ ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
 AUTO, BY_STATE, BY_TEAM, BY_OWN, BY_PARTNER = "auto", "state", "team", "own", "partner"
 _CENTRAL = {BY_STATE: CRITIC_STATE, BY_TEAM: TEAM_VECTORS, BY_PARTNER: CRITIC_STATE}
 FORBIDDEN = -1e9  # not -inf: its gradient would be NaN
+
+
+class NarrowLinear(nn.Linear):
+    """Linear layer that also takes inputs without the columns that hold zeros only.
+
+    A zero adds nothing to an output, and its weight gets no gradient. So outputs and gradients are those of the whole
+    input, up to the order of sums. The planes of an onion-soup kitchen leave four of five columns at zero for good.
+
+    Attributes:
+        columns: Indices (k,) of the columns that a narrow input has; `None` before the first.
+
+    Args:
+        inputs: Width of a whole input.
+        outputs: Width of an output.
+        before: Columns in front of the part of which some may be left out.
+    """
+
+    columns: torch.Tensor | None = None
+
+    def __init__(self, inputs: int, outputs: int, before: int = 0) -> None:
+        super().__init__(inputs, outputs)
+        self.before = before
+
+    def keep(self, columns: torch.Tensor, size: int) -> None:
+        """Tells what narrow inputs have from here on.
+
+        Args:
+            columns: Indices (k,) of the columns that are left of the part.
+            size: Width of the whole part.
+        """
+        behind = torch.arange(self.before + size, self.in_features, device=columns.device)
+        front = torch.arange(self.before, device=columns.device)
+        self.columns = torch.cat([front, columns + self.before, behind])
+
+    def forward(self, seen: torch.Tensor) -> torch.Tensor:
+        """Outputs (B, out) of inputs (B, in), or (B, k) of the columns in `columns`."""
+        if self.columns is None or seen.shape[-1] == self.in_features:
+            return super().forward(seen)
+        return functional.linear(seen, self.weight.index_select(1, self.columns), self.bias)
+
+
+def live_columns(seen: torch.Tensor) -> torch.Tensor | None:
+    """Indices (k,) of the columns of a batch that are not zero in all rows; `None` where most columns are not.
+
+    Args:
+        seen: (..., size).
+    """
+    columns = seen.flatten(0, -2).any(0).nonzero()[:, 0]
+    return None if len(columns) > WORTH_IT * seen.shape[-1] else columns
+
+
+def take_columns(seen: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+    """Some columns (..., k) of a batch (..., size), as floats.
+
+    Args:
+        seen: (..., size).
+        columns: Their indices (k,).
+    """
+    # Of a matrix: of anything else torch takes columns slowly.
+    rows = seen.reshape(-1, seen.shape[-1]).index_select(1, columns)
+    return rows.float().reshape(*seen.shape[:-1], -1)
+
+
+def without_zero_columns(seen: torch.Tensor, layers: list[NarrowLinear]) -> torch.Tensor:
+    """A batch of inputs as floats without its columns of zeros; the layers that read it are told which are left.
+
+    Args:
+        seen: Inputs (B, in).
+        layers: The layers that will read all or a part of its rows.
+
+    Returns:
+        (B, k), or the inputs as they are where most columns hold something.
+    """
+    columns = live_columns(seen)
+    if columns is None:
+        return seen
+    for layer in layers:
+        layer.keep(columns, seen.shape[1])
+    return take_columns(seen, columns)
+
+
+def moments(values: torch.Tensor) -> torch.Tensor:
+    """Count, sum and sum of squares (3,) of values, in double precision; those of several parts can be added.
+
+    Args:
+        values: (B,), in units of reward.
+    """
+    exact = values.detach().double()
+    return torch.stack([torch.full_like(exact.sum(), exact.numel()), exact.sum(), exact.square().sum()])
+
+
+class ValueNorm(nn.Module):
+    """Keeps mean and variance of returns as debiased exponential averages and converts values with them.
+
+    After Yu et al. 2022 (arXiv 2103.01955), whose code averages mean m and mean square q with decay b from 0, divides
+    both by 1 - b^n after n updates, and takes q - m^2, at least 0.01, as the variance. Here the same averages are kept
+    in the debiased form and the variance itself in place of the mean square, so that returns far from 0 lose no digits.
+    All numbers are buffers: they are in checkpoints and never touched by an optimizer.
+
+    Args:
+        beta: Decay per update, in [0, 1).
+    """
+
+    mean: torch.Tensor
+    variance: torch.Tensor
+    updates: torch.Tensor
+
+    def __init__(self, beta: float = 0.99999) -> None:
+        super().__init__()
+        self.beta = beta
+        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("variance", torch.zeros(()))
+        self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
+
+    @property
+    def std(self) -> torch.Tensor:
+        """The standard deviation (), at least 0.1."""
+        return self.variance.clamp(min=LEAST_VARIANCE).sqrt()
+
+    @torch.no_grad()
+    def update(self, batch: torch.Tensor) -> None:
+        """Takes a batch of returns into account.
+
+        Args:
+            batch: Its `moments` (3,).
+        """
+        count, total, squares = batch.unbind()
+        mean = total / count
+        variance = (squares / count - mean.square()).clamp(min=0.0)
+        self.updates += 1
+        # The weight of the newest batch in a debiased average: 1 at first, 1 - beta in the long run.
+        share = (1.0 - self.beta) / (1.0 - self.beta ** int(self.updates))
+        shift = mean - self.mean
+        self.variance.copy_((1.0 - share) * (self.variance + share * shift.square()) + share * variance)
+        self.mean.copy_(self.mean + share * shift)
+
+    def normalize(self, values: torch.Tensor) -> torch.Tensor:
+        """Values (B,) in units of reward, as the critic is to say them."""
+        return (values - self.mean) / self.std
+
+    def denormalize(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Outputs of the critic (B,), in units of reward."""
+        return outputs * self.std + self.mean
 
 
 class NumericSettings(Settings):

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice, shown
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
 from rllib_llm_comm.core.places import local_path
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.find_checkpoint import is_named
-from rllib_llm_comm.policies.settings import FromMapping, require_whole
 
 SCRIPTED, RANDOM, STAY = "scripted", "random", "stay"
 FUNCTION, CHECKPOINT = "function", "checkpoint"
-HABITS = ("", "one_pot", "onions_only", "dishes_only")
-SPEECH = ("own", "scripted", "none")
 _BY_NAME = (SCRIPTED, RANDOM, STAY)
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_MOST_WEIGHT = 1e9
 _NAMED_PARTS = 3
-_MOST_TURNS = 100
 CHAT = "chat"
 PEOPLE = "people"
 PLAYERS: Mapping[str, str] = {
@@ -38,44 +35,36 @@ PLAYERS: Mapping[str, str] = {
 """Kind of player, in the column `player` of demonstrations -> who it is. Other texts in files are not shown."""
 
 
-@dataclass(frozen=True)
-class PartnerSettings(FromMapping):
-    """A partner: a player of one agent's seat that does not learn.
+class PartnerSettings(Settings):
+    """A partner: a player of one agent's seat that does not learn."""
 
-    Attributes:
-        policy: A path of a checkpoint (`find_checkpoint`) or `zoo:NAME`, `"scripted"` (the game's scripted player),
-            `"random"` (uniformly among the actions that are allowed), `"stay"` (the game's action of waiting), or
-            `"module:function"`, a user's function that makes a player.
-        name: Its name in tables and figures; by default told from `policy` and what differs from the defaults.
-        weight: > 0, at most 1e9: how often it is drawn from its pool, relative to the others. FCP and PBT: equal.
-        noise: In [0, 1]: the share of its decisions that are drawn uniformly from the allowed actions. 0 by default;
-            Carroll et al.'s and FCP's partners have none (ours).
-        pauses: In [0, 1]: the share of its decisions in which it waits; at most 1 together with `noise` (ours).
-        habit: Of a scripted player of the onion-soup kitchens: `"one_pot"`, `"onions_only"`, `"dishes_only"`, or `""`
-            for none (ours).
-        greedy: True if a checkpoint's most likely action is taken instead of a sampled one. Carroll et al.: sampled.
-        unstuck: In [0, 100]: turns without a move or turn after which a checkpoint's actions of these turns are removed
-            from its choices (`stuck_rule.StuckRule`); 0: never. Carroll et al.'s behaviour clones: 3; 0 by default
-            (ours). In games that tell where agents stand: the onion-soup kitchens.
-        speech: `"own"`: a checkpoint of language agents says its own messages, every other partner nothing;
-            `"scripted"`: it says the messages of the game's scripted player; `"none"`: it says nothing (ours).
-    """
-
-    policy: str
+    policy: str = Field(examples=[SCRIPTED])
+    """A path of a checkpoint (`find_checkpoint`) or `zoo:NAME`, `"scripted"` (the game's scripted player), `"random"`
+    (uniformly among the actions that are allowed), `"stay"` (the game's action of waiting), or `"module:function"`, a
+    user's function that makes a player."""
     name: str = ""
-    weight: float = 1.0
-    noise: float = 0.0
-    pauses: float = 0.0
-    habit: str = ""
+    """Its name in tables and figures; by default told from `policy` and what differs from the defaults."""
+    weight: float = Field(1.0, gt=0, le=1e9)
+    """How often it is drawn from its pool, relative to the others. FCP and PBT: equal."""
+    noise: float = Field(0.0, ge=0, le=1)
+    """Share of its decisions that are drawn uniformly from the allowed actions (ours). Carroll et al.'s and FCP's
+    partners have none."""
+    pauses: float = Field(0.0, ge=0, le=1)
+    """Share of its decisions in which it waits; at most 1 together with `noise` (ours)."""
+    habit: Literal["", "one_pot", "onions_only", "dishes_only"] = ""
+    """Of a scripted player of the onion-soup kitchens; empty for none (ours)."""
     greedy: bool = False
-    unstuck: int = 0
-    speech: str = "own"
+    """True if a checkpoint's most likely action is taken instead of a sampled one. Carroll et al.: sampled."""
+    unstuck: int = Field(0, ge=0, le=100)
+    """Turns without a move or turn after which a checkpoint's actions of these turns are removed from its choices
+    (`StuckRule`); 0: never (ours). Carroll et al.'s behaviour clones: 3. In games that tell where agents stand: the
+    onion-soup kitchens."""
+    speech: Literal["own", "scripted", "none"] = "own"
+    """`"own"`: a checkpoint of language agents says its own messages, every other partner nothing; `"scripted"`: it
+    says the messages of the game's scripted player; `"none"`: it says nothing (ours)."""
 
-    def __post_init__(self) -> None:
-        """Refuses values that are out of their range."""
-        for setting in ("policy", "name"):
-            if not isinstance(getattr(self, setting), str):
-                raise UserError(f"`{setting}` is {shown(getattr(self, setting))} but must be a text.")
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
         if not self.policy.strip():
             raise UserError(
                 "`policy` is empty but must be the path of a checkpoint, 'scripted', 'random', 'stay' or "
@@ -85,34 +74,23 @@ class PartnerSettings(FromMapping):
         hint = "" if "/" in self.policy or "\\" in self.policy else did_you_mean(self.policy, _BY_NAME)
         if hint and self.kind == CHECKPOINT and not is_named(self.policy) and not Path(self.policy).exists():
             raise UserError(f"`policy` is {self.policy!r}, where no checkpoint is.{hint}")
-        _require_number("weight", self.weight, 0.0, _MOST_WEIGHT, above=True)
-        _require_number("noise", self.noise, 0.0, 1.0)
-        _require_number("pauses", self.pauses, 0.0, 1.0)
         if self.noise + self.pauses > 1:
             raise UserError(
                 f"`noise` is {self.noise:g} and `pauses` is {self.pauses:g} but both together must be at most 1."
             )
-        require_choice("habit", self.habit, HABITS)
-        require_choice("greedy", self.greedy, (False, True))
-        require_whole("unstuck", self.unstuck, 0, _MOST_TURNS)
-        require_choice("speech", self.speech, SPEECH)
-        if self.habit and self.kind != SCRIPTED:
-            raise UserError(
-                f"`habit` is {self.habit!r} but `policy` is {self.policy!r}, and only scripted players have habits; "
-                "use 'scripted'."
-            )
-        if self.greedy and self.kind != CHECKPOINT:
-            raise UserError(
-                f"`greedy` is true but `policy` is {self.policy!r}, and only checkpoints have a most likely action; "
-                "leave `greedy` away."
-            )
-        if self.unstuck and self.kind != CHECKPOINT:
-            raise UserError(
-                f"`unstuck` is {self.unstuck!r} but `policy` is {self.policy!r}, and only checkpoints have chances to "
-                "remove actions from; leave `unstuck` away."
-            )
+        useless = {
+            "habit": (SCRIPTED, "only scripted players have habits"),
+            "greedy": (CHECKPOINT, "only checkpoints have a most likely action"),
+            "unstuck": (CHECKPOINT, "only checkpoints have chances to remove actions from"),
+        }
+        for setting, (kind, why) in useless.items():
+            if getattr(self, setting) and self.kind != kind:
+                raise UserError(
+                    f"`{setting}` is {getattr(self, setting)!r} but `policy` is {self.policy!r}, and {why}; omit it."
+                )
         if not self.name:
-            object.__setattr__(self, "name", _name_of(self))
+            self.__dict__["name"] = _name_of(self)
+        return self
 
     @property
     def kind(self) -> str:
@@ -162,7 +140,7 @@ def with_absolute_paths(pool: Sequence[PartnerSettings]) -> tuple[PartnerSetting
         pool: The partners; their names stay.
     """
     return tuple(
-        dataclasses.replace(partner, policy=str(local_path(partner.policy, "policy").absolute()))
+        partner.replace(policy=str(local_path(partner.policy, "policy").absolute()), name=partner.name)
         if partner.kind == CHECKPOINT and not is_named(partner.policy)
         else partner
         for partner in pool
@@ -183,22 +161,7 @@ def _entry(entry: Any, where: str) -> PartnerSettings:
     """One entry of a pool; errors begin with its place."""
     if isinstance(entry, PartnerSettings):
         return entry
-    if isinstance(entry, str | Path):
-        entry = {"policy": str(entry)}
-    if not isinstance(entry, Mapping) or not all(isinstance(key, str) for key in entry):
-        raise UserError(f"`{where}` is {shown(entry)} but must be a text or a mapping with `policy`.")
-    known = PartnerSettings.names()
-    for key in entry:
-        if key not in known:
-            raise UserError(
-                f"`{where}` has the key {key!r} but a partner's keys are {', '.join(known)}.{did_you_mean(key, known)}"
-            )
-    if "policy" not in entry:
-        raise UserError(f"`{where}` is {shown(dict(entry))} but must have `policy`, such as 'scripted' or a path.")
-    try:
-        return PartnerSettings(**entry)
-    except UserError as error:
-        raise UserError(f"`{where}`: {error}") from error
+    return PartnerSettings.checked(where, {"policy": str(entry)} if isinstance(entry, str | Path) else entry)
 
 
 def _named(entry: Any) -> bool:
@@ -215,7 +178,7 @@ def _told_apart(parsed: Sequence[PartnerSettings], taken: set[str], chosen: Sequ
             number += 1
             name = f"{partner.name} {number}"
         taken.add(name)
-        unique.append(dataclasses.replace(partner, name=name))
+        unique.append(partner.replace(name=name))
     return unique
 
 
@@ -230,10 +193,3 @@ def _name_of(partner: PartnerSettings) -> str:
     traits += [f"unstuck {partner.unstuck}"] if partner.unstuck else []
     traits += [f"speech {partner.speech}"] if partner.speech != "own" else []
     return ", ".join([base, *traits])
-
-
-def _require_number(setting: str, value: Any, low: float, high: float, above: bool = False) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not low <= value <= high or (above and value == low):
-        allowed = f"larger than {low:g} and at most {high:g}" if above else f"from {low:g} to {high:g}"
-        raise UserError(f"`{setting}` is {shown(value)} but must be a number {allowed}.")

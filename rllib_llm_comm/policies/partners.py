@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,16 +12,137 @@ import numpy as np
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
-from rllib_llm_comm.envs.games import game_of, scripted_player_of
-from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of, teacher_state
+from rllib_llm_comm.envs.games import GAMES, game_of, scripted_player_of
+from rllib_llm_comm.envs.interface import ACTION_MASK, asked, parts_of, secret_of, teacher_state
 from rllib_llm_comm.policies.decision import Decision, Heard, Memory, Request, choose
-from rllib_llm_comm.policies.own_actions import decide, own_actions
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, RANDOM, SCRIPTED, STAY, PartnerSettings
-from rllib_llm_comm.policies.policy import Spoken, TalkingPolicy, TrainedPolicy
-from rllib_llm_comm.policies.stuck_rule import StuckRule, pose_of
+from rllib_llm_comm.policies.policy import Policy, Spoken, TalkingPolicy, TrainedPolicy
 
 Player = Callable[[Mapping[str, Any]], Any]
 """Gives the action for an observation, or a pair of action and message."""
+_VERSION = re.compile(r"-v\d+$")
+
+
+class StuckRule:
+    """Removes an agent's last actions from its choices when it has stood still (Carroll et al. 2019, their code).
+
+    Args:
+        turns: N >= 1, turns of standing still; theirs: 3.
+    """
+
+    def __init__(self, turns: int) -> None:
+        self._past: deque[tuple[Hashable, int]] = deque(maxlen=turns)
+
+    def note(self, pose: Hashable, action: int) -> None:
+        """Takes in a turn.
+
+        Args:
+            pose: Place and direction before it.
+            action: The action.
+        """
+        self._past.append((pose, action))
+
+    def rest(self, chances: np.ndarray, pose: Hashable) -> np.ndarray:
+        """The chances (K,) without the actions of the last N turns, if the pose was the same in all of them and is now.
+
+        The others are renormalised; if they have no chance at all, they get equal ones among those that were not taken
+        (ours). If no action is left, nothing is removed (ours).
+
+        Args:
+            chances: (K,) probabilities.
+            pose: Place and direction now.
+        """
+        if len(self._past) < (self._past.maxlen or 0) or any(before != pose for before, _ in self._past):
+            return chances
+        left = np.ones(len(chances), bool)
+        left[[action for _, action in self._past]] = False
+        if not left.any():
+            return chances
+        rest = np.where(left, chances, 0.0)
+        total = float(rest.sum())
+        return rest / total if total > 0 else left / left.sum()
+
+
+def pose_of(env: Any, agent: Any) -> Hashable:
+    """An agent's place and direction, as its game tells it.
+
+    Args:
+        env: The game.
+        agent: The agent.
+
+    Raises:
+        UserError: If the game tells none.
+    """
+    record = game_of(env.unwrapped)
+    if record is None or not record.pose:
+        raise UserError(
+            f"`unstuck` needs a game that tells where its agents stand, but {type(env.unwrapped).__name__} does not; "
+            "leave it away, or register the game with `pose`."
+        )
+    pose: Hashable = load(record.pose)(env.unwrapped, agent)
+    return pose
+
+
+def own_actions(env: Any, agent: Any, manifest: Any, seed: int) -> Any:
+    """An agent's own actions in an episode, as of `GameRecord.actions`; `None` if they are the game's.
+
+    Args:
+        env: The game, after its reset; `None` if nobody told it.
+        agent: The agent.
+        manifest: Of its policy.
+        seed: Of the episode; draws what carrying them out needs, as an environment with these actions would.
+
+    Raises:
+        UserError: If the agent cannot play this game.
+    """
+    record = None if env is None else game_of(env.unwrapped)
+    if record is None or not record.actions or manifest is None or manifest.env not in record.entry_points:
+        return None
+    return load(record.actions)(env.unwrapped, agent, manifest.env_config, np.random.default_rng(seed))
+
+
+def decide(
+    policy: Policy,
+    episodes: Sequence[Request],
+    own: Sequence[Mapping[Any, Any]],
+    envs: Sequence[Any],
+    explore: bool,
+) -> list[dict[Any, Decision]]:
+    """Decisions in the game's actions; agents with own actions are asked when they have no goal.
+
+    Args:
+        policy: The policy.
+        episodes: Per episode the policy's memory and what its agents see.
+        own: Per episode and agent its own actions, or `None`.
+        envs: The games.
+        explore: True if actions are drawn.
+    """
+    asked = []
+    for (memory, observations), actions in zip(episodes, own, strict=True):
+        free = {}
+        for agent, seen in observations.items():
+            if actions[agent] is None:
+                free[agent] = seen
+            elif actions[agent].free():
+                free[agent] = {**seen, ACTION_MASK: actions[agent].mask()}
+        asked.append(Request(memory, free))
+    made = policy.act_together(asked, explore)
+    return [
+        {
+            agent: decisions[agent] if one is None else _towards(one, decisions.get(agent), env, agent)
+            for agent, one in actions.items()
+        }
+        for decisions, actions, env in zip(made, own, envs, strict=True)
+    ]
+
+
+def _towards(own: Any, decision: Decision | None, env: Any, agent: Any) -> Decision:
+    """The game's action towards an agent's goal, whose chances are those of a draw that is over."""
+    if decision is not None:
+        own.choose(decision.action)
+    count, action = int(env.action_space(agent).n), int(own.action())
+    value = np.nan if decision is None else decision.value
+    return Decision(action, "", {}, [str(one) for one in range(count)], np.eye(count)[action], value, "")
 
 
 @dataclass
@@ -387,3 +510,64 @@ def _function(name: str) -> Callable[..., Any]:
             "or the path of a checkpoint that exists."
         ) from error
     return found
+
+
+def game_difference(
+    played: str, settings: Mapping[str, Any], learned: str | None, learned_settings: Mapping[str, Any]
+) -> str:
+    """The reason why a policy of one environment cannot play in another, as the end of a sentence; empty if it can.
+
+    Environments of one game's record, and versions of one id, are the same game. The game itself tells which of its
+    settings have to be the same (`GameRecord.difference`).
+
+    Args:
+        played: Id of the environment in which it is to play.
+        settings: Its settings.
+        learned: Id of the environment of the training; `None` if nobody knows.
+        learned_settings: Its settings.
+    """
+    if learned is None:
+        return ""
+    record = next((one for one in GAMES.values() if played in one.entry_points), None)
+    same = learned in record.entry_points if record else _VERSION.sub("", learned) == _VERSION.sub("", played)
+    if not same:
+        return f"was trained in {learned!r} but `env` is {played!r}; take partners of the same game."
+    return str(load(record.difference)(settings, learned_settings)) if record and record.difference else ""
+
+
+def try_out(partner: Partner, env: Any, seed: int, others: Iterable[Any] = ()) -> None:
+    """Begins a game and lets a partner choose once in all seats that are asked, if that costs next to nothing.
+
+    Language agents are only asked whether they can read: writing takes long. A user's function is not called.
+
+    Args:
+        partner: The partner.
+        env: The game, which is begun anew.
+        seed: Of the episode.
+        others: Agents whose seats it does not hold.
+
+    Raises:
+        UserError: If it cannot play.
+    """
+    observations, infos = env.reset(seed=seed)
+    free = [agent for agent in asked(env.agents, infos) if agent not in set(others)]
+    seen = {agent: observations[agent] for agent in free}
+    if partner.settings.pauses:
+        for agent in free:
+            require_wait(env, agent, "pauses")
+    if partner.policy is not None and partner.talks:
+        partner.policy.require_readable(seen)
+    elif partner.settings.kind != FUNCTION:
+        memory = partner.begin(seed)
+        memory.env, memory.secret = env, secret_of(infos)
+        for agent, decision in partner.act_together([Request(memory, seen)])[0].items():
+            _require_actions(env, agent, decision.probabilities)
+
+
+def _require_actions(env: Any, agent: Any, chances: Any) -> None:
+    count = int(env.action_space(agent).n)
+    if len(chances) < count or any(chances[count:]):
+        raise UserError(
+            f"{agent!r} has {count} actions but this policy was trained with {len(chances)}; play the game with the "
+            "settings of its training, such as `action_level`."
+        )

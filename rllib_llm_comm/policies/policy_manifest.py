@@ -8,12 +8,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from rllib_llm_comm.core.errors import UserError, require_choice, shown
+from pydantic import Field
+
+from rllib_llm_comm.core.errors import UserError, require_whole, shown
 from rllib_llm_comm.core.files import read_foreign_json
 from rllib_llm_comm.core.registry import Registry
-from rllib_llm_comm.policies.settings import require_whole
+from rllib_llm_comm.core.settings import Settings
 
 MANIFEST = "policy.json"
 FORMAT = 1
@@ -31,11 +33,24 @@ KINDS: Registry[Any] = Registry(
 """The policy that each kind of policy folder is loaded as."""
 _MOST_BYTES = 4 * 2**20
 _MOST_NUMBER = 2**63
-_MOST_PATIENCE = 10**6
 _MAPPINGS = ("model_config", "communication", "env_config", "provenance")
 _TEXTS = ("algorithm", "base_model_digest")
 _AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_PLANNING = ("planner", "patience", "replan", "subgoals_to", "in_vector")
+
+
+class RecordedPlanning(Settings):
+    """Who planned for a policy, as `policy.json` tells it; the settings of `PlannedSubgoals`."""
+
+    planner: str | Mapping[str, Any] | None = None
+    """Its name, or a mapping with its name and arguments."""
+    patience: int = Field(1, ge=1, le=10**6)
+    """Game steps after which a subgoal that is not done ends."""
+    replan: Literal["any", "all"] = "any"
+    """Whose ended subgoals call for a plan."""
+    subgoals_to: str | list[str] = "all"
+    """Agents that are told their subgoals."""
+    in_vector: bool = False
+    """True if subgoals are told behind the vectors."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +67,7 @@ class PolicyManifest:
         env: Id of the environment it was trained on, if it has one.
         env_config: That environment's settings.
         teacher: The teacher of `messages="teacher"`.
-        planning: Source of subgoals: `planner`, `patience`, `replan` and `in_vector` of `PlannedSubgoals`; `None`
-            if nobody did, or the environment itself.
+        planning: Source of subgoals: fields of `RecordedPlanning`; `None` if nobody did, or the environment itself.
         base_model_digest: Identifies the base model's weights.
         provenance: Origin (iteration, message checkpoint, ...).
         kind: `"language"`, `"numeric"`, `"grounded"`, `"valued"` or `"officer"`.
@@ -123,7 +137,8 @@ def _check(manifest: PolicyManifest) -> None:
     if not isinstance(manifest.teacher, str | Mapping | None):
         raise UserError(f"`teacher` is {shown(manifest.teacher)} but must be a name or a mapping.")
     KINDS.require(manifest.kind)
-    _check_planning(manifest.planning)
+    if manifest.planning is not None:
+        RecordedPlanning.checked("planning", manifest.planning)
     if not isinstance(manifest.agents, list | tuple) or not all(map(names_a_folder, manifest.agents)):
         raise UserError(f"`agents` is {shown(manifest.agents)} but must be a list of plain names.")
     require_bounded("", manifest.__dict__)
@@ -142,21 +157,6 @@ def require_bounded(setting: str, value: Any) -> None:
     for name, number in _numbers(setting, value):
         if not -_MOST_NUMBER <= number <= _MOST_NUMBER:
             raise UserError(f"`{name}` is {shown(number)} but must be a number between -2**63 and 2**63.")
-
-
-def _check_planning(planning: Any) -> None:
-    if planning is None:
-        return
-    if not isinstance(planning, Mapping) or not set(planning) <= set(_PLANNING):
-        raise UserError(f"`planning` is {shown(planning)} but must be a mapping of {', '.join(_PLANNING)}.")
-    if not isinstance(planning.get("planner"), str | Mapping | None):
-        raise UserError(f"`planning.planner` is {shown(planning['planner'])} but must be a name or a mapping.")
-    require_whole("planning.patience", planning.get("patience", 1), 1, _MOST_PATIENCE)
-    require_choice("planning.replan", planning.get("replan", "any"), ("any", "all"))
-    told = planning.get("subgoals_to", "all")
-    if not isinstance(told, str | list | tuple) or not all(isinstance(name, str) for name in told):
-        raise UserError(f"`planning.subgoals_to` is {shown(told)} but must be 'all' or a list of names.")
-    require_choice("planning.in_vector", planning.get("in_vector", False), (False, True))
 
 
 def _numbers(setting: str, value: Any) -> Iterator[tuple[str, float]]:

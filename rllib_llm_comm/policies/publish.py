@@ -14,11 +14,10 @@ from typing import Any, Protocol
 from rllib_llm_comm.core.errors import UserError, shown
 from rllib_llm_comm.core.markdown import in_markdown
 from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
-from rllib_llm_comm.policies.hub import FILES, endpoint, is_repo
+from rllib_llm_comm.policies.find_checkpoint import FILES, endpoint, is_repo, is_shipped
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, MANIFEST, PolicyManifest
 from rllib_llm_comm.policies.recorded_settings import Withheld, withhold
-from rllib_llm_comm.policies.zoo import is_shipped
 
 CARD = "README.md"
 _LICENCE = re.compile(r"[\w.+-]*")

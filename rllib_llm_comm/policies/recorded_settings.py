@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
+from rllib_llm_comm.policies.find_checkpoint import is_shipped
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
-from rllib_llm_comm.policies.zoo import is_shipped
 
 _Value = TypeVar("_Value")
 

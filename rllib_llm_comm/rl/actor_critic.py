@@ -13,12 +13,12 @@ from ray.rllib.core.rl_module.torch import TorchRLModule
 from ray.rllib.utils.annotations import override
 from torch import nn
 
+from rllib_llm_comm.policies.numeric_network import ValueNorm
 from rllib_llm_comm.policies.policy_folder import PolicyExport
-from rllib_llm_comm.policies.value_norm import ValueNorm
-from rllib_llm_comm.rl.told_errors import ToldErrors
+from rllib_llm_comm.rl.plain_errors import ToldErrors
 
 # RLlib's algorithm configs mix these keys of their own into every model_config.
-_RLLIB_KEYS = ("vf_share_layers", "beta")
+RLLIB_KEYS = ("vf_share_layers", "beta")
 
 
 class ActorCriticModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
@@ -35,7 +35,7 @@ class ActorCriticModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFuncti
     @override(TorchRLModule)
     def setup(self) -> None:
         """Builds actor and critic."""
-        config = {name: value for name, value in dict(self.model_config).items() if name not in _RLLIB_KEYS}
+        config = {name: value for name, value in dict(self.model_config).items() if name not in RLLIB_KEYS}
         # Hidden from torch's registry: RLlib can only drop parts that are the module's own.
         self.__dict__["network"] = self.build_network(config)
         self.actor, self.critic = self.network.actor, self.network.critic

@@ -9,31 +9,38 @@ from rllib_llm_comm.core.registry import Registry
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
 
-ALGORITHMS: Registry[type[Algorithm]] = Registry(
-    "run",
-    {
-        "Verco": "rllib_llm_comm.verco.verco:Verco",
-        "ActionSFT": "rllib_llm_comm.verco.sft:ActionSFT",
-        "MessageSFT": "rllib_llm_comm.verco.sft:MessageSFT",
-        "TWOSOME": "rllib_llm_comm.verco.twosome:TWOSOME",
-        "SymbolicPPO": "rllib_llm_comm.sama.emma.emma:SymbolicPPO",
-        "CommNet": "rllib_llm_comm.baselines.numeric.commnet:CommNet",
-        "MAPPO": "rllib_llm_comm.baselines.numeric.mappo:MAPPO",
-        "EMMA": "rllib_llm_comm.sama.emma.emma:EMMA",
-        "SelfPlayPPO": "rllib_llm_comm.baselines.population.self_play_ppo:SelfPlayPPO",
-        "BestResponsePPO": "rllib_llm_comm.baselines.population.best_response_ppo:BestResponsePPO",
-        "FCP": "rllib_llm_comm.baselines.population.fcp:FCP",
-        "PBT": "rllib_llm_comm.baselines.population.pbt:PBT",
-        "COLE": "rllib_llm_comm.baselines.population.cole:COLE",
-        "VDN": "rllib_llm_comm.baselines.value.vdn:VDN",
-        "QMIX": "rllib_llm_comm.baselines.value.qmix:QMIX",
-        "LDSA": "rllib_llm_comm.baselines.value.ldsa:LDSA",
-        "ROMA": "rllib_llm_comm.baselines.value.roma:ROMA",
-        "MASER": "rllib_llm_comm.baselines.value.maser:MASER",
-        "RED": "rllib_llm_comm.baselines.red.red:RED",
-    },
-    "`register_algorithm` adds one.",
-)
+_OURS = {
+    "Verco": "rllib_llm_comm.verco.verco:Verco",
+    "ActionSFT": "rllib_llm_comm.verco.sft:ActionSFT",
+    "MessageSFT": "rllib_llm_comm.verco.sft:MessageSFT",
+    "TWOSOME": "rllib_llm_comm.verco.twosome:TWOSOME",
+    "SymbolicPPO": "rllib_llm_comm.sama.emma.emma:SymbolicPPO",
+    "CommNet": "rllib_llm_comm.baselines.numeric.commnet:CommNet",
+    "MAPPO": "rllib_llm_comm.baselines.numeric.mappo:MAPPO",
+    "EMMA": "rllib_llm_comm.sama.emma.emma:EMMA",
+    "SelfPlayPPO": "rllib_llm_comm.baselines.population.self_play_ppo:SelfPlayPPO",
+    "BestResponsePPO": "rllib_llm_comm.baselines.population.best_response_ppo:BestResponsePPO",
+    "FCP": "rllib_llm_comm.baselines.population.fcp:FCP",
+    "PBT": "rllib_llm_comm.baselines.population.pbt:PBT",
+    "COLE": "rllib_llm_comm.baselines.population.cole:COLE",
+    "VDN": "rllib_llm_comm.baselines.value.qmix:VDN",
+    "QMIX": "rllib_llm_comm.baselines.value.qmix:QMIX",
+    "LDSA": "rllib_llm_comm.baselines.value.ldsa:LDSA",
+    "ROMA": "rllib_llm_comm.baselines.value.roma:ROMA",
+    "MASER": "rllib_llm_comm.baselines.value.maser:MASER",
+    "RED": "rllib_llm_comm.baselines.red.red:RED",
+}
+ALGORITHMS: Registry[type[Algorithm]] = Registry("run", _OURS, "`register_algorithm` adds one.")
+"""Name in experiment files and in Tune -> class."""
+
+
+def algorithms_by_module() -> dict[str, tuple[str, ...]]:
+    """Module within the package -> its algorithms and their configs, for the package's front; imports none of them."""
+    found: dict[str, tuple[str, ...]] = {}
+    for place in _OURS.values():
+        module, name = place.removeprefix("rllib_llm_comm.").split(":")
+        found[module] = (*found.get(module, ()), name, f"{name}Config")
+    return found
 
 
 def register_algorithm(name: str, algorithm: type[Algorithm]) -> None:
@@ -54,7 +61,7 @@ def register_all() -> None:
     from ray.tune.registry import register_trainable
 
     from rllib_llm_comm.envs.games import env_ids
-    from rllib_llm_comm.rl.env_registration import ensure_registered
+    from rllib_llm_comm.rl.rllib_adapter import ensure_registered
 
     for name, algorithm in ALGORITHMS.items():
         register_trainable(name, algorithm)

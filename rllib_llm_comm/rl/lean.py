@@ -7,17 +7,24 @@ could not be left out or done for all games at once:
 * It calls `on_episode_step` and the like of every callback for every game, also where nobody has defined them.
 * It copies every observation deeply, as a game might write into the last one. Those of this package do not, and say
   so (`shows_copies`). Games of others, and games behind wrappers, are copied.
+
+RLlib's last steps from networks to games look every agent's episode up in a table; here they do not.
 """
 
 from __future__ import annotations
 
 import copy
+import time
 from collections import Counter
 from typing import Any
 
+import numpy as np
 from ray.rllib.callbacks.callbacks import RLlibCallback
+from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.connectors.module_to_env import ListifyDataForVectorEnv, UnBatchToIndividualItems
 from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.metrics import (
     NUM_AGENT_STEPS_SAMPLED,
@@ -30,13 +37,193 @@ from ray.rllib.utils.metrics import (
     NUM_MODULE_STEPS_SAMPLED_LIFETIME,
 )
 from ray.rllib.utils.pre_checks.env import check_multiagent_environments
+from ray.rllib.utils.spaces.space_utils import batch, unbatch
 
-from rllib_llm_comm.rl.lean_episode import LeanEpisode
 from rllib_llm_comm.rl.plain_errors import PlainErrorsMixin
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter, shows_copies
 
+_SKIPPED = MultiAgentEpisode.SKIP_ENV_TS_TAG
+_ALL = frozenset({"__all__"})
 # Callbacks that RLlib calls for each game and that do nothing beside: `on_episode_end` also notes the chunks.
 _OFTEN = ("on_episode_created", "on_episode_start", "on_episode_step")
+
+
+class LeanEpisode(MultiAgentEpisode):
+    """RLlib's `MultiAgentEpisode`, quicker while it is played."""
+
+    __slots__ = ()
+
+    @override(MultiAgentEpisode)
+    def validate(self) -> None:
+        """Refuses data of different lengths, as RLlib does."""
+        for single in self.agent_episodes.values():
+            _require_fit(single)
+
+    @property
+    def is_reset(self) -> bool:
+        """True if there is a first observation."""
+        for single in self.agent_episodes.values():
+            seen = single.observations
+            if (len(seen) if seen.finalized else len(seen.data) - seen.lookback) > 0:
+                return True
+        return False
+
+    @override(MultiAgentEpisode)
+    def get_agents_that_stepped(self) -> set[Any]:
+        """The agents that have an observation of the latest step."""
+        return {agent for agent in self.agent_episodes if self.env_t_to_agent_t[agent].data[-1] != _SKIPPED}
+
+    @override(MultiAgentEpisode)
+    def get_agents_to_act(self) -> set[Any]:
+        """Those of them that go on."""
+        return {agent for agent in self.get_agents_that_stepped() if not self.agent_episodes[agent].is_done}
+
+    @override(MultiAgentEpisode)
+    def cut(self, len_lookback_buffer: int = 0) -> MultiAgentEpisode:
+        """The episode that goes on behind this one."""
+        successor = super().cut(len_lookback_buffer)
+        successor.__class__ = LeanEpisode
+        return successor
+
+    @override(MultiAgentEpisode)
+    def to_numpy(self) -> MultiAgentEpisode:
+        """Turns lists into arrays, once: RLlib comes back to each chunk that is done in every step."""
+        for single in self.agent_episodes.values():
+            seen = single.observations
+            if seen.finalized:
+                continue
+            if seen.data and type(first := seen.data[0]) is dict:
+                seen.data = {name: batch([one[name] for one in seen.data]) for name in first}
+                seen.finalized = True
+            single.to_numpy()
+        return self
+
+    @override(MultiAgentEpisode)
+    def add_env_step(
+        self,
+        observations: dict[Any, Any],
+        actions: dict[Any, Any],
+        rewards: dict[Any, Any],
+        infos: dict[Any, Any] | None = None,
+        *,
+        terminateds: dict[Any, bool] | None = None,
+        truncateds: dict[Any, bool] | None = None,
+        extra_model_outputs: dict[Any, Any] | None = None,
+    ) -> None:
+        """Adds a step; one in which nobody comes, ends or has ended without RLlib's questions about that."""
+        singles, ends = self.agent_episodes, (terminateds or {}, truncateds or {})
+        hanging = self._hanging_actions_end
+        if (
+            not singles
+            or self.is_terminated
+            or self.is_truncated
+            or any(ends[0].values())
+            or any(ends[1].values())
+            or any(single.is_terminated or single.is_truncated for single in singles.values())
+            or not {*observations, *actions, *rewards, *ends[0], *ends[1]} - _ALL <= singles.keys()
+            or any(seen is None for seen in observations.values())
+            # Somebody chose and was shown what follows: it needs a reward. Or it has chosen before, then or now.
+            or not all(agent in rewards if agent in actions else agent in hanging for agent in observations)
+            or any(action is None or agent in hanging for agent, action in actions.items())
+        ):
+            super().add_env_step(
+                observations, actions, rewards, infos,
+                terminateds=terminateds, truncateds=truncateds, extra_model_outputs=extra_model_outputs,
+            )  # fmt: skip
+            return
+        infos, outputs = infos or {}, extra_model_outputs or {}
+        self.env_t += 1
+        for agent, single in singles.items():
+            steps, paid = self.env_t_to_agent_t[agent], rewards.get(agent) or 0.0
+            if agent in observations:
+                if agent in actions:
+                    action, told = actions[agent], outputs.get(agent)
+                else:
+                    action, told = hanging.pop(agent), self._hanging_extra_model_outputs_end.pop(agent, None)
+                    paid = self._hanging_rewards_end.pop(agent, 0.0) + paid
+                single.add_env_step(observations[agent], action, paid, infos.get(agent), extra_model_outputs=told)
+                steps.append(len(single) + self.agent_t_started[agent])
+                _require_fit(single)
+                continue
+            steps.append(_SKIPPED)
+            if agent in actions:
+                hanging[agent], self._hanging_rewards_end[agent] = actions[agent], paid
+                self._hanging_extra_model_outputs_end[agent] = outputs.get(agent)
+            elif agent in rewards or any(agent in end for end in ends):
+                self._hanging_rewards_end[agent] += paid
+        self._last_step_time = time.perf_counter()  # type: ignore[misc]
+        if self._start_time is None:  # type: ignore[has-type]
+            self._start_time = self._last_step_time  # type: ignore[misc]
+
+
+def _require_fit(single: SingleAgentEpisode) -> None:
+    """Refuses an episode unless it is played and has one observation and one info more than all else."""
+    seen = single.observations
+    steps = len(seen.data) - seen.lookback - 1
+    fits = not seen.finalized and steps >= 0 and len(single.infos.data) - single.infos.lookback == steps + 1
+    for column in (single.actions, single.rewards, *single.extra_model_outputs.values()):
+        fits = fits and len(column.data) - column.lookback == steps
+    if not fits:
+        single.validate()  # RLlib has the sentence
+
+
+class UnBatchByTable(UnBatchToIndividualItems):
+    """As RLlib's, for several agents."""
+
+    @override(UnBatchToIndividualItems)
+    def __call__(
+        self, *, batch: dict[str, Any], episodes: list[Any], shared_data: dict[str, Any] | None = None, **kwargs: Any
+    ) -> Any:
+        """Gives every agent of every episode its own items."""
+        memorized = (shared_data or {}).get("memorized_map_structure")
+        if not isinstance(memorized, dict) or any(module_id not in memorized for module_id in batch):
+            return super().__call__(batch=batch, episodes=episodes, shared_data=shared_data, **kwargs)
+        renamed = (shared_data or {}).get("vector_env_episodes_map", {})
+        known = {episode.id_: episode for episode in episodes}
+        for module_id, columns in batch.items():
+            keys = [(episode_id, agent, module_id) for episode_id, agent in memorized[module_id]]
+            for episode_id, agent, _ in keys:
+                episode = known.get(renamed.get(episode_id, episode_id))
+                if episode is None or not _may_act(episode, agent):  # RLlib has the sentence
+                    return super().__call__(batch=batch, episodes=episodes, shared_data=shared_data, **kwargs)
+            for column, values in columns.items():
+                items = list(values) if isinstance(values, np.ndarray) else unbatch(values)
+                columns[column] = {key: [item] for key, item in zip(keys, items, strict=True)}
+        return batch
+
+
+def _may_act(episode: Any, agent: Any) -> bool:
+    if not episode.agent_episodes or episode.is_done:
+        return True
+    single = episode.agent_episodes.get(agent)
+    return single is not None and not single.is_done
+
+
+class ListifyByTable(ListifyDataForVectorEnv):
+    """As RLlib's, for several agents."""
+
+    @override(ListifyDataForVectorEnv)
+    def __call__(
+        self, *, batch: dict[str, Any], episodes: list[Any], shared_data: dict[str, Any] | None = None, **kwargs: Any
+    ) -> Any:
+        """Makes a list of every column, with a dict by agent for every game."""
+        if not isinstance(episodes[0], MultiAgentEpisode):
+            return super().__call__(batch=batch, episodes=episodes, shared_data=shared_data, **kwargs)
+        renamed = (shared_data or {}).get("old_episode_ids", {})
+        numbers = {episode.id_: number for number, episode in enumerate(episodes)}
+        for column, items in batch.items():
+            listed: list[dict[Any, Any]] = [{} for _ in episodes]
+            for (episode_id, agent, _), (item,) in items.items():
+                listed[numbers.get(renamed.get(episode_id, episode_id), 0)][agent] = item
+            batch[column] = listed
+        return batch
+
+
+BY_TABLE: dict[type[ConnectorV2], type[ConnectorV2]] = {
+    UnBatchToIndividualItems: UnBatchByTable,
+    ListifyDataForVectorEnv: ListifyByTable,
+}
+"""RLlib's piece -> ours that stands in its place."""
 
 
 class LeanEnvRunner(PlainErrorsMixin, MultiAgentEnvRunner):

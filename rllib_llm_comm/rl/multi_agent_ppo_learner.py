@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -19,16 +19,136 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME, WEIGHTS_SEQ_
 from ray.rllib.utils.typing import ModuleID, ParamDict, TensorType
 
 from rllib_llm_comm.core.phases import UPDATE, log_cost, phase
-from rllib_llm_comm.rl.gae_connector import SemiMarkovGAE
-from rllib_llm_comm.rl.kl_stop import KLStop, approximate_kl
-from rllib_llm_comm.rl.losses import explained_variance, policy_loss, value_loss
+from rllib_llm_comm.rl.gae import SemiMarkovGAE
 from rllib_llm_comm.rl.minibatches import WholeEpochs, WholeEpochsMixin
-from rllib_llm_comm.rl.optimizers import adamw, annealed
 
+_EPSILON = 1e-5
 ACTOR = "actor"
 CRITIC = "critic"
 _DECISIONS = "decisions"
 _Step = tuple[dict[ModuleID, Any], dict[ModuleID, Any], ParamDict]
+
+
+def policy_loss(ratio: torch.Tensor, advantages: torch.Tensor, clip_param: float) -> torch.Tensor:
+    """The negated clipped surrogate objective (Verco Eq. 4): to be minimised.
+
+    Args:
+        ratio: (B,) new over old probability of the action taken.
+        advantages: (B,).
+        clip_param: Largest deviation of the ratio from 1 that pays.
+
+    Returns:
+        Mean over the batch.
+    """
+    clipped = ratio.clamp(1.0 - clip_param, 1.0 + clip_param)
+    return -torch.min(ratio * advantages, clipped * advantages).mean()
+
+
+def value_loss(
+    values: torch.Tensor,
+    old_values: torch.Tensor,
+    targets: torch.Tensor,
+    clip_param: float | None,
+    mode: str = "max",
+    huber_delta: float | None = None,
+) -> torch.Tensor:
+    """Squared error of the value or of its clipped change (Verco Eq. 5), or their Huber losses (MAPPO).
+
+    Args:
+        values: (B,) predictions.
+        old_values: (B,) predictions of the roll-out's critic.
+        targets: (B,) advantage + old value.
+        clip_param: Largest change from the old value; `None` for the plain squared error.
+        mode: `"max"`: the larger of both errors, which keeps the critic near the old one (TWOSOME, PPO
+            practice). `"min"`: the smaller one, as the paper's text says.
+        huber_delta: Size d of an error e from which on it counts d (|e| - d / 2) instead of e^2 / 2; `None` for e^2.
+
+    Returns:
+        Mean over the batch.
+    """
+    plain = _penalty(values - targets, huber_delta)
+    if clip_param is None:
+        return plain.mean()
+    near = old_values + (values - old_values).clamp(-clip_param, clip_param)
+    clipped = _penalty(near - targets, huber_delta)
+    return (torch.max(plain, clipped) if mode == "max" else torch.min(plain, clipped)).mean()
+
+
+def _penalty(errors: torch.Tensor, huber_delta: float | None) -> torch.Tensor:
+    if huber_delta is None:
+        return errors**2
+    size = errors.abs()
+    return torch.where(size <= huber_delta, 0.5 * errors**2, huber_delta * (size - 0.5 * huber_delta))
+
+
+def explained_variance(targets: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """1 - Var(targets - values) / Var(targets); 1 is perfect, 0 no better than a constant."""
+    spread = targets.var(unbiased=False)
+    return 1.0 - (targets - values).var(unbiased=False) / spread.clamp(min=1e-8)
+
+
+def adamw(parameters: Iterable[torch.nn.Parameter], learning_rate: Any) -> torch.optim.AdamW:
+    """AdamW without weight decay and with epsilon 1e-5 (TWOSOME; Verco is silent).
+
+    Args:
+        parameters: The trainable parameters.
+        learning_rate: The first learning rate; of a schedule ([[step, rate], ...]) the first rate.
+    """
+    start = learning_rate if isinstance(learning_rate, int | float) else learning_rate[0][1]
+    return torch.optim.AdamW(parameters, lr=float(start), eps=_EPSILON, weight_decay=0.0)
+
+
+def annealed(learning_rate: float, done: int, total: int | None) -> float:
+    """The learning rate after a part of the way, on a straight line to 0.
+
+    Args:
+        learning_rate: At the start.
+        done: Decisions (or passes) so far.
+        total: Decisions (or passes) until 0; `None` or 0 for a constant rate.
+    """
+    return learning_rate * max(0.0, 1.0 - done / total) if total else learning_rate
+
+
+def approximate_kl(log_ratio: torch.Tensor) -> torch.Tensor:
+    """Mean of (ratio - 1) - log ratio over samples of the old policy: never negative, little variance."""
+    return (log_ratio.exp() - 1.0 - log_ratio).mean()
+
+
+class KLStop:
+    """The policies that rest for the remainder of an update, since a minibatch showed too large a KL divergence.
+
+    The critic, which stands on frozen features and costs next to nothing, goes on.
+    """
+
+    def __init__(self) -> None:
+        self._stopped: set[Hashable] = set()
+
+    def begin_update(self) -> None:
+        """Lets all policies learn again."""
+        self._stopped.clear()
+
+    def stop(self, module_ids: Iterable[Hashable]) -> None:
+        """Lets the policies of some modules rest until the next update."""
+        self._stopped.update(module_ids)
+
+    def stopped(self, module_id: Hashable) -> bool:
+        """True if a module's policy rests until the next update."""
+        return module_id in self._stopped
+
+    def check(self, module_id: Hashable, kl: float, target: float | None) -> bool:
+        """Stops a module's policy if its divergence is above the target.
+
+        Args:
+            module_id: The module.
+            kl: Approximate KL divergence of a minibatch, equal in all Learners.
+            target: `kl_target`, > 0; `None` never stops.
+
+        Returns:
+            True if the policy is stopped now, by this minibatch or an earlier one.
+        """
+        if target is not None and kl > target:
+            self._stopped.add(module_id)
+        return self.stopped(module_id)
 
 
 class ActorTerms(NamedTuple):

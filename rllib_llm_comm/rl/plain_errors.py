@@ -1,4 +1,4 @@
-"""Errors of games in their own sentence: RLlib logs a traceback and raises a bare RuntimeError in their place."""
+"""Errors of workers and modules, told as they are."""
 
 from __future__ import annotations
 
@@ -92,3 +92,17 @@ def _told(runner: Any) -> str | None:
 
 def _raise(runner: Any, error: Exception) -> None:
     raise error
+
+
+class ToldErrors:
+    """Makes an AttributeError in an RLModule's constructor, its `setup` included, a RuntimeError with the same words.
+
+    RLlib takes an AttributeError there for that of an old module, builds it in a way that is gone, and tells of that
+    alone. Stands in front of `TorchRLModule`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            super().__init__(*args, **kwargs)
+        except AttributeError as error:
+            raise RuntimeError(f"{type(self).__name__} cannot be set up: AttributeError: {error}") from error

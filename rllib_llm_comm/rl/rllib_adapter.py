@@ -4,7 +4,9 @@ RLlib's own wrapper is wrong in four ways, which this one is not:
 
 * When one agent terminates while the last other one is truncated, it never says that the episode is over.
 * A time limit arrives as a termination, so that no value is bootstrapped. Here only `truncateds["__all__"]`
-is set. * `render()` raises. * The order of the agents comes from a set and changes between processes.
+  is set.
+* `render()` raises.
+* The order of the agents comes from a set and changes between processes.
 
 Besides, this one lets agents act at different times. An environment may mark an agent in its info with
 `needs_action=False`: the agent is busy. It then gets no observation, so that RLlib does not ask it for an
@@ -15,13 +17,16 @@ Agents may appear while a game is played, and leave it one by one. What a game g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from pettingzoo import ParallelEnv
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.utils.annotations import override
 
@@ -38,7 +43,6 @@ START = "start"
 ALL = "__all__"
 _MAX_SEED = 2**31 - 1
 _OURS: set[str] = set()  # ids that PettingZoo knows from here
-
 AgentID = Any
 """An agent of a game; RLlib knows it by its text."""
 StepResult = tuple[
@@ -48,6 +52,85 @@ StepResult = tuple[
     dict[AgentID, bool],
     dict[AgentID, dict[str, Any]],
 ]
+
+
+def ensure_registered(env: Any) -> None:
+    """Makes a PettingZoo parallel environment known to RLlib under its id, if it is not yet.
+
+    Args:
+        env: The value of a config's `env`. Anything but the id of a registered PettingZoo environment is left
+            alone: RLlib has its own ways with it.
+    """
+    if not isinstance(env, str):
+        return
+    from pettingzoo.env_registry import registration
+    from ray.tune.registry import ENV_CREATOR, _global_registry
+
+    import rllib_llm_comm.envs  # noqa: F401  (registers our games with PettingZoo)
+
+    if _global_registry.contains(ENV_CREATOR, env):
+        return
+    try:
+        registration.spec("parallel", env)
+    except Exception:  # PettingZoo raises several kinds for names that it does not know
+        return
+    register_parallel_env(env)
+
+
+def playable_id(env: Any) -> str | None:
+    """The id under which PettingZoo has the environment that RLlib knows by a name; `None` for no name.
+
+    Args:
+        env: The value of a config's `env`.
+    """
+    from ray.tune.registry import ENV_CREATOR, _global_registry
+
+    from rllib_llm_comm.envs.games import own_id
+
+    if not isinstance(env, str):
+        return None
+    known = _global_registry.contains(ENV_CREATOR, env)
+    entry = getattr(_global_registry.get(ENV_CREATOR, env), "entry", None) if known else None
+    return (own_id(entry) if entry is not None else None) or env
+
+
+@contextlib.contextmanager
+def made_env(env: Any, env_config: Mapping[str, Any]) -> Iterator[Any]:
+    """Makes an environment as RLlib would, and closes it.
+
+    Args:
+        env: The value of a config's `env`.
+        env_config: The environment's settings.
+
+    Raises:
+        UserError: If the environment is unknown.
+    """
+    from ray.rllib.env.env_context import EnvContext
+    from ray.tune.registry import ENV_CREATOR, _global_registry
+
+    known = isinstance(env, str) and _global_registry.contains(ENV_CREATOR, env)
+    make = _global_registry.get(ENV_CREATOR, env) if known else env
+    if not callable(make):
+        raise UserError(f"`env` is {env!r}, whose agents are unknown; give the id of a registered environment.")
+    made = make(EnvContext(dict(env_config), worker_index=0))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def agents_of(env: Any, env_config: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The agents that an environment can have; makes it once.
+
+    Args:
+        env: The value of a config's `env`.
+        env_config: The environment's settings.
+
+    Raises:
+        UserError: If the environment is unknown.
+    """
+    with made_env(env, env_config) as made:
+        return tuple(getattr(made, "possible_agents", ()) or ())
 
 
 class ParallelEnvAdapter(MultiAgentEnv):
@@ -411,3 +494,71 @@ def _maker(env_id: str, entry: str | Callable[..., ParallelEnv] | None) -> Calla
             'give "module:name" of a function that makes the environment.'
         ) from error
     return made
+
+
+class StartAlike(RLlibCallback):
+    """Gives `group_size` neighbouring games of every EnvRunner the same starts, as group baselines need them.
+
+    `Verco` adds it with `advantages` "rloo" or "grpo". EnvRunners for evaluation are left alone.
+
+    Attributes:
+        wanted: Beginning of the sentence that refuses an environment for which this cannot be.
+    """
+
+    wanted = "Episodes of equal start need"
+
+    def __init__(self) -> None:
+        """Nothing has begun."""
+        super().__init__()
+        self._starts: EqualStarts | None = None
+
+    def on_environment_created(self, *, env_runner: Any, env: Any, **kwargs: Any) -> None:
+        """Joins the games.
+
+        Raises:
+            UserError: If the environment is no PettingZoo environment behind our adapter.
+        """
+        config = env_runner.config
+        if config.in_evaluation:
+            return
+        # Games that are made anew after a failure go on where those before them stopped.
+        rounds = self._starts.rounds if self._starts else 0
+        runner = env_runner.worker_index or 0
+
+        def played() -> (
+            int
+        ):  # a round has at least one step; a run that goes on learns of them after its games are made
+            return int(env_runner.num_env_steps_sampled_lifetime)
+
+        self._starts = EqualStarts(
+            len(env.envs), self.size_of_groups(config), config.seed, runner, rounds, played=played
+        )
+        start_alike(env, self._starts, self.wanted)
+
+    def size_of_groups(self, config: AlgorithmConfig) -> int:
+        """Neighbours that begin alike.
+
+        Args:
+            config: Of the EnvRunner.
+        """
+        return int(config.group_size)
+
+
+class StartApart(StartAlike):
+    """Gives every game of every EnvRunner a start of its own in each round, and one episode.
+
+    RLlib's `complete_episodes` resets all games at every call, with the seed of the run: training would see no other
+    starts than the first ones. It would also throw away the episodes that last longest.
+
+    `RED` adds it. EnvRunners for evaluation are left alone.
+    """
+
+    wanted = "Whole games from different starts need"
+
+    def size_of_groups(self, config: AlgorithmConfig) -> int:
+        """One.
+
+        Args:
+            config: Of the EnvRunner.
+        """
+        return 1

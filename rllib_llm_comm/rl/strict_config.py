@@ -1,22 +1,25 @@
-"""Base of all our configs: unknown keys are refused, agents share a policy."""
+"""Base of all our configs: unknown keys are refused; agents share a policy, or each has its own."""
 
 from __future__ import annotations
 
 import inspect
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import numpy as np
 from pydantic import AfterValidator, ValidationInfo, create_model
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
 from ray.rllib.utils import force_list
+from ray.rllib.utils.annotations import override
 from ray.tune.result import TRIAL_INFO
 from ray.util.debug import log_once
 
-from rllib_llm_comm.core.errors import LARGEST, UserError, did_you_mean, require_whole, shown
+from rllib_llm_comm.core.errors import LARGEST, UserError, did_you_mean, require_choice, require_whole, shown
 from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.policies.policy_manifest import names_a_folder
+from rllib_llm_comm.rl.rllib_adapter import agents_of, ensure_registered
 
 if TYPE_CHECKING:
     from ray.rllib.callbacks.callbacks import RLlibCallback
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 SHARED_POLICY = "shared"
 _LARGEST_SEED = 2**31 - 1  # NumPy takes twice that, and RLlib adds to it for every runner
 _SPECIAL_KEYS = ("multiagent", "class", "optimizer", "model", "_enable_new_api_stack", TRIAL_INFO)
+SHARED, PER_AGENT = "shared", "per_agent"
+ROLES = (SHARED, PER_AGENT)
 
 
 def shared_policy(agent_id: Any, episode: Any = None, **kwargs: Any) -> str:
@@ -156,12 +161,6 @@ class StrictConfigMixin(AlgorithmConfig):
         if not any(isinstance(cls, type) and issubclass(cls, callback) for cls in present):
             self.callbacks_class = [*present, callback]
 
-    def _assign(self, values: Mapping[str, Any]) -> Self:
-        for name, value in values.items():
-            if name != "self" and not name.startswith("__") and value is not NotProvided:
-                setattr(self, name, value)
-        return self
-
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
         """As RLlib's, but takes NumPy's numbers and refuses unknown keys (RLlib would set and never look at them)."""
         known = {name for name in vars(self) if not name.startswith("__")} | set(_SPECIAL_KEYS)
@@ -197,20 +196,6 @@ class StrictConfigMixin(AlgorithmConfig):
         # Tune's own draws are NumPy's numbers.
         require_whole(name, value.item() if isinstance(value, np.integer) else value, low, high)
 
-    def require_numbers(self, names: Sequence[str]) -> None:
-        """Raises a `UserError` unless each of these settings is a finite number.
-
-        YAML reads `2e-3` as text (it wants `2.0e-3`): a trap worth a clear word.
-        """
-        for name in names:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise UserError(
-                    f"`{name}` is {value!r} but must be a number (in YAML write 2.0e-3 or 0.002, not 2e-3)."
-                )
-            if not math.isfinite(value):
-                raise UserError(f"`{name}` is {value!r} but must be a finite number.")
-
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
@@ -218,3 +203,80 @@ def _plain(value: Any) -> Any:
 
 def _is_rllib(base: type) -> bool:
     return base.__module__.startswith("ray.")
+
+
+def own_policy(agent_id: Any, episode: Any = None, **kwargs: Any) -> str:
+    """Maps every agent to the policy of its name."""
+    return str(agent_id)
+
+
+def agents_apart(config: Any) -> list[str]:
+    """The agents that have a policy of their own under a config; none where they share one.
+
+    Args:
+        config: Of an algorithm that was built.
+    """
+    return sorted(config.policies) if getattr(config, "policy_mapping_fn", None) is own_policy else []
+
+
+class AgentPoliciesMixin(StrictConfigMixin):
+    """Adds `policies: shared | per_agent` to `.multi_agent(...)`, and so to a YAML file's `config:`."""
+
+    @override(AlgorithmConfig)
+    def multi_agent(
+        self,
+        *,
+        policies: str | Collection[str] | Mapping[str, Any] | None = NotProvided,
+        policy_mapping_fn: Callable[..., str] | None = NotProvided,
+        **kwargs: Any,
+    ) -> Self:
+        """Sets who acts by which policy.
+
+        Args:
+            policies: `"shared"` (default; Verco): all agents act by one message adapter, one action adapter and one
+                critic. `"per_agent"` (ours): each agent has its own three on the one base model; the agents are those
+                of the environment. Or policies as RLlib takes them, with a `policy_mapping_fn`.
+            policy_mapping_fn: As of RLlib.
+            **kwargs: RLlib's other settings.
+
+        Returns:
+            This config.
+        """
+        if isinstance(policies, str):
+            require_choice("policies", policies, ROLES)
+            self.policies = policies  # type: ignore[assignment]  # until validate() knows the agents
+            policies = NotProvided
+        super().multi_agent(policies=policies, policy_mapping_fn=policy_mapping_fn, **kwargs)
+        return self
+
+    @override(AlgorithmConfig)
+    def validate(self) -> None:
+        """Finds the agents where each has a policy of its own.
+
+        Raises:
+            UserError: If they are unknown.
+        """
+        if isinstance(self.policies, str):
+            require_choice("policies", self.policies, ROLES)
+            if self.policies == SHARED:
+                self._set_shared_policy()
+            else:
+                self.policies = self._agents()
+                self.policy_mapping_fn = own_policy
+        if self.policy_mapping_fn is shared_policy and SHARED_POLICY not in self.policies:
+            raise UserError(
+                f"`policies` is {sorted(map(str, self.policies))!r} but no `policy_mapping_fn` tells which agent acts "
+                "by which; set it, or use 'shared' or 'per_agent'."
+            )
+        super().validate()
+
+    def _agents(self) -> set[str]:
+        ensure_registered(self.env)
+        agents = agents_of(self.env, self.env_config)
+        odd = [agent for agent in agents if not names_a_folder(agent)]
+        if odd or not agents:
+            raise UserError(
+                f"`policies` is 'per_agent' but the agents of `env` {self.env!r} are {list(agents)!r}; each must have "
+                "a name of letters, digits, '_' and '-', since its policy is saved in a folder of that name."
+            )
+        return set(agents)

@@ -20,7 +20,7 @@ from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.rl.columns import MAILBOX
-from rllib_llm_comm.rl.newest_observation import newest_observation
+from rllib_llm_comm.rl.observations import newest_observation
 from rllib_llm_comm.verco.encoding import (
     CANDIDATES,
     TEXT,

@@ -47,11 +47,11 @@ from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.prompts import PromptTemplates, limit_words
 from rllib_llm_comm.policies.partner_settings import PLAYERS
+from rllib_llm_comm.rl.callbacks import add_cost
 from rllib_llm_comm.rl.epoch_progress import told_parts
 from rllib_llm_comm.rl.minibatches import WholeEpochs, WholeEpochsMixin
-from rllib_llm_comm.rl.optimizers import adamw, annealed
-from rllib_llm_comm.rl.phase_seconds import add_cost
-from rllib_llm_comm.rl.policy_export import on_first_learner
+from rllib_llm_comm.rl.multi_agent_ppo_learner import adamw, annealed
+from rllib_llm_comm.rl.policy_checkpoints import on_first_learner
 from rllib_llm_comm.rl.strict_config import SHARED_POLICY
 from rllib_llm_comm.verco.encoding import CRITIC_IDS, ObservationEncoder, TextObservation, encoded_space
 from rllib_llm_comm.verco.language_agent import base_of

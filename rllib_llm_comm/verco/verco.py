@@ -18,9 +18,6 @@ from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
-from rllib_llm_comm.rl.agent_policies import AgentPoliciesMixin
-from rllib_llm_comm.rl.env_registration import playable_id
-from rllib_llm_comm.rl.equal_starts import StartAlike
 from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig, PPOTraining
 from rllib_llm_comm.rl.ordered_observations import AddObservationsInOrder
 from rllib_llm_comm.rl.strict_config import Schedule, part

@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 
 from rllib_llm_comm import load_policy
-from rllib_llm_comm.baselines.numeric.behavior_cloning import CloningSettings, clone_players, read_demonstrations
+from rllib_llm_comm.baselines.numeric.behavior_cloning import (
+    CloningSettings,
+    clone_players,
+    half_of,
+    read_demonstrations,
+)
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.rollout import evaluate, play
-from rllib_llm_comm.policies.demonstrations import half_of
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.partners import make_partner
 from rllib_llm_comm.policies.play_loop import Observer
@@ -54,8 +58,8 @@ class Noting(Observer):
 def recorded(tmp_path_factory):
     """Four games of two scripted cooks, of whom one makes mistakes, as the original would save them."""
     games = {"ep_states": [], "ep_actions": [], "mdp_params": {"layout_name": "cramped_room", "old_dynamics": True}}
-    one = make_partner(PartnerSettings("scripted"), None)
-    two = make_partner(PartnerSettings("scripted", noise=0.05), None)
+    one = make_partner(PartnerSettings(policy="scripted"), None)
+    two = make_partner(PartnerSettings(policy="scripted", noise=0.05), None)
     env = make_env(AI, layout="cramped_room", horizon=400, observe=["vector"])
     for seed in range(7):
         states, actions = [], []
@@ -98,12 +102,12 @@ def test_a_clone_of_a_scripted_cook_agrees_on_held_out_states(recorded, tmp_path
 def test_a_partner_is_shown_what_it_was_trained_to_see(recorded, tmp_path):
     """A clone reads 96 features also where the game shows the learner its planes."""
     clone_players(read_demonstrations(recorded), tmp_path / "clone", CloningSettings(epochs=1))
-    partner = make_partner(PartnerSettings(str(tmp_path / "clone")), load_policy)
+    partner = make_partner(PartnerSettings(policy=str(tmp_path / "clone")), load_policy)
     chances = []
     for vector in ("features", "planes"):
         env = make_env(AI, layout="cramped_room", observe=["vector"], vector=vector, horizon=30)
         seen = []
-        seated = SeatedPolicy({"alice": partner, "bob": make_partner(PartnerSettings("scripted"), None)})
+        seated = SeatedPolicy({"alice": partner, "bob": make_partner(PartnerSettings(policy="scripted"), None)})
         note = lambda decisions, seen=seen: seen.append(decisions["alice"].probabilities)  # noqa: E731
         play(seated, episodes=1, env=env, observers=[Noting(note)])
         chances.append(np.stack(seen))

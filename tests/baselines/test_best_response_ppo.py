@@ -13,11 +13,11 @@ from rllib_llm_comm.baselines.population.kitchen_partners import (
     ITSELF,
     FrozenPartner,
     PartnerPool,
+    ScriptedCooks,
     SeatedPartners,
+    StackedActors,
     uniform_pool,
 )
-from rllib_llm_comm.baselines.population.kitchen_scripts import ScriptedCooks
-from rllib_llm_comm.baselines.population.stacked_actors import StackedActors
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
@@ -198,7 +198,7 @@ def test_a_greedy_partner_acts_as_its_policy_does(checkpoint):
 
 
 def exported(checkpoint):
-    from rllib_llm_comm.baselines.population.kitchen_pool import load_partners
+    from rllib_llm_comm.baselines.population.kitchen_partners import load_partners
     from rllib_llm_comm.policies.partner_settings import parse_partners
 
     (partner,) = load_partners(parse_partners([str(checkpoint)]), ENV)

@@ -8,7 +8,7 @@ from safetensors.torch import load
 
 from rllib_llm_comm import COLEConfig, load_policy
 from rllib_llm_comm.baselines.population.cole import COLE
-from rllib_llm_comm.baselines.population.kitchen_matches import play_matches
+from rllib_llm_comm.baselines.population.kitchen_partners import play_matches
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
 

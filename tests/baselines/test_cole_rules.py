@@ -11,21 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from rllib_llm_comm.baselines.population import coalition_values
-from rllib_llm_comm.baselines.population.coalition_values import (
+from rllib_llm_comm.baselines.population import cole
+from rllib_llm_comm.baselines.population.cole import (
     coalition_value,
-    entropy,
-    pagerank,
-    preference_centrality,
-    shapley_values,
-    symmetrised,
-)
-from rllib_llm_comm.baselines.population.cole_rules import (
     drawn_partner,
+    entropy,
     is_accepted,
     kept_member,
+    pagerank,
     partner_weights,
+    preference_centrality,
     removed_member,
+    shapley_values,
+    symmetrised,
     with_learner,
     without_member,
 )
@@ -86,7 +84,7 @@ def test_equal_payoffs_give_equal_values():
 def test_sampled_values_come_close_to_exact_ones(monkeypatch):
     matrix = np.random.default_rng(1).uniform(0, 100, (7, 7))
     exact = shapley_values(matrix)
-    monkeypatch.setattr(coalition_values, "EXACT_UP_TO", 2)
+    monkeypatch.setattr(cole, "EXACT_UP_TO", 2)
     drawn = [shapley_values(matrix, permutations=k, rng=np.random.default_rng(0)) for k in (20, 2000)]
     errors = [np.abs(values - exact).max() for values in drawn]
     assert errors[1] < 0.05 * np.ptp(exact) and errors[1] < errors[0]

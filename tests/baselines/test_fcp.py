@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from rllib_llm_comm import FCPConfig, load_policy
-from rllib_llm_comm.baselines.population.fcp import FCP, MEMBER_SETTINGS
-from rllib_llm_comm.baselines.population.fcp_members import Member, partners_of
-from rllib_llm_comm.baselines.population.past_policies import PastPolicy
+from rllib_llm_comm.baselines.population.fcp import FCP, MEMBER_SETTINGS, Member, partners_of
+from rllib_llm_comm.baselines.population.self_play_ppo import PastPolicy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.policies.policy_folder import PolicyExport
 from rllib_llm_comm.rl.multi_agent_ppo import PPOTraining
@@ -42,21 +41,26 @@ def files_of(algo):
     }
 
 
-def test_the_population_comes_first_then_the_response_and_a_checkpoint_keeps_both(tmp_path):
+@pytest.fixture(scope="module")
+def grown(small_ray, tmp_path_factory):
+    """The checkpoint of a population that is done and of its response's first iteration, results and policies."""
     algo = config(member_iterations=2).build_algo()
     try:
         results = [algo.train() for _ in range(3)]
-        assert [one["population"]["member_iterations"] for one in results] == [2, 4, 4]
-        assert [bool(one.get("should_checkpoint")) for one in results] == [True, True, False]
-        # Members: 20 steps of 3 games in each of 2 iterations; the learner 40 in its first.
-        assert results[1]["population"]["game_steps"] == 2 * 2 * 60 == results[1]["game_steps_with_population"]
-        assert results[2]["game_steps_with_population"] == 2 * 2 * 60 + 120
-        policies = files_of(algo)
-        assert len(policies) == 6
-        assert all(policies[seed, "initial"] != policies[seed, "final"] for seed in (5000, 5001))
-        done = algo.save_to_path(str(tmp_path / "done"))
+        return algo.save_to_path(str(tmp_path_factory.mktemp("grown") / "done")), results, files_of(algo)
     finally:
         algo.stop()
+
+
+def test_the_population_comes_first_then_the_response_and_a_checkpoint_keeps_both(grown):
+    done, results, policies = grown
+    assert [one["population"]["member_iterations"] for one in results] == [2, 4, 4]
+    assert [bool(one.get("should_checkpoint")) for one in results] == [True, True, False]
+    # Members: 20 steps of 3 games in each of 2 iterations; the learner 40 in its first.
+    assert results[1]["population"]["game_steps"] == 2 * 2 * 60 == results[1]["game_steps_with_population"]
+    assert results[2]["game_steps_with_population"] == 2 * 2 * 60 + 120
+    assert len(policies) == 6
+    assert all(policies[seed, "initial"] != policies[seed, "final"] for seed in (5000, 5001))
     names = sorted(folder.name for folder in (Path(done) / "population").iterdir())
     assert names == [f"seed_{seed}_{age}" for seed in (5000, 5001) for age in ("final", "half_way", "initial")]
     partner = load_policy(Path(done) / "population" / "seed_5000_initial")
@@ -83,8 +87,6 @@ def test_a_population_is_gone_on_with_from_its_midst(tmp_path):
         results += [algo.train() for _ in range(3)]
         assert [one["population"]["member_iterations"] for one in results] == [1, 2, 3, 4, 4]
         assert [bool(one.get("should_checkpoint")) for one in results] == [True] * 4 + [False]
-        # Members: 20 steps of 3 games in each of 2 iterations; the learner 40 in its first.
-        assert results[3]["population"]["game_steps"] == 2 * 2 * 60 == results[3]["game_steps_with_population"]
         assert results[4]["game_steps_with_population"] == 2 * 2 * 60 + 120
         assert results[4]["env_runners"]["num_module_steps_sampled"]["shared"] == 120
         assert {member.seed for member in algo._population.members} == {5000, 5001}
@@ -106,16 +108,9 @@ def test_a_population_is_gone_on_with_from_its_midst(tmp_path):
             again.stop()
 
 
-def test_another_learner_takes_the_population_of_an_earlier_run(tmp_path):
-    first = config(member_iterations=2).build_algo()
-    try:
-        for _ in range(2):
-            first.train()
-        policies = files_of(first)
-        done = first.save_to_path(str(tmp_path / "done"))
-    finally:
-        first.stop()
-    settings = config(population_from=done, past_checkpoints=False).debugging(seed=9)
+def test_another_learner_takes_the_population_of_an_earlier_run(grown, tmp_path):
+    done, policies = shutil.copytree(grown[0], tmp_path / "done"), grown[2]
+    settings = config(population_from=str(done), past_checkpoints=False).debugging(seed=9)
     assert [one["CPU"] for one in FCP.default_resource_request(settings.to_dict()).bundles] == [1]
     second = settings.build_algo()
     try:

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rllib_llm_comm.baselines.population.fcp_members import Member, partners_of
+from rllib_llm_comm.baselines.population.fcp import Member, partners_of
 from rllib_llm_comm.baselines.population.kitchen_partners import FrozenPartner, PartnerPool, SeatedPartners
-from rllib_llm_comm.baselines.population.past_policies import PastPolicy, milestones
+from rllib_llm_comm.baselines.population.self_play_ppo import PastPolicy, milestones
 from rllib_llm_comm.policies.policy_folder import PolicyExport
 
 LEVERS, ROUNDS = 5, 10

@@ -11,7 +11,7 @@ from toys import ColourTalk
 from rllib_llm_comm import make_env
 from rllib_llm_comm.baselines.value.joint_game import JointGame
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.policies.observation_forms import flat, form_of, size_of
+from rllib_llm_comm.policies.array_policy import flat, form_of, size_of
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter
 
 

@@ -9,9 +9,8 @@ import pytest
 import torch
 from lever_game import LEVERS, ROUNDS, blind, favourite, learned, on_lever, played, score, seeing
 
-from rllib_llm_comm.baselines.population.coalition_values import shapley_values
-from rllib_llm_comm.baselines.population.cole_population import COLEPopulation, COLERules
-from rllib_llm_comm.baselines.population.pbt_rules import PBTAgent, PBTPopulation, fitness, sparse_means
+from rllib_llm_comm.baselines.population.cole import COLEPopulation, COLESettings, shapley_values
+from rllib_llm_comm.baselines.population.pbt import PBTAgent, PBTPopulation, fitness, sparse_means
 
 
 def population(seed: int, iterations: int = 3, agents: int = 3) -> PBTPopulation:
@@ -79,7 +78,7 @@ def cole(seed: int, generations: int, kind: type = COLEPopulation, **choices) ->
 
     The members it begins with are four that choose one lever and one that chooses another.
     """
-    rules = COLERules(initial=4, most=50, runs=5, partners=3, **choices)
+    rules = COLESettings(initial_size=4, most_members=50, runs_per_generation=5, drawn_partners=3, **choices)
     generator, rng = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
     common, odd = (on_lever(int(lever)) for lever in rng.choice(LEVERS, 2, replace=False))
 
@@ -115,7 +114,7 @@ def test_cole_learns_about_the_odd_member_first_and_about_the_others_last():
 
 
 def test_cole_goes_on_from_the_middle_of_a_generation():
-    rules = COLERules(initial=1, most=3, runs=2, partners=2)
+    rules = COLESettings(initial_size=1, most_members=3, runs_per_generation=2, drawn_partners=2)
 
     def rest(whole: COLEPopulation) -> list:
         seen = []

@@ -33,6 +33,20 @@ def learned(algo):
     return algo.learner_group._learner.module["shared"].unwrapped()
 
 
+def curve(algo):
+    return [float(algo.train()["learners"]["shared"]["policy_loss"]) for _ in range(2)]
+
+
+@pytest.fixture(scope="module")
+def trained(small_ray, tmp_path_factory):
+    """An algorithm after two iterations, its curve, and its checkpoint."""
+    algo = luck().build_algo()
+    try:
+        yield algo, curve(algo), algo.save_to_path(str(tmp_path_factory.mktemp("trained") / "checkpoint"))
+    finally:
+        algo.stop()
+
+
 @pytest.mark.parametrize(
     ("runners", "learners"), [(0, 0), *(pytest.param(*n, marks=pytest.mark.slow) for n in ((1, 2), (1, 0), (0, 1)))]
 )
@@ -118,39 +132,30 @@ def test_it_acts_without_what_only_the_critic_needs(tmp_path):
         np.testing.assert_allclose(alone["bob"].probabilities, whole["bob"].probabilities, rtol=1e-6)
 
 
-def test_a_restored_run_goes_on_equally(tmp_path):
+def test_same_seed_same_curve(trained):
     algo = luck().build_algo()
     try:
-        for _ in range(2):
-            algo.train()
-        path = algo.save_to_path(str(tmp_path / "checkpoint"))
-        again = type(algo).from_checkpoint(path)
-        try:
-            assert again.training_iteration == 2
-            episodes = algo.env_runner.sample(num_timesteps=32)
-            for one in (algo, again):
-                one.learner_group._learner.update(
-                    episodes=copy.deepcopy(episodes), num_epochs=3, timesteps={"num_env_steps_sampled_lifetime": 0}
-                )
-            first, second = learned(algo).state_dict(), learned(again).state_dict()
-            assert int(first["value_norm.updates"]) == 2 * 2 + 3
-            assert all(torch.equal(value, second[name]) for name, value in first.items())
-            assert np.isfinite(float(again.train()["learners"]["shared"]["vf_loss"]))
-        finally:
-            again.stop()
+        assert curve(algo) == trained[1]
     finally:
         algo.stop()
 
 
-def test_same_seed_same_curve():
-    curves = []
-    for _ in range(2):
-        algo = luck().build_algo()
-        try:
-            curves.append([float(algo.train()["learners"]["shared"]["policy_loss"]) for _ in range(2)])
-        finally:
-            algo.stop()
-    assert curves[0] == curves[1]
+def test_a_restored_run_goes_on_equally(trained):
+    algo, _, path = trained
+    again = type(algo).from_checkpoint(path)
+    try:
+        assert again.training_iteration == 2
+        episodes = algo.env_runner.sample(num_timesteps=32)
+        for one in (algo, again):
+            one.learner_group._learner.update(
+                episodes=copy.deepcopy(episodes), num_epochs=3, timesteps={"num_env_steps_sampled_lifetime": 0}
+            )
+        first, second = learned(algo).state_dict(), learned(again).state_dict()
+        assert int(first["value_norm.updates"]) == 2 * 2 + 3
+        assert all(torch.equal(value, second[name]) for name, value in first.items())
+        assert np.isfinite(float(again.train()["learners"]["shared"]["vf_loss"]))
+    finally:
+        again.stop()
 
 
 @pytest.mark.slow

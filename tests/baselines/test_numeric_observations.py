@@ -8,7 +8,7 @@ import pytest
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from toys import ColourTalk, Luck
 
-from rllib_llm_comm.baselines.numeric.observations import NumericObservations
+from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericObservations
 from rllib_llm_comm.core.errors import UserError
 
 AGENTS = ("alice", "bob")

@@ -14,6 +14,8 @@ import torch
 
 from rllib_llm_comm.baselines.red.collective_choice import PARTS, CollectiveChoice
 from rllib_llm_comm.baselines.red.officer_cloning import (
+    INDEX,
+    DemonstrationSettings,
     OfficerCloningSettings,
     batch_of,
     clone_into,
@@ -21,24 +23,21 @@ from rllib_llm_comm.baselines.red.officer_cloning import (
     drawn_decisions,
     mean_nll,
     provenance_of,
-    write_officer,
-)
-from rllib_llm_comm.baselines.red.officer_demonstrations import (
-    INDEX,
-    DemonstrationSettings,
     read_demonstrations,
     write_demonstrations,
+    write_officer,
 )
-from rllib_llm_comm.baselines.red.officer_encoders import CellKeys, MapEncoder
-from rllib_llm_comm.baselines.red.officer_inputs import (
+from rllib_llm_comm.baselines.red.officer_network import (
+    CellKeys,
+    MapEncoder,
+    OfficerNetwork,
+    OfficerSettings,
     allowed_values,
     distinct_views,
     marks_of_others,
     planes_of,
     team_view,
 )
-from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork
-from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts.collective_command import GO_ON_AT, HEADS, KIND_AT, SIZES, masks
@@ -263,7 +262,7 @@ def test_the_critic_of_the_team_judges_alike_and_the_actor_stays_as_it_is():
 
 
 def test_the_same_seed_gives_the_same_demonstrations_and_a_cut_call_goes_on(rows, tmp_path):
-    fewer = DemonstrationSettings(**{**vars(SHORT), "games": 2})
+    fewer = SHORT.replace(games=2)
     write_demonstrations(tmp_path / "two", fewer)
     grown = write_demonstrations(tmp_path / "two", SHORT)
     assert list(grown.games) == list(rows.games)
@@ -509,7 +508,7 @@ def test_officers_act_by_commands_in_words_only():
 def test_an_officer_is_loaded_without_the_compiler():
     """Drawing an embedding's weights on the meta device imports seconds of it."""
     code = (
-        "import sys; from rllib_llm_comm.baselines.red.officer_executor import load_officer\n"
+        "import sys; from rllib_llm_comm.baselines.red.officer_policy import load_officer\n"
         "load_officer('zoo:red_officer')\n"
         "sys.exit('torch._dynamo' in sys.modules)"
     )

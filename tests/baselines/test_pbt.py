@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from rllib_llm_comm import PBTConfig, load_policy
-from rllib_llm_comm.baselines.population.pbt import PBT
-from rllib_llm_comm.baselines.population.population_members import MemberPPO, MemberRun, go_on_from, run_member
+from rllib_llm_comm.baselines.population.pbt import PBT, MemberPPO, MemberRun, go_on_from, run_member
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
 

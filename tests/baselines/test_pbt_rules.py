@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_llm_comm.baselines.population.pbt_rules import (
+from rllib_llm_comm.baselines.population.pbt import (
     PBTAgent,
     drawn_rounds,
     exploited,

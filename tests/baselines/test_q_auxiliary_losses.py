@@ -9,12 +9,12 @@ import pytest
 import torch
 from team_games import episode, train
 
-from rllib_llm_comm.baselines.value.q_auxiliary_losses import LDSALoss, MASERLoss, MaserWeights, ROMALoss
-from rllib_llm_comm.baselines.value.q_losses import TeamLoss, judge, tensors
-from rllib_llm_comm.baselines.value.q_network import epsilon_greedy
-from rllib_llm_comm.baselines.value.q_settings import QSettings
-from rllib_llm_comm.baselines.value.q_team import QTeam
-from rllib_llm_comm.baselines.value.team_episodes import joined
+from rllib_llm_comm.baselines.value.joint_game import joined
+from rllib_llm_comm.baselines.value.ldsa import LDSALoss
+from rllib_llm_comm.baselines.value.maser import MASERLoss, MASERTraining
+from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam, epsilon_greedy
+from rllib_llm_comm.baselines.value.roma import ROMALoss
+from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, judge, tensors
 
 POSTS = 4
 
@@ -111,7 +111,7 @@ def maser(**settings):
 
 
 def test_maser_without_its_weights_is_qmix_bit_for_bit():
-    nothing = MASERLoss(weights=MaserWeights(reward=0.0, individual=0.0, mixed=0.0))
+    nothing = MASERLoss(settings=MASERTraining(subgoal_reward=0.0, individual_weight=0.0, mixed_weight=0.0))
     settings = {"width": 8, "init_seed": 0, "agent_ids": True}
     qmix, _ = train(games(), QSettings(**settings), 15, copy_every=5)
     ours, _ = train(games(), QSettings(**settings, distance_width=16), 15, copy_every=5, loss=nothing)
@@ -123,14 +123,23 @@ def test_maser_without_its_weights_is_qmix_bit_for_bit():
 def test_the_released_code_trains_neither_distances_nor_evenness(faithful):
     live, target, batch = maser(), maser(init_seed=4), tensors(joined(games()))
     before = copy.deepcopy(live.distance.state_dict())
-    only = MaserWeights(reward=0.0, individual=0.0, distance=0.0, total=1.0, exploring=1.0, mixed=1.0)
+    only = MASERTraining(
+        faithful=faithful,
+        subgoal_reward=0.0,
+        individual_weight=0.0,
+        distance_weight=0.0,
+        maser_weight=1.0,
+        exploring_weight=1.0,
+        mixed_weight=1.0,
+    )
     rewards = torch.zeros_like(batch["rewards"])
-    loss = MASERLoss(weights=only, faithful=faithful)
+    loss = MASERLoss(settings=only)
     judged = judge(live, target, batch)
     terms = loss.more(live, target, judged, rewards)
     assert terms["exploring_loss"].requires_grad is not faithful
     assert float(terms["exploring_loss"].detach()) > 0
-    taught, _ = train(games(), QSettings(width=8, init_seed=3, distance_width=16), 5, loss=MASERLoss(faithful=faithful))
+    usual = MASERLoss(settings=MASERTraining(faithful=faithful))
+    taught, _ = train(games(), QSettings(width=8, init_seed=3, distance_width=16), 5, loss=usual)
     fresh = QTeam(taught.settings, *taught.sizes.values())
     changed = any(
         not torch.equal(value, fresh.distance.state_dict()[name])

@@ -9,11 +9,12 @@ import pytest
 import torch
 from team_games import episode
 
-from rllib_llm_comm.baselines.value.q_auxiliary_losses import LDSALoss, MASERLoss, MaserWeights, ROMALoss
-from rllib_llm_comm.baselines.value.q_losses import judge, tensors
-from rllib_llm_comm.baselines.value.q_settings import QSettings
-from rllib_llm_comm.baselines.value.q_team import QTeam
-from rllib_llm_comm.baselines.value.team_episodes import PER_OBSERVATION, joined
+from rllib_llm_comm.baselines.value.joint_game import PER_OBSERVATION, joined
+from rllib_llm_comm.baselines.value.ldsa import LDSALoss
+from rllib_llm_comm.baselines.value.maser import MASERLoss, MASERTraining
+from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam
+from rllib_llm_comm.baselines.value.roma import ROMALoss
+from rllib_llm_comm.baselines.value.value_decomposition import judge, tensors
 
 AGENTS, ACTIONS, SIZE, STATE, GAMMA = 3, 4, 5, 7, 0.9
 CLOSED = -9999999.0
@@ -192,7 +193,15 @@ def test_romas_loss_has_the_terms_of_the_roles_that_it_drew():
 
 # MASER
 
-WEIGHTS = MaserWeights(reward=0.3, own_value=0.6, total=0.5, individual=0.8, mixed=0.25, exploring=0.35, distance=0.65)
+WEIGHTS = MASERTraining(
+    subgoal_reward=0.3,
+    own_value_share=0.6,
+    maser_weight=0.5,
+    individual_weight=0.8,
+    mixed_weight=0.25,
+    exploring_weight=0.35,
+    distance_weight=0.65,
+)
 
 
 def lengthened(one, steps):
@@ -229,7 +238,7 @@ def maser_terms(live, target, weights, faithful):
             best = np.where(masks != 0, ours, CLOSED).argmax(-1)
             value = np.array([[theirs[t, i, best[t, i]] for i in range(AGENTS)] for t in range(steps + 1)])
             team_value = total(target, value, one["state"])
-            score = weights.own_value * value + (1 - weights.own_value) * team_value[:, None] / AGENTS
+            score = weights.own_value_share * value + (1 - weights.own_value_share) * team_value[:, None] / AGENTS
             goal = [int(np.argmax(score[:steps, i])) for i in range(AGENTS)]
             subgoals.append((goal, value[:steps].argmax(0), team_value[:steps].argmax()))
             where = points(one["seen"])
@@ -239,13 +248,15 @@ def maser_terms(live, target, weights, faithful):
                     paid[t, i] = -np.linalg.norm(where[t, i] - where[goal[i], i])
             for t in range(played):
                 acted, going_on = one["actions"][t], 1 - one["terminated"][t]
-                reward = one["rewards"][t] + weights.reward * paid[t].mean()
+                reward = one["rewards"][t] + weights.subgoal_reward * paid[t].mean()
                 wanted = reward + GAMMA * going_on * team_value[t + 1]
                 joint = total(live, ours[t, range(AGENTS), acted], one["state"][t])
                 squares.append((joint - wanted) ** 2)
                 share, step_error = softmax(value[t + 1]), 0.0
                 for i in range(AGENTS):
-                    earned = share[i] * (reward if faithful else one["rewards"][t]) + weights.reward * paid[t, i]
+                    earned = (
+                        share[i] * (reward if faithful else one["rewards"][t]) + weights.subgoal_reward * paid[t, i]
+                    )
                     step_error += (ours[t, i, acted[i]] - earned - GAMMA * going_on * value[t + 1, i]) ** 2
                 own.append(step_error)
             closed = np.where(masks != 0, theirs, CLOSED if faithful else 0.0)
@@ -258,9 +269,9 @@ def maser_terms(live, target, weights, faithful):
                 near += [(-paid[t, i] - (1 - cosine(closed[t, i], closed[goal[i], i]))) ** 2 for t in range(steps)]
     means = {
         "td_loss": np.mean(squares),
-        "individual_loss": weights.total * weights.individual * np.mean(own),
-        "exploring_loss": weights.total * weights.mixed * weights.exploring * np.mean(even),
-        "distance_loss": weights.total * weights.mixed * weights.distance * np.mean(near),
+        "individual_loss": weights.maser_weight * weights.individual_weight * np.mean(own),
+        "exploring_loss": weights.maser_weight * weights.mixed_weight * weights.exploring_weight * np.mean(even),
+        "distance_loss": weights.maser_weight * weights.mixed_weight * weights.distance_weight * np.mean(near),
     }
     return means, subgoals
 
@@ -272,7 +283,7 @@ def test_masers_terms_are_those_of_plain_loops(mixer, faithful):
     with torch.no_grad():
         for players in (live, target):
             players.agents.head.weight.mul_(4.0)  # values far from equal, so that their softmax and cosines show
-    loss, report = MASERLoss(GAMMA, 0.0, WEIGHTS, faithful)(live, target, tensors(joined(games())))
+    loss, report = MASERLoss(GAMMA, 0.0, WEIGHTS.replace(faithful=faithful))(live, target, tensors(joined(games())))
     terms, subgoals = maser_terms(live, target, WEIGHTS, faithful)
     assert {name: report[name] for name in terms} == pytest.approx(terms, rel=1e-3)
     assert float(loss.detach()) == pytest.approx(sum(terms.values()), rel=1e-3)
@@ -286,15 +297,18 @@ def test_masers_terms_are_those_of_plain_loops(mixer, faithful):
 @pytest.mark.parametrize("faithful", [False, True])
 def test_masers_terms_teach_only_what_they_are_about(faithful):
     taught = {}
-    for name in ("individual", "exploring", "distance"):
+    for name in ("individual_weight", "exploring_weight", "distance_weight"):
         live, target = (team(seed, distance_width=6) for seed in (1, 2))
         judged = judge(live, target, tensors(joined(games())))
-        only = {"individual": 0.0, "exploring": 0.0, "distance": 0.0, name: 1.0}
-        loss = MASERLoss(weights=MaserWeights(reward=0.3, total=1.0, mixed=1.0, **only), faithful=faithful)
+        only = {"individual_weight": 0.0, "exploring_weight": 0.0, "distance_weight": 0.0, name: 1.0}
+        weights = MASERTraining(faithful=faithful, subgoal_reward=0.3, maser_weight=1.0, mixed_weight=1.0, **only)
+        loss = MASERLoss(settings=weights)
         (term,) = loss.more(live, target, judged, loss.rewards(live, target, judged)).values()
         if term.requires_grad:
             term.backward()
         parts = {"agents": live.agents, "distance": live.distance, "mixer": live.mixer, "target": target}
-        taught[name] = {key for key, part in parts.items() if any(p.grad is not None for p in part.parameters())}
+        taught[name.removesuffix("_weight")] = {
+            key for key, part in parts.items() if any(p.grad is not None for p in part.parameters())
+        }
     released = {"individual": {"agents"}, "exploring": set(), "distance": set()}
     assert taught == (released if faithful else {**released, "exploring": {"agents"}, "distance": {"distance"}})

@@ -20,11 +20,9 @@ from team_games import (
     two_step,
 )
 
-from rllib_llm_comm.baselines.value.q_losses import TeamLoss, tensors
-from rllib_llm_comm.baselines.value.q_network import CLOSED, epsilon_greedy, open_values
-from rllib_llm_comm.baselines.value.q_settings import QSettings
-from rllib_llm_comm.baselines.value.q_team import QTeam
-from rllib_llm_comm.baselines.value.team_episodes import PER_OBSERVATION, EpisodeBuffer, joined, last_actions
+from rllib_llm_comm.baselines.value.joint_game import PER_OBSERVATION, EpisodeBuffer, joined, last_actions
+from rllib_llm_comm.baselines.value.q_network import CLOSED, QSettings, QTeam, epsilon_greedy, open_values
+from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, tensors
 from rllib_llm_comm.core.errors import UserError
 
 STATES = np.eye(3)

@@ -7,12 +7,13 @@ import pytest
 import torch
 from team_games import episode
 
-from rllib_llm_comm.baselines.value.q_auxiliary_losses import LDSALoss, MASERLoss, ROMALoss
-from rllib_llm_comm.baselines.value.q_losses import TeamLoss, narrow, tensors
-from rllib_llm_comm.baselines.value.q_settings import QSettings
-from rllib_llm_comm.baselines.value.q_team import QTeam
-from rllib_llm_comm.baselines.value.team_episodes import SEEN, STATE, joined
-from rllib_llm_comm.policies import narrow_linear
+from rllib_llm_comm.baselines.value.joint_game import SEEN, STATE, joined
+from rllib_llm_comm.baselines.value.ldsa import LDSALoss
+from rllib_llm_comm.baselines.value.maser import MASERLoss
+from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam
+from rllib_llm_comm.baselines.value.roma import ROMALoss
+from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, narrow, tensors
+from rllib_llm_comm.policies import numeric_network
 
 AGENTS, SIZE, ACTIONS = 2, 12, 3
 
@@ -56,7 +57,7 @@ def gradients(loss, live, target, rows):
 def test_losses_and_gradients_are_those_of_all_columns(loss, settings, monkeypatch):
     live, target, rows = team(0, **settings).train(), team(1, **settings).eval(), batch()
     found = gradients(loss, live, target, rows)
-    monkeypatch.setattr(narrow_linear, "WORTH_IT", -1.0)
+    monkeypatch.setattr(numeric_network, "WORTH_IT", -1.0)
     live.load_state_dict(team(0, **settings).state_dict())  # running means have moved
     wanted = gradients(loss, live, target, rows)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from rllib_llm_comm.baselines.value.q_settings import QSettings
-from rllib_llm_comm.baselines.value.q_team import QTeam
-from rllib_llm_comm.baselines.value.team_episodes import last_actions
+from rllib_llm_comm.baselines.value.joint_game import last_actions
+from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam
 
 GAMES, STEPS, AGENTS, ACTIONS, SIZE, WIDTH, FLOOR = 3, 6, 2, 4, 5, 8, 0.8
 

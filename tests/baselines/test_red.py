@@ -14,13 +14,22 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rllib_llm_comm import MAPPOConfig, REDConfig, load_policy
-from rllib_llm_comm.baselines.red.learner import KeepPairs, KeepWonGames
-from rllib_llm_comm.baselines.red.module import CollectiveDistribution, OfficerModule
-from rllib_llm_comm.baselines.red.officer_cloning import SEEN, OfficerCloningSettings, clone_into
-from rllib_llm_comm.baselines.red.officer_demonstrations import DemonstrationSettings, write_demonstrations
-from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
-from rllib_llm_comm.baselines.red.phases import RLPhase
-from rllib_llm_comm.baselines.red.won_games import WonGames
+from rllib_llm_comm.baselines.red.officer_cloning import (
+    SEEN,
+    DemonstrationSettings,
+    OfficerCloningSettings,
+    clone_into,
+    write_demonstrations,
+)
+from rllib_llm_comm.baselines.red.officer_network import OfficerSettings
+from rllib_llm_comm.baselines.red.red import (
+    CollectiveDistribution,
+    KeepPairs,
+    KeepWonGames,
+    OfficerModule,
+    RLPhase,
+    WonGames,
+)
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import minirts
 
@@ -33,7 +42,7 @@ SMALL = {"filters": 4, "width": 8, "words": 4, "keys": 4}
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("red")
     write_demonstrations(root / "shown", DemonstrationSettings(games=3, max_tick=600))
-    how = OfficerCloningSettings(OfficerSettings(**SMALL), epochs=1, batch_size=16)
+    how = OfficerCloningSettings(network=OfficerSettings(**SMALL), epochs=1, batch_size=16)
     clone_into(root / "officer", root / "shown", how)
     return {"demonstrations": str(root / "shown"), "officer": str(root / "officer")}
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from rllib_llm_comm.baselines.red.won_games import WonGames, mixed_batch
+from rllib_llm_comm.baselines.red.red import WonGames, mixed_batch
 
 NONE, LEFT, RIGHT = range(3)
 CELLS, STEPS, START = 11, 20, 5

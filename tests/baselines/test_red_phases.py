@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from rllib_llm_comm.baselines.red.phases import RLPhase
+from rllib_llm_comm.baselines.red.red import RLPhase
 
 
 def play(phase, games):

@@ -28,6 +28,20 @@ def config(**training):
     )
 
 
+def curve(algo):
+    return [float(algo.train()["learners"]["shared"]["policy_loss"]) for _ in range(2)]
+
+
+@pytest.fixture(scope="module")
+def trained(small_ray, tmp_path_factory):
+    """An algorithm after two iterations, its curve, and its checkpoint."""
+    algo = config(shaping_horizon=480).build_algo()
+    try:
+        yield algo, curve(algo), algo.save_to_path(str(tmp_path_factory.mktemp("trained") / "checkpoint"))
+    finally:
+        algo.stop()
+
+
 def test_a_roll_out_is_that_of_single_games():
     """Actions of a roll-out, played again in PettingZoo's form: same observations and rewards; GAE game by game."""
     algo = config().build_algo()
@@ -113,60 +127,46 @@ def test_rllibs_own_evaluation_plays_the_environment():
     assert results["num_episodes"] == 2 and results["episode_len_mean"] == 30
 
 
-def test_a_restored_run_goes_on_where_it_was(tmp_path):
+def require_runners_judge_as_the_learner(algo):
+    learned = algo.learner_group._learner.module["shared"].get_state()
+    used = algo.env_runner.module["shared"].get_state()
+    assert any("critic" in name for name in learned)
+    assert all(np.array_equal(value, used[name]) for name, value in learned.items())
+
+
+def test_a_restored_run_goes_on_where_it_was(trained):
     """Shaped rewards fade by the steps of the whole life, not of the process."""
+    algo, _, path = trained
+    again = type(algo).from_checkpoint(path)
+    try:
+        require_runners_judge_as_the_learner(again)
+        assert again._game_steps() == 240 and shaping_factor(again._game_steps(), 480) == 0.5
+        expected = algo.learner_group._learner.module["shared"].get_state()
+        restored = again.learner_group._learner.module["shared"].get_state()
+        assert all(np.array_equal(value, restored[name]) for name, value in expected.items())
+        assert again.train()["env_runners"]["num_env_steps_sampled_lifetime"] == 360
+    finally:
+        again.stop()
+
+
+def test_runners_judge_with_the_learners_critic_from_the_start_and_after_set_state(trained):
+    """Also without a seed; they compute the values of PPO."""
+    algo = config(shaping_horizon=480).debugging(seed=None).build_algo()
+    try:
+        require_runners_judge_as_the_learner(algo)
+        algo.set_state(trained[0].get_state())
+        assert algo.iteration == 2
+        require_runners_judge_as_the_learner(algo)
+    finally:
+        algo.stop()
+
+
+def test_same_seed_same_curve(trained):
     algo = config(shaping_horizon=480).build_algo()
     try:
-        for _ in range(2):
-            algo.train()
-        path = algo.save_to_path(str(tmp_path / "checkpoint"))
-        again = type(algo).from_checkpoint(path)
-        try:
-            assert again._game_steps() == 240 and shaping_factor(again._game_steps(), 480) == 0.5
-            expected = algo.learner_group._learner.module["shared"].get_state()
-            restored = again.learner_group._learner.module["shared"].get_state()
-            assert all(np.array_equal(value, restored[name]) for name, value in expected.items())
-            assert again.train()["env_runners"]["num_env_steps_sampled_lifetime"] == 360
-        finally:
-            again.stop()
+        assert curve(algo) == trained[1]
     finally:
         algo.stop()
-
-
-def test_runners_judge_with_the_learners_critic(tmp_path):
-    """At the start, also without a seed; after `from_checkpoint`; after `set_state`. They compute the values of PPO."""
-
-    def require_same(algo):
-        learned = algo.learner_group._learner.module["shared"].get_state()
-        used = algo.env_runner.module["shared"].get_state()
-        assert any("critic" in name for name in learned)
-        assert all(np.array_equal(value, used[name]) for name, value in learned.items())
-
-    algo = config().debugging(seed=None).build_algo()
-    try:
-        require_same(algo)
-        algo.train()
-        state, path = algo.get_state(), algo.save_to_path(str(tmp_path / "checkpoint"))
-        for again in (type(algo).from_checkpoint(path), config().debugging(seed=7).build_algo()):
-            try:
-                again.set_state(state) if again.iteration == 0 else None
-                assert again.iteration == 1
-                require_same(again)
-            finally:
-                again.stop()
-    finally:
-        algo.stop()
-
-
-def test_same_seed_same_curve():
-    curves = []
-    for _ in range(2):
-        algo = config().build_algo()
-        try:
-            curves.append([float(algo.train()["learners"]["shared"]["policy_loss"]) for _ in range(2)])
-        finally:
-            algo.stop()
-    assert curves[0] == curves[1]
 
 
 def test_shaping_fades_on_a_line():

@@ -10,15 +10,14 @@ from safetensors.torch import load_file, save_file
 from toys import save_tiny_model
 
 from rllib_llm_comm import load_policy
-from rllib_llm_comm.baselines.value.q_settings import QSettings
-from rllib_llm_comm.baselines.value.q_team import QTeam
+from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.weights import read_weights
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.text_encoder import load_text_encoder
+from rllib_llm_comm.policies.find_checkpoint import FOLDER
 from rllib_llm_comm.policies.policy_folder import load_network, network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
-from rllib_llm_comm.policies.zoo import FOLDER
 
 FILES = [
     ("referential", "adapters/message/adapter_model.safetensors"),

@@ -14,7 +14,7 @@ from toys import ColourTalk, register
 
 from rllib_llm_comm import LDSAConfig, MASERConfig, QMIXConfig, ROMAConfig, VDNConfig, load_policy
 from rllib_llm_comm.baselines.value.joint_game import JointGame
-from rllib_llm_comm.baselines.value.q_losses import tensors
+from rllib_llm_comm.baselines.value.value_decomposition import tensors
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.rollout import evaluate

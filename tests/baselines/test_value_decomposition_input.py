@@ -14,7 +14,7 @@ from pettingzoo.utils.wrappers import BaseParallelWrapper
 from ray.tune.registry import register_env
 
 from rllib_llm_comm import QMIXConfig, load_policy
-from rllib_llm_comm.baselines.value.same_team import facts_of_checkpoint
+from rllib_llm_comm.baselines.value.value_decomposition import facts_of_checkpoint
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter, register_parallel_env
 
@@ -251,7 +251,7 @@ def test_a_checkpoint_of_the_same_team_is_restored(trained, tmp_path):
         again.stop()
 
 
-def test_checkpoints_without_later_settings_are_those_of_their_defaults(trained, tmp_path):
+def test_checkpoints_of_before_are_read_with_settings_that_they_lack_and_modules_that_have_moved(trained, tmp_path):
     facts = facts_of_checkpoint(trained)
     assert facts["team"] == list(NAMES) and facts["state_size"] == 6 and "init_seed" not in facts
     assert facts_of_checkpoint(tmp_path) is None
@@ -261,6 +261,10 @@ def test_checkpoints_without_later_settings_are_those_of_their_defaults(trained,
         stored = pickle.load(file)
     del stored["ctor_args_and_kwargs"][1]["model_config"]["distance_width"]
     (tmp_path / inside / "class_and_ctor_args.pkl").write_bytes(pickle.dumps(stored))
+    assert facts_of_checkpoint(tmp_path) == facts
+    moved = pickle.dumps(stored).replace(b"value.value_decomposition", b"value.where_it_once_stood")
+    assert moved != pickle.dumps(stored)
+    (tmp_path / inside / "class_and_ctor_args.pkl").write_bytes(moved)
     assert facts_of_checkpoint(tmp_path) == facts
 
 

@@ -6,7 +6,7 @@ import pytest
 import ray
 
 from rllib_llm_comm import FCPConfig
-from rllib_llm_comm.baselines.population.fcp_members import train_part
+from rllib_llm_comm.baselines.population.fcp import train_part
 
 pytestmark = pytest.mark.slow  # two nodes and their processes
 ITERATIONS = 2

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from rllib_llm_comm.baselines.red.officer_cloning import write_officer
-from rllib_llm_comm.baselines.red.officer_executor import orders_together
-from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork
-from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
+from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork, OfficerSettings
+from rllib_llm_comm.baselines.red.officer_policy import orders_together
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
 from rllib_llm_comm.evaluation import officers

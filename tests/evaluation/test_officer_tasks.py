@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from rllib_llm_comm.baselines.red.officer_cloning import write_officer
-from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork
-from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
+from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork, OfficerSettings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.officers import UNITS, OfficerTaskSettings, officer_tasks
 

@@ -17,7 +17,7 @@ from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.replay_schema import ReplayPage
 from rllib_llm_comm.evaluation.rollout import figures_of
 from rllib_llm_comm.policies.decision import Decision, Policy
-from rllib_llm_comm.policies.policy_env import make_environment
+from rllib_llm_comm.policies.policy import make_environment
 from rllib_llm_comm.policies.policy_manifest import GROUNDED, NUMERIC, PolicyManifest
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 

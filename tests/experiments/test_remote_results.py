@@ -166,7 +166,7 @@ def test_a_training_goes_on_from_the_store_on_another_machine(store, tmp_path, m
 
 
 def test_a_policy_is_loaded_from_a_store(store):
-    from rllib_llm_comm.policies.zoo import shipped_policy
+    from rllib_llm_comm.policies.find_checkpoint import shipped_policy
 
     folder = shipped_policy("zoo:verco_salad")
     for path in folder.rglob("*"):

@@ -26,7 +26,7 @@ def table_of(game="overcooked_text", agents=("alice", "bob"), policy="scripted",
     def make(**more):
         return make_env(f"rllib_llm_comm/{game}-v0", **{**settings, **more})
 
-    partner = make_partner(PartnerSettings(policy, speech=speech), lambda path: None)
+    partner = make_partner(PartnerSettings(policy=policy, speech=speech), lambda path: None)
     return Table(SeatedPolicy(dict.fromkeys(agents, partner), make), make, seed=seed)
 
 
@@ -72,7 +72,7 @@ class Countdown(ParallelEnv):
 
 @pytest.mark.parametrize("both", [True, False])
 def test_a_game_of_a_stranger_has_seats(both, tmp_path):
-    partner = make_partner(PartnerSettings("random", noise=0.5), lambda path: None)
+    partner = make_partner(PartnerSettings(policy="random", noise=0.5), lambda path: None)
     table = Table(SeatedPolicy(dict.fromkeys(("near", "far"), partner), Countdown), Countdown)
     log = SessionRecorder(tmp_path / "session", table)
     table.sit("near", "Zo\u00eb")

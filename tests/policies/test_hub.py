@@ -232,4 +232,4 @@ def test_what_cannot_be_fetched_or_published_is_told_in_a_sentence(hub):
         with pytest.raises(UserError, match=sentence):
             load_policy("zoo:door").push_to_hub(**{"repo": "ann/door", **arguments})
     assert set(hub.repos) == {"ann/empty"}, "nothing is made on the hub before"
-    assert PartnerSettings("hf:ann/door").kind == "checkpoint"
+    assert PartnerSettings(policy="hf:ann/door").kind == "checkpoint"

@@ -1,4 +1,4 @@
-"""CommNet and the MLP: against a plain loop over agents, and gradients across agents."""
+"""Numeric networks and their layers: columns of zeros that are left out, normalised values, CommNet."""
 
 from __future__ import annotations
 
@@ -11,15 +11,149 @@ from hypothesis import strategies as st
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.policies.numeric_network import (
+    BY_STATE,
     CRITIC_STATE,
     TEAM_VECTORS,
     VECTOR,
     CommNet,
     NumericNetwork,
     NumericSettings,
+    ValueNorm,
+    moments,
     team_vectors,
 )
-from rllib_llm_comm.policies.value_norm import moments
+
+ACTIONS = 3
+
+
+def planes(rows, size, live, seed=0, dtype=torch.uint8):
+    """Rows of which only the first `live` of some shuffled columns hold anything."""
+    generator = torch.Generator().manual_seed(seed)
+    seen = torch.zeros(rows, size, dtype=dtype)
+    columns = torch.randperm(size, generator=generator)[:live]
+    seen[:, columns] = torch.randint(0, 3, (rows, live), generator=generator).to(dtype)
+    return seen
+
+
+def loss_of(network, batch):
+    return network.logits(batch).logsumexp(-1).sum() + (network.values(batch) ** 2).sum()
+
+
+def gradients(network, batch):
+    network.zero_grad()
+    loss = loss_of(network, batch)
+    loss.backward()
+    return loss.detach(), {name: one.grad.clone() for name, one in network.named_parameters()}
+
+
+def same(network, batch):
+    """The narrow batch, after a check that losses and gradients are those of the whole one."""
+    loss, wanted = gradients(network, batch)
+    narrow = network.narrow(batch)
+    told, found = gradients(network, narrow)
+    assert torch.allclose(loss, told, rtol=1e-5, atol=1e-5)
+    for name, gradient in wanted.items():
+        assert torch.allclose(gradient, found[name], rtol=1e-4, atol=1e-4), name
+    return narrow
+
+
+@settings(max_examples=30, deadline=None)
+@given(rows=st.integers(1, 9), size=st.integers(1, 40), share=st.floats(0.0, 1.0), seed=st.integers(0, 99))
+def test_losses_and_gradients_are_those_of_all_columns(rows, size, share, seed):
+    network = NumericNetwork(NumericSettings(hiddens=[8], init_seed=seed), size, ACTIONS)
+    seen = planes(rows, size, round(share * size), seed)
+    narrow = same(network, {VECTOR: seen, ACTION_MASK: torch.ones(rows, ACTIONS)})
+    left = int(seen.any(0).sum())
+    assert narrow[VECTOR].shape[1] == (size if left > 0.75 * size else left)
+
+
+def test_a_narrow_batch_may_be_cut_and_a_whole_one_follow():
+    network = NumericNetwork(NumericSettings(hiddens=[8], init_seed=0), 30, ACTIONS)
+    batch = {VECTOR: planes(6, 30, 5), ACTION_MASK: torch.ones(6, ACTIONS)}
+    other = {VECTOR: planes(6, 30, 5, seed=1), ACTION_MASK: torch.ones(6, ACTIONS)}
+    whole, later = network.logits(batch), network.logits(other)
+    narrow = network.narrow(batch)
+    part = {name: column[2:4] for name, column in narrow.items()}
+    assert torch.allclose(network.logits(part), whole[2:4], atol=1e-6)
+    assert torch.equal(network.logits(other), later)  # of other columns, and whole: as in a roll-out between updates
+    same(network, other)
+
+
+def test_a_critic_that_sees_the_state_has_columns_of_its_own():
+    network = NumericNetwork(NumericSettings(hiddens=[8], critic_observation=BY_STATE, init_seed=0), 20, ACTIONS, 50)
+    batch = {VECTOR: planes(4, 20, 3), CRITIC_STATE: planes(4, 50, 7, seed=2), ACTION_MASK: torch.ones(4, ACTIONS)}
+    narrow = same(network, batch)
+    assert narrow[VECTOR].shape[1] <= 3 and narrow[CRITIC_STATE].shape[1] <= 7
+
+
+@pytest.mark.parametrize(
+    ("how", "name"), [({"layer_norm": True}, VECTOR), ({"network": "commnet", "hiddens": [8]}, TEAM_VECTORS)]
+)
+def test_networks_that_need_all_columns_get_them(how, name):
+    network = NumericNetwork(NumericSettings(init_seed=0, **how), 20, ACTIONS)
+    seen = planes(4, 20, 3).float()
+    seen = seen[:, None].repeat(1, 2, 1) if name == TEAM_VECTORS else seen
+    narrow = same(network, {name: seen, ACTION_MASK: torch.ones(4, ACTIONS)})
+    assert narrow[name].shape == seen.shape
+
+
+def mean_and_std(batches, beta):
+    mean = square = weight = 0.0
+    for batch in batches:
+        mean = beta * mean + (1 - beta) * batch.mean()
+        square = beta * square + (1 - beta) * (batch**2).mean()
+        weight = beta * weight + (1 - beta)
+    mean, square = mean / weight, square / weight
+    return mean, max(1e-2, square - mean**2) ** 0.5
+
+
+@given(
+    beta=st.sampled_from([0.0, 0.5, 0.99, 0.99999]),
+    count=st.integers(1, 30),
+    centre=st.sampled_from([0.0, -3.0, 1000.0]),
+    size=st.sampled_from([1e-3, 1.0, 50.0]),
+    seed=st.integers(0, 99),
+)
+def test_it_is_the_debiased_average(beta, count, centre, size, seed):
+    rng = np.random.default_rng(seed)
+    batches = [rng.normal(centre + k * size / 10, size, rng.integers(1, 20)).astype(np.float32) for k in range(count)]
+    norm = ValueNorm(beta)
+    for batch in batches:
+        norm.update(moments(torch.from_numpy(batch)))
+    mean, std = mean_and_std([batch.astype(np.float64) for batch in batches], beta)
+    assert float(norm.mean) == pytest.approx(mean, rel=1e-5, abs=1e-5 * size)
+    assert float(norm.std) == pytest.approx(std, rel=1e-3)
+    values = torch.from_numpy(rng.normal(centre, size, 7).astype(np.float32))
+    np.testing.assert_allclose(norm.normalize(values).numpy(), (values.numpy() - mean) / std, rtol=1e-2, atol=2e-3)
+    torch.testing.assert_close(norm.denormalize(norm.normalize(values)), values, rtol=1e-5, atol=1e-5)
+
+
+def test_before_the_first_update_values_are_small():
+    """As in the original: mean 0 and the least variance."""
+    norm = ValueNorm()
+    assert norm.denormalize(torch.tensor([1.0])).item() == pytest.approx(0.1)
+
+
+def test_parts_of_a_batch_add_up():
+    values = torch.randn(30) * 4 + 7
+    whole, parts = ValueNorm(), ValueNorm()
+    whole.update(moments(values))
+    parts.update(moments(values[:11]) + moments(values[11:]))
+    for norm in (whole, parts):
+        assert float(norm.mean) == pytest.approx(float(values.mean()), rel=1e-5)
+        assert float(norm.std) == pytest.approx(float(values.std(unbiased=False)), rel=1e-5)
+
+
+def test_all_of_it_is_in_the_state_and_nothing_is_trained():
+    norm = ValueNorm()
+    for _ in range(3):
+        norm.update(moments(torch.randn(8) * 5))
+    other = ValueNorm()
+    other.load_state_dict(norm.state_dict())
+    for one in (norm, other):
+        one.update(moments(torch.arange(8.0)))
+    assert all(torch.equal(value, other.state_dict()[name]) for name, value in norm.state_dict().items())
+    assert not list(norm.parameters()) and int(norm.updates) == 4
 
 
 def by_hand(net: CommNet, team: np.ndarray) -> np.ndarray:

@@ -30,7 +30,7 @@ KITCHEN = {"layout": "cramped_room", "horizon": 150, "observe": ["vector"]}
 
 
 def partner(policy, **settings):
-    return make_partner(PartnerSettings(policy, **settings), load_policy)
+    return make_partner(PartnerSettings(policy=policy, **settings), load_policy)
 
 
 def pair(one, other=None):
@@ -256,7 +256,7 @@ def test_what_cannot_share_a_game_is_refused():
 
     net = NumericNetwork(NumericSettings(network="commnet", init_seed=0), 4, 3)
     manifest = PolicyManifest(algorithm="CommNet", model_config={"actions": 3}, communication={}, kind="numeric")
-    commnet = Partner(PartnerSettings("runs/commnet"), NumericPolicy(net.eval(), manifest))
+    commnet = Partner(PartnerSettings(policy="runs/commnet"), NumericPolicy(net.eval(), manifest))
     with pytest.raises(UserError, match="checkpoint of CommNet, whose agents exchange vectors"):
         pair(commnet, partner("random"))
     assert pair(commnet).manifest is manifest

@@ -12,8 +12,7 @@ from toys import batch_of, language_model, randomise, save_tiny_model
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.policies.load_options import Loading
-from rllib_llm_comm.policies.load_policy import load_policy
+from rllib_llm_comm.policies.load_policy import Loading, load_policy
 from rllib_llm_comm.policies.policy_folder import find_policy, write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord

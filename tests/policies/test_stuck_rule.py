@@ -7,16 +7,15 @@ import pytest
 import torch
 
 from rllib_llm_comm import load_policy
-from rllib_llm_comm.baselines.population.kitchen_pool import check_partner
+from rllib_llm_comm.baselines.population.kitchen_partners import check_partner
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.rollout import play
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
-from rllib_llm_comm.policies.partners import make_partner
+from rllib_llm_comm.policies.partners import StuckRule, make_partner, pose_of
 from rllib_llm_comm.policies.play_loop import Observer
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
-from rllib_llm_comm.policies.stuck_rule import StuckRule, pose_of
 from tests.idle_cook import AI, LIKED, idle_cook
 
 KITCHEN = {"layout": "cramped_room", "horizon": 30, "observe": ["vector"], "vector": "planes"}
@@ -51,7 +50,7 @@ def test_what_is_left_has_a_chance():
 
 def actions_of(partner, explore=True):
     """Alice's actions and chances beside a cook that stays, and her poses before them."""
-    stay = make_partner(PartnerSettings("stay"), None)
+    stay = make_partner(PartnerSettings(policy="stay"), None)
     told = []
     env = make_env(AI, **KITCHEN)
 
@@ -65,7 +64,7 @@ def actions_of(partner, explore=True):
 
 @pytest.mark.parametrize("settings", [{}, {"greedy": True}, {"noise": 0.2}])
 def test_a_partner_that_stands_still_gets_going(idle, settings):
-    told = actions_of(make_partner(PartnerSettings(idle, unstuck=3, **settings), load_policy))
+    told = actions_of(make_partner(PartnerSettings(policy=idle, unstuck=3, **settings), load_policy))
     stuck = 0
     for turn in range(3, len(told)):
         if len({told[place][2] for place in range(turn - 3, turn + 1)}) == 1:
@@ -82,18 +81,18 @@ def test_a_partner_that_stands_still_gets_going(idle, settings):
 
 
 def test_without_it_nothing_changes(idle):
-    assert {one[2] for one in actions_of(make_partner(PartnerSettings(idle, greedy=True), load_policy))} == {
+    assert {one[2] for one in actions_of(make_partner(PartnerSettings(policy=idle, greedy=True), load_policy))} == {
         ((1, 2), 0)
     }
 
 
 def test_it_is_refused_where_nothing_can_be_removed(idle):
     with pytest.raises(UserError, match="`unstuck` is 3 but `policy` is 'random'"):
-        PartnerSettings("random", unstuck=3)
+        PartnerSettings(policy="random", unstuck=3)
     with pytest.raises(UserError, match="`unstuck` is 101"):
-        PartnerSettings(idle, unstuck=101)
+        PartnerSettings(policy=idle, unstuck=101)
     with pytest.raises(UserError, match="`unstuck` of the partner .* is 2, which the arrays of games do not know"):
-        check_partner(PartnerSettings(idle, unstuck=2), KITCHEN)
+        check_partner(PartnerSettings(policy=idle, unstuck=2), KITCHEN)
     door = make_env("rllib_llm_comm/door-v0")
     door.reset(seed=0)
     with pytest.raises(UserError, match="`unstuck` needs a game that tells where its agents stand"):

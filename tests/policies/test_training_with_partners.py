@@ -9,15 +9,14 @@ import pytest
 from toys import ENV_ID, ColourTalk, language_model, randomise, register
 
 from rllib_llm_comm import CommNetConfig, MAPPOConfig, SelfPlayPPOConfig, SymbolicPPOConfig, VercoConfig, load_policy
-from rllib_llm_comm.baselines.numeric.behavior_cloning import CloningSettings, clone_players
+from rllib_llm_comm.baselines.numeric.behavior_cloning import CloningSettings, Demonstrations, clone_players
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.policies.demonstrations import Demonstrations
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
-from rllib_llm_comm.policies.partner_seats import PartnerSeats
 from rllib_llm_comm.policies.partner_settings import parse_partners
 from rllib_llm_comm.policies.partners import make_partner
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest
+from rllib_llm_comm.policies.seated_policy import PartnerSeats
 from rllib_llm_comm.rl.columns import MAILBOX
 
 pytestmark = pytest.mark.usefixtures("small_ray")

@@ -22,10 +22,12 @@ from rllib_llm_comm.evaluation.play_settings import EvaluationSettings
 from rllib_llm_comm.evaluation.replay import replay_checkpoint
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
-from rllib_llm_comm.play.host import set_table
-from rllib_llm_comm.play.table import SeatViews
-from rllib_llm_comm.policies import zoo
+from rllib_llm_comm.experiments.train_settings import TrainSettings
+from rllib_llm_comm.play.seat_view import SeatViews
+from rllib_llm_comm.play.seating import set_table
+from rllib_llm_comm.policies import find_checkpoint as zoo
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
+from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.policies.partner_settings import PartnerSettings, with_absolute_paths
 
 ROOT = Path(__file__).parents[2]
@@ -130,7 +132,7 @@ def test_a_name_that_is_none_is_told_with_the_others(name):
 
 
 def test_a_shipped_policy_is_a_partner_and_a_player():
-    partner = PartnerSettings("zoo:told_salad")
+    partner = PartnerSettings(policy="zoo:told_salad")
     assert partner.kind == "checkpoint", "not a function of a module `zoo`"
     assert with_absolute_paths([partner])[0].policy == "zoo:told_salad"
     cross = CrossPlay(["zoo:door", "scripted"], settings=CrossPlaySettings(episodes=2))

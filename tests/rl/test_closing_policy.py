@@ -7,7 +7,7 @@ import types
 import pytest
 
 from rllib_llm_comm import VercoConfig
-from rllib_llm_comm.rl.closing_policy import WarnOfClosing
+from rllib_llm_comm.rl.callbacks import WarnOfClosing
 
 ALGORITHM = types.SimpleNamespace(config=VercoConfig())
 

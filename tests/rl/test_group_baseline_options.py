@@ -103,7 +103,7 @@ def test_other_environments_are_refused():
     from ray.rllib.examples.envs.classes.multi_agent import MultiAgentCartPole
 
     from rllib_llm_comm.core.errors import UserError
-    from rllib_llm_comm.rl.equal_starts import StartAlike
+    from rllib_llm_comm.rl.rllib_adapter import StartAlike
 
     class Runner:
         config, worker_index = config(), 0

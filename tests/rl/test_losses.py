@@ -1,12 +1,18 @@
-"""Loss terms against numbers worked out by hand."""
+"""Loss terms on numbers worked out by hand, and the stop on KL."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from rllib_llm_comm.rl.losses import explained_variance, policy_loss, value_loss
-from rllib_llm_comm.rl.optimizers import annealed
+from rllib_llm_comm.rl.multi_agent_ppo_learner import (
+    KLStop,
+    annealed,
+    approximate_kl,
+    explained_variance,
+    policy_loss,
+    value_loss,
+)
 
 
 def test_policy_loss():
@@ -71,3 +77,18 @@ def test_explained_variance():
 def test_annealing():
     assert annealed(1.0, 3, None) == annealed(1.0, 3, 0) == 1.0
     assert [annealed(1.0, n, 4) for n in range(6)] == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
+
+
+def test_approximate_kl():
+    log_ratio = torch.tensor([0.0, 0.5])
+    assert float(approximate_kl(log_ratio)) == pytest.approx((0.0 + (2.718281828**0.5 - 1 - 0.5)) / 2, rel=1e-5)
+    assert float(approximate_kl(torch.randn(1000) * 0.1)) >= 0
+
+
+def test_a_policy_rests_from_the_first_minibatch_beyond_the_target_until_the_next_update():
+    stop = KLStop()
+    assert [stop.check("a", kl, 0.05) for kl in (0.04, 0.05, 0.06, 0.01)] == [False, False, True, True]
+    assert stop.stopped("a") and not stop.stopped("b")
+    stop.begin_update()
+    assert not stop.stopped("a")
+    assert not stop.check("a", 9.0, None)

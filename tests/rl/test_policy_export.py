@@ -14,9 +14,8 @@ from typer.testing import CliRunner
 from rllib_llm_comm import export_policy, load_policy
 from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.rl.env_registration import ensure_registered
-from rllib_llm_comm.rl.policy_export import with_policy_folder
-from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
+from rllib_llm_comm.rl.policy_checkpoints import with_policy_folder
+from rllib_llm_comm.rl.rllib_adapter import ensure_registered, register_parallel_env
 from rllib_llm_comm.sama.planning_config import AddPlannedSubgoals
 from rllib_llm_comm.verco.message_exchange import MessageExchange
 from rllib_llm_comm.verco.module import LLMCommModule

@@ -13,7 +13,7 @@ from toys import language_model, register
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.algorithm_settings import find_algorithm
-from rllib_llm_comm.rl.policy_export import with_policy_folder
+from rllib_llm_comm.rl.policy_checkpoints import with_policy_folder
 from tests.cli.command import rllib
 
 BATCH = {"train_batch_size_per_learner": 32, "minibatch_size": 16, "num_epochs": 1, "num_env_runners": 0}

@@ -27,4 +27,4 @@ def test_the_way_of_verco_begins_at_its_algorithm_and_ends_at_shared_learners():
 
 def test_agents_without_language_load_no_other_slice():
     loaded = loaded_by("rllib_llm_comm.baselines.numeric.mappo")
-    assert loaded["baselines"] > 0 and not any(loaded[name] for name in ("chat", "sama", "verco"))
+    assert loaded["baselines"] > 0 and not any(loaded[name] for name in ("language", "chat", "sama", "verco"))

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.policies.zoo import shipped_policies
+from rllib_llm_comm.policies.find_checkpoint import shipped_policies
 from tools import make_zoo
 
 

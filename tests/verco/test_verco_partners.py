@@ -8,7 +8,6 @@ import pytest
 from rllib_llm_comm import VercoConfig, load_policy
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.envs.interface import teacher_state
-from rllib_llm_comm.policies.partner_seats import PartnerSeats
 from rllib_llm_comm.policies.partner_settings import parse_partners
 from rllib_llm_comm.policies.partners import make_partner
 from rllib_llm_comm.verco.teachers.base import ScriptedTeacher, TeacherRequest

@@ -16,9 +16,11 @@ from typing import Any
 
 import torch
 
-from rllib_llm_comm.baselines.value.q_auxiliary_losses import LDSALoss, MASERLoss, ROMALoss
-from rllib_llm_comm.baselines.value.q_losses import TeamLoss
-from rllib_llm_comm.baselines.value.q_settings import QSettings
+from rllib_llm_comm.baselines.value.ldsa import LDSALoss
+from rllib_llm_comm.baselines.value.maser import MASERLoss, MASERTraining
+from rllib_llm_comm.baselines.value.q_network import QSettings
+from rllib_llm_comm.baselines.value.roma import ROMALoss
+from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss
 from tools.team_games.corridor import Corridor
 from tools.team_games.posts import Posts
 from tools.team_games.predator_prey import MOST, PredatorPrey
@@ -34,7 +36,10 @@ SYSTEMS: dict[str, tuple[dict[str, Any], Callable[[float], TeamLoss]]] = {
     "ROMA": ({"kind": "roma"}, ROMALoss),
     "ROMA without its losses": ({"kind": "roma"}, lambda gamma: ROMALoss(gamma, raw=True)),
     "MASER": ({"distance_width": 32}, MASERLoss),
-    "MASER as released": ({"distance_width": 32}, lambda gamma: MASERLoss(gamma, faithful=True)),
+    "MASER as released": (
+        {"distance_width": 32},
+        lambda gamma: MASERLoss(gamma, settings=MASERTraining(faithful=True)),
+    ),
 }
 SUCCESSES, TOGETHER = 10, 8
 

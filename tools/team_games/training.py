@@ -8,10 +8,8 @@ from typing import Protocol
 
 import torch
 
-from rllib_llm_comm.baselines.value.q_losses import TeamLoss
-from rllib_llm_comm.baselines.value.q_network import epsilon_greedy
-from rllib_llm_comm.baselines.value.q_settings import QSettings
-from rllib_llm_comm.baselines.value.q_team import QTeam
+from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam, epsilon_greedy
+from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss
 
 Batch = dict[str, torch.Tensor]
 

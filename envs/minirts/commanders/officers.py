@@ -18,7 +18,7 @@ TRAINED = "trained:"
 SWITCH = "switch:"
 # By name: games know nothing of networks, and these names are read without the compiled rules.
 _SCRIPTED_EXECUTOR = "rllib_llm_comm.envs.minirts.commanders.executor:Executor"
-_TRAINED_EXECUTOR = "rllib_llm_comm.baselines.red.officer_executor:TrainedExecutor"
+_TRAINED_EXECUTOR = "rllib_llm_comm.baselines.red.officer_policy:TrainedExecutor"
 # In a switch a colon parts two checkpoints, unless it belongs to the name of one that has no folder yet. So one such
 # name alone is not two folders.
 _CHECKPOINT = "((?:zoo:|hf:)[^:]+|(?!(?:zoo|hf):)[^:]+)"

@@ -2,69 +2,148 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 
-from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_foreign_json
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.core.session_files import is_session
+from rllib_llm_comm.core.session_files import is_session, read_session
+from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.golden import read_games
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS, Kitchen
-from rllib_llm_comm.policies.demonstrations import HALVES, Demonstrations, half_of, read_session_demonstrations
-from rllib_llm_comm.policies.numeric_network import BY_STATE, VECTOR, NumericNetwork, NumericSettings
+from rllib_llm_comm.policies.numeric_network import (
+    BY_STATE,
+    MOST_LAYERS,
+    MOST_WIDTH,
+    VECTOR,
+    NumericNetwork,
+    NumericSettings,
+)
+from rllib_llm_comm.policies.policy import make_recorded_game
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest
-from rllib_llm_comm.policies.settings import require_number, require_seed, require_whole
 
-PLAYERS = ("both", "0", "1")
 _MOST_BYTES = 2**29
 _NO_CRITIC = 1  # no state has this length, so that values stay unknown (`NumericPolicy.values`)
 
 
+class CloningSettings(Settings):
+    """Settings of behaviour cloning; defaults of Carroll et al. 2019 unless marked."""
+
+    hiddens: Several[Annotated[int, Field(ge=1, le=MOST_WIDTH)]] = Field((64, 64), min_length=1, max_length=MOST_LAYERS)
+    """Widths of the hidden layers."""
+    lr: float = Field(1e-3, gt=0, le=1)
+    """Learning rate of Adam, with eps 1e-8."""
+    epochs: int = Field(100, ge=1, le=10**5)
+    """Passes over the games that are learned from. Theirs: 90 to 120, by kitchen."""
+    batch_size: int = Field(64, ge=1, le=10**6)
+    """Decisions per gradient step (ours)."""
+    held_out: float = Field(0.15, ge=0.01, le=0.5)
+    """Share of the decisions that are held out: whole games, the last ones of the file; of a single game its last steps
+    (ours)."""
+    players: Literal["both", "0", "1"] = "both"
+    """The players whose decisions are learned."""
+    half: Literal["all", "first", "second"] = "all"
+    """The games that are used at all: all of them, or every other one. Carroll et al. train with a clone of one half of
+    the games and judge with a clone of the other."""
+    seed: int = Field(0, ge=-(2**63), le=2**63 - 1)
+    """Seed of weights and batches."""
+
+
 @dataclass(frozen=True)
-class CloningSettings:
-    """Settings of behaviour cloning; defaults of Carroll et al. 2019 unless marked.
+class Demonstrations:
+    """Decisions of saved games of one kitchen.
 
     Attributes:
-        hiddens: Widths of the hidden layers, at most 16 of 1 to 65536. Default 64, 64.
-        lr: Learning rate of Adam, in (0, 1]. Default 1e-3, with eps 1e-8.
-        epochs: Passes over the games that are learned from, 1 to 100000. Default 100 (theirs: 90 to 120, by kitchen).
-        batch_size: Decisions per gradient step, 1 to 10**6. Default 64 (ours).
-        held_out: Share of the decisions that are held out, in [0.01, 0.5]: whole games, the last ones of the file; of
-            a single game its last steps (ours). Default 0.15.
-        players: The players whose decisions are learned: `"both"` (default), `"0"` or `"1"`.
-        half: The games that are used at all: `"all"` (default), or every other one, `"first"` or `"second"`. Carroll et
-            al. train with a clone of one half of the games and judge with a clone of the other.
-        seed: Seed of weights and batches.
+        env_config: Settings of the environment.
+        vectors: Per game float32 (steps, 2, 96), the features that each player sees before each step.
+        actions: Per game int64 (steps, 2), the primitive actions.
+        by_people: Per game bool (steps, 2), the decisions that are learned; `None` for all.
     """
 
-    hiddens: Sequence[int] = (64, 64)
-    lr: float = 1e-3
-    epochs: int = 100
-    batch_size: int = 64
-    held_out: float = 0.15
-    players: str = "both"
-    half: str = HALVES[0]
-    seed: int = 0
+    env_config: dict[str, Any]
+    vectors: list[np.ndarray]
+    actions: list[np.ndarray]
+    by_people: list[np.ndarray] | None = None
 
-    def __post_init__(self) -> None:
-        """Refuses values that are out of their range; `NumericSettings` checks `hiddens`."""
-        require_number("lr", self.lr, 0.0, 1.0, above=True)
-        require_whole("epochs", self.epochs, 1, 10**5)
-        require_whole("batch_size", self.batch_size, 1, 10**6)
-        require_number("held_out", self.held_out, 0.01, 0.5)
-        require_choice("players", self.players, PLAYERS)
-        require_choice("half", self.half, HALVES)
-        require_seed("seed", self.seed)
+
+def half_of(demonstrations: Demonstrations, half: str) -> Demonstrations:
+    """A half of the games, so that a clone to train with and one to be judged with share none.
+
+    Args:
+        demonstrations: At least two games.
+        half: `"first"`: games 1, 3, 5, ... of the file; `"second"`: games 2, 4, 6, ...; `"all"`: all of them.
+
+    Raises:
+        UserError: If there is one game alone.
+    """
+    if half == "all":
+        return demonstrations
+    if len(demonstrations.actions) == 1:
+        raise UserError(f"`half` is {half!r} but there is one game, which belongs to one clone only; use 'all'.")
+    part = slice(0 if half == "first" else 1, None, 2)
+    people = demonstrations.by_people
+    return replace(
+        demonstrations,
+        vectors=demonstrations.vectors[part],
+        actions=demonstrations.actions[part],
+        by_people=None if people is None else people[part],
+    )
+
+
+def read_session_demonstrations(path: str | Path) -> Demonstrations:
+    """Decisions of people in a recorded session of an onion-soup kitchen; its games are played again.
+
+    Args:
+        path: The session's folder.
+
+    Raises:
+        UserError: If it is of another game, its actions are no single steps, or no person acted.
+    """
+    session = read_session(path)
+    settings = session.env_config
+    if session.env != ENV_ID or settings.get("action_level") != "primitive" or settings.get("wanted") is not None:
+        raise UserError(
+            f"the session {str(path)!r} is of {session.env!r} with `action_level` {settings.get('action_level')!r}, "
+            f"but cloning takes {ENV_ID!r} with single steps and without a wanted pot."
+        )
+    played: dict[str, Any] = {"observe": ["vector"], "vector": "features"}
+    vectors, actions, people = [], [], []
+    for episode in session.episodes:
+        env = make_recorded_game(ENV_ID, settings, **played)
+        observations, _ = env.reset(seed=episode.seed)
+        seen, done, by = [], [], []
+        for moment in episode.moments:
+            if not env.agents:
+                raise UserError(f"episode {episode.episode} of {str(path)!r} goes on after its end; record it again.")
+            if missing := [agent for agent in session.agents if agent not in moment.actions]:
+                raise UserError(
+                    f"a moment of episode {episode.episode} of {str(path)!r} has no action of {missing[0]!r}; give a "
+                    "session that is as it was recorded."
+                )
+            seen.append(np.stack([observations[agent]["vector"] for agent in session.agents]))
+            done.append([moment.actions[agent] for agent in session.agents])
+            chose = {agent for agent, person in moment.people.items() if not person.forced}
+            by.append([agent in chose for agent in session.agents])
+            observations, *_ = env.step(moment.actions)
+        if seen:
+            vectors.append(np.stack(seen).astype(np.float32))
+            actions.append(np.array(done, np.int64))
+            people.append(np.array(by, bool))
+    if not any(game.any() for game in people):
+        raise UserError(f"nobody but agents acted in the session {str(path)!r}; give one in which people played.")
+    config: dict[str, Any] = {name: settings[name] for name in ("layout", "dynamics", "horizon") if name in settings}
+    return Demonstrations({**config, "observe": ["vector"]}, vectors, actions, people)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from ray.rllib.utils.typing import ModuleID, TensorType
 
 from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPOConfig
 from rllib_llm_comm.core.errors import require_choice
-from rllib_llm_comm.policies.numeric_network import NumericSettings
-from rllib_llm_comm.policies.value_norm import moments
+from rllib_llm_comm.policies.numeric_network import NumericSettings, moments
 from rllib_llm_comm.rl.multi_agent_ppo import PPOTraining
 from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin

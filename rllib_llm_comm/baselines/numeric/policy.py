@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import Field
 
-from rllib_llm_comm.core.errors import UserError, shown
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import Several
 from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.policies.array_policy import MOST_SIZE, AgentRequest, ArrayMemory, ArrayPolicy, Observation
 from rllib_llm_comm.policies.numeric_network import (
@@ -20,7 +22,19 @@ from rllib_llm_comm.policies.numeric_network import (
     NumericSettings,
     team_vectors,
 )
-from rllib_llm_comm.policies.settings import require_whole
+
+
+class NumericRecord(NumericSettings):
+    """`model_config` in the policy folder of agents that see numbers."""
+
+    size: int = Field(ge=1, le=MOST_SIZE)
+    """Length of an agent's vector."""
+    actions: int = Field(ge=1, le=MOST_SIZE)
+    """Number of actions."""
+    critic_size: int | None = Field(None, ge=1, le=MOST_SIZE)
+    """Length of what a central critic reads; None where it sees what the actor sees."""
+    team: Several[str] = ()
+    """Names of the team whose vectors are read, sorted."""
 
 
 class NumericPolicy(ArrayPolicy):
@@ -29,16 +43,9 @@ class NumericPolicy(ArrayPolicy):
     @staticmethod
     def network_builder(settings: dict[str, Any]) -> Callable[[], NumericNetwork]:
         """Makes a network from `model_config`."""
-        for name in ("size", "actions"):
-            require_whole(name, settings[name], 1, MOST_SIZE)
-        if settings.get("critic_size") is not None:
-            require_whole("critic_size", settings["critic_size"], 1, MOST_SIZE)
-        size, actions, critic_size = settings.pop("size"), settings.pop("actions"), settings.pop("critic_size", None)
-        team = settings.pop("team", [])  # for `NumericPolicy`; the network knows no names
-        if not isinstance(team, list) or not all(isinstance(name, str) for name in team):
-            raise UserError(f"`team` is {shown(team)} but must be a list of names.")
-        checked = NumericSettings.from_mapping(settings)
-        return lambda: NumericNetwork(checked, size, actions, critic_size)
+        told = NumericRecord.checked("model_config", settings)
+        own = NumericSettings(**{name: getattr(told, name) for name in NumericSettings.names()})
+        return lambda: NumericNetwork(own, told.size, told.actions, told.critic_size)
 
     @property
     def needs_the_team(self) -> bool:

@@ -10,8 +10,12 @@ from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.utils.annotations import override
 from typing_extensions import Self
 
-from rllib_llm_comm.baselines.population.kitchen_partners import PartnerPool, self_play_games
-from rllib_llm_comm.baselines.population.kitchen_pool import check_partner, load_partners
+from rllib_llm_comm.baselines.population.kitchen_partners import (
+    PartnerPool,
+    check_partner,
+    load_partners,
+    self_play_games,
+)
 from rllib_llm_comm.baselines.population.self_play_ppo import SelfPlayPPO, SelfPlayPPOConfig
 from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.core.settings import Settings, Several

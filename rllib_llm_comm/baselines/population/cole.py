@@ -1,9 +1,17 @@
-"""COLE: a learner that trains with the members of its own past whom it understands least (Li et al. 2023)."""
+"""COLE: a learner that trains with the members of its own past whom it understands least.
+
+Source: Li et al. 2023, "Cooperative Open-ended Learning Framework for Zero-shot Coordination" (arXiv 2302.04831) and
+its code. Payoffs are matrices (n, n), [i, j] the mean score of i as player 0 with j as player 1, >= 0.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import combinations
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -18,17 +26,27 @@ from rllib_llm_comm.baselines.population.best_response_ppo import (
     BestResponsePPO,
     BestResponsePPOConfig,
 )
-from rllib_llm_comm.baselines.population.cole_population import COLEPopulation, COLERules
-from rllib_llm_comm.baselines.population.kitchen_matches import Matches, play_matches
-from rllib_llm_comm.baselines.population.kitchen_partners import FrozenPartner, PartnerPool
-from rllib_llm_comm.baselines.population.population_members import plain, policy_of
+from rllib_llm_comm.baselines.population.kitchen_partners import FrozenPartner, Matches, PartnerPool, play_matches
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.policy_folder import PolicyExport
 from rllib_llm_comm.rl.strict_config import part
 
 POPULATION = "population"
+SIGNED, CLAMPED = "signed", "clamped"
+DAMPING = 0.85
+SHARPNESS = 10.0
+"""Factor inside the softmax over PageRank and over Shapley values (COLE's code)."""
+EXACT_UP_TO = 8
+"""Members up to which the Shapley values are exact: 2^8 coalitions."""
+OLDEST = 10
+"""Members that removal and the final choice look at."""
 _MOST = 10**6
+NEWEST_SHARE, LATER_SHARE, LATER_AFTER = 0.1, 0.2, 50
+"""Share of newest members that may be preferred, and the rounds after which it is the later one."""
+MOST_TRIES = 3
+SPREAD_SHARE = 0.1
+"""Visit bonus in relation to the spread of the softmax where no factor is given (ours)."""
 
 
 class COLESettings(Settings):
@@ -63,6 +81,324 @@ class COLESettings(Settings):
                 f"{self.initial_size}."
             )
         return self
+
+
+def pagerank(weights: np.ndarray, damping: float = DAMPING) -> np.ndarray:
+    """PageRank of a weighted directed graph, solved as linear equations.
+
+    Args:
+        weights: (n, n), [i, j] the weight >= 0 of the edge from i to j; a node without edges leads to all alike.
+        damping: Share of steps that follow an edge.
+
+    Returns:
+        (n,) chances, which sum to 1.
+    """
+    n = len(weights)
+    sums = weights.sum(1, keepdims=True)
+    steps = np.where(sums > 0, weights / np.where(sums > 0, sums, 1.0), 1.0 / n)
+    return np.asarray(np.linalg.solve(np.eye(n) - damping * steps.T, np.full(n, (1 - damping) / n)))
+
+
+def softmax(values: np.ndarray) -> np.ndarray:
+    """Chances (n,) in proportion to exp(values)."""
+    powers = np.exp(values - values.max())
+    return np.asarray(powers / powers.sum())
+
+
+def coalition_value(payoffs: np.ndarray, members: Sequence[int]) -> float:
+    """Worth of a coalition: sum over i and j of sigma_j U_ij / |S|, where sigma favours a low PageRank in it.
+
+    Args:
+        payoffs: (n, n).
+        members: The coalition S; empty is worth 0.
+    """
+    if not members:
+        return 0.0
+    own = payoffs[np.ix_(members, members)]
+    sigma = softmax(-SHARPNESS * pagerank(own))
+    return max(0.0, float((own @ sigma).sum()) / len(own))
+
+
+def shapley_values(
+    payoffs: np.ndarray, marginals: str = SIGNED, permutations: int = 200, rng: np.random.Generator | None = None
+) -> np.ndarray:
+    """Additions of each member to the coalitions that it joins, in the mean over all orders of joining.
+
+    Exact for up to `EXACT_UP_TO` members; beyond, the mean over random orders and all their rotations (ours): every
+    member is as often at every place, so that members who are alike have like values.
+
+    Args:
+        payoffs: (n, n).
+        marginals: `"signed"`: what a member adds may be negative (the Shapley value). `"clamped"`: negative additions
+            count as 0 (COLE's code).
+        permutations: Orders where they are drawn, >= 1, rounded up to a multiple of n; COLE: 200.
+        rng: Draws the orders; needed for more than `EXACT_UP_TO` members.
+
+    Returns:
+        (n,) values.
+    """
+    n = len(payoffs)
+    lowest = 0.0 if marginals == CLAMPED else -math.inf
+
+    @cache
+    def worth(members: tuple[int, ...]) -> float:
+        return coalition_value(payoffs, members)
+
+    values = np.zeros(n)
+    for before, joining, weight in _joins(n, permutations, rng):
+        added = worth(tuple(sorted((*before, joining)))) - worth(tuple(sorted(before)))
+        values[joining] += weight * max(lowest, added)
+    return values
+
+
+def _joins(n: int, permutations: int, rng: np.random.Generator | None) -> Iterator[tuple[Sequence[int], int, float]]:
+    """Coalitions, members that join them, and the weight of it."""
+    if n <= EXACT_UP_TO:
+        for joining in range(n):
+            others = [member for member in range(n) if member != joining]
+            for size in range(n):
+                weight = 1.0 / (n * math.comb(n - 1, size))
+                for before in combinations(others, size):
+                    yield before, joining, weight
+        return
+    if rng is None:
+        raise ValueError(f"{n} members need `rng`: their Shapley values are sampled")
+    draws = math.ceil(permutations / n)
+    for _ in range(draws):
+        drawn = rng.permutation(n).tolist()
+        for turn in range(n):
+            order = drawn[turn:] + drawn[:turn]
+            for place, joining in enumerate(order):
+                yield order[:place], joining, 1.0 / (draws * n)
+
+
+def symmetrised(payoffs: np.ndarray) -> np.ndarray:
+    """The mean (n, n) over both seats."""
+    return np.asarray((payoffs + payoffs.T) / 2)
+
+
+def preference_centrality(payoffs: np.ndarray) -> np.ndarray:
+    """1 minus the in-degree centrality in the preference graph; low for members that many play best with.
+
+    Each member has one edge, to the partner with whom its payoff is highest (it may be itself; of equal ones the last
+    member), and none if all its payoffs are 0. An in-degree is divided by n - 1, so values may be below 0.
+
+    Args:
+        payoffs: (n, n), symmetrised.
+
+    Returns:
+        (n,) eta.
+    """
+    n = len(payoffs)
+    indegrees = np.zeros(n)
+    for row in payoffs:
+        if row.max() > 0:
+            indegrees[n - 1 - int(np.argmax(row[::-1]))] += 1
+    return np.asarray(1.0 - indegrees / max(1, n - 1))
+
+
+def entropy(weights: np.ndarray) -> float:
+    """Entropy in nats of weights >= 0, normalised; log(n) if all are alike."""
+    chances = weights / weights.sum()
+    held = chances[chances > 0]
+    return float(-(held * np.log(held)).sum())
+
+
+def partner_weights(values: np.ndarray, visits: np.ndarray, visit_bonus: float | None = None) -> np.ndarray:
+    """Weights (n,) with which partners are drawn: high for members with low Shapley values, and rarely visited ones.
+
+    softmax(-10 phi / ||phi||) + c u / ||u|| with u_i = sqrt(all visits) / (1 + visits_i).
+
+    Args:
+        values: (n,) Shapley values phi.
+        visits: (n,) how often each was drawn in this generation.
+        visit_bonus: c >= 0, 1 in COLE's code. `None` (ours): a tenth of the softmax's spread, its largest minus its
+            smallest weight. With 1 the bonus outweighs the values from the second draw on.
+    """
+    weights = softmax(-SHARPNESS * _unit(values))
+    factor = SPREAD_SHARE * float(weights.max() - weights.min()) if visit_bonus is None else visit_bonus
+    return np.asarray(weights + factor * _unit(np.sqrt(visits.sum()) / (1.0 + visits)))
+
+
+def drawn_partner(weights: np.ndarray, rng: np.random.Generator) -> int:
+    """The number of a partner, drawn in proportion to weights."""
+    return int(rng.choice(len(weights), p=weights / weights.sum()))
+
+
+def is_accepted(payoffs: np.ndarray, trained_rounds: int, tries: int, initial: int) -> bool:
+    """True if the learner's copy becomes a member.
+
+    It does if the member whom most prefer is the learner or one of the newest floor(share n) + 1 members, and in any
+    case at the third try and while the population is young.
+
+    Args:
+        payoffs: (n + 1, n + 1), of n members and, last, the learner.
+        trained_rounds: Rounds of training so far, with this one, >= 1.
+        tries: Tries for this place so far, with this one, >= 1.
+        initial: The first round whose copy may be refused.
+    """
+    members = len(payoffs) - 1
+    share = LATER_SHARE if trained_rounds > LATER_AFTER else NEWEST_SHARE
+    preferred = int(np.argmin(preference_centrality(symmetrised(payoffs))))
+    newest = preferred >= members - (int(share * members) + 1)
+    return newest or tries >= MOST_TRIES or trained_rounds < initial
+
+
+def removed_member(members: int, most: int, rng: np.random.Generator) -> int | None:
+    """The number of a member, one of the ten oldest, that makes room; `None` while there are not too many.
+
+    Args:
+        members: n, their number.
+        most: The largest n allowed.
+        rng: Draws it.
+    """
+    return None if members <= most else int(rng.integers(min(OLDEST, members)))
+
+
+def kept_member(payoffs: np.ndarray) -> int:
+    """The member with the best mean score with the ten oldest members in both seats, of equal ones the newest.
+
+    Args:
+        payoffs: (n, n), oldest members first.
+    """
+    oldest = slice(0, OLDEST)
+    scores = payoffs[:, oldest].mean(1) + payoffs[oldest].mean(0)
+    return len(scores) - 1 - int(np.argmax(scores[::-1]))
+
+
+def with_learner(payoffs: np.ndarray, row: np.ndarray, column: np.ndarray, own: float) -> np.ndarray:
+    """Payoffs (n + 1, n + 1) of the members and, last, the learner.
+
+    Args:
+        payoffs: (n, n) of the members.
+        row: (n,) the learner as player 0 with each member.
+        column: (n,) each member as player 0 with the learner.
+        own: The learner with itself.
+    """
+    n = len(payoffs)
+    grown = np.zeros((n + 1, n + 1))
+    grown[:n, :n], grown[n, :n], grown[:n, n], grown[n, n] = payoffs, row, column, own
+    return grown
+
+
+def without_member(payoffs: np.ndarray, member: int) -> np.ndarray:
+    """Payoffs without a member's row and column."""
+    return np.asarray(np.delete(np.delete(payoffs, member, 0), member, 1))
+
+
+def _unit(values: np.ndarray) -> np.ndarray:
+    length = float(np.linalg.norm(values))
+    return values / length if length > 0 else np.zeros_like(values, dtype=float)
+
+
+class COLEPopulation:
+    """Members, their payoffs, and the counts that decide what comes next.
+
+    Attributes:
+        members: Frozen players, oldest first.
+        payoffs: (n, n) mean scores, [i, j] of i as player 0 with j as player 1.
+        values: (n,) Shapley values.
+        generation: Generations of training that were judged so far, refused ones among them.
+        refusals: Times in a row that the learner's copy was refused.
+        runs_done: Runs of the running generation that are done.
+
+    Args:
+        settings: Sizes and choices.
+        first: The first member, an untrained copy of the learner.
+        score: Mean score of that member with itself.
+        seed: Of draws.
+    """
+
+    def __init__(self, settings: COLESettings, first: Any, score: float, seed: int) -> None:
+        self._settings, self._rng = settings, np.random.default_rng(seed)
+        self.members: list[Any] = [first]
+        self.payoffs = np.array([[score]])
+        self.values = np.ones(1)
+        self.generation, self.refusals, self.runs_done = 0, 0, 0
+        self._visits = np.zeros(1)
+
+    @property
+    def is_grown(self) -> bool:
+        """True if there are members enough to train with partners."""
+        return len(self.members) > self._settings.initial_size
+
+    def weights(self) -> np.ndarray:
+        """(n,) weights with which the next partner is drawn."""
+        return partner_weights(self.values, self._visits, self._settings.visit_bonus)
+
+    def draw_partners(self) -> list[int]:
+        """Numbers of the members that partner the learner in the next run; none while it plays with itself alone."""
+        if not self.is_grown:
+            return []
+        drawn = []
+        for _ in range(self._settings.drawn_partners):
+            drawn.append(drawn_partner(self.weights(), self._rng))
+            self._visits[drawn[-1]] += 1
+        return drawn
+
+    def run_is_done(self) -> bool:
+        """Counts a run; returns true if games are due, which end the generation."""
+        self.runs_done += 1
+        runs = self._settings.runs_per_generation or self._settings.initial_size
+        return self.runs_done >= (runs if self.is_grown else 1)
+
+    def judge(self, learner: Any, row: Sequence[float], column: Sequence[float], own: float) -> bool:
+        """Ends a generation: the learner's copy becomes a member, or is trained on.
+
+        Args:
+            learner: The copy.
+            row: (n,) mean scores of the learner as player 0 with each member.
+            column: (n,) of each member as player 0 with the learner.
+            own: Of the learner with itself.
+
+        Returns:
+            True if it was accepted.
+        """
+        self.generation += 1
+        self.runs_done = 0
+        grown = with_learner(self.payoffs, np.asarray(row), np.asarray(column), own)
+        accepted = is_accepted(grown, self.generation, self.refusals + 1, self._settings.initial_size)
+        self.refusals = 0 if accepted else self.refusals + 1
+        if accepted:
+            self.members, self.payoffs = [*self.members, learner], grown
+            leaving = removed_member(len(self.members), self._settings.most_members, self._rng)
+            if leaving is not None:
+                del self.members[leaving]
+                self.payoffs = without_member(self.payoffs, leaving)
+            self.values = shapley_values(self.payoffs, self._settings.marginals, self._settings.permutations, self._rng)
+        self._visits = np.zeros(len(self.members))
+        return accepted
+
+    def kept(self) -> int:
+        """Number of the member with the best mean score with the ten oldest in both seats."""
+        return kept_member(self.payoffs)
+
+    def entropy(self) -> float:
+        """Entropy in nats of the weights at the beginning of a generation."""
+        return entropy(partner_weights(self.values, np.zeros(len(self.values)), self._settings.visit_bonus))
+
+    def get_state(self) -> dict[str, Any]:
+        """All of it, in plain types."""
+        return {
+            "members": list(self.members),
+            "payoffs": self.payoffs,
+            "values": self.values,
+            "visits": self._visits,
+            "counts": [self.generation, self.refusals, self.runs_done],
+            "rng": self._rng.bit_generator.state,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state.
+
+        Args:
+            state: From `get_state`.
+        """
+        self.members = list(state["members"])
+        self.payoffs, self.values = np.array(state["payoffs"]), np.array(state["values"])
+        self._visits = np.array(state["visits"])
+        self.generation, self.refusals, self.runs_done = state["counts"]
+        self._rng.bit_generator.state = state["rng"]
 
 
 class COLEConfig(BestResponsePPOConfig):
@@ -112,18 +448,6 @@ class COLEConfig(BestResponsePPOConfig):
         if self.self_play_share == 1:
             raise UserError("`self_play_share` is 1 but must be below 1: COLE trains with members of its population.")
 
-    def rules(self) -> COLERules:
-        """Sizes and choices of the population."""
-        return COLERules(
-            initial=self.initial_size,
-            most=self.most_members,
-            runs=self.runs_per_generation or self.initial_size,
-            partners=self.drawn_partners,
-            marginals=self.marginals,
-            permutations=self.permutations,
-            visit_bonus=self.visit_bonus,
-        )
-
 
 class COLE(BestResponsePPO):
     """Open-ended learning with members of low Shapley value; settings: `COLEConfig`.
@@ -168,30 +492,33 @@ class COLE(BestResponsePPO):
     def _begun(self) -> COLEPopulation:
         first = self._learner_policy()
         matches = self._play([first], [(0, 0)], 0)
-        return COLEPopulation(self.config.rules(), plain(first), float(matches.scores[0]), self.config.seed or 0)
+        settings = self.config.checked_settings("population")
+        return COLEPopulation(settings, dataclasses.asdict(first), float(matches.scores[0]), self.config.seed or 0)
 
     def _drawn(self, population: COLEPopulation) -> list[tuple[str, dict[str, Any], float]]:
         """Name, policy and weight of the run's partners; the learner's own copy while it plays with itself alone."""
         counts = Counter(population.draw_partners())
         if not counts:
-            return [("itself", plain(self._learner_policy()), 1.0)]
+            return [("itself", dataclasses.asdict(self._learner_policy()), 1.0)]
         return [
             (f"partner_{place}", population.members[number], float(times))
             for place, (number, times) in enumerate(counts.items())
         ]
 
     def _seat(self, partners: list[tuple[str, dict[str, Any], float]]) -> None:
-        frozen = tuple(FrozenPartner(name, policy_of(policy), weight) for name, policy, weight in partners)
+        frozen = tuple(FrozenPartner(name, PolicyExport(**policy), weight) for name, policy, weight in partners)
         self.set_pool(PartnerPool(frozen, self.config.self_play_share))
         self._seated = True
 
     def _judge(self, population: COLEPopulation) -> None:
         learner = self._learner_policy()
         n = len(population.members)
-        policies = [*map(policy_of, population.members), learner]
+        policies = [*(PolicyExport(**member) for member in population.members), learner]
         pairs = [*((n, i) for i in range(n)), *((i, n) for i in range(n)), (n, n)]
         scores = self._play(policies, pairs, population.generation + 1).scores
-        accepted = population.judge(plain(learner), scores[:n].tolist(), scores[n : 2 * n].tolist(), float(scores[-1]))
+        accepted = population.judge(
+            dataclasses.asdict(learner), scores[:n].tolist(), scores[n : 2 * n].tolist(), float(scores[-1])
+        )
         own, played = float(scores[-1]), float(np.mean(scores[:-1]))
         self._judged = {"accepted": float(accepted), "score_self_play": own, "score_with_members": played}
 
@@ -204,7 +531,7 @@ class COLE(BestResponsePPO):
 
     def _log_population(self, population: COLEPopulation) -> None:
         kept = population.kept()
-        oldest = slice(0, 10)
+        oldest = slice(0, OLDEST)
         figures = {
             "members": len(population.members),
             "generation": population.generation,
@@ -224,7 +551,7 @@ class COLE(BestResponsePPO):
         """The kept member; before the first training the learner."""
         if self._population is None:
             return super().policy_exports()
-        return {"": policy_of(self._population.members[self._population.kept()])}
+        return {"": PolicyExport(**self._population.members[self._population.kept()])}
 
     @override(Checkpointable)
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
@@ -247,7 +574,7 @@ class COLE(BestResponsePPO):
         if POPULATION not in state:
             return
         held = state[POPULATION]
-        self._population = COLEPopulation(self.config.rules(), None, 0.0, 0)
+        self._population = COLEPopulation(self.config.checked_settings("population"), None, 0.0, 0)
         self._population.set_state(held["members"])
         self._partners, self._judged = held["partners"], held["judged"]
         self._batches, self._played_steps, self._seated = held["batches"], held["played_steps"], False

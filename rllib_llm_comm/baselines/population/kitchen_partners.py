@@ -1,24 +1,153 @@
-"""Frozen partners at the tables of many onion-soup games: the draw of partners and seats, and the partners' actions."""
+"""Frozen partners at the tables of many onion-soup games: pool, draw of seats, actions and matches."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
-from rllib_llm_comm.baselines.population.kitchen_scripts import ScriptedCooks
-from rllib_llm_comm.baselines.population.stacked_actors import StackedActors
-from rllib_llm_comm.envs.overcooked_ai import kernel
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID, kernel
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
-from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS
-from rllib_llm_comm.policies.partner_settings import SCRIPTED, STAY
-from rllib_llm_comm.policies.policy_folder import PolicyExport, network_of
+from rllib_llm_comm.envs.overcooked_ai.goal_cells import Walker
+from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
+from rllib_llm_comm.envs.overcooked_ai.planner import plan
+from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.same_kitchen import difference
+from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, SCRIPTED, STAY, PartnerSettings
+from rllib_llm_comm.policies.policy_folder import PolicyExport, find_policy, load_network, network_file, network_of
+from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest, read_manifest
 
 ITSELF = -1
 """Partner index of a game that the learner plays with itself."""
+PLANES = 26
+
+
+class StackedActors:
+    """Logits of rows that belong to different numeric networks.
+
+    Plain MLPs of one shape and activation are computed together, each row by its own network's weights; others, such as
+    those with layer norms, in a pass each. The logits are those of each network alone up to rounding.
+
+    Args:
+        actors: The actor of each row's network; the same object for rows of one network.
+    """
+
+    def __init__(self, actors: Sequence[nn.Sequential]) -> None:
+        rows: dict[int, list[int]] = {}
+        for row, actor in enumerate(actors):
+            rows.setdefault(id(actor), []).append(row)
+        owned = [(actors[own[0]], own) for own in rows.values()]
+        owned.sort(key=lambda one: _shape(one[0]))
+        self._parts = [_Part(list(alike)) for _, alike in groupby(owned, key=lambda one: _shape(one[0]))]
+        self._count = len(actors)
+
+    def logits(self, seen: torch.Tensor) -> np.ndarray:
+        """Logits (B, K), a row for each given actor.
+
+        Args:
+            seen: (B, V) float32.
+        """
+        out = np.zeros((0, 0), np.float32)
+        for part in self._parts:
+            for rows, logits in part.run(seen):
+                if not out.size:
+                    out = np.zeros((self._count, logits.shape[-1]), np.float32)
+                out[rows] = logits.numpy()
+        return out
+
+
+class _Part:
+    """Networks of one shape, each with the rows that are its own."""
+
+    def __init__(self, owned: list[tuple[nn.Sequential, list[int]]]) -> None:
+        self._owned = [(actor, np.array(rows)) for actor, rows in owned]
+        layers = list(owned[0][0])
+        self._stacked = len(owned) > 1 and all(isinstance(one, nn.Linear | nn.ReLU | nn.Tanh) for one in layers)
+        if not self._stacked:
+            return
+        widest = max(len(rows) for _, rows in owned)
+        padded = [[*rows, *[rows[0]] * (widest - len(rows))] for _, rows in owned]
+        self._table, self._rows = torch.tensor(padded), np.array(padded)
+        self._layers: list[Any] = [
+            _stack([actor[place] for actor, _ in owned]) if isinstance(layer, nn.Linear) else layer
+            for place, layer in enumerate(layers)
+        ]
+
+    def run(self, seen: torch.Tensor) -> list[tuple[np.ndarray, torch.Tensor]]:
+        """Rows and their logits; padding repeats a row with its own logits."""
+        if not self._stacked:
+            return [(rows, actor(seen[rows])) for actor, rows in self._owned]
+        hidden = seen[self._table]
+        for layer in self._layers:
+            hidden = torch.baddbmm(layer[1], hidden, layer[0]) if isinstance(layer, tuple) else layer(hidden)
+        return [(self._rows, hidden)]
+
+
+def _stack(layers: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights (P, in, out) and biases (P, 1, out)."""
+    weights = torch.stack([layer.weight.detach() for layer in layers]).transpose(1, 2).contiguous()
+    return weights, torch.stack([layer.bias.detach() for layer in layers])[:, None]
+
+
+def _shape(actor: nn.Sequential) -> str:
+    return str(actor)
+
+
+@dataclass
+class _Cook:
+    kitchen: Kitchen
+    player: int
+    walker: Walker
+
+
+class ScriptedCooks:
+    """The scripted player of single games, which plans anew in every step; many times slower than a network.
+
+    Args:
+        games: The games; the scripts look at their states and change none.
+
+    Raises:
+        UserError: If the kitchen is none that the planner knows.
+    """
+
+    def __init__(self, games: KitchenBatch) -> None:
+        games.layout.require_classic("Scripted partners")
+        self._games = games
+        self._cooks: dict[int, _Cook] = {}
+
+    def begin(self, game: int, player: int, rng: np.random.Generator) -> None:
+        """Takes a seat in a game that begins.
+
+        Args:
+            game: Number of the game.
+            player: The cook, 0 or 1.
+            rng: Gives the seed of the random steps of cooks that block each other.
+        """
+        kitchen = self._cooks[game].kitchen if game in self._cooks else self._kitchen()
+        walker = Walker(kitchen, player)
+        walker.reset(np.random.default_rng(int(rng.integers(2**31))))
+        self._cooks[game] = _Cook(kitchen, player, walker)
+
+    def _kitchen(self) -> Kitchen:
+        return Kitchen(self._games.layout, self._games.dynamics, self._games.horizon)
+
+    def action(self, game: int) -> int:
+        """The next action in a game.
+
+        Args:
+            game: Number of the game.
+        """
+        cook = self._cooks[game]
+        cook.kitchen.state = self._games.states[game]
+        return cook.walker.action(plan(cook.kitchen)[cook.player].cell)
 
 
 @dataclass(frozen=True)
@@ -192,3 +321,144 @@ def weighted_pool(
     """
     pairs = zip(policies.items(), weights, strict=True)
     return PartnerPool(tuple(FrozenPartner(name, one, float(w)) for (name, one), w in pairs), self_play_share)
+
+
+def check_partner(partner: PartnerSettings, env_config: Mapping[str, Any]) -> None:
+    """Refuses a partner that cannot play in arrays of games; of a checkpoint only `policy.json` is read.
+
+    Args:
+        partner: The partner.
+        env_config: Settings of the kitchen.
+
+    Raises:
+        UserError: If it is a function, talks, has a habit or `unstuck`, or is a policy that is not numeric or of
+            another kitchen.
+    """
+    where = f"the partner {partner.name!r}"
+    refused = {
+        "policy": partner.kind == FUNCTION,
+        "habit": bool(partner.habit),
+        "unstuck": bool(partner.unstuck),
+        "speech": partner.speech == "scripted",
+    }
+    for setting in (name for name, found in refused.items() if found):
+        raise UserError(
+            f"`{setting}` of {where} is {getattr(partner, setting)!r}, which the arrays of games do not know; take "
+            "checkpoints, 'scripted', 'random' or 'stay', without habits, `unstuck` and speech."
+        )
+    if partner.kind == CHECKPOINT:
+        _check_manifest(read_manifest(find_policy(partner.policy)), where, env_config)
+
+
+def load_partners(pool: Sequence[PartnerSettings], env_config: Mapping[str, Any]) -> tuple[FrozenPartner, ...]:
+    """Loads the networks of a pool's checkpoints (safetensors and JSON, no pickles).
+
+    Args:
+        pool: The partners.
+        env_config: Settings of the kitchen.
+
+    Raises:
+        UserError: If one cannot be read or cannot play in this kitchen.
+    """
+    return tuple(_load(partner, env_config) for partner in pool)
+
+
+def read_policy(folder: Path, env_config: Mapping[str, Any]) -> tuple[PolicyExport, PolicyManifest]:
+    """A policy of a folder with its manifest (safetensors and JSON, no pickles).
+
+    Args:
+        folder: The policy folder.
+        env_config: Settings of the kitchen in which it is to play.
+
+    Raises:
+        UserError: If it cannot be read or cannot play in this kitchen.
+    """
+    manifest = read_manifest(folder)
+    _check_manifest(manifest, f"the policy {str(folder)!r}", env_config)
+    return PolicyExport(manifest.kind, network_file(load_network(folder, manifest)), manifest.model_config), manifest
+
+
+def _load(partner: PartnerSettings, env_config: Mapping[str, Any]) -> FrozenPartner:
+    check_partner(partner, env_config)
+    player: str | PolicyExport = partner.policy
+    if partner.kind == CHECKPOINT:
+        player, _ = read_policy(find_policy(partner.policy), env_config)
+    return FrozenPartner(partner.name, player, partner.weight, partner.noise, partner.pauses, partner.greedy)
+
+
+def _check_manifest(manifest: PolicyManifest, where: str, env_config: Mapping[str, Any]) -> None:
+    settings = manifest.model_config
+    if manifest.kind != NUMERIC or settings.get("network", "mlp") != "mlp" or manifest.env != ENV_ID:
+        raise UserError(
+            f"{where} is a policy of {manifest.algorithm} for {manifest.env!r}, but the arrays of games seat numeric "
+            f"policies for {ENV_ID!r} only, such as those of SelfPlayPPO."
+        )
+    if reason := difference(env_config, manifest.env_config):
+        raise UserError(f"{where} {reason}")
+    layout = get_layout(env_config.get("layout", "cramped_room"))
+    if settings.get("size") != PLANES * layout.width * layout.height:
+        raise UserError(
+            f"{where} sees {settings.get('size')} numbers, which are not the {PLANES} lossless planes of "
+            f"{layout.name!r} alone; take policies of SelfPlayPPO, or others with `env_config.vector` 'planes'."
+        )
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Sums over the games of each pair (P,).
+
+    Attributes:
+        sparse: Points for soups.
+        shaped: Shaped rewards of both cooks, at factor 1.
+        steps: Game steps.
+        games: Games per pair.
+    """
+
+    sparse: np.ndarray
+    shaped: np.ndarray
+    steps: np.ndarray
+    games: int
+
+    @property
+    def scores(self) -> np.ndarray:
+        """Points per game (P,)."""
+        return np.asarray(self.sparse / self.games)
+
+
+def play_matches(
+    policies: Sequence[PolicyExport],
+    pairs: Sequence[tuple[int, int]],
+    games: int,
+    env_config: Mapping[str, Any],
+    seed: int | Sequence[int],
+) -> Matches:
+    """Plays whole games of all pairs with sampled actions.
+
+    Args:
+        policies: Numeric policies that see the kitchen's lossless planes.
+        pairs: Numbers of the policies that are player 0 and player 1, P >= 1 pairs.
+        games: Games of each pair, >= 1.
+        env_config: Settings of the kitchen: `layout`, `dynamics`, `horizon`.
+        seed: Of the actions.
+    """
+    rng = np.random.default_rng(seed)
+    horizon = env_config.get("horizon", HORIZON)
+    kitchens = KitchenBatch(
+        len(pairs) * games, env_config.get("layout", "cramped_room"), env_config.get("dynamics", "old"), horizon
+    )
+    player = np.repeat(np.asarray(pairs, int), games, axis=0).reshape(-1)
+    rows = {int(number): np.flatnonzero(player == number) for number in np.unique(player)}
+    networks = {number: network_of(policies[number]) for number in rows}
+    sparse, shaped = np.zeros(len(kitchens.states)), np.zeros(len(kitchens.states))
+    logits = np.zeros((len(player), NUM_ACTIONS))
+    with torch.no_grad():
+        for _ in range(horizon):
+            planes = torch.from_numpy(kitchens.lossless().reshape(len(player), -1).view(np.uint8)).float()
+            for number, network in networks.items():  # all actions are allowed, so the actor alone is enough
+                logits[rows[number]] = network.actor(planes[rows[number]]).numpy()
+            actions = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+            points, shares, _ = kitchens.step(actions.reshape(-1, 2))
+            sparse += points.sum(1)
+            shaped += shares.sum(1)
+    points, shares = (sums.reshape(len(pairs), games).sum(1) for sums in (sparse, shaped))
+    return Matches(points, shares, np.full(len(pairs), float(games * horizon)), games)

@@ -1,7 +1,10 @@
-"""Population-based training of cooks that play with each other (Carroll et al. 2019); not Ray Tune's."""
+"""Population-based training of cooks that play with each other (Carroll et al. 2019, arXiv 1910.05789, and its code);
+not Ray Tune's."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -12,6 +15,8 @@ import ray
 from pydantic import Field, model_validator
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.core import COMPONENT_LEARNER
+from ray.rllib.core.learner.learner import COMPONENT_METRICS_LOGGER
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.metrics import (
@@ -26,26 +31,18 @@ from ray.tune.execution.placement_groups import PlacementGroupFactory
 from typing_extensions import Self
 
 from rllib_llm_comm.baselines.population.best_response_ppo import BestResponsePPO, BestResponsePPOConfig
-from rllib_llm_comm.baselines.population.kitchen_matches import Matches, play_matches
-from rllib_llm_comm.baselines.population.overcooked_ai import AGENTS
-from rllib_llm_comm.baselines.population.pbt_rules import PBTAgent, PBTPopulation, fitness, played_pairs, sparse_means
-from rllib_llm_comm.baselines.population.population_members import (
-    POLICY,
-    STATE,
-    MemberResult,
-    MemberRun,
-    act_by,
-    policy_of,
-    run_member,
-    run_member_remotely,
-)
-from rllib_llm_comm.baselines.population.self_play_ppo import shaping_factor
+from rllib_llm_comm.baselines.population.kitchen_partners import play_matches, uniform_pool
+from rllib_llm_comm.baselines.population.self_play_ppo import AGENTS, shaping_factor
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Settings, Several
+from rllib_llm_comm.policies.policy_folder import PolicyExport
+from rllib_llm_comm.rl.policy_checkpoints import on_first_learner
 
+STATE, POLICY = "learner", "policy"
+FIGURES = ("score", "shaped")
 POPULATION = "population"
-LAST, BEST = "last", "best"
 _MOST = 10**6
+Setting = int | float
 
 
 class PBTSettings(Settings):
@@ -81,6 +78,334 @@ class PBTSettings(Settings):
         return self
 
 
+class MemberPPO(BestResponsePPO):
+    """`BestResponsePPO` whose life began before: shaped rewards fade by the steps of its earlier runs, too."""
+
+    steps_before = 0
+
+    @override(BestResponsePPO)
+    def _game_steps(self) -> int:
+        return self.steps_before + super()._game_steps()
+
+
+@dataclasses.dataclass(frozen=True)
+class MemberRun:
+    """A run of one member.
+
+    Attributes:
+        config: Its config, with the run's seed and settings.
+        batches: Train batches; 0 builds the member only.
+        state: The Learner's state that it goes on from, or `None` at its beginning.
+        partner: The frozen partner of all games; `None` with 0 batches.
+        steps_before: Game steps of its earlier runs.
+    """
+
+    config: BestResponsePPOConfig
+    batches: int
+    state: Mapping[str, Any] | None = None
+    partner: Mapping[str, Any] | None = None
+    steps_before: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class MemberResult:
+    """Results of a run.
+
+    Attributes:
+        state: `learner`, the Learner's state (weights and optimizers), and `policy`, a `PolicyExport` as a mapping.
+        figures: Means of the last games, as of `OnionSoupEnvRunner`.
+        steps: Game steps.
+        games: Games that ended.
+        decisions: By cook, those that were learned from.
+    """
+
+    state: dict[str, Any]
+    figures: dict[str, float]
+    steps: int
+    games: int
+    decisions: dict[str, int]
+
+
+def run_member(run: MemberRun) -> MemberResult:
+    """Builds a member's algorithm in this process, trains it and stops it.
+
+    Args:
+        run: The run.
+    """
+    config = run.config.copy(copy_frozen=False)
+    algo = MemberPPO(config=config)
+    try:
+        algo.steps_before = run.steps_before
+        if run.state is not None:
+            go_on_from(algo, run.state)
+        if run.partner is not None:
+            algo.set_pool(uniform_pool({"partner": PolicyExport(**run.partner)}))
+        steps, games, figures = 0, 0, {}
+        decisions: dict[str, int] = {}
+        for _ in range(run.batches):
+            found = algo.train()["env_runners"]
+            steps, games = int(found["num_env_steps_sampled_lifetime"]), int(found.get("num_episodes_lifetime", 0))
+            figures = {name: float(found[name]) for name in FIGURES if name in found}
+            decisions = {agent: int(count) for agent, count in found[NUM_AGENT_STEPS_SAMPLED_LIFETIME].items()}
+        return MemberResult(state_of(algo), figures, steps, games, decisions)
+    finally:
+        algo.stop()
+        with contextlib.suppress(OSError):
+            os.rmdir(algo.logdir)  # Tune's folder for log files, of which there are none
+
+
+run_member_remotely = ray.remote(run_member)
+
+
+def go_on_from(algo: BestResponsePPO, learner: Mapping[str, Any]) -> None:
+    """Gives an algorithm the Learner's state of an earlier run; its EnvRunners act and judge by it, too.
+
+    Args:
+        algo: The algorithm.
+        learner: `learner` of `state_of`.
+    """
+    algo.learner_group.set_state({COMPONENT_LEARNER: learner})
+    algo.sync_runners()
+
+
+def state_of(algo: BestResponsePPO) -> dict[str, Any]:
+    """Everything that a member goes on from, and its policy.
+
+    Args:
+        algo: The member's algorithm.
+    """
+    learner = algo.learner_group.get_state(
+        components=COMPONENT_LEARNER, not_components=f"{COMPONENT_LEARNER}/{COMPONENT_METRICS_LOGGER}"
+    )[COMPONENT_LEARNER]
+    return {STATE: learner, POLICY: dataclasses.asdict(next(iter(algo.policy_exports().values())))}
+
+
+def act_by(algo: BestResponsePPO, policy: PolicyExport) -> None:
+    """Gives an algorithm a policy's weights, its Learners and EnvRunners.
+
+    Args:
+        algo: The algorithm.
+        policy: A policy of a network like its own.
+    """
+    on_first_learner(algo, _load, everywhere=True, files=dict(policy.files))
+    algo.sync_runners()
+
+
+def _load(learner: Any, files: Mapping[str, bytes]) -> None:
+    from safetensors.torch import load
+
+    (content,) = files.values()
+    for module in learner.module._rl_modules.values():
+        module.unwrapped().network.load_state_dict(load(content))
+
+
+@dataclasses.dataclass(frozen=True)
+class PBTAgent:
+    """An agent of the population.
+
+    Attributes:
+        state: All that its learning goes on from: weights, optimizers, counts.
+        runs: PPO runs that its weights have behind them; copied with the weights.
+        settings: PPO settings that mutate, by name.
+    """
+
+    state: Any
+    runs: int
+    settings: Mapping[str, Setting]
+
+
+def drawn_rounds(agents: int, rng: np.random.Generator) -> list[list[tuple[int, int]]]:
+    """All ordered pairs of an iteration, in random order, in rounds that can be trained side by side.
+
+    All K^2 pairs are put in a random order. Round r holds each learner's r-th pair of it: a learner's runs keep their
+    order, and the K runs of a round have K different learners.
+
+    Args:
+        agents: K, >= 1.
+        rng: Draws the order.
+
+    Returns:
+        K rounds of K pairs (partner, learner), the partner frozen; an agent learns with itself, too.
+    """
+    order = rng.permutation(agents * agents)
+    own: list[list[tuple[int, int]]] = [[] for _ in range(agents)]
+    for number in order:
+        partner, learner = divmod(int(number), agents)
+        own[learner].append((partner, learner))
+    return [[own[learner][turn] for learner in range(agents)] for turn in range(agents)]
+
+
+def played_pairs(agents: int) -> list[tuple[int, int]]:
+    """Ordered pairs (player 0, player 1) that play for the fitness: every agent with every one in both seats."""
+    return [(first, second) for first in range(agents) for second in range(agents)]
+
+
+def fitness(rewards: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Reward per step of each agent, the mean over all partners, itself among them.
+
+    With one partner it is the sum of rewards over the sum of lengths of all their games, in both seats.
+
+    Args:
+        rewards: (K, K) sums over games of the team's dense rewards, [i, j] of i as player 0 with j as player 1.
+        lengths: (K, K) sums of these games' steps, > 0.
+
+    Returns:
+        (K,) rewards per step.
+    """
+    rates: np.ndarray = (rewards + rewards.T) / (lengths + lengths.T)
+    return rates.mean(1)
+
+
+def sparse_means(sparse: np.ndarray, games: np.ndarray) -> np.ndarray:
+    """Mean sparse reward of a game of each agent, the mean over all partners in both seats.
+
+    Args:
+        sparse: (K, K) sums of sparse rewards over games.
+        games: (K, K) games.
+
+    Returns:
+        (K,) scores.
+    """
+    return fitness(sparse, games)
+
+
+def exploited(
+    agents: Sequence[PBTAgent],
+    fitnesses: np.ndarray,
+    rng: np.random.Generator,
+    probability: float,
+    factors: Sequence[float],
+) -> tuple[list[PBTAgent], int, int]:
+    """The population after the worst agent has taken over the best one's weights, count and mutated settings.
+
+    Args:
+        agents: The population.
+        fitnesses: (K,) as of `fitness`; of equal ones the first counts.
+        rng: Draws mutations.
+        probability: As of `mutated`.
+        factors: As of `mutated`.
+
+    Returns:
+        The new population, and the numbers of the worst and of the best agent. If both are the same nothing changes.
+    """
+    worst, best = int(np.argmin(fitnesses)), int(np.argmax(fitnesses))
+    following = list(agents)
+    if worst != best:
+        settings = mutated(agents[best].settings, rng, probability, factors)
+        following[worst] = dataclasses.replace(agents[best], settings=settings)
+    return following, worst, best
+
+
+def mutated(
+    settings: Mapping[str, Setting], rng: np.random.Generator, probability: float, factors: Sequence[float]
+) -> dict[str, Setting]:
+    """Settings of which each has changed with some probability.
+
+    A setting is multiplied by one of the factors. `lambda_` moves by half of its distance to 0 or 1, the nearer one,
+    up or down. Whole numbers are truncated and at least 1.
+
+    Args:
+        settings: By name; `lambda_` in [0, 1].
+        rng: Draws which settings change, and how.
+        probability: In [0, 1]; Carroll: 0.33.
+        factors: Drawn with equal chances; Carroll: 0.75 and 1.25.
+    """
+    return {
+        name: _moved(name, value, rng, factors) if rng.random() < probability else value
+        for name, value in settings.items()
+    }
+
+
+def _moved(name: str, value: Setting, rng: np.random.Generator, factors: Sequence[float]) -> Setting:
+    if name == "lambda_":
+        return value + float(rng.choice([-1.0, 1.0])) * min((1.0 - value) / 2, value / 2)
+    changed = value * float(rng.choice(factors))
+    return max(int(changed), 1) if isinstance(value, int) else changed
+
+
+class PBTPopulation:
+    """The population and its place in an iteration: K rounds of K runs each, then games, then exploitation.
+
+    Attributes:
+        agents: The agents.
+        iteration: Iterations that are complete.
+        rounds: Rounds of the running iteration that are left, as of `drawn_rounds`; empty if games are due.
+        best: Per agent the highest mean sparse reward so far and the policy that had it; `None` before the first games.
+
+    Args:
+        agents: The first agents.
+        seed: Of orders and mutations.
+    """
+
+    def __init__(self, agents: Sequence[PBTAgent], seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        self.agents = list(agents)
+        self.iteration = 0
+        self.rounds = drawn_rounds(len(agents), self._rng)
+        self.best: list[tuple[float, Any] | None] = [None] * len(agents)
+
+    def learned(self, states: Sequence[Any]) -> None:
+        """Takes in the results of the first of `rounds`.
+
+        Args:
+            states: The new state of each learner, in the order of the round's pairs.
+        """
+        for (_, learner), state in zip(self.rounds.pop(0), states, strict=True):
+            before = self.agents[learner]
+            self.agents[learner] = dataclasses.replace(before, state=state, runs=before.runs + 1)
+
+    def select(
+        self,
+        fitnesses: np.ndarray,
+        scores: np.ndarray,
+        policies: Sequence[Any],
+        probability: float,
+        factors: Sequence[float],
+    ) -> tuple[int, int]:
+        """Ends the iteration: keeps the best policies, lets the worst agent take over the best one, draws new rounds.
+
+        Args:
+            fitnesses: (K,) as of `fitness`.
+            scores: (K,) as of `sparse_means`.
+            policies: Of each agent, as far as it is kept where it is its best.
+            probability: As of `mutated`.
+            factors: As of `mutated`.
+
+        Returns:
+            Numbers of the worst and of the best agent.
+        """
+        for number, (policy, score) in enumerate(zip(policies, scores.tolist(), strict=True)):
+            kept = self.best[number]
+            if kept is None or score > kept[0]:
+                self.best[number] = (score, policy)
+        self.agents, worst, best = exploited(self.agents, fitnesses, self._rng, probability, factors)
+        self.iteration += 1
+        self.rounds = drawn_rounds(len(self.agents), self._rng)
+        return worst, best
+
+    def get_state(self) -> dict[str, Any]:
+        """All of it, in plain types."""
+        return {
+            "agents": [{"state": a.state, "runs": a.runs, "settings": dict(a.settings)} for a in self.agents],
+            "iteration": self.iteration,
+            "rounds": [list(pairs) for pairs in self.rounds],
+            "best": list(self.best),
+            "rng": self._rng.bit_generator.state,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state.
+
+        Args:
+            state: From `get_state`.
+        """
+        self.agents = [PBTAgent(**agent) for agent in state["agents"]]
+        self.iteration = state["iteration"]
+        self.rounds = [list(pairs) for pairs in state["rounds"]]
+        self.best = list(state["best"])
+        self._rng.bit_generator.state = state["rng"]
+
+
 class PBTConfig(BestResponsePPOConfig):
     """Settings of `PBT`.
 
@@ -114,10 +439,6 @@ class PBTConfig(BestResponsePPOConfig):
         for name in (*self.mutate, "critic_lr"):
             if isinstance(getattr(self, name, None), list):
                 raise UserError(f"`{name}` is a schedule but PBT moves it; give a number, or leave it out of `mutate`.")
-        self._validate_members()
-        super().validate()
-
-    def _validate_members(self) -> None:
         if self.pool or self.self_play_share:
             raise UserError("`pool` and `self_play_share` mean nothing to PBT, whose agents are each other's partners.")
         for name in ("num_env_runners", "num_learners"):
@@ -126,6 +447,7 @@ class PBTConfig(BestResponsePPOConfig):
                     f"`{name}` is {getattr(self, name)} but must be 0: PBT trains its agents side by side instead; set "
                     "`members_at_once`."
                 )
+        super().validate()
 
     @override(BestResponsePPOConfig)
     def most_partners(self) -> None:
@@ -182,7 +504,7 @@ class PBT(BestResponsePPO):
         self._count(results)
         if not population.rounds:
             self._select(population)
-        act_by(self, policy_of(self._kept_policy(population)))
+        act_by(self, PolicyExport(**self._kept_policy(population)))
         self._log_population(population)
 
     def _begun(self) -> PBTPopulation:
@@ -227,13 +549,15 @@ class PBT(BestResponsePPO):
     def _select(self, population: PBTPopulation) -> None:
         config = self.config
         pairs = played_pairs(config.size)
-        policies = [policy_of(agent.state[POLICY]) for agent in population.agents]
+        policies = [PolicyExport(**agent.state[POLICY]) for agent in population.agents]
         seed = [config.seed or 0, population.iteration]
         matches = play_matches(policies, pairs, config.selection_games // 2, config.env_config, seed)
         self._played_steps += int(matches.steps.sum())
         # All agents have learned in as many runs, so that their shaped rewards have the same factor.
         factor = shaping_factor(population.agents[0].runs * config.run_steps(), config.shaping_horizon)
-        rates, scores = self._judged(matches, factor)
+        square = (config.size, config.size)
+        rates = fitness((matches.sparse + factor * matches.shaped).reshape(square), matches.steps.reshape(square))
+        scores = sparse_means(matches.sparse.reshape(square), np.full(square, float(matches.games)))
         worst, best = population.select(
             rates,
             scores,
@@ -246,16 +570,9 @@ class PBT(BestResponsePPO):
         figures |= {"score_self_play": matches.scores[alone].mean(), "score_cross_play": matches.scores[~alone].mean()}
         self._selected = {name: float(value) for name, value in figures.items()}
 
-    def _judged(self, matches: Matches, factor: float) -> tuple[np.ndarray, np.ndarray]:
-        """Fitness and mean points (K,) of the agents."""
-        square = (self.config.size, self.config.size)
-        dense = (matches.sparse + factor * matches.shaped).reshape(square)
-        scores = sparse_means(matches.sparse.reshape(square), np.full(square, float(matches.games)))
-        return fitness(dense, matches.steps.reshape(square)), scores
-
     def _kept_policy(self, population: PBTPopulation) -> Mapping[str, Any]:
         found = [best for best in population.best if best is not None]
-        if self.config.kept == BEST and found:
+        if self.config.kept == "best" and found:
             return max(found, key=lambda best: best[0])[1]
         policy: Mapping[str, Any] = population.agents[0].state[POLICY]
         return policy

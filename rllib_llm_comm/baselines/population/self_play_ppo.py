@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import gymnasium as gym
 import numpy as np
+import ray
+import torch
 from pydantic import Field
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.ppo import PPO
+from ray.rllib.core.columns import Columns
+from ray.rllib.env.env_runner import EnvRunner
+from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
+from ray.rllib.evaluation.postprocessing import Postprocessing
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.metrics import (
@@ -18,26 +27,43 @@ from ray.rllib.utils.metrics import (
     ENV_RUNNER_SAMPLING_TIMER,
     LEARNER_RESULTS,
     LEARNER_UPDATE_TIMER,
+    NUM_AGENT_STEPS_SAMPLED,
+    NUM_AGENT_STEPS_SAMPLED_LIFETIME,
+    NUM_ENV_STEPS_SAMPLED,
     NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    NUM_EPISODES,
+    NUM_EPISODES_LIFETIME,
+    NUM_MODULE_STEPS_SAMPLED,
+    NUM_MODULE_STEPS_SAMPLED_LIFETIME,
     NUM_MODULE_STEPS_TRAINED_LIFETIME,
     SYNCH_WORKER_WEIGHTS_TIMER,
     TIMERS,
 )
 
 from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPOConfig
-from rllib_llm_comm.baselines.population.overcooked_ai import SHARED, OnionSoupEnvRunner
-from rllib_llm_comm.baselines.population.past_policies import FINAL, PastPolicy, milestones
+from rllib_llm_comm.baselines.population.kitchen_partners import PartnerPool, SeatedPartners
 from rllib_llm_comm.core.errors import LARGEST, UserError
+from rllib_llm_comm.core.phases import ENV, phase
+from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
-from rllib_llm_comm.policies.numeric_network import NumericSettings
-from rllib_llm_comm.rl.multi_agent_ppo import PPOTraining
-from rllib_llm_comm.rl.planning import PlanningSettings
+from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS
+from rllib_llm_comm.policies.numeric_network import BY_OWN, BY_PARTNER, CRITIC_STATE, VECTOR, NumericSettings
+from rllib_llm_comm.policies.policy_folder import PolicyExport
+from rllib_llm_comm.rl.gae import gae_of_steps, standardized
+from rllib_llm_comm.rl.kitchen_games import KitchenGames
+from rllib_llm_comm.rl.multi_agent_ppo import PlanningSettings, PPOTraining
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.rl.strict_config import part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+AGES = INITIAL, HALF_WAY, FINAL = "initial", "half_way", "final"
+AGENTS = ("alice", "bob")
+SHARED = "shared"
+"""Name of the module of both cooks."""
+SELF_PLAY_SCORE, PARTNERS_SCORE = "score_self_play", "score_with_partners"
+SCORE_BY_SEAT, SCORE_BY_PARTNER = "score_by_seat", "score_by_partner"
 PAST_FOLDER = "past"
 
 
@@ -50,6 +76,271 @@ class SelfPlayTraining(PPOTraining):
     keep_policy_every: int | None = Field(None, ge=1, le=LARGEST)
     """Iterations between two policies that are kept in memory; None: none is kept. The first is the one before the
     first update. Checkpoints then also hold `past/initial` and `past/half_way` (`past_policies.half_way`), for FCP."""
+
+
+@dataclass(frozen=True)
+class PastPolicy:
+    """A policy as it was at some time.
+
+    Attributes:
+        iteration: Training iterations behind it; 0: before the first update.
+        game_steps: Game steps behind it.
+        score: Mean score of the last games then; NaN where none had ended.
+        policy: The policy itself, small and without pickles.
+    """
+
+    iteration: int
+    game_steps: int
+    score: float
+    policy: PolicyExport
+
+    def to_state(self) -> dict[str, Any]:
+        """Plain values for an algorithm's state."""
+        policy = {"kind": self.policy.kind, "files": dict(self.policy.files)}
+        policy["model_config"] = dict(self.policy.model_config)
+        return {"iteration": self.iteration, "game_steps": self.game_steps, "score": self.score, "policy": policy}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> PastPolicy:
+        """The policy of `to_state`."""
+        return cls(state["iteration"], state["game_steps"], state["score"], PolicyExport(**state["policy"]))
+
+
+def half_way(scores: Sequence[float]) -> int | None:
+    """The place of the policy whose mean score is nearest to half of the last one's; of two the earlier.
+
+    FCP takes the checkpoint with half of the final reward; of those that were kept this is the nearest.
+
+    Args:
+        scores: Mean scores in the order of time, the final policy's last; NaN where none is known, as before the first
+            update: such policies are not chosen.
+
+    Returns:
+        The place, or `None` if the last score is not known.
+    """
+    if not scores or math.isnan(scores[-1]):
+        return None
+    goal = scores[-1] / 2
+    distances = [math.inf if math.isnan(score) else abs(score - goal) for score in scores]
+    return distances.index(min(distances))
+
+
+def milestones(past: Sequence[PastPolicy]) -> dict[str, PastPolicy]:
+    """The initial, the half-way and the final policy, of those that are there.
+
+    Args:
+        past: In the order of time, the final policy last.
+    """
+    found = {}
+    if past and past[0].iteration == 0:
+        found[INITIAL] = past[0]
+    place = half_way([one.score for one in past])
+    if place is not None:
+        found[HALF_WAY] = past[place]
+    if past:
+        found[FINAL] = past[-1]
+    return found
+
+
+class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
+    """Plays `num_envs_per_env_runner` games with one module for both cooks, or for one beside a frozen partner.
+
+    A roll-out is made of whole arrays: compiled games, one forward pass for all of the learner's cooks per game step
+    and one for all partners of one shape, advantages for all games together. Only the learner's cooks are in the batch
+    (`kitchen_partners.SeatedPartners`). The usual `sample` still plays the PettingZoo environment (one of it), for
+    evaluations.
+    """
+
+    @override(MultiAgentEnvRunner)
+    def make_env(self) -> None:
+        """Makes the games, and one PettingZoo environment for spaces and evaluations."""
+        super().make_env()
+        self._generator = torch.Generator()
+        self._generator.manual_seed((self.config.seed or 0) * 1000 + (self.worker_index or 0))
+        games = self.config.num_envs_per_env_runner
+        self._score = np.zeros(games)
+        self._shaped = np.zeros((games, 2))
+        self._pool: PartnerPool | None = None
+        self._seated = SeatedPartners(None, self._games, 0)
+
+    @property
+    def _partners_told(self) -> int:
+        """Length of what the critic is told about the partner; 0 if nothing."""
+        if getattr(self.config, "critic_observation", BY_OWN) != BY_PARTNER:
+            return 0
+        return int(self.config.most_partners()) + 1
+
+    @override(MultiAgentEnvRunner)
+    def get_spaces(self) -> dict[str, Any]:
+        """The spaces of RLlib, with that of the critic's view."""
+        spaces: dict[str, Any] = super().get_spaces()
+        if self._partners_told and self.env is not None:
+            seen, actions = spaces[SHARED]
+            read = gym.spaces.Box(0, 255, (math.prod(seen[VECTOR].shape) + self._partners_told,), np.uint8)
+            spaces[SHARED] = gym.spaces.Dict({**seen.spaces, CRITIC_STATE: read}), actions
+        return spaces
+
+    @override(EnvRunner)
+    def make_module(self) -> None:
+        """Builds the module with its critic."""
+        env = self.env.unwrapped if self.env is not None else None
+        spec = self.config.get_multi_rl_module_spec(env=env, spaces=self.get_spaces(), inference_only=False)
+        self.module = spec.build()
+
+    def use_partners(self, pool: PartnerPool | ray.ObjectRef[PartnerPool] | None, key: str | None) -> None:
+        """Seats other partners: all games begin anew, unless they are played with this pool already.
+
+        Args:
+            pool: The partners, here or in Ray's store; `None`: the learner plays with itself.
+            key: The pool's key; `None` without one.
+        """
+        if key == (None if self._pool is None else self._pool.key):
+            return
+        self._pool = ray.get(pool) if isinstance(pool, ray.ObjectRef) else pool
+        begun = int(self.metrics.peek(NUM_EPISODES_LIFETIME, default=0))
+        seed = [self.config.seed or 0, self.worker_index or 0, begun]
+        self._seated = SeatedPartners(self._pool, self._games, seed)
+        self._begin_anew(np.ones(len(self._score), bool))
+
+    def roll_out(self, steps: int, shaping: float) -> dict[str, Any]:
+        """Plays all games for some steps and computes advantages.
+
+        Args:
+            steps: T, steps per game.
+            shaping: Factor of the shaped rewards.
+
+        Returns:
+            Columns of a train batch with T * R rows, those of the learner's cooks: R is twice the games that it plays
+            with itself and once those with partners.
+        """
+        network = self.module[SHARED].unwrapped().network
+        games = len(self._games.states)
+        rows: list[dict[str, np.ndarray]] = []
+        actions = np.zeros(2 * games, int)
+        decisions = np.zeros(2, int)
+        with torch.no_grad():
+            for _ in range(steps):
+                own = self._seated.own
+                decisions += np.bincount(own % 2, minlength=2)
+                with phase(ENV):
+                    planes = self._planes()
+                    seen = self._seen(planes, own)
+                logits, values = _judge(network, seen)
+                chosen, log_probs = self._draw(logits)
+                actions[own] = chosen
+                if self._seated.together:
+                    self._seated.act(planes, actions)
+                with phase(ENV):
+                    sparse, shaped, done = self._games.step(actions.reshape(games, 2))
+                rewards = (sparse.sum(1, keepdims=True) + shaping * shaped).reshape(-1)[own]
+                row = {**seen, "actions": chosen, "logp": log_probs, "values": values}
+                rows.append({**row, "rewards": rewards, "done": done[own // 2]})
+                rows[-1]["next"] = self._ended(network, sparse, shaped, done)
+            last = _judge(network, self._seen(self._planes(), self._seated.own))[1]
+        self._count(steps * games, decisions)
+        return self._columns(rows, last)
+
+    def _planes(self) -> np.ndarray:
+        """uint8 (2 * games, V): what every cook sees, the cooks of a game beside each other; overwritten by a step."""
+        planes = self._games.lossless()
+        return planes.reshape(2 * len(planes), -1).view(np.uint8)
+
+    def _seen(self, planes: np.ndarray, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Views of the cooks of some rows, and of the critic if it is told who the partner is."""
+        seen = planes[rows]
+        if not self._partners_told:
+            return {VECTOR: seen}
+        who = self._seated.partner[rows // 2]  # -1, the last column, in games with itself
+        told = np.eye(self._partners_told, dtype=np.uint8)[who]
+        return {VECTOR: seen, CRITIC_STATE: np.concatenate([seen, told], axis=1)}
+
+    def _draw(self, logits: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+        log_probs = logits.log_softmax(-1)
+        chosen = torch.multinomial(log_probs.exp(), 1, generator=self._generator)
+        return chosen[:, 0].numpy(), log_probs.gather(1, chosen)[:, 0].numpy()
+
+    def _ended(self, network: Any, sparse: np.ndarray, shaped: np.ndarray, done: np.ndarray) -> np.ndarray:
+        """Values (R,) of final states where games ended, which begin anew; 0 elsewhere."""
+        own = self._seated.own
+        values = np.zeros(len(own), np.float32)
+        self._score += sparse.sum(1)
+        self._shaped += shaped
+        if done.any():
+            # Time is up, which is no terminal state: what would have come still counts.
+            ended = done[own // 2]
+            values[ended] = _judge(network, self._seen(self._planes(), own[ended]))[1]
+            for game in np.flatnonzero(done):
+                self._log_game(int(game))
+            self._begin_anew(done)
+            self._seated.redraw(done)
+        return values
+
+    def _begin_anew(self, games: np.ndarray) -> None:
+        self._games.restart(games)
+        self._score[games], self._shaped[games] = 0.0, 0.0
+
+    def _columns(self, rows: list[dict[str, np.ndarray]], last: np.ndarray) -> dict[str, Any]:
+        joined = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+        config = self.config
+        advantages, targets = gae_of_steps(
+            joined["rewards"], joined["values"], joined["done"], joined["next"], last, config.gamma, config.lambda_
+        )
+        flat = {name: values.reshape(-1, *values.shape[2:]) for name, values in joined.items()}
+        mask = np.ones((len(flat["actions"]), NUM_ACTIONS), np.int8)
+        return {
+            # Bytes: the learner takes the columns that hold something and makes floats of them.
+            Columns.OBS: {**{name: flat[name] for name in (VECTOR, CRITIC_STATE) if name in flat}, ACTION_MASK: mask},
+            Columns.ACTIONS: flat["actions"],
+            Columns.ACTION_LOGP: flat["logp"],
+            Columns.VF_PREDS: flat["values"],
+            Postprocessing.ADVANTAGES: standardized(advantages, config.advantage_floor).reshape(-1),
+            Postprocessing.VALUE_TARGETS: targets.reshape(-1).astype(np.float32),
+        }
+
+    def _log_game(self, game: int) -> None:
+        score = float(self._score[game])
+        returns = {agent: score for agent in AGENTS}
+        partner = self._seated.name(game)
+        learners = 2 if partner is None else 1
+        self._log_episode_metrics(
+            self._games.horizon, 2 * score, 0.0, returns, {SHARED: learners * score}, dict.fromkeys(AGENTS, 0)
+        )
+        window = self.config.metrics_num_episodes_for_smoothing
+        own = {"score": score, "soups": score / 20, "shaped": float(self._shaped[game].sum())}
+        for name, value in own.items():
+            self.metrics.log_value(name, value, window=window)
+        if self._pool is not None:
+            for place in self._kinds(game, partner):
+                self.metrics.log_value(place, score, window=window)
+        self.metrics.log_value(NUM_EPISODES, 1, reduce="sum")
+        self.metrics.log_value(NUM_EPISODES_LIFETIME, 1, reduce="lifetime_sum")
+
+    def _kinds(self, game: int, partner: str | None) -> list[str | tuple[str, str]]:
+        """Names under which the score of a game counts beside `score`."""
+        if partner is None:
+            return [SELF_PLAY_SCORE]
+        seat = AGENTS[int(self._seated.seat[game])]
+        return [PARTNERS_SCORE, (SCORE_BY_SEAT, seat), (SCORE_BY_PARTNER, partner)]
+
+    def _count(self, steps: int, decisions: np.ndarray) -> None:
+        """Counts game steps, and by seat the decisions of the learner: those of partners are not learned from."""
+        log = self.metrics.log_value
+        log(NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
+        log(NUM_ENV_STEPS_SAMPLED_LIFETIME, steps, reduce="lifetime_sum", with_throughput=True)
+        for agent, own in zip(AGENTS, decisions.tolist(), strict=True):
+            log((NUM_AGENT_STEPS_SAMPLED, agent), own, reduce="sum")
+            log((NUM_AGENT_STEPS_SAMPLED_LIFETIME, agent), own, reduce="lifetime_sum")
+        rows = int(decisions.sum())
+        log((NUM_MODULE_STEPS_SAMPLED, SHARED), rows, reduce="sum")
+        log((NUM_MODULE_STEPS_SAMPLED_LIFETIME, SHARED), rows, reduce="lifetime_sum")
+
+
+def _judge(network: Any, seen: Mapping[str, np.ndarray]) -> tuple[torch.Tensor, np.ndarray]:
+    """Logits (B, 6) and values (B,)."""
+    batch: dict[str, torch.Tensor] = {name: torch.from_numpy(part).float() for name, part in seen.items()}
+    batch[ACTION_MASK] = torch.ones(len(seen[VECTOR]), NUM_ACTIONS)
+    values: torch.Tensor = network.values(batch)
+    return network.logits(batch), values.numpy()
 
 
 class SelfPlayPPOConfig(NumericPPOConfig):

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import torch
 from pydantic import Field
 from ray.rllib.algorithms.dqn import DQN
 from ray.rllib.utils.annotations import override
 
-from rllib_llm_comm.baselines.value.q_auxiliary_losses import LDSALoss
-from rllib_llm_comm.baselines.value.q_losses import TeamLoss
-from rllib_llm_comm.baselines.value.q_settings import LDSA as SUBTASKS
-from rllib_llm_comm.baselines.value.q_settings import QSettings
+from rllib_llm_comm.baselines.value.joint_game import FILLED
+from rllib_llm_comm.baselines.value.q_network import LDSA as SUBTASKS
+from rllib_llm_comm.baselines.value.q_network import (
+    SUBTASK_LOGITS,
+    QSettings,
+    QTeam,
+)
 from rllib_llm_comm.baselines.value.qmix import MIXER_SETTINGS, QMIXConfig
-from rllib_llm_comm.baselines.value.value_decomposition import AGENT_SETTINGS, ValueDecomposition, ValueTraining
+from rllib_llm_comm.baselines.value.value_decomposition import (
+    AGENT_SETTINGS,
+    Judged,
+    TeamLoss,
+    ValueDecomposition,
+    ValueTraining,
+)
 from rllib_llm_comm.rl.strict_config import part
 
 
@@ -24,6 +34,36 @@ class LDSATraining(ValueTraining):
     """Weight of the distance between subtasks, which is made large (authors)."""
     subtask_change: float = Field(1e-3, ge=0)
     """Weight of the change of an agent's chances of subtasks from step to step, which is made small (authors)."""
+
+
+class LDSALoss(TeamLoss):
+    """QMIX's loss, less the distance of subtasks, plus the change of agents' chances of subtasks in time.
+
+    Args:
+        gamma: As of `TeamLoss`.
+        td_lambda: As of `TeamLoss`.
+        distance: Weight of mean_{i != j} ||x_i - sg(x_j)||^2, which is taken off. Authors: 1e-3.
+        change: Weight of mean_{t, i} sum_j -sg(p_ij(t)) log p_ij(t + 1). Authors: 1e-3.
+    """
+
+    def __init__(
+        self, gamma: float = 0.99, td_lambda: float = 0.0, distance: float = 1e-3, change: float = 1e-3
+    ) -> None:
+        super().__init__(gamma, td_lambda)
+        self.distance, self.change = distance, change
+
+    def more(self, live: QTeam, target: QTeam, judged: Judged, rewards: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Both terms, weighted."""
+        tasks = live.agents.subtasks()
+        apart = (tasks.unsqueeze(1) - tasks.detach().unsqueeze(0)).square().sum(-1)
+        count = len(tasks)
+        logs = judged.live.more[SUBTASK_LOGITS].log_softmax(-1)
+        moved = -(logs[:, :-1].exp().detach() * logs[:, 1:]).sum(-1).mean(-1)
+        filled = judged.batch[FILLED].float()
+        return {
+            "subtask_distance": -self.distance * apart.sum() / (count * (count - 1)),
+            "subtask_change": self.change * (moved * filled).sum() / filled.sum(),
+        }
 
 
 class LDSAConfig(QMIXConfig):

@@ -3,21 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field, model_validator
+from typing_extensions import Self
 
-from rllib_llm_comm.baselines.value.q_network import agent_inputs, open_values
-from rllib_llm_comm.baselines.value.q_settings import LDSA, ROMA, QSettings
-from rllib_llm_comm.baselines.value.q_team import QTeam
+from rllib_llm_comm.baselines.value.q_network import LDSA, ROMA, QSettings, QTeam, agent_inputs, open_values
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import Several
 from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.policies.array_policy import MOST_SIZE, AgentRequest, ArrayMemory, ArrayPolicy
-from rllib_llm_comm.policies.observation_forms import flat, open_actions
-from rllib_llm_comm.policies.settings import require_whole
+from rllib_llm_comm.policies.array_policy import MOST_SIZE, AgentRequest, ArrayMemory, ArrayPolicy, flat, open_actions
 
 MEMORY, LAST, VALUES = "memory", "last_actions", "values"
+
+
+class QRecord(QSettings):
+    """`model_config` in the policy folder of a team that learned by value decomposition."""
+
+    size: int = Field(ge=1, le=MOST_SIZE)
+    """Length of the longest agent's vector."""
+    actions: int = Field(ge=1, le=MOST_SIZE)
+    """Number of actions of the agent that has most."""
+    agents: int = Field(ge=1, le=MOST_SIZE)
+    """Number of agents."""
+    state_size: Literal[0]
+    """Of the mixer, which a policy folder has not."""
+    team: Several[str]
+    """Names of the agents."""
+    choices: dict[str, Annotated[int, Field(ge=1)]]
+    """Number of actions of each agent."""
+    forms: dict[str, dict[str, Any]]
+    """Form of each agent's observations (`form_of`)."""
+
+    @model_validator(mode="after")
+    def _tells_of_all_agents(self) -> Self:
+        for setting in ("choices", "forms"):
+            if not set(self.team) <= set(getattr(self, setting)) or len(self.team) != self.agents:
+                raise UserError(f"`team` and `{setting}` must tell of {self.agents} agents; save it again.")
+        if most := next((agent for agent in self.team if self.choices[agent] > self.actions), None):
+            raise UserError(f"`choices.{most}` is {self.choices[most]} but there are {self.actions} `actions`.")
+        return self
 
 
 class QPolicy(ArrayPolicy):
@@ -31,22 +58,9 @@ class QPolicy(ArrayPolicy):
     @staticmethod
     def network_builder(settings: dict[str, Any]) -> Callable[[], QTeam]:
         """Makes a network from `model_config`."""
-        sizes = {name: settings.pop(name) for name in ("size", "actions", "agents", "state_size")}
-        for name in ("size", "actions", "agents"):
-            require_whole(name, sizes[name], 1, MOST_SIZE)
-        require_whole("state_size", sizes["state_size"], 0, 0)
-        team, choices, forms = settings.pop("team"), settings.pop("choices"), settings.pop("forms")
-        named = (
-            isinstance(team, list) and len(team) == sizes["agents"] and all(isinstance(agent, str) for agent in team)
-        )
-        if not named or not isinstance(choices, Mapping) or not isinstance(forms, Mapping):
-            raise UserError(f"`team`, `choices` and `forms` must tell of {sizes['agents']} agents; save it again.")
-        for agent in team:
-            require_whole(f"choices.{agent}", choices[agent], 1, sizes["actions"])
-            if not isinstance(forms[agent], Mapping):
-                raise UserError(f"`forms.{agent}` is {str(forms[agent])[:80]!r} but must be a mapping.")
-        checked = QSettings.from_mapping(settings)
-        return lambda: QTeam(checked, **sizes)
+        told = QRecord.checked("model_config", settings)
+        own = QSettings(**{name: getattr(told, name) for name in QSettings.names()})
+        return lambda: QTeam(own, told.size, told.actions, told.agents, told.state_size)
 
     def batch(self, asked: Sequence[AgentRequest]) -> dict[str, torch.Tensor]:
         """Values of all rows' actions and what is remembered behind them, which goes into the episodes' memories.

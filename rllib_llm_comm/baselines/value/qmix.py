@@ -1,4 +1,5 @@
-"""QMIX: a team's value grows with each agent's, by weights of the state (Rashid et al. 2018, arXiv 1803.11485)."""
+"""VDN (Sunehag et al. 2017, arXiv 1706.05296): a team's value is the sum of its agents' values; and QMIX (Rashid et
+al. 2018, arXiv 1803.11485): it grows with each of them, by weights of the state."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from typing import ClassVar
 from ray.rllib.algorithms.dqn import DQN
 from ray.rllib.utils.annotations import override
 
-from rllib_llm_comm.baselines.value.q_settings import QMIX as QMIX_MIXER
-from rllib_llm_comm.baselines.value.q_settings import QSettings
+from rllib_llm_comm.baselines.value.q_network import QMIX as QMIX_MIXER
+from rllib_llm_comm.baselines.value.q_network import VDN as VDN_MIXER
+from rllib_llm_comm.baselines.value.q_network import QSettings
 from rllib_llm_comm.baselines.value.value_decomposition import (
     AGENT_SETTINGS,
     ValueDecomposition,
@@ -17,6 +19,34 @@ from rllib_llm_comm.baselines.value.value_decomposition import (
 from rllib_llm_comm.rl.strict_config import part
 
 MIXER_SETTINGS = ("mixing_width", "hypernet_layers", "hypernet_width")
+
+
+class VDNConfig(ValueDecompositionConfig):
+    """Settings of `VDN`.
+
+    .. testcode::
+        :skipif: True
+
+        from rllib_llm_comm import VDNConfig
+
+        algo = VDNConfig().environment("rllib_llm_comm/overcooked_text-v0", env_config={"map_name": "B"}).build_algo()
+    """
+
+    mixer: ClassVar[str] = VDN_MIXER
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        """Sets the defaults: PyMARL's, unless marked otherwise in `ValueTraining` and `QSettings`."""
+        super().__init__(algo_class=algo_class or VDN)
+
+
+class VDN(ValueDecomposition):
+    """Q-learning of a team whose value is the sum of its agents' values; settings: `VDNConfig`."""
+
+    @classmethod
+    @override(DQN)
+    def get_default_config(cls) -> VDNConfig:
+        """The default settings."""
+        return VDNConfig()
 
 
 class QMIXConfig(ValueDecompositionConfig):

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
+import torch
 from pydantic import Field
 from ray.rllib.algorithms.dqn import DQN
 from ray.rllib.utils.annotations import override
+from torch.nn import functional
 
-from rllib_llm_comm.baselines.value.q_auxiliary_losses import ROMALoss
-from rllib_llm_comm.baselines.value.q_losses import TeamLoss
-from rllib_llm_comm.baselines.value.q_settings import ROMA as ROLES
-from rllib_llm_comm.baselines.value.q_settings import QSettings
+from rllib_llm_comm.baselines.value.joint_game import FILLED
+from rllib_llm_comm.baselines.value.q_network import (
+    INFERRED_MEANS,
+    INFERRED_VARIANCES,
+    ROLE_MEANS,
+    ROLE_VARIANCES,
+    ROLES,
+    QSettings,
+    QTeam,
+)
+from rllib_llm_comm.baselines.value.q_network import ROMA as ROLE_AGENTS
 from rllib_llm_comm.baselines.value.qmix import MIXER_SETTINGS, QMIXConfig
-from rllib_llm_comm.baselines.value.value_decomposition import AGENT_SETTINGS, ValueDecomposition, ValueTraining
+from rllib_llm_comm.baselines.value.value_decomposition import (
+    AGENT_SETTINGS,
+    Judged,
+    TeamLoss,
+    ValueDecomposition,
+    ValueTraining,
+)
 from rllib_llm_comm.rl.strict_config import part
+
+_LOG_FLOOR = 13.9
 
 
 class ROMATraining(ValueTraining):
@@ -31,6 +49,65 @@ class ROMATraining(ValueTraining):
     """Weight of the roles' difference (authors)."""
     raw_roles: bool = False
     """True to leave both losses of roles away: the ablation."""
+
+
+class ROMALoss(TeamLoss):
+    """QMIX's loss, plus what makes roles identifiable and special; means over the steps that were played.
+
+    Per agent log(1 + exp(min(2000, h_w H(p) + kl_w KL(p || q)))), with p the distribution of its role and q the one
+    inferred from what it remembers; and per step dis_w / n (mean_i sum_j d_ij - mean_i sum_j min(1, m_ij + d_ij)), with
+    m_ij = mean over dimensions of max(log p(rho_j | o_i) + 13.9, -13.9) and d_ij = |D([rho_i, rho_j])|, both scaled to
+    [0, 1] over a step's pairs.
+
+    Args:
+        gamma: As of `TeamLoss`.
+        td_lambda: As of `TeamLoss`.
+        entropy: h_w. Authors: 1e-4; for other maps 5e-2.
+        inference: kl_w. Authors: 1e-4.
+        difference: dis_w. Authors: 1e-3.
+        raw: True to leave both terms away: the ablation.
+    """
+
+    def __init__(
+        self,
+        gamma: float = 0.99,
+        td_lambda: float = 0.0,
+        entropy: float = 1e-4,
+        inference: float = 1e-4,
+        difference: float = 1e-3,
+        raw: bool = False,
+    ) -> None:
+        super().__init__(gamma, td_lambda)
+        self.entropy, self.inference, self.difference, self.raw = entropy, inference, difference, raw
+
+    def more(self, live: QTeam, target: QTeam, judged: Judged, rewards: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Both terms; none if `raw`."""
+        if self.raw:
+            return {}
+        filled = judged.batch[FILLED].bool()
+        told = {name: values[:, :-1][filled] for name, values in judged.live.more.items()}
+        means, variances = told[ROLE_MEANS], told[ROLE_VARIANCES]
+        own, inferred = (
+            torch.distributions.Normal(told[mean], told[variance].sqrt())
+            for mean, variance in ((ROLE_MEANS, ROLE_VARIANCES), (INFERRED_MEANS, INFERRED_VARIANCES))
+        )
+        entropy = own.entropy().sum(-1)
+        divergence = torch.distributions.kl_divergence(own, inferred).sum(-1)
+        known = functional.softplus((self.entropy * entropy + self.inference * divergence).clamp(max=2000.0))
+        roles, agents = told[ROLES], means.shape[1]
+        spread = variances.unsqueeze(2)
+        logs = -0.5 * ((roles.unsqueeze(1) - means.unsqueeze(2)).square() / spread + (2 * math.pi * spread).log())
+        alike = _scaled((logs + _LOG_FLOOR).clamp(min=-_LOG_FLOOR).mean(-1))
+        pairs = torch.cat([roles.unsqueeze(2).expand(*logs.shape), roles.unsqueeze(1).expand(*logs.shape)], -1)
+        apart = _scaled(live.agents.difference(pairs)[..., 0].abs())
+        special = apart.sum(-1).mean(-1) - (alike + apart).clamp(max=1.0).sum(-1).mean(-1)
+        return {"role_loss": known.mean(), "role_difference": self.difference / agents * special.mean()}
+
+
+def _scaled(pairs: torch.Tensor) -> torch.Tensor:
+    """Values (N, n, n) scaled to [0, 1] over the pairs of each row."""
+    low, high = pairs.amin((1, 2), keepdim=True), pairs.amax((1, 2), keepdim=True)
+    return (pairs - low) / (high - low + 1e-12)
 
 
 class ROMAConfig(QMIXConfig):
@@ -50,7 +127,7 @@ class ROMAConfig(QMIXConfig):
             QSettings, *AGENT_SETTINGS, *MIXER_SETTINGS, "role_size", "role_width", "role_variance_floor"
         ),
     }
-    kind: ClassVar[str] = ROLES
+    kind: ClassVar[str] = ROLE_AGENTS
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: the authors', unless marked otherwise in the models."""

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import logging
 import math
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
+import torch
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.dqn import DQN, DQNConfig
-from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.algorithms.dqn.torch.dqn_torch_learner import DQNTorchLearner
+from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_LEARNER_GROUP, COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.learner.learner import Learner
+from ray.rllib.core.rl_module.apis import InferenceOnlyAPI, TargetNetworkAPI
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.core.rl_module.torch import TorchRLModule
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from ray.rllib.utils.annotations import override
+from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.metrics import (
     ENV_RUNNER_RESULTS,
     ENV_RUNNER_SAMPLING_TIMER,
@@ -22,32 +36,43 @@ from ray.rllib.utils.metrics import (
     SYNCH_WORKER_WEIGHTS_TIMER,
     TIMERS,
 )
+from ray.rllib.utils.schedules.scheduler import Scheduler
 from typing_extensions import Self
 
-from rllib_llm_comm.baselines.value.joint import JointEnvRunner, make_joint_game
-from rllib_llm_comm.baselines.value.joint_q_learner import JointQLearner
-from rllib_llm_comm.baselines.value.kitchen_team import KitchenTeamRunner
-from rllib_llm_comm.baselines.value.module import EPSILON, TEAM, JointQModule
-from rllib_llm_comm.baselines.value.q_losses import TeamLoss
-from rllib_llm_comm.baselines.value.q_settings import PLAIN, QSettings
-from rllib_llm_comm.baselines.value.same_team import facts_of_checkpoint, facts_of_learner, require_same
-from rllib_llm_comm.baselines.value.team_episodes import FILLED, EpisodeBuffer
+from rllib_llm_comm.baselines.value.joint_game import (
+    ACTIONS,
+    ACTIVE,
+    FILLED,
+    MASK,
+    REWARDS,
+    SEEN,
+    STATE,
+    TERMINATED,
+    EpisodeBuffer,
+    last_actions,
+)
+from rllib_llm_comm.baselines.value.joint_runners import JointEnvRunner, KitchenTeamRunner, make_joint_game
+from rllib_llm_comm.baselines.value.q_network import PLAIN, QSettings, QTeam, Unrolled, epsilon_greedy, open_values
 from rllib_llm_comm.core.errors import LARGEST, UserError, require_whole, shown
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
-from rllib_llm_comm.rl.env_registration import ensure_registered
-from rllib_llm_comm.rl.episode_metrics import EpisodeMetrics
-from rllib_llm_comm.rl.phase_seconds import PhaseSeconds
-from rllib_llm_comm.rl.plain_errors import raise_told
-from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
-from rllib_llm_comm.rl.policy_export import on_first_learner
+from rllib_llm_comm.policies.numeric_network import live_columns, take_columns
+from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
+from rllib_llm_comm.policies.policy_manifest import VALUED
+from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds
+from rllib_llm_comm.rl.plain_errors import ToldErrors, raise_told
+from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_first_learner
+from rllib_llm_comm.rl.rllib_adapter import ensure_registered
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin, part, require_schedule
-
-if TYPE_CHECKING:
-    from ray.rllib.core.learner import Learner
 
 logger = logging.getLogger(__name__)
 
+Batch = Mapping[str, torch.Tensor]
+MEMORY, LAST = "memory", "last_actions"
+EPSILON, TEAM = "epsilon", "team"
+_LAST_COPY = "last_target_copy"
+_MODULE = Path(COMPONENT_LEARNER_GROUP, COMPONENT_LEARNER, COMPONENT_RL_MODULE, DEFAULT_MODULE_ID)
+_FREE = "init_seed"  # of fresh weights, which a checkpoint replaces
 REPLAY = "replay_buffer"
 # Settings of stock DQN for parts that are not here: heads, losses, steps, priorities, passes over a batch.
 _NOT_HERE = (
@@ -130,6 +155,415 @@ class ValueTraining(Settings):
                 f"{self.train_batch_size_per_learner} episodes; make the buffer larger or the batch smaller."
             )
         return self
+
+
+@dataclass
+class Judged:
+    """A batch, and what the live and the target team make of it.
+
+    Attributes:
+        batch: As of `joint_game.joined`, as tensors.
+        live: Of the live team, (B, T + 1, n, A).
+        target: Of the target team, without gradients.
+        best: (B, T + 1, n, 1), the actions that the live team likes best among the open ones.
+        target_best: (B, T + 1, n), the target team's values of them.
+        target_total: (B, T + 1, m), the target team's values of them together, without gradients.
+        valid: (B, T + 1), 1 for observations that there are.
+    """
+
+    batch: Batch
+    live: Unrolled
+    target: Unrolled
+    best: torch.Tensor
+    target_best: torch.Tensor
+    target_total: torch.Tensor
+    valid: torch.Tensor
+
+
+class TeamLoss:
+    """Squared error of a team's values over whole episodes, unrolled from zero memories.
+
+    y_t = r_t + gamma (1 - term_t) Q_tot^-(s_{t+1}, a*), a* = argmax of the live values (double Q-learning); with
+    `td_lambda` the targets of later steps count, too. An episode cut by a time limit has no `term` and is bootstrapped.
+
+    Args:
+        gamma: Discount per step, in [0, 1].
+        td_lambda: Weight of later targets, in [0, 1]: 0 for one step (PyMARL), 0.6 in PyMARL2.
+    """
+
+    def __init__(self, gamma: float = 0.99, td_lambda: float = 0.0) -> None:
+        self.gamma, self.td_lambda = gamma, td_lambda
+
+    def __call__(self, live: QTeam, target: QTeam, batch: Batch) -> tuple[torch.Tensor, dict[str, float]]:
+        """The loss, and figures to report.
+
+        Args:
+            live: The team that learns.
+            target: The team that targets are taken from.
+            batch: As of `joint_game.joined`, as tensors.
+        """
+        judged = judge(live, target, narrow(live, target, batch))
+        rewards = self.rewards(live, target, judged)
+        error, values, targets = self._temporal_difference(live, judged, rewards)
+        more = self.more(live, target, judged, rewards)
+        report = {
+            "td_loss": float(error.detach()),
+            "q_mean": float(values.detach().mean()),
+            "target_mean": float(targets.mean()),
+            **{name: float(term.detach()) for name, term in more.items()},
+        }
+        loss = torch.stack([error, *more.values()]).sum() if more else error
+        return loss, report
+
+    def rewards(self, live: QTeam, target: QTeam, judged: Judged) -> torch.Tensor:
+        """Team rewards (B, T) that targets are made of: those of the game."""
+        return judged.batch[REWARDS].float()
+
+    def more(self, live: QTeam, target: QTeam, judged: Judged, rewards: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Weighted terms that are added to the loss, by name; none here.
+
+        Args:
+            live: The team that learns.
+            target: The team that targets are taken from.
+            judged: The batch, judged by both.
+            rewards: As of `rewards`.
+        """
+        return {}
+
+    def _temporal_difference(
+        self, live: QTeam, judged: Judged, rewards: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        batch, filled = judged.batch, judged.batch[FILLED].float()
+        values = live.total(chosen(judged.live.values, batch[ACTIONS]), batch[STATE][:, :-1])
+        with torch.no_grad():
+            following = judged.target_total[:, 1:]
+            going_on = 1.0 - batch[TERMINATED].float()
+            targets = self._targets(rewards, going_on, following, filled)
+        squared = (values - targets).square().mean(-1) * filled
+        played = filled.bool()
+        return squared.sum() / filled.sum(), values[played], targets[played]
+
+    def _targets(
+        self, rewards: torch.Tensor, going_on: torch.Tensor, following: torch.Tensor, filled: torch.Tensor
+    ) -> torch.Tensor:
+        """Targets (B, T, m) of rewards (B, T), values of next states (B, T, m) and whether they count (B, T)."""
+        if not self.td_lambda:
+            return rewards[..., None] + self.gamma * going_on[..., None] * following
+        # A target is `now + later * (the next one)`, with all that is no target in `now`. Behind an episode's last step
+        # there is nothing but the value of its last state.
+        discount = self.gamma * going_on[..., None]
+        goes_on = torch.cat([filled[:, 1:], torch.zeros_like(filled[:, :1])], 1)[..., None] > 0
+        now = rewards[..., None] + discount * torch.where(goes_on, (1 - self.td_lambda) * following, following)
+        later = torch.where(goes_on, self.td_lambda * discount, torch.zeros_like(discount))
+        targets = [now[:, -1]]
+        for here, weight in zip(reversed(now[:, :-1].unbind(1)), reversed(later[:, :-1].unbind(1)), strict=True):
+            targets.append(torch.addcmul(here, weight, targets[-1]))
+        return torch.stack(targets[::-1], 1)
+
+
+def judge(live: QTeam, target: QTeam, batch: Batch) -> Judged:
+    """Unrolls both teams over a batch.
+
+    Args:
+        live: The team that learns.
+        target: The team that targets are taken from.
+        batch: As of `joint_game.joined`, as tensors.
+    """
+    filled = batch[FILLED].float()
+    valid = torch.cat([torch.ones_like(filled[:, :1]), filled], 1)
+    # Behind an episode's end nobody is asked, but that must not make the unrolling slow.
+    active = torch.where(valid[..., None] > 0, batch[ACTIVE].float(), torch.ones_like(batch[ACTIVE], dtype=torch.float))
+    before = last_actions(batch[ACTIONS], active)
+    inputs: dict[str, Any] = {"seen": batch[SEEN], "last_actions": before, "active": active, "valid": valid}
+    ours = live.unroll(**inputs)
+    with torch.no_grad():
+        theirs = target.unroll(**inputs)
+        best = open_values(ours.values, batch[MASK]).argmax(-1, keepdim=True)
+        target_best = theirs.values.gather(-1, best)[..., 0]
+        target_total = target.total(target_best, batch[STATE])
+    return Judged(batch, ours, theirs, best, target_best, target_total, valid)
+
+
+def narrow(live: QTeam, target: QTeam, batch: Batch) -> Batch:
+    """A batch without the columns of observations and states that are zero in all its steps.
+
+    Losses and gradients stay as they are, up to rounding.
+
+    Args:
+        live: The team that learns.
+        target: The team that targets are taken from.
+        batch: As of `joint_game.joined`, as tensors.
+    """
+    left = {name: live_columns(batch[name]) for name in (SEEN, STATE)}
+    for team in (live, target):
+        team.keep_columns(left[SEEN], left[STATE])
+    cut = {name: take_columns(batch[name], columns) for name, columns in left.items() if columns is not None}
+    return {**batch, **cut}
+
+
+def chosen(values: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+    """Values (B, T, n) of the actions that were played.
+
+    Args:
+        values: (B, T + 1, n, A).
+        actions: (B, T, n).
+    """
+    return values[:, :-1].gather(-1, actions.long()[..., None])[..., 0]
+
+
+def tensors(batch: Mapping[str, Any], device: Any = None) -> dict[str, torch.Tensor]:
+    """A batch of arrays as tensors.
+
+    Args:
+        batch: As of `joint_game.joined`.
+        device: The place to put them.
+    """
+    return {name: torch.as_tensor(values, device=device) for name, values in batch.items()}
+
+
+class JointQLearner(DQNTorchLearner):
+    """Stock DQN's learner with the loss of a `JointQModule`'s config (`team_loss`).
+
+    Target teams are copied by stock DQN, every `target_network_update_freq` game steps; buffers (statistics) go along.
+    """
+
+    @override(DQNTorchLearner)
+    def build(self) -> None:
+        """Builds as stock DQN does, and the loss."""
+        super().build()
+        self._team_loss: TeamLoss = self.config.team_loss()
+
+    @override(DQNTorchLearner)
+    def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
+        """One optimizer for agents and mixer."""
+        parameters = list(self.module[module_id].unwrapped().team.parameters())
+        start = config.lr if isinstance(config.lr, int | float) else config.lr[0][1]
+        if config.optimizer_name == "rmsprop":
+            optimizer: torch.optim.Optimizer = torch.optim.RMSprop(
+                parameters, lr=float(start), alpha=config.rmsprop_alpha, eps=config.rmsprop_epsilon
+            )
+        else:
+            optimizer = torch.optim.Adam(parameters, lr=float(start), eps=config.adam_epsilon)
+        self.register_optimizer(
+            module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=config.lr
+        )
+
+    @override(DQNTorchLearner)
+    def compute_loss_for_module(self, *, module_id: str, config: Any, batch: Any, fwd_out: Any) -> torch.Tensor:
+        """The team's loss."""
+        module = self.module[module_id].unwrapped()
+        module.team.train()
+        module.target.eval()  # RLlib trains all parts of a module, but statistics of a copy are those of its model
+        loss, report = self._team_loss(module.team, module.target, batch)
+        self.metrics.log_dict(report, key=module_id, window=1)
+        return loss
+
+    @override(DQNTorchLearner)
+    def compute_gradients(self, loss_per_module: dict[str, Any], **kwargs: Any) -> dict[Any, Any]:
+        """Gradients of the weights that are in the loss; an ablation leaves some out, which RLlib takes for a fault."""
+        gradients = super().compute_gradients(loss_per_module, **kwargs)
+        return {name: gradient for name, gradient in gradients.items() if gradient is not None}
+
+    @override(DQNTorchLearner)
+    def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+        """Copies target teams if it is time."""
+        before = dict(self.last_update_ts_by_mid)
+        super().after_gradient_based_update(timesteps=timesteps)
+        for module_id, step in self.last_update_ts_by_mid.items():
+            if step != before.get(module_id, 0):
+                for live, target in self.module[module_id].unwrapped().get_target_network_pairs():
+                    for ours, theirs in zip(live.buffers(), target.buffers(), strict=True):
+                        theirs.copy_(ours)
+
+    @override(Learner)
+    def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """RLlib's state and the step of the last copy, without which a restored run would copy at once."""
+        return {**super().get_state(*args, **kwargs), _LAST_COPY: dict(self.last_update_ts_by_mid)}
+
+    @override(Learner)
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Sets what `get_state` gave."""
+        super().set_state(state)
+        self.last_update_ts_by_mid.update(state.get(_LAST_COPY, {}))
+
+    @classmethod
+    @override(DQNTorchLearner)
+    def rl_module_required_apis(cls) -> list[type]:
+        """Target networks; values are the loss's own business."""
+        return [TargetNetworkAPI]
+
+
+class JointQModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
+    """All agents of a team, with the mixer and the target team; observations are those of a `JointGame`.
+
+    `model_config` holds the fields of `QSettings`; `epsilon`, a number or a schedule over game steps; and `team`, which
+    names the agents and the forms of their observations for policy folders.
+
+    Attributes:
+        team: The team that learns.
+        target: The team that targets are taken from; only Learners have it.
+    """
+
+    @override(TorchRLModule)
+    def setup(self) -> None:
+        """Builds the team."""
+        config = dict(self.model_config)
+        settings = QSettings.from_mapping({name: config[name] for name in QSettings.names() if name in config})
+        spaces: Any = self.observation_space
+        agents, actions = spaces[MASK].shape
+        self.team = QTeam(settings, spaces[SEEN].shape[1], actions, agents, spaces[STATE].shape[0])
+        self._epsilon = Scheduler(fixed_value_or_schedule=config.get(EPSILON, 0.0), framework="torch")
+
+    @override(TorchRLModule)
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Sets weights.
+
+        Raises:
+            UserError: If they are of other sizes: another team's, or another network's.
+        """
+        for name, weight in self.state_dict().items():
+            if name in state and np.shape(state[name]) != weight.shape:
+                raise UserError(
+                    f"`{name}` has the shape {tuple(np.shape(state[name]))} in the state that is set but "
+                    f"{tuple(weight.shape)} here; take weights of the same team, game and network settings."
+                )
+        super().set_state(state)
+
+    @override(InferenceOnlyAPI)
+    def get_non_inference_attributes(self) -> list[str]:
+        """The target team is not needed to act."""
+        return ["target"]
+
+    @override(TargetNetworkAPI)
+    def make_target_networks(self) -> None:
+        """Copies the team."""
+        self.target = copy.deepcopy(self.team).eval().requires_grad_(False)
+
+    @override(TargetNetworkAPI)
+    def get_target_network_pairs(self) -> list[tuple[Any, Any]]:
+        """The team, mixer included, and its target."""
+        return [(self.team, self.target)]
+
+    @override(TargetNetworkAPI)
+    def forward_target(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Nothing: the loss unrolls the target team itself."""
+        return {}
+
+    @override(TorchRLModule)
+    def get_initial_state(self) -> dict[str, Any]:
+        """Memory of a team that begins an episode: zeros, and no last action."""
+        memory = self.team.initial_memory(1)[0]
+        return {MEMORY: memory.cpu().numpy(), LAST: torch.full(memory.shape[:1], -1, dtype=torch.long).numpy()}
+
+    def epsilon_at(self, step: int) -> float:
+        """The share of random actions.
+
+        Args:
+            step: Game steps played so far.
+        """
+        self._epsilon.update(step)
+        return float(self._epsilon.get_current_value())
+
+    @override(TorchRLModule)
+    def _forward_inference(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return self._act(batch, 0.0, sample=False)
+
+    @override(TorchRLModule)
+    def _forward_exploration(self, batch: dict[str, Any], t: int = 0, **kwargs: Any) -> dict[str, Any]:
+        return self._act(batch, self.epsilon_at(t), sample=True)
+
+    @override(TorchRLModule)
+    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return {}  # the loss unrolls the team itself, beside its target
+
+    def _act(self, batch: dict[str, Any], epsilon: float, sample: bool) -> dict[str, Any]:
+        seen, state = batch[Columns.OBS], batch[Columns.STATE_IN]
+        self.team.eval()
+        with torch.no_grad():
+            active = seen[ACTIVE] != 0
+            out = self.team.unroll(seen[SEEN], state[LAST].unsqueeze(1), state[MEMORY], active, sample=sample)
+            actions = epsilon_greedy(out.values, seen[MASK], epsilon)
+            last = torch.where(active[:, -1], actions[:, -1], state[LAST].long())
+        return {Columns.ACTIONS: actions, Columns.STATE_OUT: {MEMORY: out.memory, LAST: last}}
+
+    def export_policy(self) -> PolicyExport:
+        """Settings, sizes and the agents' weights; the mixer is not needed to act."""
+        agents = copy.deepcopy(self.team)
+        agents.mixer = agents.distance = None
+        config = {**self.team.settings.to_dict(), **agents.sizes, "state_size": 0, **self.model_config[TEAM]}
+        return PolicyExport(VALUED, network_file(agents), config)
+
+
+def facts_of(observation_space: Any, model_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts that weights of a `JointQModule` depend on, by name: the team, sizes, settings of the network.
+
+    Args:
+        observation_space: The module's.
+        model_config: The module's. Settings that it lacks, as those of older checkpoints may, have their defaults.
+    """
+    known = {name: model_config[name] for name in QSettings.names() if name in model_config}
+    settings = {**QSettings().to_dict(), **known}
+    return {
+        **model_config.get(TEAM, {}),
+        "size": observation_space[SEEN].shape[-1],
+        "actions": observation_space[MASK].shape[-1],
+        "state_size": observation_space[STATE].shape[-1],
+        **{name: value for name, value in settings.items() if name != _FREE},
+    }
+
+
+def facts_of_learner(learner: Learner) -> dict[str, Any]:
+    """Those of a Learner's module."""
+    module = learner.module[DEFAULT_MODULE_ID].unwrapped()
+    return facts_of(module.observation_space, module.model_config)
+
+
+class _WithoutOurClasses(pickle.Unpickler):
+    """Reads arguments beside which a class stands that may have another home by now."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """The class; an empty one for those of this package."""
+        return type(name, (), {}) if module.startswith("rllib_llm_comm.") else super().find_class(module, name)
+
+
+def facts_of_checkpoint(path: str | Path) -> dict[str, Any] | None:
+    """Those of a checkpoint, which RLlib wrote beside the weights; `None` where there are none.
+
+    Unpickles them, as RLlib does with all of a checkpoint.
+
+    Args:
+        path: The checkpoint.
+
+    Raises:
+        UserError: If they are damaged, or of a module of another kind.
+    """
+    file = Path(path) / _MODULE / Checkpointable.CLASS_AND_CTOR_ARGS_FILE_NAME
+    if not file.is_file():
+        return None
+    try:
+        _, kwargs = _WithoutOurClasses(io.BytesIO(file.read_bytes())).load()["ctor_args_and_kwargs"]
+        return facts_of(kwargs["observation_space"], kwargs["model_config"])
+    except Exception as error:  # a damaged pickle may raise anything
+        raise UserError(
+            f"{str(file)!r} is damaged, or not of a team that learns by value decomposition ({type(error).__name__}: "
+            f"{error}); restore another checkpoint, or begin anew."
+        ) from error
+
+
+def require_same(theirs: Mapping[str, Any], own: Mapping[str, Any], origin: str) -> None:
+    """Raises a `UserError` unless weights of one team can be those of the other.
+
+    Args:
+        theirs: Facts of the team that wrote them.
+        own: Facts of the team that takes them.
+        origin: Their place, for the message.
+    """
+    for name, wanted in own.items():
+        if name in theirs and theirs[name] != wanted:
+            raise UserError(
+                f"`{name}` is {shown(theirs[name])} in {origin} but {shown(wanted)} in this run; a checkpoint must be "
+                "of the same team, game and network, so restore it with the settings of its training or begin anew."
+            )
 
 
 class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):

@@ -20,9 +20,16 @@ from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.envs.interface import ACTION_MASK, SUBGOAL
 from rllib_llm_comm.language.packing import distinct_rows
 from rllib_llm_comm.language.text_encoder import PAD, TextEncoder, padded
-from rllib_llm_comm.policies.numeric_network import AUTO, BY_STATE, CRITIC_STATE, FORBIDDEN, STATE
-from rllib_llm_comm.policies.settings import MOST_LAYERS, MOST_WIDTH
-from rllib_llm_comm.policies.value_norm import ValueNorm
+from rllib_llm_comm.policies.numeric_network import (
+    AUTO,
+    BY_STATE,
+    CRITIC_STATE,
+    FORBIDDEN,
+    MOST_LAYERS,
+    MOST_WIDTH,
+    STATE,
+    ValueNorm,
+)
 
 
 class EmmaSettings(Settings):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import Several
 from rllib_llm_comm.envs.interface import ACTION_MASK, SUBGOAL
 from rllib_llm_comm.language.base_model import EMBEDDED
 from rllib_llm_comm.language.text_encoder import load_text_encoder
@@ -16,7 +18,6 @@ from rllib_llm_comm.policies.array_policy import MOST_SIZE, AgentRequest, ArrayP
 from rllib_llm_comm.policies.numeric_network import CRITIC_STATE, FORBIDDEN, STATE
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.policies.recorded_settings import granted
-from rllib_llm_comm.policies.settings import require_whole, require_whole_numbers
 from rllib_llm_comm.sama.emma.network import ENTITIES, MANUAL, EmmaEncoder, EmmaNetwork, EmmaSettings
 
 _REMEMBERED = 1024
@@ -74,24 +75,32 @@ class FrozenActor:
         return self._network.actor.mixed_in(table)
 
 
+class EmmaRecord(EmmaSettings):
+    """`model_config` in the policy folder of agents that read maps."""
+
+    symbols: int = Field(ge=1, le=MOST_SIZE)
+    """Number of symbols of the maps."""
+    shape: Several[Annotated[int, Field(ge=1, le=MOST_SIZE)]] = Field(min_length=2, max_length=2)
+    """Height and width of the maps, in cells."""
+    actions: int = Field(ge=1, le=MOST_SIZE)
+    """Number of actions."""
+    state_size: int = Field(ge=0, le=MOST_SIZE)
+    """Length of the state that the critic reads; 0 for none."""
+
+
 class GroundedPolicy(ArrayPolicy):
     """Acts by maps, manuals and subgoals; an episode's memory holds the earlier maps of each agent."""
 
     @staticmethod
     def network_builder(settings: dict[str, Any]) -> Callable[[], EmmaNetwork]:
         """Makes a network from `model_config`."""
-        sizes = {name: settings.pop(name) for name in ("symbols", "shape", "actions", "state_size")}
-        for name in ("symbols", "actions"):
-            require_whole(name, sizes[name], 1, MOST_SIZE)
-        require_whole("state_size", sizes["state_size"], 0, MOST_SIZE)
-        require_whole_numbers("shape", sizes["shape"], 2, MOST_SIZE)
-        if len(sizes["shape"]) != 2:
-            raise UserError(f"`shape` is {sizes['shape']!r} but must hold two whole numbers.")
-        checked = EmmaSettings.from_mapping(
-            {**settings, "text_encoder": granted(settings.get("text_encoder", EMBEDDED))}
+        told = EmmaRecord.checked(
+            "model_config", {**settings, "text_encoder": granted(settings.get("text_encoder", EMBEDDED))}
         )
-        encoder = load_text_encoder(checked.text_encoder)
-        return lambda: EmmaNetwork(checked, **sizes, encoder=encoder)
+        own = EmmaSettings(**{name: getattr(told, name) for name in EmmaSettings.names()})
+        encoder = load_text_encoder(own.text_encoder)
+        height, width = told.shape
+        return lambda: EmmaNetwork(own, told.symbols, (height, width), told.actions, told.state_size, encoder)
 
     def __init__(self, network: Any, manifest: PolicyManifest) -> None:
         super().__init__(network, manifest)

@@ -1,23 +1,55 @@
-"""Settings by which any of our algorithms trains with partners."""
+"""Partners that hold the other agents' seats while our algorithms train: settings, checks, and the wrapper of games."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 from pydantic import Field
+from ray.rllib.callbacks.callbacks import RLlibCallback
 from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Settings
-from rllib_llm_comm.policies.load_options import Loading
-from rllib_llm_comm.policies.partner_checks import game_difference, try_out
-from rllib_llm_comm.policies.partner_seats import BOTH
+from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.policies.partner_settings import parse_partners, with_absolute_paths
-from rllib_llm_comm.policies.partners import Partner, make_partner
-from rllib_llm_comm.rl.env_registration import made_env, playable_id
-from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter
-from rllib_llm_comm.rl.seat_partners import SeatPartners
+from rllib_llm_comm.policies.partners import Partner, game_difference, make_partner, try_out
+from rllib_llm_comm.policies.seated_policy import BOTH, PartnerSeats
+from rllib_llm_comm.rl.columns import LATEST_VECTORS, MAILBOX
+from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter, made_env, playable_id, wrap_games
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin
+
+
+class SeatPartners(RLlibCallback):
+    """Wraps the games of every EnvRunner in `PartnerSeats`; our algorithms add it when `pool` is set.
+
+    The games of a runner share the partners' networks. Messages of learner and partner pass through the episode's
+    `custom_data`, which `MessageExchange` and `NumericObservations` keep.
+    """
+
+    def __init__(self) -> None:
+        """No game is known yet."""
+        super().__init__()
+        self._seats: dict[int, PartnerSeats] = {}
+
+    def on_environment_created(self, *, env_runner: Any, env: Any, **kwargs: Any) -> None:
+        """Loads the partners and puts the wrapper around each game, outside of all other wrappers.
+
+        Raises:
+            UserError: If a partner cannot be loaded, or the environment is no PettingZoo environment.
+        """
+        config = env_runner.config
+        loading = Loading(trust_own=True)
+        pool = [make_partner(settings, loading.load) for settings in parse_partners(config.pool)]
+
+        def seated(game: Any, number: int) -> PartnerSeats:
+            self._seats[number] = PartnerSeats(game, pool, config.seat, config.self_play_share)
+            return self._seats[number]
+
+        wrap_games(env, seated, "Partners need")
+
+    def on_episode_created(self, *, episode: Any, env_index: int, **kwargs: Any) -> None:
+        """Joins the records of what the learner and the partner tell, before the game's reset."""
+        episode.custom_data[MAILBOX], episode.custom_data[LATEST_VECTORS] = self._seats[env_index].meet_anew()
 
 
 class PartnersSettings(Settings):

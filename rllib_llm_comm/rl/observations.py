@@ -1,4 +1,4 @@
-"""Env-to-module connector: observations in an order that does not change between processes."""
+"""Pieces of the env-to-module connector: the newest observation of each agent, in a fixed order."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.annotations import override
 
-from rllib_llm_comm.rl.newest_observation import newest_observation
+
+def newest_observation(single: SingleAgentEpisode) -> Any:
+    """The same as `get_observations(-1)`; read straight from the list that an episode is while it is played.
+
+    Args:
+        single: One agent's episode with at least one observation.
+    """
+    seen = single.observations
+    return single.get_observations(-1) if seen.finalized else seen.data[-1]
 
 
 class AddObservationsInOrder(ConnectorV2):

@@ -1,0 +1,201 @@
+"""Callbacks of our algorithms: figures of episodes, seconds of phases, and a warning when a policy closes up."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+from ray.rllib.callbacks.callbacks import RLlibCallback
+from ray.rllib.core import ALL_MODULES
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS, NUM_AGENT_STEPS_SAMPLED_LIFETIME
+
+from rllib_llm_comm.core.phases import GPU_MEMORY, PHASE_SECONDS, PHASES, TOKENS, log_cost
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, solved
+
+SUCCESS_RATE = "success_rate"
+EPISODE_GAME_STEPS = "episode_game_steps"
+TEAM_RETURN_MEAN = "team_return_mean"
+DECISIONS = "decisions"
+logger = logging.getLogger(__name__)
+CLOSED = 0.1
+"""Share of the first entropy below which a policy counts as closed."""
+
+
+class EpisodeMetrics(RLlibCallback):
+    """Adds `success_rate`, `episode_game_steps` and `team_return_mean` to the results under `env_runners`.
+
+    RLlib counts environment steps, of which one may last many game steps when agents are busy, and it does not
+    say which episodes were solved. Here an episode is solved if its game says so (`task_success` in the last infos)
+    or, in games that say nothing, if it ended by a termination (a time limit is a truncation), the same rule as in
+    `rllib evaluate`. Both are means over the episodes of RLlib's window
+    (`metrics_num_episodes_for_smoothing`).
+
+    `team_return_mean` is the mean return per agent over the same window, and not a number until the window is full
+    for the first time (and in an iteration in which no episode ended): the first episodes to end are the short ones,
+    so that an early mean flatters any policy, and a stop criterion on it would end a run that has learned nothing.
+
+    `decisions`, at the top of the result, counts the decisions of all agents since the training began. Stop rules,
+    schedules and `anneal` count the same.
+
+    A game may count something itself: the numbers under `episode_metrics` in an agent's last info are logged under
+    their names, such as `score`.
+
+    `Verco` adds this callback by itself; in a config of your own use `config.callbacks(EpisodeMetrics)`.
+    """
+
+    def on_episode_end(self, *, episode: Any, env_runner: Any, metrics_logger: Any, **kwargs: Any) -> None:
+        """Logs one episode."""
+        window = env_runner.config.metrics_num_episodes_for_smoothing
+        metrics_logger.log_value(SUCCESS_RATE, float(was_solved(episode)), window=window)
+        metrics_logger.log_value(EPISODE_GAME_STEPS, float(game_steps(episode)), window=window)
+        for name, value in games_own_metrics(episode.get_infos(-1)).items():
+            metrics_logger.log_value(name, value, window=window)
+
+    def on_train_result(self, *, algorithm: Any, result: dict[str, Any], **kwargs: Any) -> None:
+        """Adds the team's return, and the decisions so far."""
+        results = result.get(ENV_RUNNER_RESULTS)
+        if results is not None:
+            result[DECISIONS] = int(sum(results.get(NUM_AGENT_STEPS_SAMPLED_LIFETIME, {}).values()))
+            results[TEAM_RETURN_MEAN] = team_return(results, algorithm.config.metrics_num_episodes_for_smoothing)
+
+
+def team_return(results: dict[str, Any], window: int) -> float:
+    """Mean return per agent over the last `window` episodes; NaN while fewer have ended.
+
+    Args:
+        results: RLlib's results under `env_runners`.
+        window: Number of episodes.
+    """
+    returns = results.get("agent_episode_returns_mean") or {"": results.get("episode_return_mean", math.nan)}
+    if results.get("num_episodes_lifetime", 0) < window:
+        return math.nan
+    return float(np.mean(list(returns.values())))
+
+
+def games_own_metrics(infos: Any) -> dict[str, float]:
+    """The game's own metrics, from the agents' infos (of one or several agents).
+
+    Args:
+        infos: The infos of a step, by agent, or one agent's info.
+    """
+    parts = [infos, *(info for info in infos.values() if isinstance(info, dict))] if isinstance(infos, dict) else []
+    own: dict[str, float] = {}
+    for info in parts:
+        own.update({str(name): float(value) for name, value in info.get(EPISODE_METRICS, {}).items()})
+    return own
+
+
+def was_solved(episode: Any) -> bool:
+    """True if an episode (of one or several agents) ended well (`rllib_llm_comm.envs.interface.solved`)."""
+    infos = episode.get_infos(-1)
+    by_agent = {agent: info for agent, info in infos.items() if isinstance(info, dict)}
+    return solved(bool(episode.is_terminated), {**by_agent, "": infos})
+
+
+def game_steps(episode: Any) -> int:
+    """Length of an episode: its infos' last `game_step`, or environment steps where the game gives none."""
+    infos = episode.get_infos(-1)
+    found = [infos["game_step"]] if "game_step" in infos else []
+    found += [info["game_step"] for info in infos.values() if isinstance(info, dict) and "game_step" in info]
+    return int(np.max(found)) if found else int(episode.env_t if hasattr(episode, "env_t") else episode.t)
+
+
+class PhaseSeconds(RLlibCallback):
+    """Adds `phase_seconds` to the results: the seconds that an iteration spent in each phase.
+
+    * `env`: the games, their words included;
+    * `text`: prompts and token ids;
+    * `messages`: writing messages;
+    * `scoring`: scoring candidates while acting;
+    * `features`: the critic's frozen features;
+    * `update`: the rest of the learner: advantages, losses, gradients, optimizer steps.
+
+    Seconds of several EnvRunners or Learners are added up, so with many they may exceed the iteration's own.
+
+    At the top of the result stand `tokens`, those that the language model has computed since the training began (what
+    fills up a row included), and `gpu_memory_gb`, the peak of the process that took most.
+
+    `Verco` adds this callback by itself; the learner's part is logged by `MultiAgentPPOLearner`.
+    """
+
+    def on_sample_end(self, *, env_runner: Any, metrics_logger: Any, samples: Any, **kwargs: Any) -> None:
+        """Logs a roll-out in the process in which it ran."""
+        log_cost(metrics_logger)
+
+    def on_train_result(self, *, algorithm: Any, result: dict[str, Any], **kwargs: Any) -> None:
+        """Adds up roll-out and update."""
+        result[PHASE_SECONDS] = phase_seconds(result)
+        add_cost(result)
+
+
+def add_cost(result: dict[str, Any]) -> None:
+    """Adds `tokens` and `gpu_memory_gb` to a result, from what EnvRunners and Learners have logged."""
+    parts = (result.get(ENV_RUNNER_RESULTS, {}), result.get(LEARNER_RESULTS, {}).get(ALL_MODULES, {}))
+    if tokens := sum(int(part.get(TOKENS, 0)) for part in parts):
+        result[TOKENS] = tokens
+    if memory := max(float(part.get(GPU_MEMORY, 0.0)) for part in parts):
+        result[GPU_MEMORY] = memory
+
+
+def phase_seconds(result: dict[str, Any]) -> dict[str, float]:
+    """Seconds of every phase, from what EnvRunners and Learners have logged.
+
+    Args:
+        result: RLlib's result of one iteration.
+    """
+    total: dict[str, float] = defaultdict(float, dict.fromkeys(PHASES, 0.0))
+    learners = result.get(LEARNER_RESULTS, {}).get(ALL_MODULES, {})
+    for part in (result.get(ENV_RUNNER_RESULTS, {}), learners):
+        for name, seconds in part.get(PHASE_SECONDS, {}).items():
+            total[name] += float(seconds)
+    return dict(total)
+
+
+class WarnOfClosing(RLlibCallback):
+    """Warns once when the entropy falls below a tenth of its start before any episode paid more than nothing.
+
+    Such a policy has chosen among actions that all paid the same: it followed the noise of its critic, and explores no
+    more.
+
+    `Verco` and the systems that it is compared with add this callback by themselves.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[str, float] = {}
+        self._paid = False
+        self._told = False
+
+    def on_train_result(self, *, algorithm: Any, result: dict[str, Any], **kwargs: Any) -> None:
+        """Looks at one iteration."""
+        best = result.get(ENV_RUNNER_RESULTS, {}).get("episode_return_max", float("nan"))
+        self._paid = self._paid or best > 0.0
+        if self._paid or self._told:
+            return
+        for module_id, learned in result.get(LEARNER_RESULTS, {}).items():
+            if module_id == ALL_MODULES or "entropy" not in learned:
+                continue
+            entropy = float(learned["entropy"])
+            first = self._first.setdefault(module_id, entropy)
+            if entropy < CLOSED * first:
+                self._told = True
+                logger.warning(
+                    "The entropy of %r fell from %.3g to %.3g before any episode had a return above 0: the policy "
+                    "closes up on noise. %s",
+                    module_id,
+                    first,
+                    entropy,
+                    _remedy(algorithm.config),
+                )
+
+
+def _remedy(config: Any) -> str:
+    entropy = f"`entropy_coeff` (now {config.entropy_coeff})"
+    if not getattr(config, "has_critic", True):
+        return f"Raise {entropy} or `group_size`, or begin with cloned actions."
+    return (
+        f"Raise `advantage_floor` (now {config.advantage_floor:g}; 0.02, for example) or {entropy}, let the critic "
+        "learn alone at first (`critic_warmup`), or begin with cloned actions."
+    )
