@@ -26,7 +26,7 @@ from rllib_llm_comm.evaluation.rollout import Episode, EpisodeRecorder, new_epis
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.policies.decision import Policy
 from rllib_llm_comm.policies.numeric_network import VECTOR
-from rllib_llm_comm.policies.own_actions import own_actions
+from rllib_llm_comm.policies.partners import (own_actions)
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, RANDOM, SCRIPTED, STAY
 from rllib_llm_comm.policies.partners import Partner
 from rllib_llm_comm.policies.play_loop import PlayedGame

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from rllib_llm_comm.baselines.red.officer_executor import TrainedExecutor, orders_together
+from rllib_llm_comm.baselines.red.officer_policy import (TrainedExecutor, orders_together)
 from rllib_llm_comm.core.errors import UserError, require_choice, require_number, require_whole
 from rllib_llm_comm.core.files import read_foreign_json, write_atomically
 from rllib_llm_comm.core.json_file import JsonValue, read_json

@@ -25,16 +25,10 @@ from ray.rllib.utils.typing import EpisodeType, ModuleID, ParamDict, TensorType
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.phases import UPDATE, phase
-from rllib_llm_comm.rl.decision_rows import (
-    RAW_ADVANTAGES,
-    decisions_only,
-    episodes_of_module,
-    in_order,
-    rewards_of,
-)
+from rllib_llm_comm.rl.gae import (RAW_ADVANTAGES, decisions_only, episodes_of_module, in_order, rewards_of)
 from rllib_llm_comm.rl.gae import LEAST_STD, standardized
-from rllib_llm_comm.rl.gae_connector import SemiMarkovGAE
-from rllib_llm_comm.rl.losses import policy_loss
+from rllib_llm_comm.rl.gae import (SemiMarkovGAE)
+from rllib_llm_comm.rl.multi_agent_ppo_learner import (policy_loss)
 from rllib_llm_comm.rl.minibatches import ROW_GROUP, WholeEpochs
 from rllib_llm_comm.rl.multi_agent_ppo_learner import ACTOR, CRITIC, ActorTerms, MultiAgentPPOLearner
 from rllib_llm_comm.rl.rllib_adapter import START

@@ -32,13 +32,13 @@ from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.minirts.collective_command import GO_ON_AT, SIZES
 from rllib_llm_comm.envs.minirts.commanders.collective_label import CollectiveLabels
 from rllib_llm_comm.envs.minirts.commanders.command_level import NAMES, Commander, make_commander
-from rllib_llm_comm.envs.minirts.commanders.imperfect import MoodyCommander, disturbed
-from rllib_llm_comm.envs.minirts.commanders.instructions import Instructions
+from rllib_llm_comm.envs.minirts.commanders.collective_label import (MoodyCommander, disturbed)
+from rllib_llm_comm.envs.minirts.commanders.executor import (Instructions)
 from rllib_llm_comm.envs.minirts.commanders.tasks import WAIT, all_commands
-from rllib_llm_comm.envs.minirts.commanders.wordings import wordings
+from rllib_llm_comm.envs.minirts.commanders.tasks import (wordings)
 from rllib_llm_comm.envs.minirts.env import MAX_TICK, MiniRTS
-from rllib_llm_comm.envs.minirts.game import ENV_ID
-from rllib_llm_comm.envs.minirts.view.compiled_officer_view import observe
+from rllib_llm_comm.envs.minirts import (ENV_ID)
+from rllib_llm_comm.envs.minirts.view.officer_view import (observe)
 from rllib_llm_comm.envs.minirts.view.officer_view import officer_spaces
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import OFFICER, PolicyManifest
