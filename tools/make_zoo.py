@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save
 from rllib_llm_comm.core.files import replace_folder, write_atomically
 from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint
 from rllib_llm_comm.evaluation.play_settings import EvaluationSettings
+from rllib_llm_comm.policies.find_checkpoint import CARD, FOLDER, ModelCard, write_card
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, read_manifest
 

@@ -27,8 +27,14 @@ from rllib_llm_comm.experiments.console import (
 )
 from rllib_llm_comm.experiments.evaluation_run import run_cross_play, run_evaluation
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
-from rllib_llm_comm.policies.find_checkpoint import find_checkpoint, is_named
-from rllib_llm_comm.policies.find_checkpoint import (PREFIX, card_text, shipped_policies, shipped_policy)
+from rllib_llm_comm.policies.find_checkpoint import (
+    PREFIX,
+    card_text,
+    find_checkpoint,
+    is_named,
+    shipped_policies,
+    shipped_policy,
+)
 
 
 @takes_settings(EvaluationSettings, ["trust_own"])

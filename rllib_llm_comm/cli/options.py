@@ -19,7 +19,7 @@ from typer.models import OptionInfo
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.experiments.experiment_file import load_json_option
-from rllib_llm_comm.policies.load_policy import (Loading)
+from rllib_llm_comm.policies.load_policy import Loading
 
 IMPORT = Option("--import", metavar="MODULE", help="Import this module first (it registers your own things).")
 Imports = Annotated[list[str] | None, IMPORT]

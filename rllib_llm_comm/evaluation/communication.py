@@ -29,9 +29,9 @@ from rllib_llm_comm.policies.decision import Decision, Judge, Policy
 from rllib_llm_comm.policies.play_loop import Observer, PlayedGame
 from rllib_llm_comm.verco.encoding import TextObservation, read_observation
 from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.message_loss import UtteranceEncoder
 from rllib_llm_comm.verco.policy import LanguagePolicy
 from rllib_llm_comm.verco.settings import DRAWN, CommunicationSettings
-from rllib_llm_comm.verco.message_loss import (UtteranceEncoder)
 
 PROMPTS = 400
 """Message prompts of the played episodes that are judged at most; of more, so many are drawn (ours)."""

@@ -20,10 +20,9 @@ from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings
 from rllib_llm_comm.evaluation.rollout import Episode, Progress, play, record
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.evaluation.statistics import Estimate, jackknife
-from rllib_llm_comm.policies.load_policy import (Loading)
-from rllib_llm_comm.policies.partners import (try_out)
+from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.policies.partner_settings import SCRIPTED, PartnerSettings, parse_partners
-from rllib_llm_comm.policies.partners import allowed_actions, make_partner
+from rllib_llm_comm.policies.partners import allowed_actions, make_partner, try_out
 from rllib_llm_comm.policies.policy_folder import weights_digest
 from rllib_llm_comm.policies.policy_manifest import GROUNDED
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy

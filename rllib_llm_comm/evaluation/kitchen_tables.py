@@ -15,20 +15,19 @@ import numpy as np
 import torch
 
 from rllib_llm_comm.baselines.numeric.policy import NumericPolicy
-from rllib_llm_comm.envs.overcooked_ai import game, kernel
+from rllib_llm_comm.envs.overcooked_ai import GAME, kernel
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, entities
 from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI
 from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, manual_of
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, Kitchen
-from rllib_llm_comm.envs.overcooked_ai.scripted_cooks import (HabitualCook)
+from rllib_llm_comm.envs.overcooked_ai.scripted_cooks import HabitualCook
 from rllib_llm_comm.evaluation.rollout import Episode, EpisodeRecorder, new_episode
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.policies.decision import Policy
 from rllib_llm_comm.policies.numeric_network import VECTOR
-from rllib_llm_comm.policies.partners import (own_actions)
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, RANDOM, SCRIPTED, STAY
-from rllib_llm_comm.policies.partners import Partner
+from rllib_llm_comm.policies.partners import Partner, own_actions
 from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.policies.seated_policy import seed_at
 from rllib_llm_comm.sama.emma.network import EmmaEncoder
@@ -61,7 +60,7 @@ def can_follow(partner: Partner, kitchen: OvercookedAI) -> bool:
         kitchen: The kitchen, in single steps.
     """
     policy = partner.policy
-    if type(policy) is not GroundedPolicy or policy.manifest.env not in game.GAME.entry_points:
+    if type(policy) is not GroundedPolicy or policy.manifest.env not in GAME.entry_points:
         return False
     own = policy.manifest.env_config
     return (

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from rllib_llm_comm.baselines.red.officer_policy import (TrainedExecutor, orders_together)
+from rllib_llm_comm.baselines.red.officer_policy import TrainedExecutor, orders_together
 from rllib_llm_comm.core.errors import UserError, require_choice, require_number, require_whole
 from rllib_llm_comm.core.files import read_foreign_json, write_atomically
 from rllib_llm_comm.core.json_file import JsonValue, read_json
@@ -136,8 +136,8 @@ class OfficerScoreSettings:
     def env(self) -> MiniRTS:
         """The game that is played; refuses settings that it does not allow."""
         return MiniRTS(
-            self.num_agents,
-            self.opponent,
+            num_agents=self.num_agents,
+            opponent=self.opponent,
             max_tick=self.max_tick,
             executor=self.executor,
             observe=["vector"],
@@ -343,7 +343,7 @@ class OfficerTaskSettings:
 
     def env(self) -> MiniRTS:
         """The game that is played; refuses settings that it does not allow."""
-        return MiniRTS(self.num_agents, self.opponent, executor=self.executor, observe=["vector"])
+        return MiniRTS(num_agents=self.num_agents, opponent=self.opponent, executor=self.executor, observe=["vector"])
 
 
 def officer_tasks(settings: OfficerTaskSettings, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:

@@ -24,8 +24,7 @@ from rllib_llm_comm.policies.decision import Decision, Policy, Request, unweighe
 from rllib_llm_comm.policies.play_loop import play_games
 from rllib_llm_comm.policies.policy import TrainedPolicy
 from rllib_llm_comm.policies.recorded_settings import granted
-from rllib_llm_comm.sama.planned_env import (PATIENCE)
-from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from rllib_llm_comm.sama.planned_env import PATIENCE, PlannedSubgoals
 from rllib_llm_comm.sama.planners import fallback_of, make_planner, planner_model, played_recording
 from rllib_llm_comm.sama.planners.baselines import DisturbedPlanner
 from rllib_llm_comm.sama.planning_game import Player, PolicyPlayer, planning_game

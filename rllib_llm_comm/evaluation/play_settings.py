@@ -9,11 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rllib_llm_comm.evaluation.planned_play import play_planned
-from rllib_llm_comm.evaluation.rollout import Episode
-from rllib_llm_comm.evaluation.stand_ins import stand_ins
-from rllib_llm_comm.policies.load_policy import AS_RECORDED, Loading
-from rllib_llm_comm.policies.policy import TrainedPolicy
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import Settings, Several
+from rllib_llm_comm.policies.load_policy import Loading
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.evaluation.rollout import Episode
+    from rllib_llm_comm.policies.policy import TrainedPolicy
+
+NOBODY = "none"
 
 
 class GameSettings(Settings):

@@ -37,7 +37,7 @@ from rllib_llm_comm.evaluation.replay_schema import (
 from rllib_llm_comm.evaluation.rollout import Episode
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.play_loop import PlayedGame
-from rllib_llm_comm.policies.policy import (make_recorded_game)
+from rllib_llm_comm.policies.policy import make_recorded_game
 from rllib_llm_comm.sama.plans import authors_in
 
 TILE = 64

@@ -14,7 +14,7 @@ from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.experiments.experiment_file import Experiment, read_experiment_file
 from rllib_llm_comm.experiments.search_space import search_kind
 from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE
-from rllib_llm_comm.language.prompts import (DEFAULT, read_prompts)
+from rllib_llm_comm.language.prompts import DEFAULT, read_prompts
 
 if TYPE_CHECKING:
     from rllib_llm_comm.language.base_model import BaseModel

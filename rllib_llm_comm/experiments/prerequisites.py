@@ -16,8 +16,7 @@ from rllib_llm_comm.experiments.env_settings import check_guesses, is_parallel, 
 from rllib_llm_comm.experiments.ray_session import available_cpus
 from rllib_llm_comm.experiments.search_space import first_point
 from rllib_llm_comm.experiments.stages import REFERENCE, Stage
-from rllib_llm_comm.policies.find_checkpoint import is_named
-from rllib_llm_comm.policies.find_checkpoint import (is_shipped, shipped_policy)
+from rllib_llm_comm.policies.find_checkpoint import is_named, is_shipped, shipped_policy
 from rllib_llm_comm.verco.settings import CommunicationSettings
 
 if TYPE_CHECKING:

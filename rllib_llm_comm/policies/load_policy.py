@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.policy import TrainedPolicy
 from rllib_llm_comm.policies.policy_folder import find_policy
@@ -69,29 +71,22 @@ def load_policy(
     return policy
 
 
-@dataclass(frozen=True)
-class Loading:
-    """Arguments of `load_policy` beside the path; `None` keeps what the checkpoint recorded.
-
-    Attributes:
-        messages: Another message mode than in training.
-        teacher: The teacher, if not the recorded one.
-        message_server: The server of messages, if not the recorded one; "none": the policy itself.
-        base_model: Path of the base model.
-        reference: The checkpoint whose message adapter the drift of messages is measured from, if not the one that is
-            carried.
-        trust: True if recorded settings that reach beyond this program are used, wherever they were written.
-        trust_own: True if they are used in checkpoints that were written here (`checkpoints.signatures`), as in a stage
-            of a file whose checkpoints come from that file or another of the user's.
-    """
+class Loading(Settings):
+    """Arguments of `load_policy` beside the path; what is not given is as the checkpoint recorded it."""
 
     messages: str | None = None
-    teacher: str | Mapping[str, Any] | None = None
-    message_server: str | Mapping[str, Any] | None = None
+    """Another message mode: none, student, teacher, other_moments, other_fact, constant, menu or swapped."""
+    teacher: str | dict[str, Any] | None = None
+    """Who speaks with messages "teacher": scripted, or a mapping with `name` and settings."""
+    message_server: str | dict[str, Any] | None = None
+    """Who writes messages: a mapping with `base_url`, ..., or "none": the policy itself."""
     base_model: str | None = None
-    trust: bool = False
-    trust_own: bool = False
-    reference: str | None = None
+    """Where the base model lies, if not where it lay in training."""
+    trust: bool = Field(False, exclude=True)
+    """Take the addresses, names of keys, paths and hub ids that the checkpoint recorded as they are."""
+    trust_own: bool = Field(False, exclude=True)
+    """Take them from checkpoints that were written here (`policies.signatures`), as in a stage of a file whose
+    checkpoints come from that file or another of the user's."""
 
     def check(self) -> None:
         """Refuses settings that fit no checkpoint; nothing is loaded.
@@ -101,11 +96,13 @@ class Loading:
         """
         KINDS[LANGUAGE].check_options(self.messages, self.teacher, self.message_server, self.base_model)
 
-    def load(self, path: str | Path) -> TrainedPolicy:
+    def load(self, path: str | Path, reference: str | None = None) -> TrainedPolicy:
         """The policy of a checkpoint.
 
         Args:
             path: A path that `find_checkpoint` understands.
+            reference: The checkpoint whose message adapter the drift of messages is measured from, if the checkpoint
+                carries none.
 
         Raises:
             UserError: If it cannot be loaded with these settings.
@@ -117,9 +114,6 @@ class Loading:
             teacher=self.teacher,
             message_server=self.message_server,
             base_model=self.base_model,
-            reference=None if self.reference is None else find_checkpoint(self.reference),
+            reference=None if reference is None else find_checkpoint(reference),
             trust=self.trust or (self.trust_own and is_own_checkpoint(found)),
         )
-
-
-AS_RECORDED = Loading()

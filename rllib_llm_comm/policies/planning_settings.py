@@ -11,6 +11,8 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Settings, Several
 
 ALL: Final = "all"
+RECORDED = ("planner", "patience", "replan", "subgoals_to", "in_vector")
+"""Settings that a policy folder tells."""
 
 
 class PlanningSettings(Settings):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tree
@@ -19,6 +19,7 @@ from typing_extensions import Self
 from rllib_llm_comm.core.errors import LARGEST, UserError, shown
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.policies.planning_settings import ALL, RECORDED, PlanningSettings
 from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds, WarnOfClosing
 from rllib_llm_comm.rl.lean import BY_TABLE, LeanEnvRunner
 from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
@@ -29,36 +30,7 @@ from rllib_llm_comm.rl.strict_config import Schedule, StrictConfigMixin, require
 if TYPE_CHECKING:
     from ray.rllib.core.learner import Learner
 
-ALL = "all"
 _APPLY = "rllib_llm_comm.sama.planning_config:apply_planning"
-
-
-class PlanningSettings(Settings):
-    """A planner says what the agents shall do, as SAMA does; agents that read words find it in `subgoal`.
-
-    In `evaluation_config` these settings are those of the periodic evaluation; where the training games give subgoals
-    themselves it plays the same game without them.
-    """
-
-    planner: str | Mapping[str, Any] | None = None
-    """None: nobody plans. `"scripted"` (the game's rules), `"plan4mc"`, or a dict with `name` (`"chat"`, `"cassette"`,
-    `"deps"`, ...) and the planner's arguments, as of `rllib_llm_comm.sama.planners.make_planner`."""
-    subgoal_reward: float = 1.0
-    """Reward of an agent in the game step in which its subgoal is done, beside the game's own rewards (ours)."""
-    subgoal_rewards: str | Mapping[str, Any] = "exact"
-    """The judge of that. `"exact"` (ours): the game's own tests. A dict with `name` `"code"` (and `path`: reward code
-    in a folder or JSON file), `"chat"` (a model writes such code, as in SAMA) or `"judge"`, as of
-    `rllib_llm_comm.sama.rewards.subgoal_rewards.make_rewards`. Also for environments that give subgoals themselves;
-    then without `planner`."""
-    patience: int = Field(40, ge=1)
-    """Game steps after which a subgoal that is not done ends (ours)."""
-    replan: Literal["any", "all"] = "any"
-    """`"any"` (ours): plans when any agent's subgoal has ended. `"all"`: when those of all have (SAMA)."""
-    wait: bool | None = None
-    """Whether the games wait for the plan; None: unless the planner asks a server."""
-    subgoals_to: str | Sequence[str] = ALL
-    """Agents that are told their subgoals: `"all"` (as in SAMA) or a list of names (ours). The planner plans for all;
-    who is not told reads no subgoal and is not paid for one."""
 
 
 class PlanningConfigMixin(StrictConfigMixin):
@@ -86,8 +58,7 @@ class PlanningConfigMixin(StrictConfigMixin):
         record = super().policy_record()
         if isinstance(self.planner, str | Mapping):
             settings = self.planning_settings()
-            names = ("planner", "patience", "replan", "subgoals_to", "in_vector")
-            record["planning"] = {name: settings[name] for name in names}
+            record["planning"] = {name: settings[name] for name in RECORDED}
         return record
 
     def _validate_planning(self) -> None:

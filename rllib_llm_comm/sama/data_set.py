@@ -36,7 +36,7 @@ from rllib_llm_comm.chat.chat_model import (
 from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import game_of
-from rllib_llm_comm.envs.overcooked_ai import (ENV_ID as KITCHEN)
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID as KITCHEN
 from rllib_llm_comm.language.prompts import fill
 from rllib_llm_comm.language.text_encoder import check_text_encoder
 from rllib_llm_comm.sama.manuals.manual import read_manual

@@ -64,10 +64,10 @@ from rllib_llm_comm.envs.interface import (
     teacher_state,
     text_spaces,
 )
-from rllib_llm_comm.policies.load_policy import (Loading)
+from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.policies.recorded_settings import granted
-from rllib_llm_comm.sama.planned_env import (PATIENCE, SubgoalTeller, SubgoalTracker)
+from rllib_llm_comm.sama.planned_env import PATIENCE, SubgoalTeller, SubgoalTracker
 from rllib_llm_comm.sama.planners import ScriptedPlanner
 from rllib_llm_comm.sama.planning_game import PlanningGame, Player, PolicyPlayer, State, planning_game
 from rllib_llm_comm.sama.plans import (

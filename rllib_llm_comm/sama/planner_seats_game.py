@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rllib_llm_comm.envs.games import (GameRecord)
+from rllib_llm_comm.envs.games import GameRecord
 
 _SEATS = "rllib_llm_comm.sama.planner_seats"
 GAME = GameRecord(

@@ -14,7 +14,7 @@ from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.sama.preparation import (CodeIndex, split_code)
+from rllib_llm_comm.sama.preparation import CodeIndex, split_code
 
 if TYPE_CHECKING:
     from rllib_llm_comm.sama.planners.chat import ChatPlanSettings

@@ -17,8 +17,7 @@ from rllib_llm_comm.language.prompts import read_prompts
 from rllib_llm_comm.policies.find_checkpoint import is_named
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
-from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
-from rllib_llm_comm.rl.policy_checkpoints import (on_first_learner)
+from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_first_learner
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin, part
 from rllib_llm_comm.verco.module import LLMCommModule
 from rllib_llm_comm.verco.policy import tell_other_prompts

@@ -25,12 +25,18 @@ from ray.rllib.utils.typing import EpisodeType, ModuleID, ParamDict, TensorType
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.phases import UPDATE, phase
-from rllib_llm_comm.rl.gae import (RAW_ADVANTAGES, decisions_only, episodes_of_module, in_order, rewards_of)
-from rllib_llm_comm.rl.gae import LEAST_STD, standardized
-from rllib_llm_comm.rl.gae import (SemiMarkovGAE)
-from rllib_llm_comm.rl.multi_agent_ppo_learner import (policy_loss)
+from rllib_llm_comm.rl.gae import (
+    LEAST_STD,
+    RAW_ADVANTAGES,
+    SemiMarkovGAE,
+    decisions_only,
+    episodes_of_module,
+    in_order,
+    rewards_of,
+    standardized,
+)
 from rllib_llm_comm.rl.minibatches import ROW_GROUP, WholeEpochs
-from rllib_llm_comm.rl.multi_agent_ppo_learner import ACTOR, CRITIC, ActorTerms, MultiAgentPPOLearner
+from rllib_llm_comm.rl.multi_agent_ppo_learner import ACTOR, CRITIC, ActorTerms, MultiAgentPPOLearner, policy_loss
 from rllib_llm_comm.rl.rllib_adapter import START
 from rllib_llm_comm.verco.message_loss import UTTERANCE_LOGP, UTTERANCE_MOMENT, spoken
 from rllib_llm_comm.verco.module import UTTERANCE_ENTROPY, UTTERANCE_KL, UTTERANCE_LOG_PROBS

@@ -34,11 +34,9 @@ from rllib_llm_comm.language.adapters import (
 from rllib_llm_comm.language.base_model import KNOWN, BaseModel, check_base_model
 from rllib_llm_comm.language.chat_template import CHAT, PLAIN, PROMPT_DATE
 from rllib_llm_comm.language.prompts import AGENT_TEMPLATES, DEFAULT, SHIPPED, read_prompts
-from rllib_llm_comm.policies.policy_folder import (require_shapes)
 from rllib_llm_comm.policies.decision import Decision, Heard, Memory, Request, choose
-from rllib_llm_comm.policies.policy import Spoken, TalkingPolicy
-from rllib_llm_comm.policies.policy import (make_environment)
-from rllib_llm_comm.policies.policy_folder import find_policy
+from rllib_llm_comm.policies.policy import Spoken, TalkingPolicy, make_environment
+from rllib_llm_comm.policies.policy_folder import find_policy, require_shapes
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, PolicyManifest, read_manifest
 from rllib_llm_comm.policies.recorded_settings import Withheld, granted
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, read_observation

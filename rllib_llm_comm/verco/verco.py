@@ -19,8 +19,9 @@ from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig, PPOTraining
-from rllib_llm_comm.rl.observations import (AddObservationsInOrder)
-from rllib_llm_comm.rl.strict_config import Schedule, part
+from rllib_llm_comm.rl.observations import AddObservationsInOrder
+from rllib_llm_comm.rl.rllib_adapter import StartAlike, playable_id
+from rllib_llm_comm.rl.strict_config import AgentPoliciesMixin, Schedule, part
 from rllib_llm_comm.verco.language_algorithm import (
     AdapterCheckpointMixin,
     LanguageModelConfigMixin,

@@ -44,9 +44,7 @@ from rllib_llm_comm.envs.minirts.collective_command import GO_ON_AT, HEADS, KIND
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
 from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
 from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.view.officer_view import (observe)
-from rllib_llm_comm.envs.minirts.view.observations import planes
-from rllib_llm_comm.envs.minirts.view.officer_view import OWN, SENTENCES
+from rllib_llm_comm.envs.minirts.view.officer_view import OWN, SENTENCES, observe
 from rllib_llm_comm.evaluation.planner_scores import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.policies.load_policy import load_policy
 from rllib_llm_comm.policies.numeric_network import FORBIDDEN

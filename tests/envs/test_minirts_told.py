@@ -20,7 +20,6 @@ from rllib_llm_comm.envs.minirts.view import observations
 from rllib_llm_comm.evaluation.communication import TurnRecorder, communication_figures
 from rllib_llm_comm.policies.decision import Decision
 from rllib_llm_comm.policies.play_loop import PlayedGame
-from rllib_llm_comm.testing import check_env
 from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.teachers.base import ScriptedTeacher, TeacherRequest, make_teacher, teacher_identity
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels

@@ -10,8 +10,7 @@ from rllib_llm_comm.envs.interface import PRIVATE
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID, parallel_env
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
 from rllib_llm_comm.envs.overcooked_ai.sayings import CookSaying, PotSaying, say, understand, word
-from rllib_llm_comm.envs.overcooked_ai.scripted_cooks import (advise, messages)
-from rllib_llm_comm.envs.overcooked_ai.scripted_cooks import (ScriptedTeam)
+from rllib_llm_comm.envs.overcooked_ai.scripted_cooks import ScriptedTeam, advise, messages
 from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 

@@ -9,7 +9,7 @@ import pytest
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.evaluation_run import kept_checkpoints
-from rllib_llm_comm.policies.find_checkpoint import (shipped_policy)
+from rllib_llm_comm.policies.find_checkpoint import shipped_policy
 from tests.experiments.staged import run
 
 

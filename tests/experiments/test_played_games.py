@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.policies.find_checkpoint import (shipped_policy)
+from rllib_llm_comm.policies.find_checkpoint import shipped_policy
 from tests.experiments.staged import BegunError, begin
 
 HIDDEN = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": "planner", "observe": ["vector"]}

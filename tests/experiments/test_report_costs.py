@@ -9,8 +9,8 @@ from chat_server import ChatServer
 from planner_model import planner
 
 from rllib_llm_comm.experiments.sama_report import summarise
+from rllib_llm_comm.policies.find_checkpoint import shipped_policy
 from rllib_llm_comm.policies.stage_record import StageRecord
-from rllib_llm_comm.policies.find_checkpoint import (shipped_policy)
 from tests.experiments.staged import run
 
 COUNTS = ("requests", "input_tokens", "output_tokens", "cost")

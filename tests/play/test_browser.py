@@ -16,7 +16,7 @@ from served import served  # noqa: E402
 from test_table import table_of  # noqa: E402
 
 from rllib_llm_comm.play.host import set_table  # noqa: E402
-from rllib_llm_comm.verco.teachers.base import (ScriptedTeacher)
+from rllib_llm_comm.verco.teachers.base import ScriptedTeacher
 
 READY = "document.body && document.body.dataset.status === 'ready' && typeof game === 'object' && game !== null"
 

@@ -22,12 +22,10 @@ from rllib_llm_comm.evaluation.play_settings import EvaluationSettings
 from rllib_llm_comm.evaluation.replay import replay_checkpoint
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
-from rllib_llm_comm.experiments.experiment_file import (TrainSettings)
-from rllib_llm_comm.play.table import (SeatViews)
-from rllib_llm_comm.play.host import (set_table)
+from rllib_llm_comm.play.host import set_table
+from rllib_llm_comm.play.table import SeatViews
 from rllib_llm_comm.policies import find_checkpoint as zoo
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.policies.partner_settings import PartnerSettings, with_absolute_paths
 
 ROOT = Path(__file__).parents[2]

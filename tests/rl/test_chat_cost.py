@@ -8,7 +8,7 @@ from planner_model import planner
 
 from rllib_llm_comm import MAPPOConfig
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.envs.overcooked_ai import (ENV_ID)
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.evaluation.study_results import asked_in_training
 from rllib_llm_comm.experiments.console import columns_of, summary_of
 

@@ -28,7 +28,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.envs.frozen_lake.env import FrozenLake
 from rllib_llm_comm.envs.games import env_ids, make_env
-from rllib_llm_comm.envs.wrappers import (MaxCycles)
+from rllib_llm_comm.envs.wrappers import MaxCycles
 from rllib_llm_comm.rl import multi_agent_ppo
 from rllib_llm_comm.rl.lean import BY_TABLE, LeanEnvRunner, LeanEpisode
 from rllib_llm_comm.rl.rllib_adapter import register_parallel_env

@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.frozen_lake import ENV_ID, parallel_env
+from rllib_llm_comm.evaluation.planner_scores import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
-from rllib_llm_comm.sama.planners import make_planner
+from rllib_llm_comm.sama.data_set import propose_states
+from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from rllib_llm_comm.sama.planners import ScriptedPlanner, make_planner
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import DONE, PlanRequest
 from rllib_llm_comm.sama.preparation import open_game, preparation_of

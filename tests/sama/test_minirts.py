@@ -14,9 +14,11 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts.commanders.tasks import Command, all_commands
 from rllib_llm_comm.envs.minirts.engine.units import PEASANT
+from rllib_llm_comm.evaluation.planner_scores import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.pipeline import check_stages, run_file
 from rllib_llm_comm.experiments.stages import make_stages
+from rllib_llm_comm.sama.data_set import diverse_states
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import make_planner
 from rllib_llm_comm.sama.planning_game import planning_game

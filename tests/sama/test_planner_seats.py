@@ -11,12 +11,10 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env, scripted_player_of
 from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
 from rllib_llm_comm.policies.decision import Request
-from rllib_llm_comm.sama.planned_env import (SubgoalTracker)
-from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from rllib_llm_comm.sama.planned_env import PlannedSubgoals, SubgoalTracker
 from rllib_llm_comm.sama.planner_seats import SEATS, PlannerSeats
-from rllib_llm_comm.sama.planners import make_planner, planner_stands_in
+from rllib_llm_comm.sama.planners import make_planner, planner_stands_in, stays_inside
 from rllib_llm_comm.sama.planning_game import planning_game
-from rllib_llm_comm.sama.planners import (stays_inside)
 from rllib_llm_comm.testing import check_env
 
 KITCHEN, SALAD = "rllib_llm_comm/overcooked_ai_planner-v0", "rllib_llm_comm/overcooked_text_planner-v0"

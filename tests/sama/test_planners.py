@@ -20,7 +20,7 @@ from rllib_llm_comm.envs.interface import MAX_SUBGOAL
 from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
-from rllib_llm_comm.evaluation.planner_scores import (PlannedGames, PlanningSetup, ScriptedExecutor)
+from rllib_llm_comm.evaluation.planner_scores import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.language.prompts import template
 from rllib_llm_comm.sama.games.frozen_lake import LakePlanning
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals

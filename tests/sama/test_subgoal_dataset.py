@@ -11,7 +11,7 @@ from planner_model import planner
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
-from rllib_llm_comm.envs.overcooked_ai.subgoals import (read_subgoal_file)
+from rllib_llm_comm.envs.overcooked_ai.subgoals import read_subgoal_file
 from rllib_llm_comm.sama.data_set import SubgoalDataset, diverse_states
 from rllib_llm_comm.sama.planners import PLANNERS, register_planner
 from rllib_llm_comm.sama.planning_game import planning_game

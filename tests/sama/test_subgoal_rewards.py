@@ -13,12 +13,11 @@ from chat_server import ChatServer, client
 
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
-from rllib_llm_comm.envs.overcooked_ai import (ENV_ID)
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
 from rllib_llm_comm.envs.overcooked_ai.names import place_name, places_of
-from rllib_llm_comm.envs.overcooked_ai.rules import (plain_state)
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen, plain_state
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     Subgoal,

@@ -10,9 +10,9 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from toys import ColourTalk, batch_of, language_model, randomise, words_of
 
-from rllib_llm_comm.baselines.numeric.numeric_ppo import (NumericModule)
-from rllib_llm_comm.baselines.red.red import (OfficerModule)
-from rllib_llm_comm.baselines.value.value_decomposition import (JointQModule)
+from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericModule
+from rllib_llm_comm.baselines.red.red import OfficerModule
+from rllib_llm_comm.baselines.value.value_decomposition import JointQModule
 from rllib_llm_comm.core.bounded_cache import Memo
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.base_model import load_base_model, resolve_device

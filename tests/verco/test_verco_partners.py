@@ -10,6 +10,7 @@ from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.envs.interface import teacher_state
 from rllib_llm_comm.policies.partner_settings import parse_partners
 from rllib_llm_comm.policies.partners import make_partner
+from rllib_llm_comm.policies.seated_policy import PartnerSeats
 from rllib_llm_comm.verco.teachers.base import ScriptedTeacher, TeacherRequest
 
 COOK = "zoo:verco_salad"  # trained with seed 0, by labels of the scripted cook

@@ -29,17 +29,14 @@ from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.core.files import disk_error, read_foreign_json, write_atomically
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.envs.minirts import ENV_ID
 from rllib_llm_comm.envs.minirts.collective_command import GO_ON_AT, SIZES
-from rllib_llm_comm.envs.minirts.commanders.collective_label import CollectiveLabels
+from rllib_llm_comm.envs.minirts.commanders.collective_label import CollectiveLabels, MoodyCommander, disturbed
 from rllib_llm_comm.envs.minirts.commanders.command_level import NAMES, Commander, make_commander
-from rllib_llm_comm.envs.minirts.commanders.collective_label import (MoodyCommander, disturbed)
-from rllib_llm_comm.envs.minirts.commanders.executor import (Instructions)
-from rllib_llm_comm.envs.minirts.commanders.tasks import WAIT, all_commands
-from rllib_llm_comm.envs.minirts.commanders.tasks import (wordings)
+from rllib_llm_comm.envs.minirts.commanders.executor import Instructions
+from rllib_llm_comm.envs.minirts.commanders.tasks import WAIT, all_commands, wordings
 from rllib_llm_comm.envs.minirts.env import MAX_TICK, MiniRTS
-from rllib_llm_comm.envs.minirts import (ENV_ID)
-from rllib_llm_comm.envs.minirts.view.officer_view import (observe)
-from rllib_llm_comm.envs.minirts.view.officer_view import officer_spaces
+from rllib_llm_comm.envs.minirts.view.officer_view import observe, officer_spaces
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import OFFICER, PolicyManifest
 
@@ -87,7 +84,13 @@ class DemonstrationSettings(Settings):
 
     def env(self) -> MiniRTS:
         """The game that is played; refuses settings that it does not allow."""
-        return MiniRTS(self.num_agents, self.opponent, "red", max_tick=self.max_tick, observe=["vector"])
+        return MiniRTS(
+            num_agents=self.num_agents,
+            opponent=self.opponent,
+            action_level="red",
+            max_tick=self.max_tick,
+            observe=["vector"],
+        )
 
     def identity(self) -> dict[str, Any]:
         """The settings that determine the games, but not their number; JSON-able."""

@@ -19,8 +19,8 @@ from torch.nn import functional
 from rllib_llm_comm.baselines.red.collective_choice import CollectiveChoice
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.minirts.collective_command import HEADS, KIND_AT, SITE_AT
-from rllib_llm_comm.envs.minirts.commanders.executor import (MOST_SENTENCES, OLDEST)
-from rllib_llm_comm.envs.minirts.commanders.tasks import (NUM_WORDS)
+from rllib_llm_comm.envs.minirts.commanders.executor import MOST_SENTENCES, OLDEST
+from rllib_llm_comm.envs.minirts.commanders.tasks import NUM_WORDS
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE
 from rllib_llm_comm.envs.minirts.engine.state import CELLS, ORDER_NAMES
 from rllib_llm_comm.envs.minirts.engine.units import CAN_ATTACK, IS_MOBILE, MADE_BY, NUM_TYPES, PEASANT, TOWN_HALL

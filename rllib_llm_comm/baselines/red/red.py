@@ -44,7 +44,7 @@ from rllib_llm_comm.baselines.red.officer_cloning import (
 from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork, OfficerSettings, distinct_views
 from rllib_llm_comm.baselines.red.officer_policy import load_officer
 from rllib_llm_comm.core.errors import LARGEST, UserError
-from rllib_llm_comm.envs.minirts import (ENV_ID)
+from rllib_llm_comm.envs.minirts import ENV_ID
 from rllib_llm_comm.envs.minirts.view.officer_view import officer_spaces
 from rllib_llm_comm.policies.numeric_network import BY_TEAM, NumericSettings
 from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file

@@ -16,6 +16,7 @@ from rllib_llm_comm.envs.frozen_lake.text import WALKERS, brief, place
 from rllib_llm_comm.sama.planned_env import disturbed_steps
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
 from rllib_llm_comm.sama.preparation import Check, CodeIndex, GamePreparation, Transition
+from rllib_llm_comm.sama.recordings import recorded_code
 
 _NO_WAY = 10**6
 

@@ -35,6 +35,7 @@ from rllib_llm_comm.envs.minirts.view.text import commander_sentences, manual, s
 from rllib_llm_comm.sama.planned_env import disturbed_game, disturbed_steps
 from rllib_llm_comm.sama.planning_game import PlanningGame, State, SubgoalStarts
 from rllib_llm_comm.sama.preparation import CodeIndex, GamePreparation, Transition
+from rllib_llm_comm.sama.recordings import recorded_code
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gzip
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,8 +14,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
-from rllib_llm_comm.envs.overcooked_ai import (ENV_ID)
 from rllib_llm_comm.envs.overcooked_ai.kernel import IDLE
 from rllib_llm_comm.envs.overcooked_ai.layouts import (
     COUNTER,
@@ -32,14 +30,12 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import (
 )
 from rllib_llm_comm.envs.overcooked_ai.manual import manual, map_facts
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, Places, places_of
-from rllib_llm_comm.envs.overcooked_ai.rules import (plain_state)
-from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks, Task, plan
+from rllib_llm_comm.envs.overcooked_ai.planner import FAR, ScriptedCooks, Task, distances_of, plan
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS, routes_of
-from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, NUM_ACTIONS, Kitchen
-from rllib_llm_comm.envs.overcooked_ai.scripted_cooks import (towards)
+from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, NUM_ACTIONS, Kitchen, plain_state
+from rllib_llm_comm.envs.overcooked_ai.scripted_cooks import towards
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
-from rllib_llm_comm.envs.overcooked_ai.subgoals import (kitchen_record)
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     ADD,
     DELIVER,
@@ -52,6 +48,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     all_subgoals,
     completed,
     holdable,
+    kitchen_record,
     library,
     parse_subgoal,
     possible,
@@ -61,12 +58,11 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     task_subgoal,
 )
 from rllib_llm_comm.envs.overcooked_ai.text import cook_sentences, primitive_phrases, state_sentences, target_phrases
-from rllib_llm_comm.envs.overcooked_ai.planner import (FAR, distances_of)
 from rllib_llm_comm.language.prompts import template
 from rllib_llm_comm.sama.data_set import NewSubgoals, NewSubgoalSettings
 from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, PlanningGame, State
-from rllib_llm_comm.sama.preparation import Check, CodeIndex, GamePreparation, Transition, split_code
-from rllib_llm_comm.sama.recordings import recording
+from rllib_llm_comm.sama.preparation import Check, CodeIndex, GamePreparation, Transition
+from rllib_llm_comm.sama.recordings import recorded_code
 from rllib_llm_comm.sama.skill_graph import Skill, SkillProblem, own
 
 FORMS = (
@@ -522,14 +518,8 @@ def _goal(tasks: Sequence[Task]) -> str:
 
 
 def kitchen_code() -> CodeIndex:
-    """The code of the onion-soup kitchens that recordings are asked about, to search in.
-
-    It is a copy beside the cassettes and not the code of today, as a prompt quotes it: with another code a recording
-    would answer questions that nobody asks any more. So models that are recorded later are asked the same, too.
-    """
-    with gzip.open(recording("any").parent / "kitchen_source.json.gz", "rt", encoding="utf-8") as file:
-        sources: dict[str, str] = json.load(file)["files"]
-    return CodeIndex(piece for name, source in sorted(sources.items()) for piece in split_code(source, name))
+    """The code of the onion-soup kitchens that recordings are asked about, to search in."""
+    return recorded_code("kitchen_source")
 
 
 _LONGEST = 200

@@ -17,6 +17,7 @@ from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.language.base_model import EMBEDDED
 from rllib_llm_comm.language.model_sources import SMOLLM2
+from rllib_llm_comm.policies.find_checkpoint import is_shipped
 from rllib_llm_comm.policies.recorded_settings import has_no_text, model_stays_inside, packaged_models
 from rllib_llm_comm.sama.planners.baselines import DisturbedPlanner, GuessingPlanner, RandomPlanner
 from rllib_llm_comm.sama.planners.chat import ChatPlanner, ChatPlanSettings, DepsPlanner, SamaPlanner, SamaPlanSettings
@@ -376,6 +377,8 @@ _LOCAL_CHATS = (SMOLLM2,)
 
 def stays_inside(planner: Any) -> bool:
     """True if a planner that a checkpoint recorded asks no server, reads no file and fetches no model."""
+    if isinstance(planner, str) and planner.startswith(TRAINED):
+        return stays_inside(_named_settings(planner))
     if planner is None or isinstance(planner, str):
         return planner not in WITH_MODEL
     if not isinstance(planner, Mapping):
@@ -388,6 +391,9 @@ def stays_inside(planner: Any) -> bool:
         if not isinstance(chat, Mapping) or not model_stays_inside(chat.get("local"), _LOCAL_CHATS):
             return False
         return has_no_text({**chat, "local": None}) and _asks_plainly(rest, "chat")
+    if name == "trained":  # a folder is only read, as safetensors, and may be named
+        policy = rest.pop("policy", None)
+        return isinstance(policy, str) and (is_shipped(policy) or model_stays_inside(policy, ())) and has_no_text(rest)
     inner = rest.pop("planner", None)
     return stays_inside(inner) and has_no_text(rest)
 

@@ -8,7 +8,7 @@ from typing import Any
 from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.policies.decision import Decision, Request
-from rllib_llm_comm.policies.load_policy import (Loading)
+from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.sama.planner_seats import APART, CENTRAL, SEATS, seat_observation, subgoals_of
 from rllib_llm_comm.sama.plans import MODEL, AssignedSubgoal, PhaseAnswers, Plan, Planner, PlanRequest
 
