@@ -8,6 +8,7 @@ import re
 import sys
 import tempfile
 import textwrap
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -340,6 +341,7 @@ _DEMONSTRATIONS = (
 )
 _SUPERVISED = {"message_sft": _LABELS, "action_sft": _DEMONSTRATIONS}
 _WHOLE_RUN = float("inf")  # seconds
+_LONG = 600.0  # seconds
 _OFFLINE = (Column("loss", ("learners/*/total_loss",), ".3f", always=True),)
 
 
@@ -410,6 +412,8 @@ class TrainingTable:
         self._trials = max(1, trials)
         self._columns: list[Column] = []
         self._done: dict[str, float] = {}
+        self._first: tuple[float, float] | None = None  # when the first result came, and what was done then
+        self._told_time = False
         self._bar = make_bar()
         self._task = self._bar.add_task("starting the algorithm", total=1.0)
 
@@ -434,6 +438,20 @@ class TrainingTable:
         cells = [column.text(result) for column in self._columns]
         self._line([*cells, *([trial] if self._trials > 1 else [])])
         self._advance(trial, fraction_done(result, self._stop))
+        self._tell_time()
+
+    def _tell_time(self) -> None:
+        """Tells once, by the speed between the first results, how long the stage takes, if that is long."""
+        now, done = time.monotonic(), sum(self._done.values()) / self._trials
+        if self._first is None:
+            self._first = (now, done)
+        elif not self._told_time and done > self._first[1]:
+            self._told_time = True
+            left = (now - self._first[0]) * (1 - done) / (done - self._first[1])
+            if left > _LONG:
+                hours, minutes = divmod(round(left / 60), 60)
+                told = f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
+                self._line([f"At this speed the stage takes {told} more."], style="dim")
 
     @property
     def moves(self) -> bool:

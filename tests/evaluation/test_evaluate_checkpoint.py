@@ -75,7 +75,7 @@ packages = rllib_llm_comm.policies, rllib_llm_comm.evaluation
 for package in packages:
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
-for name in ("run_experiments", "runs_view", "evaluation_run", "planning_run", "language_stages"):
+for name in ("run_experiments", "runs", "evaluation_run", "planning_run", "language_stages"):
     importlib.import_module(f"rllib_llm_comm.experiments.{name}")
 assert not any(name.startswith("rllib_llm_comm.cli") for name in sys.modules)
 from rllib_llm_comm.experiments.run_experiments import run_experiments

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
@@ -74,6 +76,19 @@ def test_a_trial_that_the_scheduler_stopped_is_told(capsys):
     assert (
         "0_lr=1e-05 was stopped early by the scheduler, after iteration 2" in printed and "1_lr=0.1 was" not in printed
     )
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(20.0, ""), (600.0, "At this speed the stage takes 1 h 00 min more.")])
+def test_a_long_stage_tells_how_long_it_takes(capsys, monkeypatch, seconds, told):
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    out.file = None
+    with TrainingTable({"training_iteration": 4}, trials=2) as table:
+        for trial, iteration in (("0", 1), ("0", 2), ("1", 1)):
+            table.show(trial, {**ACTING, "training_iteration": iteration})
+            clock[0] += seconds
+    lines = [line for line in capsys.readouterr().out.splitlines() if "speed" in line]
+    assert lines == ([told] if told else [])
 
 
 def test_the_bar_moves_within_an_iteration_and_never_back():

@@ -10,6 +10,7 @@ from rllib_llm_comm import VercoConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env, scripted_player_of
 from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
+from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.policies.decision import Request
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals, SubgoalTracker
 from rllib_llm_comm.sama.planner_seats import SEATS, PlannerSeats
@@ -191,6 +192,7 @@ def test_it_plans_in_other_settings_of_its_game_and_in_no_other_game(trained):
     assert stays_inside(planner) and not stays_inside("trained:some/repo")
     assert stays_inside("trained:zoo:told_salad") and not stays_inside({"name": "trained", "policy": 3})
     assert planner_stands_in(planner) == ""
+    assert stand_ins({"planner": planner}) == stand_ins(load_policy(path).manifest)
 
 
 def test_a_checkpoint_of_no_planner_is_refused():
