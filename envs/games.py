@@ -51,7 +51,7 @@ class GameRecord:
         view: A function of (env, agent, observation, settings) that gives what an agent would see in the same moment
             if the environment had these settings; partners that were trained with others are shown that.
         actions: A function of (env, agent, settings, rng) that gives a partner that was trained with these settings
-            its own actions in the environment, like `envs.overcooked_ai.own_actions.OwnActions`, or `None` if they are
+            its own actions in the environment, like `envs.overcooked_ai.actions.OwnActions`, or `None` if they are
             the environment's.
         difference: A function of (settings, settings of a training) that gives what keeps a policy of that training
             from playing with the settings, as the end of a sentence after its name; empty if nothing does.

@@ -94,7 +94,7 @@ class CrossPlayResult:
             each episode.
         notes: Sentences about the figures.
         planning: Settings of the planner of the whole game; `None` if none was given.
-        stand_ins: What stands in for what the papers use (`agents.stand_ins`).
+        stand_ins: What stands in for what the papers use (`evaluation.stand_ins`).
     """
 
     env: str
@@ -318,7 +318,7 @@ class CrossPlay:
     Attributes:
         agents: The agents of the game.
         notes: Sentences about what a reader of the figures has to know.
-        stand_ins: What stands in for what the papers use (`agents.stand_ins`).
+        stand_ins: What stands in for what the papers use (`evaluation.stand_ins`).
 
     Raises:
         UserError: If something cannot be loaded or played, the game does not count `metric`, or names of players and

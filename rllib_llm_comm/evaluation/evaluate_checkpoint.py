@@ -29,7 +29,7 @@ class CheckpointEvaluation:
         seconds: Wall-clock time of all episodes; games that are played side by side share it. `None` if not measured.
         lacks_reference: True if PPO trained the messages but the checkpoint carries no adapter to measure their drift
             from; only with `communication`.
-        stand_ins: What stands in for what the papers use (`agents.stand_ins`).
+        stand_ins: What stands in for what the papers use (`evaluation.stand_ins`).
     """
 
     checkpoint: Path

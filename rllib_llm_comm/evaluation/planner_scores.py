@@ -43,7 +43,7 @@ class _InScenarios:
     _env_id: str
     _config: dict[str, Any]
     stand_ins: Sequence[str] = ()
-    """What stands in for what the papers use (`agents.stand_ins`)."""
+    """What stands in for what the papers use (`evaluation.stand_ins`)."""
 
     def env(self, settings: Mapping[str, Any]) -> Any:
         """A game.
@@ -106,7 +106,7 @@ class PolicyExecutor(_InScenarios):
         scenarios: The game that it was trained on.
 
     Raises:
-        UserError: If a recorded setting of the game is withheld and not given (`agents.recorded_settings`).
+        UserError: If a recorded setting of the game is withheld and not given (`policies.recorded_settings`).
     """
 
     def __init__(
@@ -289,7 +289,7 @@ class Cell:
         return fallback_of(self.setup.planner)
 
     def stand_ins(self) -> list[str]:
-        """What stands in for what the papers use (`agents.stand_ins`)."""
+        """What stands in for what the papers use (`evaluation.stand_ins`)."""
         return [*self.executor.stand_ins, *stand_ins({"planner": self.setup.planner})]
 
     def key(self) -> str:

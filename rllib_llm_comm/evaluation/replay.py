@@ -303,7 +303,7 @@ def write_replay(
         episodes: Recorded episodes (`record`).
         path: The file; it appears at once or not at all.
         title: Heading of the page.
-        stand_ins: What stands in for what the papers use (`agents.stand_ins`).
+        stand_ins: What stands in for what the papers use (`evaluation.stand_ins`).
 
     Returns:
         The path.

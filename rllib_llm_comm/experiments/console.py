@@ -84,7 +84,7 @@ def say_stand_ins(phrases: Iterable[str]) -> None:
     """Prints what stands in for what the papers use, a line for each.
 
     Args:
-        phrases: As of `agents.stand_ins`.
+        phrases: As of `evaluation.stand_ins`.
     """
     for phrase in phrases:
         say(f"Stands in: {phrase}")

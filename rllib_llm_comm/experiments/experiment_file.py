@@ -93,7 +93,7 @@ class Experiment(Settings):
     """One entry of an experiment file: what runs, on what, until when.
 
     Attributes:
-        run: A registered algorithm, or `collect_labels`, `collect_demonstrations`, `evaluate` or `replay`.
+        run: A registered algorithm, or a stage of `stages_without_tune.KINDS`, such as `evaluate`.
         env: Environment id, where the thing that runs needs one.
         stop: Result key -> value at which a trial ends; the first that is reached counts.
         config: Settings of the algorithm or stage.

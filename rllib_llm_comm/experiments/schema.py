@@ -77,6 +77,8 @@ def file_schema() -> Schema:
     ]
     experiment, study = _model(Experiment), _model(Study)
     inner = {**experiment.pop("$defs", {}), **study.pop("$defs", {})}
+    for config in configs.values():
+        inner |= config.pop("$defs", {})
     keys = experiment["properties"]
     checkpoints = inner["CheckpointSettings"]["properties"]
     keys |= {old: checkpoints[new] for old, new in OLD_CHECKPOINT_KEYS.items()}

@@ -59,7 +59,7 @@ class Stage:
         fingerprint: Digest of everything that decides its result.
         trust: True if the user trusts what it goes on from or plays, wherever that was written.
         track: Names of trackers that its results are written to.
-        stand_ins: What stands in for what the papers use (`agents.stand_ins`).
+        stand_ins: What stands in for what the papers use (`evaluation.stand_ins`).
     """
 
     name: str
@@ -323,7 +323,7 @@ class PlainStage(ABC):
         return config
 
     def loads(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The settings of what it loads, as of `agents.stand_ins`: `config:`, with defaults that stand in."""
+        """The settings of what it loads, as of `evaluation.stand_ins`: `config:`, with defaults that stand in."""
         return config
 
     @abstractmethod

@@ -103,7 +103,7 @@ class Study(Settings):
 
     Attributes:
         title: Heading of the report.
-        model: Settings of the language model of all stages that load one (`file_model`).
+        model: Settings of the language model of all stages that load one (`pipeline.with_model`).
         env: Environment id of all runs.
         scenarios: Name -> settings of the environment.
         shared: Stages that run once per scenario before the systems, such as labels and the message adapter.

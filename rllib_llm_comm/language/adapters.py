@@ -351,7 +351,7 @@ class AdaptedModel:
     """A frozen base model with one LoRA adapter per role, switched per forward pass.
 
     The base weights are shared with every other `AdaptedModel` of the process: only the adapters are copied.
-    Both adapters start as the identity (LoRA B is zero), so a fresh role behaves like the base.
+    All adapters start as the identity (LoRA B is zero), so a fresh role behaves like the base.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ class SessionRecorder:
         folder: A new or empty folder.
         table: The table.
         consent: The text to which people agree; empty for none.
-        stand_ins: What stands in for what the papers use (`agents.stand_ins`).
+        stand_ins: What stands in for what the papers use (`evaluation.stand_ins`).
 
     Raises:
         UserError: If the folder cannot be made or is not empty.

@@ -170,7 +170,7 @@ def write_policy(folder: str | os.PathLike[str], files: Mapping[str, bytes], man
 
     Args:
         folder: The target.
-        files: From `policy_files`.
+        files: From `verco.policy.policy_files`.
         manifest: The rest.
     """
     target = Path(folder)

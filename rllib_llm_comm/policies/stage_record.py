@@ -27,7 +27,7 @@ class StageRecord(BaseModel):
         summary: Key figures, JSON-able.
         seconds: Duration (the last call's part of it, if it was interrupted).
         settings: The experiment as it ran, for the reader.
-        stand_ins: What stands in for what the papers use (`agents.stand_ins`).
+        stand_ins: What stands in for what the papers use (`evaluation.stand_ins`).
     """
 
     stage: str

@@ -102,7 +102,7 @@ class PPOTraining(Settings):
     """Weight of the entropy bonus, or a schedule (TWOSOME)."""
     kl_target: Annotated[float, Field(gt=0)] | list[Any] | None = 0.05
     """Approximate KL of a minibatch beyond which the actor rests until the next roll-out, a schedule of it, or None.
-    0.05 (ours); TWOSOME: 0.02."""
+    0.05 (ours); TWOSOME: 0.02. (RLlib's own `kl_target` adapts a weight of the KL instead.)"""
     gamma: float = Field(0.99, ge=0, le=1)
     """Discount per game step, not per decision (TWOSOME)."""
     lambda_: float = Field(0.95, ge=0, le=1)

@@ -152,27 +152,31 @@ class KLStop:
 
 
 class ActorTerms(NamedTuple):
-    """Of rows: log-ratios of all that was chosen, ratios of the actions alone, and means of objective and entropy."""
+    """Of rows: log-ratios of all that was chosen, ratios of the actions alone, and two means: the policy loss, which
+    is minimised, and the entropy, which is maximised."""
 
     log_ratio: torch.Tensor
     action_ratio: torch.Tensor
-    surrogate: torch.Tensor
+    policy_loss: torch.Tensor
     entropy: torch.Tensor
 
 
 class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
-    """Trains modules with `actor_parameters()` and `critic_parameters()`, which share no trained weight.
+    """Trains modules with `actor_parameters()` and `critic_parameters()`, whose lists do not overlap.
 
     Minimises -L_clip + `vf_loss_coeff` * L_V - `entropy_coeff` * H (Verco Eq. 4-6, with the signs that make it a
     minimisation). Actor and critic have an AdamW each, and their gradients are clipped apart. When the approximate KL
     of a minibatch exceeds `kl_target`, the actor stays as it is for the rest of this update and is not even computed;
     the critic goes on (`KLStop`).
 
+    RLlib calls `update` -> `compute_losses` -> `compute_loss_for_module` per module -> `compute_gradients` ->
+    `postprocess_gradients`, which clips them per optimizer -> `apply_gradients`.
+
     All that changes on the way (`lr`, `critic_lr`, `entropy_coeff`, `kl_target`, `anneal`, `critic_warmup`) counts
     decisions: the rows of the updates so far.
 
     Settings read from the config, beside PPO's: `critic_lr`, `value_clip_mode`, `kl_target`, `anneal`, `critic_warmup`,
-    `advantage_floor`.
+    `advantage_floor`, and `huber_delta` where there is one (MAPPO).
 
     Attributes:
         rates: Part of the module that has an optimizer -> the setting that holds its learning rate.
@@ -195,7 +199,8 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
                 pipeline.append(piece)
 
     def _advantage_pieces(self) -> Sequence[ConnectorV2]:
-        """The connectors that compute advantages."""
+        """The connectors that compute advantages. The first returns `gae.decisions_only(...)`, which also drops rows
+        that only bootstrap, and groups equal texts."""
         config: Any = self.config
         return [SemiMarkovGAE(gamma=config.gamma, lambda_=config.lambda_, floor=config.advantage_floor)]
 
@@ -291,7 +296,8 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             return outputs, losses, {}
 
     def _losses_and_gradients(self, batch: Mapping[ModuleID, Any], live: Mapping[ModuleID, Any]) -> _Step:
-        """Outputs, losses and gradients of a minibatch; actors are computed of the modules in `live` only."""
+        """Outputs, losses and gradients of a minibatch; of the actors those in `live` alone, which no
+        KL has stopped."""
         outputs = dict(self.module.forward_train(live)) if live else {}
         outputs = {module_id: outputs.get(module_id, {}) for module_id in batch}
         losses = self.compute_losses(fwd_out=outputs, batch=batch)
@@ -350,12 +356,16 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     def _actor_terms(
         self, config: Any, module: Any, batch: Mapping[str, Any], fwd_out: Mapping[str, torch.Tensor]
     ) -> ActorTerms:
-        """Ratios, surrogate objective and entropy of rows."""
+        """Ratios, policy loss and entropy of rows."""
         distribution = module.get_train_action_dist_cls().from_logits(fwd_out[Columns.ACTION_DIST_INPUTS])
         log_ratio = distribution.logp(batch[Columns.ACTIONS]) - batch[Columns.ACTION_LOGP]
         ratio = log_ratio.exp()
-        surrogate = policy_loss(ratio, batch[Postprocessing.ADVANTAGES], config.clip_param)
-        return ActorTerms(log_ratio, ratio, surrogate, distribution.entropy().mean())
+        loss = policy_loss(ratio, batch[Postprocessing.ADVANTAGES], config.clip_param)
+        return ActorTerms(log_ratio, ratio, loss, distribution.entropy().mean())
+
+    def _policy_objective(self, module_id: ModuleID, terms: ActorTerms) -> torch.Tensor:
+        """What the actor minimises, without `_other_terms`."""
+        return terms.policy_loss - self._entropy_coeff(module_id) * terms.entropy
 
     def _other_terms(
         self, module_id: ModuleID, module: Any, config: Any, fwd_out: Mapping[str, torch.Tensor]
@@ -372,14 +382,14 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         fwd_out: dict[str, TensorType],
     ) -> TensorType:
         terms = self._actor_terms(config, module, batch, fwd_out)
-        log_ratio, _, surrogate, entropy = terms
+        log_ratio = terms.log_ratio
         others = self._other_terms(module_id, module, config, fwd_out)
         ratio = log_ratio.exp()
         kl = self._mean_over_learners(approximate_kl(log_ratio.detach()))
         self._log(
             module_id,
-            policy_loss=surrogate,
-            entropy=entropy,
+            policy_loss=terms.policy_loss,
+            entropy=terms.entropy,
             kl=kl,
             clip_fraction=((ratio - 1.0).abs() > config.clip_param).float().mean(),
         )
@@ -392,7 +402,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             weight = 0.0
         else:
             self._policy_steps[module_id] += 1
-        return weight * (surrogate - self._entropy_coeff(module_id) * entropy + others)
+        return weight * (self._policy_objective(module_id, terms) + others)
 
     def _entropy_coeff(self, module_id: ModuleID) -> float:
         return float(self.entropy_coeff_schedulers_per_module[module_id].get_current_value())
@@ -404,9 +414,8 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         return float(np.interp(self._begun, decisions, targets))
 
     def _log_first_minibatch(self, module_id: ModuleID, terms: ActorTerms, batch: Mapping[str, Any]) -> None:
-        # Before the first step the ratio must be 1. The exception is honest: an action that lasted from one
-        # roll-out into the next was chosen by older weights. (So were the messages with which a roll-out begins, so
-        # only the actions are looked at.)
+        # Before the first step the ratio must be 1, but for an action that lasted from one roll-out into the next:
+        # older weights chose it, so it is left out. Of messages the first of a roll-out is as old; none is looked at.
         newest = self._of_newest_weights(batch)
         self._log(module_id, older_weights_share=1.0 - newest.float().mean())
         ratio = terms.action_ratio.detach()[newest]

@@ -51,8 +51,7 @@ from gymnasium import spaces
 from pydantic import Field
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.settings import Settings
-from rllib_llm_comm.envs.base_env import Game, Infos, Observation, Reset, Step
+from rllib_llm_comm.envs.base_env import Game, GameSettings, Infos, Observation, Reset, Step, constructor
 from rllib_llm_comm.envs.games import make_env, scripted_player_of, without_subgoals
 from rllib_llm_comm.envs.interface import (
     EPISODE_METRICS,
@@ -86,7 +85,7 @@ CENTRAL, APART = "central", "apart"
 SCRIPTED, TRAINED = "scripted", "trained:"
 
 
-class SeatSettings(Settings):
+class SeatSettings(GameSettings):
     """Settings of `PlannerSeats`."""
 
     game: dict[str, Any] = {}
@@ -162,16 +161,18 @@ class PlannerSeats(Game):
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "planner_seats_v0", "render_modes": ["ansi", "rgb_array", "human"]}
+    settings_model = SeatSettings
     game_id: ClassVar[str]
 
-    def __init__(self, *, render_mode: str | None = None, **settings: Any) -> None:
+    def __init__(self, **settings: Any) -> None:
         """Builds the environment; call `reset` before `step`.
 
         Raises:
             UserError: For a setting that is not allowed, or a checkpoint of another game.
         """
-        own = SeatSettings(**settings)
-        self.settings, self.render_mode, self._own = own.to_dict(), render_mode, own
+        super().__init__(**settings)
+        own: SeatSettings = self.chosen
+        self._own = own
         self._policy = _executor(own, self.game_id)
         self.inner = make_env(self.game_id, **self._game_settings())
         self.inner.observes_busy = False
@@ -442,4 +443,8 @@ class CommanderSeats(PlannerSeats):
     game_id = "rllib_llm_comm/minirts-v0"
 
 
+kitchen_seats = constructor(KitchenSeats, "kitchen_seats")
+salad_seats = constructor(SaladSeats, "salad_seats")
+lake_seats = constructor(LakeSeats, "lake_seats")
+commander_seats = constructor(CommanderSeats, "commander_seats")
 SEATS = {seats.env_id: seats for seats in (KitchenSeats, SaladSeats, LakeSeats, CommanderSeats)}

@@ -9,10 +9,10 @@ GAME = GameRecord(
     name="planner_seats",
     package=_SEATS,
     entry_points={
-        "rllib_llm_comm/overcooked_ai_planner-v0": f"{_SEATS}:KitchenSeats",
-        "rllib_llm_comm/overcooked_text_planner-v0": f"{_SEATS}:SaladSeats",
-        "rllib_llm_comm/frozen_lake_planner-v0": f"{_SEATS}:LakeSeats",
-        "rllib_llm_comm/minirts_planner-v0": f"{_SEATS}:CommanderSeats",
+        "rllib_llm_comm/overcooked_ai_planner-v0": f"{_SEATS}:kitchen_seats",
+        "rllib_llm_comm/overcooked_text_planner-v0": f"{_SEATS}:salad_seats",
+        "rllib_llm_comm/frozen_lake_planner-v0": f"{_SEATS}:lake_seats",
+        "rllib_llm_comm/minirts_planner-v0": f"{_SEATS}:commander_seats",
     },
     scripted_player=_SEATS,
 )

@@ -168,7 +168,7 @@ class LLMCommCore:
         return [menu[int(rng.choice(len(menu), p=row / row.sum()))] for row in chances]
 
     def utterance_terms(self, observations: Mapping[str, torch.Tensor], *, drift: bool | None = None) -> UtteranceTerms:
-        """Log-probability of what was said, its entropy and drift, as `utterance_terms`."""
+        """Log-probability, entropy and drift of what was said, by this network: `message_loss.utterance_terms`."""
         bound = self.micro_batch_tokens
         return utterance_terms(self._engine.scores, self.lm, observations, bound, drift=drift)
 

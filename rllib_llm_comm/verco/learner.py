@@ -488,11 +488,11 @@ class VercoLearner(MultiAgentPPOLearner):
         of_message = fwd_out[UTTERANCE_LOG_PROBS] - batch[Columns.OBS][UTTERANCE_LOGP][:, 0]
         log_ratio = acted.log_ratio + of_message  # what was said is part of the action
         if MESSAGE_ADVANTAGES not in batch:
-            surrogate = policy_loss(log_ratio.exp(), batch[Postprocessing.ADVANTAGES], config.clip_param)
+            loss = policy_loss(log_ratio.exp(), batch[Postprocessing.ADVANTAGES], config.clip_param)
         else:
             credited = batch[MESSAGE_ADVANTAGES]
-            surrogate = acted.surrogate + policy_loss(of_message.exp(), credited, config.clip_param)
-        return acted._replace(log_ratio=log_ratio, surrogate=surrogate)
+            loss = acted.policy_loss + policy_loss(of_message.exp(), credited, config.clip_param)
+        return acted._replace(log_ratio=log_ratio, policy_loss=loss)
 
     @override(MultiAgentPPOLearner)
     def _other_terms(
@@ -509,7 +509,7 @@ class VercoLearner(MultiAgentPPOLearner):
     def _message_loss(
         self, module_id: ModuleID, module: Any, config: Any, fwd_out: Mapping[str, torch.Tensor]
     ) -> torch.Tensor:
-        """Loss terms of messages beside the surrogate objective: drift, and the negated entropy."""
+        """Loss terms of messages beside the policy loss: drift, and the negated entropy."""
         openness = config.message_entropy_coeff
         if openness is None:
             openness = self._entropy_coeff(module_id)
@@ -637,7 +637,7 @@ class VercoLearner(MultiAgentPPOLearner):
             shares.append(float(said[part.to(said.device)].sum() / said.sum().clamp(min=1)))
             if gradients is not None:
                 terms = self._actor_terms(config, module, own, out)
-                loss = (terms.surrogate - self._entropy_coeff(module_id) * terms.entropy) * (len(part) / len(said))
+                loss = self._policy_objective(module_id, terms) * (len(part) / len(said))
                 if speaks:
                     loss = loss + shares[-1] * self._message_loss(module_id, module, config, out)
                 _add_gradients(gradients, trained, loss)
@@ -678,10 +678,17 @@ class VercoLearner(MultiAgentPPOLearner):
         return halved
 
 
-# Of a Learner with others than these it is not known that its actor's loss is a mean over rows.
+# A Learner that overrides one of these computes minibatches whole: parts add up only if its loss is a mean over rows.
 _MEANS_OVER_ROWS = {
     name: getattr(VercoLearner, name)
-    for name in ("compute_loss_for_module", "_actor_loss", "_actor_terms", "_other_terms", "_message_loss")
+    for name in (
+        "compute_loss_for_module",
+        "_actor_loss",
+        "_actor_terms",
+        "_policy_objective",
+        "_other_terms",
+        "_message_loss",
+    )
 }
 
 

@@ -254,7 +254,7 @@ def message_metrics(said: Sequence[str]) -> dict[str, float]:
     Returns:
         `message_words`: mean words. `message_distinct_share`: share of different ones. `message_printable_share`: share
         of those in printable ASCII. `message_understood_share`: share of those that are a sentence of one of
-        the package's games (`verco.teachers.message_meaning.is_understood`), as scripted players use them.
+        the package's games (`verco.message_protocol.is_understood`), as scripted players use them.
     """
     return {
         "message_words": sum([len(message.split()) for message in said]) / len(said),

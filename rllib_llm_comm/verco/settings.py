@@ -49,7 +49,7 @@ class LanguageModelSettings(Settings):
     lora_alpha: int = Field(16, ge=1, le=10**6)
     """LoRA scale numerator. TWOSOME: 16; Verco is silent."""
     lora_dropout: float = Field(0.0, ge=0, lt=1)
-    """Used by supervised training only, because with dropout the first PPO ratio would not be 1. 0 by default
+    """Used by MessageSFT only, because with dropout the first PPO ratio would not be 1. 0 by default
     (ours)."""
     lora_target_modules: Literal["all-linear"] | Several[str] = Field("all-linear", max_length=1000)
     """`"all-linear"` (ours) or names of linear maps; TWOSOME: q_proj and v_proj."""
@@ -98,7 +98,8 @@ class LanguageModelSettings(Settings):
     autocast: Literal["none", "bfloat16"] = "none"
     """`"bfloat16"`: matrix products in bfloat16 whatever the weights' dtype (ours)."""
     trainable_roles: Several[Literal["message", "action"]] = ("action",)
-    """Adapters that are trained: `("action",)` in PPO, `("message",)` in supervised training."""
+    """Adapters that are trained: `"action"` in PPO (with `train_messages` also `"message"`), in
+    supervised training that of the algorithm."""
     train_critic: bool = True
     """True if the critic is trained."""
     init_seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)

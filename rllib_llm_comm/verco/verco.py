@@ -168,7 +168,7 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
 
     @override(PPOConfig)
     def get_default_rl_module_spec(self) -> RLModuleSpec:
-        """The shared module: action adapter and critic are trained."""
+        """The module: adapters of `_trained_roles` are trained, and the critic if there is one."""
         settings = self.language_model_settings(self._trained_roles(), train_critic=True)
         return RLModuleSpec(module_class=LLMCommModule, model_config=settings.to_dict())
 

@@ -45,7 +45,7 @@ def test_one_file_goes_from_demonstrations_to_win_rates(tmp_path):
         ("shown", "games", "3", "`shown.config.games` is '3' but must be a whole number"),
         ("shown", "opponent", "weak", "'weak'"),
         ("cloned", "demonstrations", "nowhere", "`cloned.config.demonstrations` is 'nowhere' but no demonstrations"),
-        ("cloned", "network", {"stride": 3}, "`stride` is 3 but must be one of 1, 2"),
+        ("cloned", "network", {"stride": 3}, "`cloned.config.network.stride` is 3 but must be one of 1, 2"),
         ("played", "commanders", ["oracle:0.5"], "only 'random' has a probability"),
         ("played", "executor", "trained", "`executor` is 'trained' but must be 'scripted'"),
         ("played", "executor", "switch:${cloned}", "two checkpoints of trained officers whose paths have no colon"),

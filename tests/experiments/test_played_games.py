@@ -57,7 +57,7 @@ def language(**config):
         ({"teacher": True}, "`games.config.teacher` is True"),
         ({"teacher": "nobody"}, "`teacher` is 'nobody'"),
         ({"message_server": "x"}, "`message_server` is 'x'"),
-        ({"message_server": {"base_url": 5}}, "`base_url` is 5"),
+        ({"message_server": {"base_url": 5}}, "base_url` is 5"),
         ({"env_config": {"map_name": "Q"}}, "`map_name` is 'Q'"),
         ({"planner": "nobody"}, "`planner` is 'nobody'"),
     ],
