@@ -70,6 +70,7 @@ class GameRecord:
         success_words: Replays' words for an episode that was solved, and for one that was not; `None`: neutral ones.
         without_subgoals: Id of each environment that gives its agents subgoals itself -> a function from its settings
             to id and settings of the same game without subgoals, for planners.
+        derived: True if it is made of other games, such as their planners' seats; lists of games leave it out.
     """
 
     name: str
@@ -92,6 +93,7 @@ class GameRecord:
     event_words: str = ""
     success_words: tuple[str, str] | None = None
     without_subgoals: Mapping[str, str] = field(default_factory=dict)
+    derived: bool = False
 
 
 _PACKAGE = "rllib_llm_comm.envs"
@@ -151,9 +153,13 @@ def _in_turns(entry_point: str | Callable[..., Any], **settings: Any) -> Any:
     return parallel_to_aec(make(**settings))
 
 
-def env_ids() -> tuple[str, ...]:
-    """Ids of the environments of all games."""
-    return tuple(env_id for record in GAMES.values() for env_id in record.entry_points)
+def env_ids(derived: bool = False) -> tuple[str, ...]:
+    """Ids of the environments of all games.
+
+    Args:
+        derived: Whether games that are made of others are among them.
+    """
+    return tuple(env_id for record in GAMES.values() if derived or not record.derived for env_id in record.entry_points)
 
 
 def scripted_player_of(thing: Any) -> Any:

@@ -111,6 +111,11 @@ def _policy(path: Any) -> list[str]:
     return stand_ins(withhold(read_manifest(find_policy(path)))) if there else []
 
 
+def _executor(executor: Any) -> list[str]:
+    trained = isinstance(executor, str) and executor.startswith(TRAINED)
+    return _policy(executor.removeprefix(TRAINED)) if trained else []
+
+
 _POLICIES = (
     "action_checkpoint", "checkpoint", "message_checkpoint", "officer", "partners", "policy", "pool", "restore",
 )  # fmt: skip
@@ -120,6 +125,7 @@ _READERS: Mapping[Any, Callable[[Any], Any]] = {
     "taught_by": _teacher,
     "cloned_from": _cloned,
     "planner": _planner,
+    "executor": _executor,
     "chat": _chat,
     **dict.fromkeys(_POLICIES, _policy),
 }

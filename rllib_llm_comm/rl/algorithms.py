@@ -65,5 +65,5 @@ def register_all() -> None:
 
     for name, algorithm in ALGORITHMS.items():
         register_trainable(name, algorithm)
-    for env in env_ids():
+    for env in env_ids(derived=True):
         ensure_registered(env)

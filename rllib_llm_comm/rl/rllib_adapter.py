@@ -221,7 +221,7 @@ class ParallelEnvAdapter(MultiAgentEnv):
             options: Handed on.
 
         Returns:
-            Observations and infos of all agents; of none while the game has to wait.
+            Observations and infos of all agents that have to choose; of none while the game has to wait.
         """
         if self._starts is not None:
             starts, number = self._starts
@@ -241,9 +241,13 @@ class ParallelEnvAdapter(MultiAgentEnv):
         self._pending, self._unseen, self._paid_before = {}, {}, {}
         self._present = self._game.alive
         self.agents = self._alive = [self._names[agent] for agent in self._present]
+        # Who is busy at first is shown its first observation when it has to choose, like who appears later.
+        busy = [name for name in self.agents if not infos.get(self._ids[name], {}).get(NEEDS_ACTION, True)]
+        self._unseen = dict.fromkeys(busy, 0.0)
+        shown = [name for name in self.agents if name not in self._unseen]
         return (
-            {name: observations[self._ids[name]] for name in self.agents},
-            {name: self._first_info(infos.get(self._ids[name], {})) for name in self.agents},
+            {name: observations[self._ids[name]] for name in shown},
+            {name: self._first_info(infos.get(self._ids[name], {})) for name in shown},
         )
 
     def _first_info(self, info: Mapping[str, Any]) -> dict[str, Any]:
@@ -326,9 +330,12 @@ class ParallelEnvAdapter(MultiAgentEnv):
 
     def _collected(self, agent: AgentID, reward: float, info: Mapping[str, Any]) -> dict[str, Any]:
         """What an agent was still to be told, and one step more."""
-        told = {**info, STEP_REWARDS: list(info.get(STEP_REWARDS) or [reward])}
-        if agent in self._paid_before:
-            told[STEP_REWARDS][0] += self._paid_before.pop(agent)
+        steps = list(info.get(STEP_REWARDS) or [])
+        if not steps and (STEP_REWARDS not in info or reward):  # else no game step was played
+            steps = [reward]
+        told = {**info, STEP_REWARDS: steps}
+        if agent in self._paid_before and steps:
+            steps[0] += self._paid_before.pop(agent)
         before = self._pending.pop(agent, None)
         return told if before is None else joined_info(before, told)
 

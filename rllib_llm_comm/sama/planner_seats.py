@@ -160,9 +160,15 @@ class PlannerSeats(Game):
         told: The subgoal of each player, also after it has ended.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"name": "planner_seats_v0", "render_modes": ["ansi", "rgb_array", "human"]}
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array", "human"]}
     settings_model = SeatSettings
     game_id: ClassVar[str]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """The seats of "rllib_llm_comm/door_planner-v0" are those of "rllib_llm_comm/door-v0"."""
+        super().__init_subclass__(**kwargs)
+        cls.game_id = cls.env_id.replace("_planner-", "-")
+        cls.metadata = {**cls.metadata, "name": cls.env_id.partition("/")[2].replace("-", "_")}
 
     def __init__(self, **settings: Any) -> None:
         """Builds the environment; call `reset` before `step`.
@@ -177,6 +183,11 @@ class PlannerSeats(Game):
         self.inner = make_env(self.game_id, **self._game_settings())
         self.inner.observes_busy = False
         self.game = planning_game(self.inner)
+        if self.facts and not self.game.tells_facts:
+            raise UserError(
+                f"`game.told_to` is {own.game.get('told_to')!r}, but the words of {self.game_id!r} for planners do not "
+                "hold what is told; leave it out."
+            )
         self._player: Player = (
             self.game.player() if self._policy is None else PolicyPlayer(self._policy, explore=not own.greedy)
         )
@@ -191,6 +202,7 @@ class PlannerSeats(Game):
         }
         self.action_spaces = {agent: spaces.Discrete(len(self._candidates)) for agent in self.possible_agents}
         self._rng = np.random.default_rng()
+        self._due: list[str] = []
         self._infos: Infos = {}
         self.task = "choose what each player does next, so that the team does well"
 
@@ -235,6 +247,15 @@ class PlannerSeats(Game):
         """As of the game."""
         return self.unwrapped_game.understands(message)  # type: ignore[no-any-return]
 
+    def request(self, message: str) -> str | None:
+        """As of the game."""
+        return self.unwrapped_game.request(message)  # type: ignore[no-any-return]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Those of the game."""
+        return tuple(getattr(self.unwrapped_game, "notes", ()))
+
     def places(self) -> dict[str, tuple[float, float]]:
         """As of the game."""
         return self.unwrapped_game.places()  # type: ignore[no-any-return]
@@ -252,7 +273,7 @@ class PlannerSeats(Game):
         """Starts an episode; all players need subgoals.
 
         Args:
-            seed: Fixes everything that is random but what the executor draws for all episodes together.
+            seed: Fixes everything that is random.
             options: Accepted; there are none.
         """
         if seed is not None:
@@ -281,6 +302,8 @@ class PlannerSeats(Game):
         Raises:
             UserError: For an action that is missing, or none.
         """
+        if not self.agents:
+            return {}, {}, {}, {}, {}
         asked = self.asked
         needs = [agent in asked for agent in self.possible_agents]
         chosen = check_actions(actions, self.possible_agents, needs, len(self._candidates))
@@ -372,14 +395,38 @@ def _executor(own: SeatSettings, game_id: str) -> Any:
     if own.executor == SCRIPTED:
         return None
     checkpoint = own.executor.removeprefix(TRAINED)
-    policy = Loading(trust_own=True).load(checkpoint)
+    policy = Loading().load(checkpoint)
+    refuse_controls(policy, f"`executor` {own.executor!r}")
     trained = str(policy.manifest.env)
+    if policy.manifest.planning is None and without_subgoals(trained, {})[0] == trained:
+        raise UserError(
+            f"`executor` is {own.executor!r}, which was trained without subgoals and would not follow any; give a "
+            "checkpoint of EMMA or of a training under a planner, or 'scripted'."
+        )
     if without_subgoals(trained, dict(policy.manifest.env_config))[0] != game_id:
         raise UserError(
             f"`executor` is {own.executor!r}, which was trained in {trained!r} and not in {game_id!r}; give a "
             "checkpoint of this game, or 'scripted'."
         )
     return policy
+
+
+def refuse_controls(policy: Any, who: str) -> None:
+    """Refuses policies whose messages need more of the game than its observations.
+
+    Args:
+        policy: As loaded.
+        who: Start of the error message.
+
+    Raises:
+        UserError: If it is such.
+    """
+    talk = policy.communication
+    if talk is not None and talk.messages in ("teacher", "other_fact", "other_moments"):
+        raise UserError(
+            f"{who} was trained with `messages` {talk.messages!r}, which need the game that it was trained in; give a "
+            "checkpoint that was trained with others, such as 'student' or 'none'."
+        )
 
 
 # ---- the scripted player of a seat: rules that see the whole game ------------------------------------------
@@ -419,28 +466,24 @@ class KitchenSeats(PlannerSeats):
     """Seats of the onion-soup kitchens."""
 
     env_id = "rllib_llm_comm/overcooked_ai_planner-v0"
-    game_id = "rllib_llm_comm/overcooked_ai-v0"
 
 
 class SaladSeats(PlannerSeats):
     """Seats of the textual kitchen."""
 
     env_id = "rllib_llm_comm/overcooked_text_planner-v0"
-    game_id = "rllib_llm_comm/overcooked_text-v0"
 
 
 class LakeSeats(PlannerSeats):
     """Seats of the frozen lake."""
 
     env_id = "rllib_llm_comm/frozen_lake_planner-v0"
-    game_id = "rllib_llm_comm/frozen_lake-v0"
 
 
 class CommanderSeats(PlannerSeats):
     """Seats of the strategy game."""
 
     env_id = "rllib_llm_comm/minirts_planner-v0"
-    game_id = "rllib_llm_comm/minirts-v0"
 
 
 kitchen_seats = constructor(KitchenSeats, "kitchen_seats")

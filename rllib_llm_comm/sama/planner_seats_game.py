@@ -15,4 +15,5 @@ GAME = GameRecord(
         "rllib_llm_comm/minirts_planner-v0": f"{_SEATS}:commander_seats",
     },
     scripted_player=_SEATS,
+    derived=True,
 )

@@ -110,12 +110,14 @@ class PlanningGame(ABC):
         judged_starts: Starts of the subgoals that rewards judge in place of `done`.
         scenarios: Games in which a planner is evaluated: settings by name.
         played_with: Settings with which `player` can play.
+        tells_facts: True if `situation_for` tells what agents are told, or they are told nothing.
         counts_since: True if tests of subgoals need the moment at which a subgoal began, as counts since then do.
     """
 
     scenarios: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
     played_with: ClassVar[Mapping[str, Any]] = {}
     counts_since: ClassVar[bool] = False
+    tells_facts: ClassVar[bool] = True
 
     def __init__(self, env: Any) -> None:
         self.env = env

@@ -51,7 +51,8 @@ class LLMCommModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFunctionAP
     The language model is shared by all modules of a process and hidden from torch's registry: parameters,
     state, weight sync, DDP and checkpoints carry adapters and critic only. It runs in eval mode, but
     for MessageSFT with `lora_dropout` (dropout would make the first PPO ratio differ from 1), and stays on the
-    device named in `model_config`, wherever RLlib moves the module, since others use it too; inputs may come from any device.
+    device named in `model_config`, wherever RLlib moves the module, since others use it too; inputs may come from any
+    device.
 
     Where PPO trains both adapters, a third one is held: the message adapter as it was when it was loaded (fresh, if it
     was not), frozen, from which the drift of messages is measured. It stays where the learning is: acting needs none.

@@ -140,7 +140,7 @@ def test_both_registries_have_it_once(env_id):
     api_test(made, num_cycles=30)
 
 
-@pytest.mark.parametrize("record", GAMES.values(), ids=GAMES)
+@pytest.mark.parametrize("record", [one for one in GAMES.values() if not one.derived], ids=lambda one: one.name)
 def test_it_is_drawn(record, capsys):
     point = next(iter(record.entry_points.values()))
     render_test(load(point.partition(":")[0]).aec_env)

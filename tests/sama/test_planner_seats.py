@@ -12,6 +12,7 @@ from rllib_llm_comm.envs.games import make_env, scripted_player_of
 from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.policies.decision import Request
+from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals, SubgoalTracker
 from rllib_llm_comm.sama.planner_seats import SEATS, PlannerSeats
 from rllib_llm_comm.sama.planners import make_planner, planner_stands_in, stays_inside
@@ -84,6 +85,22 @@ def test_a_choice_lasts_until_a_subgoal_has_ended_and_rewards_are_those_of_its_s
     assert metrics["subgoals_stuck"] + metrics["subgoals_lost"] > 0, "bounded, and counted"
 
 
+def test_rllib_asks_one_seat_after_the_other_and_counts_game_steps_alone():
+    adapter = ParallelEnvAdapter(make_env(KITCHEN, game={"layout": "cramped_room", "horizon": 60}))
+    observations, infos = adapter.reset(seed=0)
+    assert list(observations) == ["alice"]
+    draw, steps, durations = np.random.default_rng(1), 0, []
+    while True:
+        actions = {name: int(draw.choice(np.flatnonzero(seen["action_mask"]))) for name, seen in observations.items()}
+        observations, _, ends, limits, infos = adapter.step(actions)
+        steps += len(infos.get("alice", {}).get("step_rewards", []))
+        durations += [info["duration"] for name, info in infos.items() if name in actions]
+        if ends["__all__"] or limits["__all__"]:
+            break
+        assert len(observations) == 1
+    assert steps == 60 and 0 not in durations
+
+
 def test_seats_apart_know_their_own_player_and_what_it_is_told():
     env = make_env(SALAD, game=TOLD, seats="apart")
     observations, infos = env.reset(seed=3)
@@ -119,11 +136,17 @@ def test_a_subgoal_that_cannot_be_set_about_is_lost_after_one_game_step():
         ({"executor": "trained:zoo:told_salad"}, "executor"),
         ({"game": {"layuot": "cramped_room"}}, "layuot"),
         ({"layout": "cramped_room"}, "layout"),
+        ({"render_mode": "x"}, "render_mode"),
     ],
 )
 def test_bad_settings(settings, setting):
     with pytest.raises(UserError, match=setting):
         make_env(KITCHEN, **settings)
+
+
+def test_facts_that_no_seat_would_read_are_refused():
+    with pytest.raises(UserError, match="told_to"):
+        make_env("rllib_llm_comm/minirts_planner-v0", game={"told_to": ["alice"]})
 
 
 def test_a_menu_without_entries_is_told():

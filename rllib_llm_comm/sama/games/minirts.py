@@ -125,6 +125,7 @@ class StrategyPlanning(PlanningGame):
     scenarios: ClassVar[Mapping[str, Mapping[str, Any]]] = {name: {"opponent": name} for name in _OPPONENTS}
     played_with: ClassVar[Mapping[str, Any]] = {"numbers": list(range(1, MOST + 1)), "observe": ["text"]}
     counts_since: ClassVar[bool] = True
+    tells_facts: ClassVar[bool] = False
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)

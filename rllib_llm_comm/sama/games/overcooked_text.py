@@ -148,7 +148,7 @@ class SaladPlanning(PlanningGame):
         """The same, without the order for who plans for cooks alone that are not told it."""
         told = self.env.unwrapped.kitchen.told
         order = len(agents) == len(self.agents) or any(told(self._number(agent)) for agent in agents)
-        ordered = f"The order is a {_dish(state.order)}." if order else "Somebody else knows the order."
+        ordered = f"The order is a {_dish(state.order)}." if order else "You do not know the order."
         things = [f"The {self._words(state, name)} is {self._where(state, name)}." for name in sorted(state.cells)]
         return " ".join([f"Game step {state.time}.", ordered, *things])
 

@@ -9,7 +9,7 @@ from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.policies.decision import Decision, Request
 from rllib_llm_comm.policies.load_policy import Loading
-from rllib_llm_comm.sama.planner_seats import APART, CENTRAL, SEATS, seat_observation, subgoals_of
+from rllib_llm_comm.sama.planner_seats import APART, CENTRAL, SEATS, refuse_controls, seat_observation, subgoals_of
 from rllib_llm_comm.sama.plans import MODEL, AssignedSubgoal, PhaseAnswers, Plan, Planner, PlanRequest
 
 
@@ -31,13 +31,14 @@ class TrainedPlanner(Planner):
         if not policy:
             raise UserError(f"`planner` is {self.name!r} but `policy` is not set; write '{self.name}:CHECKPOINT'.")
         require_choice("planner.greedy", greedy, (False, True))
-        self.policy, self.greedy = Loading(trust_own=True).load(policy), greedy
+        self.policy, self.greedy = Loading().load(policy), greedy
         self._path, self._env = str(policy), str(self.policy.manifest.env)
         if self._env not in SEATS:
             raise UserError(
                 f"`planner` is '{self.name}:{policy}', which was trained in {self._env!r} and not as a planner; give a "
                 f"checkpoint that was trained in one of {', '.join(SEATS)}."
             )
+        refuse_controls(self.policy, f"`planner` '{self.name}:{policy}'")
         config = self.policy.manifest.env_config
         self._central = config.get("seats", CENTRAL) != APART
         self._seed, self._memory = 0, self.policy.begin(0)
