@@ -11,7 +11,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import fetched, local_path, scheme_of
 from rllib_llm_comm.envs.games import make_env, without_subgoals
 from rllib_llm_comm.experiments.algorithm_settings import algorithm_names, default_config, find_algorithm
-from rllib_llm_comm.experiments.console import one_line
+from rllib_llm_comm.experiments.console import one_line, say
 from rllib_llm_comm.experiments.env_settings import check_guesses, is_parallel, planning_to_check
 from rllib_llm_comm.experiments.ray_session import available_cpus
 from rllib_llm_comm.experiments.search_space import first_point
@@ -257,6 +257,24 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
         adapter = getattr(config, f"{role}_checkpoint", None)
         if adapter and adapter not in unresolved:
             check_adapter_of(adapter, str(base), config.prompt_format, str(config.prompt_date), role)
+            _tell_other_prompts(adapter, config, role)
+
+
+def _tell_other_prompts(adapter: str, config: Any, role: str) -> None:
+    """Says so where the user sees it: a trial's process logs into its own files."""
+    from rllib_llm_comm.language.adapters import MESSAGE
+    from rllib_llm_comm.policies.policy_folder import find_policy
+    from rllib_llm_comm.policies.policy_manifest import read_manifest
+    from rllib_llm_comm.verco.policy import TEMPLATES_OF, other_prompts
+
+    try:
+        manifest = read_manifest(find_policy(adapter))
+    except UserError:  # a PEFT folder tells no prompts
+        return
+    settings = config.language_model_settings((MESSAGE,), train_critic=False)
+    told = other_prompts(adapter, manifest, settings, TEMPLATES_OF[role])
+    if told:
+        say(told)
 
 
 def _check_labels(config: Any, unresolved: tuple[str, ...]) -> None:

@@ -51,9 +51,9 @@ logger = logging.getLogger(__name__)
 _CRITIC = "critic.safetensors"
 TRAINS_ALONE = {MESSAGE: "MessageSFT", ACTION: "ActionSFT"}
 """Role of an adapter -> the algorithm that trains it alone, from what was recorded."""
-_TEMPLATES = {MESSAGE: ("message", "subgoal"), ACTION: ("action", "heard", "subgoal")}
+TEMPLATES_OF = {MESSAGE: ("message", "subgoal"), ACTION: ("action", "heard", "subgoal")}
 """Role of an adapter -> templates of the prompts that it reads."""
-_told_prompts: set[tuple[str, ...]] = set()
+_told_prompts: set[str] = set()
 
 
 @dataclass
@@ -510,7 +510,7 @@ def load_adapter_of(
         core.lm.load_adapter(into or role, root)
         above = next((one for one in root.resolve().parents[1:3] if (one / MANIFEST).is_file()), None)
         if above is not None:  # it lies in a policy folder, maybe in that of one agent
-            tell_other_prompts(path, read_manifest(above), core.settings, _TEMPLATES[role])
+            tell_other_prompts(path, read_manifest(above), core.settings, TEMPLATES_OF[role])
         return
     folder = find_policy(root)
     manifest = read_manifest(folder)
@@ -527,16 +527,16 @@ def load_adapter_of(
     core.lm.load_adapter(into or role, folder / "adapters" / role)
     if role == ACTION:
         _tell_other_scores(str(path), manifest, core.settings)
-    tell_other_prompts(path, manifest, core.settings, _TEMPLATES[role])
+    tell_other_prompts(path, manifest, core.settings, TEMPLATES_OF[role])
 
 
-def tell_other_prompts(
+def other_prompts(
     path: str | os.PathLike[str],
     manifest: PolicyManifest,
     settings: LanguageModelSettings,
     templates: Sequence[str] = AGENT_TEMPLATES,
-) -> None:
-    """Tells once per process, in one line of the log, if weights were trained with other prompts than they get here.
+) -> str:
+    """A sentence if weights were trained with other prompts than they get here; else empty.
 
     Args:
         path: Where they come from.
@@ -546,18 +546,28 @@ def tell_other_prompts(
     """
     trained = manifest.model_config.get("prompts", DEFAULT)
     if not isinstance(trained, Mapping) and trained not in SHIPPED:
-        return  # no checkpoint of ours names a folder
+        return ""  # no checkpoint of ours names a folder
     before, now = read_prompts(trained), read_prompts(settings.prompts)
     other = [name for name in templates if before[name] != now[name]]
-    told = (str(path), *other)
-    if other and told not in _told_prompts:
+    if not other:
+        return ""
+    return (
+        f"{str(path)!r} was trained with other prompts than `prompts` gives it here: the templates {', '.join(other)} "
+        "differ; it goes on with those given here."
+    )
+
+
+def tell_other_prompts(
+    path: str | os.PathLike[str],
+    manifest: PolicyManifest,
+    settings: LanguageModelSettings,
+    templates: Sequence[str] = AGENT_TEMPLATES,
+) -> None:
+    """Tells it once per process, in one line of the log: `other_prompts`."""
+    told = other_prompts(path, manifest, settings, templates)
+    if told and told not in _told_prompts:
         _told_prompts.add(told)
-        logger.warning(
-            "%r was trained with other prompts than `prompts` gives it here: the templates %s differ; it goes on with "
-            "those given here.",
-            str(path),
-            ", ".join(other),
-        )
+        logger.warning("%s", told)
 
 
 def check_adapter_of(

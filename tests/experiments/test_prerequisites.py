@@ -12,6 +12,7 @@ import pytest
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.experiments.console import out
 from rllib_llm_comm.experiments.experiment_file import parse_experiments
 from rllib_llm_comm.experiments.ray_session import available_cpus
 from rllib_llm_comm.language.base_model import embedded_model_path
@@ -238,3 +239,12 @@ def test_a_storage_path_that_takes_no_files_is_named(tmp_path):
     (tmp_path / "tiny.json").write_text(json.dumps({"train": spec}))
     done = rllib("train", "file", "tiny.json", "--storage-path", "file/below", cwd=tmp_path)
     assert done.returncode == 1 and "`storage_path`" in done.stderr and "bug" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(("prompts", "told"), [("default", False), ("twosome", True)])
+def test_a_checkpoint_of_other_prompts_is_told_where_the_user_sees_it(capsys, tmp_path, prompts, told):
+    out.file = None
+    model = {"base_model": "embedded", "action_checkpoint": "zoo:told_salad", "lora_r": 8, "prompts": prompts}
+    spec = {"f": {"run": "TWOSOME", "env": KITCHEN, "config": model}}
+    staged.check(spec, tmp_path)
+    assert ("other prompts" in capsys.readouterr().out) == told
