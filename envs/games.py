@@ -106,7 +106,7 @@ GAMES: Registry[GameRecord] = Registry(
         "door": f"{_PACKAGE}.door:GAME",
         "referential": f"{_PACKAGE}.referential:GAME",
         "frozen_lake": f"{_PACKAGE}.frozen_lake:GAME",
-        "planner_seats": "rllib_llm_comm.sama.planner_seats_game:GAME",
+        "planner_seats": f"{_PACKAGE}.planner_seats:GAME",
     },
     "`register_game` adds one.",
 )

@@ -88,7 +88,7 @@ def test_each_game_has_its_record_beside_its_code():
     defined = {path.parent.name if path.stem == "__init__" else path.stem for path in (ROOT / "envs").rglob("*.py")
                if "GAME = GameRecord(" in path.read_text()}  # fmt: skip
     games = {name: record for name, record in GAMES.items() if not record.derived}
-    assert defined == set(games)
+    assert defined == set(GAMES)
     for name, record in games.items():
         assert (record.name, record.package) == (name, f"rllib_llm_comm.envs.{name}")
 

@@ -1,4 +1,4 @@
-"""The record of planner seats."""
+"""The record of planner seats, which are SAMA's."""
 
 from __future__ import annotations
 
