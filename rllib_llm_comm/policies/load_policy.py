@@ -11,10 +11,7 @@ from pydantic import Field
 
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.policies.policy import TrainedPolicy
-from rllib_llm_comm.policies.policy_folder import find_policy
-from rllib_llm_comm.policies.policy_manifest import KINDS, LANGUAGE, read_manifest
-from rllib_llm_comm.policies.recorded_settings import withhold
+from rllib_llm_comm.policies.policy_manifest import KINDS, LANGUAGE
 from rllib_llm_comm.policies.signatures import is_own_checkpoint
 
 if TYPE_CHECKING:
@@ -56,6 +53,11 @@ def load_policy(
         UserError: If the path is wrong, pieces are missing, a setting is out of its range, the base model is another
             one, or a recorded setting is needed that is neither given nor trusted.
     """
+    # What loads torch; settings of loading are read by commands that load nothing.
+    from rllib_llm_comm.policies.policy_folder import find_policy
+    from rllib_llm_comm.policies.policy_manifest import read_manifest
+    from rllib_llm_comm.policies.recorded_settings import withhold
+
     folder = find_policy(checkpoint)
     manifest = read_manifest(folder)
     policy: TrainedPolicy = KINDS[manifest.kind].load(

@@ -38,7 +38,6 @@ from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID as KITCHEN
 from rllib_llm_comm.language.prompts import fill
-from rllib_llm_comm.language.text_encoder import check_text_encoder
 from rllib_llm_comm.sama.manuals.manual import read_manual
 from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner, planner_model
 from rllib_llm_comm.sama.planners.baselines import read_record
@@ -446,6 +445,8 @@ class NewSubgoalSettings(Settings):
 
     @model_validator(mode="after")
     def _can_be_used(self) -> Self:
+        from rllib_llm_comm.language.text_encoder import check_text_encoder  # with torch
+
         check_text_encoder(self.text_encoder)
         if self.manual:
             read_manual(self.manual)

@@ -15,8 +15,6 @@ from rllib_llm_comm.chat.cassettes import check_chat, describe_recording, open_c
 from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, ChatModel
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.registry import Registry
-from rllib_llm_comm.language.base_model import EMBEDDED
-from rllib_llm_comm.language.model_sources import SMOLLM2
 from rllib_llm_comm.policies.find_checkpoint import is_shipped
 from rllib_llm_comm.policies.recorded_settings import has_no_text, model_stays_inside, packaged_models
 from rllib_llm_comm.sama.planners.baselines import DisturbedPlanner, GuessingPlanner, RandomPlanner
@@ -372,11 +370,10 @@ def _named(labels: Mapping[str, Any]) -> str:
 # ---- planners that a checkpoint recorded --------------------------------------------------------------------------
 
 
-_LOCAL_CHATS = (SMOLLM2,)
-
-
 def stays_inside(planner: Any) -> bool:
     """True if a planner that a checkpoint recorded asks no server, reads no file and fetches no model."""
+    from rllib_llm_comm.language.model_sources import SMOLLM2  # with torch, which planners by rules do not need
+
     if isinstance(planner, str) and planner.startswith(TRAINED):
         return stays_inside(_named_settings(planner))
     if planner is None or isinstance(planner, str):
@@ -388,7 +385,7 @@ def stays_inside(planner: Any) -> bool:
         return rest.get("cassette") in recordings() and _asks_plainly(rest, "cassette")
     if name in WITH_MODEL:
         chat = rest.get("chat")
-        if not isinstance(chat, Mapping) or not model_stays_inside(chat.get("local"), _LOCAL_CHATS):
+        if not isinstance(chat, Mapping) or not model_stays_inside(chat.get("local"), (SMOLLM2,)):
             return False
         return has_no_text({**chat, "local": None}) and _asks_plainly(rest, "chat")
     if name == "trained":  # a folder is only read, as safetensors, and may be named
@@ -400,6 +397,8 @@ def stays_inside(planner: Any) -> bool:
 
 def _asks_plainly(settings: Mapping[str, Any], whom: str) -> bool:
     """True if questions to a chat model are made without files and models from elsewhere."""
+    from rllib_llm_comm.language.base_model import EMBEDDED
+
     if not model_stays_inside(settings.get("text_encoder", EMBEDDED), packaged_models("text_encoder")):
         return False
     words = ("menu", "nearest", "text_encoder", whom)
