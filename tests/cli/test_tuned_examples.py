@@ -31,6 +31,9 @@ def test_everything_in_the_file_is_known(path, tmp_path):
         for stage in file.experiments.values():
             if "base_model" in stage.config:
                 stage.config["base_model"] = "embedded"
+    if "base_model" in file.model:  # which is not installed everywhere; the rest is checked with the model at hand
+        for stage in file.experiments.values():
+            stage.config.pop("lora_layers", None)
     stages = make_stages(file.experiments, lambda name, _: tmp_path / name)
     assert pipeline.check_stages(stages, {}) >= 1
 
