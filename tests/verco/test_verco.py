@@ -51,6 +51,7 @@ def test_runners_and_learners(runners, learners, message_source):
         .communication(message_checkpoint=message_source)
         .env_runners(num_env_runners=runners)
         .learners(num_learners=learners)
+        .debugging(seed=77)  # games of its own: what other tests have computed is remembered and takes no time
         .build_algo()
     )
     try:
@@ -68,8 +69,7 @@ def test_runners_and_learners(runners, learners, message_source):
             assert float(learned["ratio_first_minibatch"]) < 1e-5
             assert results["env_runners"]["message_words"] > 0
             seconds = results["phase_seconds"]
-            # What other tests of this process have left in memory may take no time that is told.
-            assert set(seconds) == set(PHASES) and min(seconds.values()) >= 0 < min(seconds["env"], seconds["update"])
+            assert set(seconds) == set(PHASES) and all(value > 0 for value in seconds.values())
             if not runners and tokens:  # the first iteration counts what was written before it
                 assert sum(seconds.values()) < results["time_this_iter_s"]
             tokens = results["tokens"]
