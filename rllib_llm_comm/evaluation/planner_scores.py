@@ -14,7 +14,7 @@ import numpy as np
 import rllib_llm_comm
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.envs.games import make_env
+from rllib_llm_comm.envs.games import make_env, without_subgoals
 from rllib_llm_comm.evaluation.columns import from_columns, to_columns
 from rllib_llm_comm.evaluation.planned_play import play_rounds
 from rllib_llm_comm.evaluation.rollout import EpisodeRecorder
@@ -33,8 +33,6 @@ from rllib_llm_comm.sama.reflection import ReflectedEpisode
 
 SCRIPTED = "scripted"
 DEFAULT_ENV = "rllib_llm_comm/overcooked_ai-v0"
-_WITHOUT_SUBGOALS = {"rllib_llm_comm/overcooked_ai_subgoals-v0": DEFAULT_ENV}
-"""Games that give subgoals themselves, and the same games without."""
 
 
 class _InScenarios:
@@ -119,12 +117,7 @@ class PolicyExecutor(_InScenarios):
     ) -> None:
         self._policy, self._name, self._greedy, self._digest = policy, name, greedy, digest
         self.stand_ins = stand_ins(replace(policy.manifest, planning=None))
-        self._env_id = str(policy.manifest.env)
-        trained = dict(policy.manifest.env_config)
-        if self._env_id in _WITHOUT_SUBGOALS:
-            self._env_id = _WITHOUT_SUBGOALS[self._env_id]
-            known = make_env(self._env_id).settings
-            trained = {key: value for key, value in trained.items() if key in known}
+        self._env_id, trained = without_subgoals(str(policy.manifest.env), dict(policy.manifest.env_config))
         merged = {**trained, **(env_config or {})}
         self._config = {key: granted(value) for key, value in merged.items()}
         self.scenarios: Mapping[str, Mapping[str, Any]] = {str(self._config.get("layout", "as trained")): {}}

@@ -207,12 +207,12 @@ class PlannerSeats(Game):
         self.task = "choose what each player does next, so that the team does well"
 
     def _game_settings(self) -> dict[str, Any]:
-        given = dict(self._own.game)
+        """Those that the user gives, else those with which whoever carries subgoals out can play."""
+        given = self._own.game
         if self._policy is None:
-            return {**_game_class(self.game_id, given), **given}
-        known = make_env(self.game_id).settings
+            return {**planning_game(make_env(self.game_id, **given)).played_with, **given}
         _, trained = without_subgoals(str(self._policy.manifest.env), dict(self._policy.manifest.env_config))
-        return {**{key: granted(value) for key, value in trained.items() if key in known}, **given}
+        return {key: granted(value) for key, value in {**trained, **given}.items()}
 
     @property
     def unwrapped_game(self) -> Any:
@@ -379,15 +379,6 @@ def _emptied(info: Mapping[str, Any]) -> dict[str, Any]:
         key: [] if isinstance(value, list) else False if isinstance(value, bool) and key not in standing else value
         for key, value in info.items()
     }
-
-
-def _game_class(game_id: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Settings with which the game's scripted player can carry subgoals out."""
-    probe = make_env(game_id, **given)
-    try:
-        return planning_game(probe).played_with
-    finally:
-        probe.close()
 
 
 def _executor(own: SeatSettings, game_id: str) -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from toys import language_model
 
-from rllib_llm_comm import VercoConfig, load_policy
+from rllib_llm_comm import EMMAConfig, VercoConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env, scripted_player_of
 from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
@@ -162,6 +162,30 @@ def test_rules_are_demonstrated(tmp_path):
         KITCHEN, tmp_path / "rows", env_config={"game": {"horizon": 60}}, num_envs=2, target_demonstrations=40
     )
     assert report.labels >= 40
+
+
+def test_a_checkpoint_of_emma_carries_subgoals_out(small_ray, tmp_path):
+    game = {"layout": "cramped_room", "horizon": 30}
+    algo = (
+        EMMAConfig()
+        .environment(env_config=game)
+        .policy_network(width=8, filters=8, hiddens=[16])
+        .env_runners(num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=80, minibatch_size=40, num_epochs=1)
+        .debugging(seed=0)
+        .build_algo()
+    )
+    try:
+        algo.train()
+        path = algo.save_to_path(str(tmp_path / "emma"))
+    finally:
+        algo.stop()
+    env = make_env(KITCHEN, executor=f"trained:{path}", game={"horizon": 25})
+    played = [play(env, by_rules, seed=4) for _ in range(2)]
+    assert played[0][0] == played[1][0]
+    assert [step[2] for step in played[0][1]] == [step[2] for step in played[1][1]], "the seed fixes the executor, too"
+    metrics = played[0][1][-1][4]["alice"]["episode_metrics"]
+    assert metrics["subgoals_given"] >= 2 and env.inner.unwrapped.settings["layout"] == "cramped_room"
 
 
 @pytest.fixture(scope="module", params=["central", "apart"])
