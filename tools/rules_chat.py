@@ -30,6 +30,7 @@ _NO_POT = re.compile(r"\b(\w+) can reach no pot\.")
 _IN_POT = re.compile(r"\b([\w ]*?pot(?: \d+)?) holds (\d) of 3 onions", re.IGNORECASE)
 _TRIED = re.compile(r"^- goal: .*?; ((?:\w+: [^;]*?(?:; )?)+)\. The mistake was in", re.MULTILINE)
 _LINE = re.compile(r"^(\d+)\. (.*)$", re.MULTILINE)
+_MOST_AHEAD = re.compile(r"up to (\d+) subgoals")
 _EXAMPLE = re.compile(r"^An example\.\n.*?(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 
 
@@ -78,6 +79,8 @@ def _answer(prompt: str) -> str:
         return json.dumps({"thoughts": _seen(prompt), "goal": f"{goal}, in another way" if failed else goal})
     if "write down the whole sequence of goals" in prompt:
         return json.dumps({"thoughts": _seen(prompt), "goals": list(_GOALS[_stage(prompt) :])})
+    if "and what each agent does for it" in prompt:
+        return _ahead(prompt)
     if "Split this goal into" in prompt:
         told = _told(prompt)
         reasons = [{"subgoal": subgoal, "reason": f"meant for {agent}"} for agent, subgoal in told.items()]
@@ -93,6 +96,67 @@ def _answer(prompt: str) -> str:
     if "Which of them would help most" in prompt:
         return _nearest(prompt)
     raise ChatError(f"The rules have no answer to {prompt[-200:]!r}; ask a language model.")
+
+
+def _ahead(prompt: str) -> str:
+    """A goal and several subgoals per agent: the kitchen is gone on with in the head, part by part."""
+    most, goal, told = int(_MOST_AHEAD.findall(prompt)[-1]), _GOALS[_stage(prompt)], _told(prompt)
+    team = {agent: [first] for agent, first in told.items()}
+    # Waiting for each other's hands is beyond these rules, and so is what has failed already.
+    if not _far(prompt) and not _TRIED.search(prompt):
+        team = _in_the_head(prompt, most) or team
+    work = [
+        {"agent": agent, "subgoals": [{"subgoal": one, "reason": ""} for one in chain]} for agent, chain in team.items()
+    ]
+    again = f"{goal}, in another way" if f"goal: {goal};" in prompt else goal
+    return json.dumps({"thoughts": _seen(prompt), "goal": again, "agents": work})
+
+
+_COOKING = 3  # parts of a plan in which a soup gets ready
+
+
+def _in_the_head(prompt: str, most: int) -> dict[str, list[str]]:
+    """Subgoals of each agent for one pot, as they go on when all others do theirs; empty if one cannot begin so."""
+    held, agents, listed = dict(_held(prompt)), _agents(prompt), _ENTRY.findall(prompt)
+    menu = {who: [one for one, able in listed if who in able.split(" or ")] for who in agents}
+    crate, aside = dict[str, str](), dict[str, str]()  # nobody stands where another one has to go
+    for number, who in enumerate(agents):
+        crates = [one for one, _ in listed if one.startswith("fetch an onion") and "crate" in one] or ["fetch an onion"]
+        free = [one for one in menu[who] if one.startswith("go to") and one not in aside.values()] or ["wait"]
+        crate[who], aside[who] = (
+            crates[number % len(crates)],
+            free[(prompt.count("could not get this done") * 3 - number) % len(free)],
+        )
+    pots = sorted(_pots(prompt), key=lambda pot: -_pots(prompt)[pot]) or ["pot"]
+    ready = 0 if "has a ready soup" in prompt else _COOKING if " cooks for " in prompt else None
+    onions = 3 if ready is not None else _pots(prompt).get(pots[0], 0)
+    team: dict[str, list[str]] = {who: [] for who in menu}
+    for _ in range(most):
+        coming, taken, brought, busy = onions, ready != 0, list(held.values()), False
+        for who in team:
+            what = held.get(who, "nothing")
+            if what == "soup":
+                does, held[who] = "deliver the soup at the serving counter", "nothing"
+            elif what == "dish" and not taken and not busy:
+                does, held[who], taken, onions, coming = "fill the dish with the soup from the pot", "soup", True, 0, 3
+                busy = True
+            elif what == "onion" and coming < 3 and not busy:
+                does, held[who], coming, onions = f"put the onion into the {pots[0]}", "nothing", coming + 1, onions + 1
+                busy = True
+            elif what == "nothing" and (onions == 3 or coming == 3) and "dish" not in held.values():
+                does, held[who] = "fetch a dish", "dish"
+            elif what == "nothing" and onions % 3 + brought.count("onion") < 3:
+                does, held[who] = crate[who], "onion"
+                brought.append("onion")
+            else:
+                does = "wait" if team[who] and team[who][-1] in ("wait", aside[who]) else aside[who]
+            team[who].append(does)
+        if onions == 3:
+            ready = _COOKING if ready is None else max(0, ready - 1)
+        else:
+            ready = None
+    begin = all(one[0] in ("wait", "fetch a dish") or one[0] in menu[who] for who, one in team.items())
+    return team if begin else {}
 
 
 def _agents(prompt: str) -> list[str]:

@@ -61,6 +61,11 @@ class ChatCounters:
             for name, amount in amounts.items():
                 setattr(self, name, getattr(self, name) + amount)
 
+    @property
+    def questions(self) -> int:
+        """Questions that were put, whoever answered: repetitions of a request are none."""
+        return self.requests - self.retries + self.cached
+
     def to_json(self) -> dict[str, float]:
         """The counters as plain values."""
         return asdict(self)

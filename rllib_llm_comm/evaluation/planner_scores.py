@@ -482,6 +482,7 @@ _SHOWN = {
     "replaced": "subgoals_replaced",
     "put back": "reflections",
     "rounds failed": "rounds_failed",
+    "questions": "plan_questions",
     "requests": "plan_requests",
     "tokens": "plan_tokens",
     "cost": "plan_cost",

@@ -415,7 +415,7 @@ class PlannedSubgoals(BaseParallelWrapper):
         self.attempts: list[Attempt] = []
         self.cost = ChatCounters()
         self._failure: ChatError | None = None
-        self._plans = self._failures = self._refused = self._steps = 0
+        self._plans = self._kept = self._failures = self._refused = self._steps = 0
         self._answers, self._judged = AnswerCounts(self.planner.answerers), RewardCounts(self.rewards)
         self._retry = 0
 
@@ -476,6 +476,7 @@ class PlannedSubgoals(BaseParallelWrapper):
             self._retry = self.tracker.patience
             return
         self._plans += 1
+        self._kept += self.plan.kept
         self._answers.add_plan(self.plan)
         self._refused += len(self.plan.refused)
         self.tracker.give(self.plan)
@@ -523,6 +524,7 @@ class PlannedSubgoals(BaseParallelWrapper):
         counts = self.tracker.counts
         return {
             "plans": float(self._plans),
+            "plans_kept": float(self._kept),
             "plans_failed": float(self._failures),
             **self._answers.figures(),
             "subgoals_given": float(counts["given"]),
@@ -530,6 +532,7 @@ class PlannedSubgoals(BaseParallelWrapper):
             "subgoals_stuck": float(counts[STUCK] + counts[LOST]),
             "subgoals_refused": float(self._refused),
             "subgoals_share": counts[DONE] / max(1, counts["given"]),
+            "plan_questions": float(self.cost.questions),
             "plan_requests": float(self.cost.requests),
             "plan_tokens": float(self.cost.input_tokens + self.cost.output_tokens),
             "plan_cost": float(self.cost.cost),

@@ -160,6 +160,7 @@ class Plan(BaseModel):
         answered_by: The author of each phase: a planner may have asked a model and taken rules in the end.
         fallback: Substitute for a language model's unusable answer; empty for planners that ask none.
         source: Name of the model or the recording, of planners that ask one.
+        kept: True if it goes on with the plan before, so that nobody was asked.
     """
 
     goal: str
@@ -170,6 +171,7 @@ class Plan(BaseModel):
     answered_by: PhaseAnswers = PhaseAnswers()
     fallback: str = ""
     source: str = ""
+    kept: bool = False
 
     def of(self, agent: str) -> str:
         """An agent's subgoal."""

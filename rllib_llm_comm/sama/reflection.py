@@ -366,6 +366,7 @@ class ReflectedEpisode:
         return {
             "reflections": float(self.reflections),
             "plans": float(sum(map(len, self.rounds))),
+            "plans_kept": float(sum(one.plan.kept for attempts in self.rounds for one in attempts)),
             "plans_failed": float(sum(bool(one.unplanned) for attempts in self.rounds for one in attempts)),
             **self.answers.figures(),
             "subgoals_given": float(given),
@@ -373,6 +374,7 @@ class ReflectedEpisode:
             "subgoals_stuck": float(ends.count(STUCK) + ends.count(LOST)),
             "subgoals_refused": float(sum(len(one.plan.refused) for attempts in self.rounds for one in attempts)),
             "subgoals_share": ends.count(DONE) / max(1, given),
+            "plan_questions": float(self.cost.questions),
             "plan_requests": float(self.cost.requests),
             "plan_tokens": float(self.cost.input_tokens + self.cost.output_tokens),
             "plan_cost": float(self.cost.cost),

@@ -18,7 +18,14 @@ from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.policies.find_checkpoint import is_shipped
 from rllib_llm_comm.policies.recorded_settings import has_no_text, model_stays_inside, packaged_models
 from rllib_llm_comm.sama.planners.baselines import DisturbedPlanner, GuessingPlanner, RandomPlanner
-from rllib_llm_comm.sama.planners.chat import ChatPlanner, ChatPlanSettings, DepsPlanner, SamaPlanner, SamaPlanSettings
+from rllib_llm_comm.sama.planners.chat import (
+    ChatPlanner,
+    ChatPlanSettings,
+    DepsPlanner,
+    DepsPlanSettings,
+    SamaPlanner,
+    SamaPlanSettings,
+)
 from rllib_llm_comm.sama.planners.matching import NearestByEmbedding, assigned, made_possible
 from rllib_llm_comm.sama.planning_game import PlanningGame
 from rllib_llm_comm.sama.plans import MENU, RULES, PhaseAnswers, Plan, Planner, PlanRequest, Refusal
@@ -127,7 +134,7 @@ def _guessing(
 _ASKING = (
     _AskingModel("chat", ChatPlanner),
     _AskingModel("cassette", ChatPlanner),
-    _AskingModel(DepsPlanner.name, DepsPlanner),
+    _AskingModel(DepsPlanner.name, DepsPlanner, DepsPlanSettings),
     _AskingModel(SamaPlanner.name, SamaPlanner, SamaPlanSettings),
 )
 TRAINED = "trained:"

@@ -2,7 +2,8 @@
 
 `chat` asks for a goal, then for subgoals, then for who gets which, from the list of those that are possible. `deps`
 (arXiv 2302.01560) asks for the whole sequence of goals at once, and anew after a failure. `sama` reads translated
-states and proposes goal and subgoals in one free answer, which the game then checks.
+states and proposes goal and subgoals in one free answer, which the game then checks. With `ahead` either asks one
+question for everything, and is asked again only when a plan no longer holds.
 
 Names, fields and descriptions of the forms are part of the prompts: they stand in the JSON schemas. A docstring is the
 description unless `json_schema_extra` has one.
@@ -172,6 +173,55 @@ def same_words(text: str) -> str:
     return " ".join(text.lower().split()).rstrip(".")
 
 
+class AgentsWork(BaseModel):
+    """What one agent does, one thing after the other."""
+
+    agent: str
+    subgoals: list[ProposedSubgoal] = Field(min_length=1)
+
+
+class TeamPlan(BaseModel):
+    """A goal and the work of each agent, after thinking."""
+
+    thoughts: str = ""
+    goal: str = Field(min_length=1, max_length=300)
+    agents: list[AgentsWork]
+
+
+@lru_cache(maxsize=64)
+def team_plan(agents: int, ahead: int) -> type[TeamPlan]:
+    """The form of a plan for all agents.
+
+    Args:
+        agents: Their number.
+        ahead: Most subgoals of each.
+    """
+    several: Any = (list[ProposedSubgoal], Field(min_length=1, max_length=ahead))
+    work: type[AgentsWork] = create_model(AgentsWork.__name__, __base__=AgentsWork, subgoals=several)
+    work.__doc__ = AgentsWork.__doc__
+    entries: Any = (list[work], Field(min_length=agents, max_length=agents))  # type: ignore[valid-type]
+    made: type[TeamPlan] = create_model(TeamPlan.__name__, __base__=TeamPlan, agents=entries)
+    made.__doc__ = TeamPlan.__doc__
+    return made
+
+
+def work_by_agent(answer: TeamPlan, agents: Sequence[str]) -> dict[str, list[ProposedSubgoal]]:
+    """What each agent is to do, in the agents' order.
+
+    Args:
+        answer: The plan for all agents.
+        agents: All agents.
+
+    Raises:
+        UnusableError: If not each agent is named once.
+    """
+    said = {one.agent.strip().lower(): list(one.subgoals) for one in answer.agents}
+    if len(answer.agents) != len(agents) or set(said) != {agent.lower() for agent in agents}:
+        raise UnusableError(f"each of {', '.join(agents)} must be named once")
+    return {agent: said[agent.lower()] for agent in agents}
+
+
+MOST_AHEAD = 8
 _NO_REASON = "the game does not take it"
 
 
@@ -199,6 +249,11 @@ class ChatPlanSettings(Settings):
     """Finder of the nearest subgoal to one that is refused twice."""
     text_encoder: str = "embedded"
     """For `nearest: embedding`: see `rllib_llm_comm.language.text_encoder.load_text_encoder`."""
+    ahead: int = Field(default=0, ge=0, le=MOST_AHEAD)
+    """0: goal, subgoals and assignment are questions of their own, and each plan is for one subgoal per agent (ours).
+    1 to 8: one question asks for all of it, with up to so many subgoals per agent, to be done one after the other. The
+    plan is kept while it holds: the model is asked again when an agent has no more of them, could not do one, or cannot
+    set about the next one. With 4 a kitchen takes 10 to 20 questions a game, as SAMA's."""
     manual: str = ""
     """Path of a manual, such as `rllib manual` makes, in place of the game's own; what holds for the scenario only
     (`PlanningGame.scenario`) is added. Empty: the game's own."""
@@ -207,6 +262,13 @@ class ChatPlanSettings(Settings):
     nearest possible one, subgoals are given out with the least effort, and reflection blames by rules; all of it is
     counted under their names. "none": there is no such plan, or no reflection and the failed attempt stands. "error":
     the run ends. A goal has no substitute: with "rules", too, there is no plan without one."""
+
+
+class DepsPlanSettings(ChatPlanSettings):
+    """Settings of DEPS' planner."""
+
+    ahead: Literal[0] = 0  # type: ignore[assignment]
+    """DEPS has its own sequence: of goals, each split and shared out when it is its turn."""
 
 
 class SamaPlanSettings(ChatPlanSettings):
@@ -255,6 +317,8 @@ class ChatPlanner(Planner):
         self._manuals = QuestionLocks()
         self._manual = read_manual(settings.manual) if settings.manual else ""
         self._by: dict[Phase, Answerer] = {}  # who answered last in each phase
+        self._standing: Plan | None = None  # the latest plan, whose subgoals are followed by those of `_ahead`
+        self._ahead: dict[str, list[ProposedSubgoal]] = {}
         substitutes: tuple[Answerer, ...] = (RULES, MENU) if settings.fallback == BY_RULES else ()
         self.answerers = tuple(dict.fromkeys((*answerers_of(model), *substitutes)))
 
@@ -262,14 +326,140 @@ class ChatPlanner(Planner):
         """Model and settings that identify this planner, JSON-able."""
         return {"name": self.name, **self.how.to_dict()}
 
+    def begin(self) -> None:
+        """Begins an episode: nothing stands yet."""
+        self._standing, self._ahead = None, {}
+
     def plan(self, request: PlanRequest) -> Plan:
-        """Plan made by the chat model."""
+        """Plan made by the chat model, or the next part of the one that stands."""
         try:
-            return self._planned(request)
+            if not self.how.ahead:
+                return self._planned(request)
+            made = self._next_part(request) or self._planned_ahead(request)
+            self._standing = made
+            return made
         except AnswerError as error:
             if self.how.fallback == ERROR:
                 raise gave_up(error) from error
             raise
+
+    # ---- one question for all, and plans that are kept -----------------------------------------------------
+
+    def _next_part(self, request: PlanRequest) -> Plan | None:
+        """The next subgoals of the plan that stands; `None` if it no longer holds."""
+        before = self._standing
+        if before is None or request.failed:
+            return None
+        ends = {outcome.agent: outcome for outcome in request.outcomes}
+        given: list[AssignedSubgoal] = []
+        for last in before.subgoals:
+            if request.current.get(last.agent) == last.subgoal:  # not ended yet
+                given.append(last)
+                continue
+            end, ahead = ends.get(last.agent), self._ahead.get(last.agent)
+            if end is None or end.subgoal != last.subgoal or end.how not in (DONE, WAITED) or not ahead:
+                return None
+            if self._refusal(request, last.agent, ahead[0].subgoal):
+                return None
+            known = self._meant(request, last.agent, ahead[0].subgoal) or ""
+            said = ahead[0].subgoal if self.free else ""
+            author = before.answered_by.decomposition
+            given.append(
+                AssignedSubgoal(agent=last.agent, subgoal=known, said=said, reason=ahead[0].reason, answered_by=author)
+            )
+        self._ahead = {
+            one.agent: self._ahead.get(one.agent, [])[one is not last :]
+            for one, last in zip(given, before.subgoals, strict=True)
+        }
+        return before.model_copy(update={"subgoals": given, "refused": [], "kept": True})
+
+    def _planned_ahead(self, request: PlanRequest) -> Plan:
+        """A plan from one question, with what is to be done after its subgoals."""
+        game, refused, by = request.game, list[Refusal](), dict[Phase, Answerer]()
+        failed = failed_assignments(request)
+        goal = request.failed[-1].plan.goal if request.redo != "goal" else ""
+
+        def check(answer: TeamPlan) -> None:
+            if not goal:
+                _require_new_goal(request, answer.goal)
+            work = work_by_agent(answer, game.agents)
+            problems: dict[str, str] = {}
+            for agent, subgoals in work.items():
+                first, *later = (one.subgoal for one in subgoals)
+                problems[first] = self._refusal(request, agent, first)
+                unknown = f"is none of the subgoals of this game that {agent} has, or more than one"
+                problems |= {one: f"{one!r} {unknown}" for one in later if not self._meant(request, agent, one)}
+            _note(refused, "decomposition", {text: why for text, why in problems.items() if why})
+            if {agent: self._meant(request, agent, one[0].subgoal) for agent, one in work.items()} in failed:
+                raise UnusableError("these first subgoals have failed from here already")
+
+        prompt = fill(
+            __package__,
+            "plan_ahead",
+            context=self.context(request),
+            examples=self.examples(request, "goal"),
+            failed=self.failures(request),
+            kept=f"\nThe goal stays as it is: {goal}\n" if goal else "",
+            ahead=self.how.ahead,
+            with_objects=", made of the things that matter" if self.how.objects else "",
+            listed=self._listed(request),
+        )
+        form = team_plan(len(game.agents), self.how.ahead)
+        with self._asking("decomposition", by):
+            try:
+                answer = ask_for(self.model, prompt, form, check=self._told_why(check))
+                work = work_by_agent(answer, game.agents)
+            except AnswerError as error:
+                if self.how.fallback != BY_RULES:
+                    raise
+                try:  # one that has at least the right form
+                    answer = read_answer(error.answer, form)
+                    work = work_by_agent(answer, game.agents)
+                except UnusableError:
+                    raise error from None
+        by["assignment"] = by["decomposition"]
+        by["goal"] = request.failed[-1].plan.answered_by.goal if goal else by["decomposition"]
+        first = {agent: subgoals[0] for agent, subgoals in work.items()}
+        reasons = {agent: one.reason for agent, one in first.items()}
+        authors = {one.subgoal: by["decomposition"] for one in first.values()}
+        if self.free:
+            given = [
+                AssignedSubgoal(
+                    agent=agent,
+                    subgoal=self._meant(request, agent, one.subgoal) or "",
+                    said=one.subgoal,
+                    reason=one.reason,
+                    answered_by=by["decomposition"],
+                )
+                for agent, one in first.items()
+            ]
+        else:
+            way = {agent: one.subgoal for agent, one in first.items()}
+            possible = made_possible(request, way, self.nearest, refused)
+            authors |= {str(game.parse(text)): by["decomposition"] for text in authors}
+            given = assigned(possible, reasons, authors, refused)
+        replaced = {one.agent for one in given if not self.free and game.parse(first[one.agent].subgoal) != one.subgoal}
+        # What was to follow a subgoal that was replaced follows nothing.
+        self._ahead = {agent: [] if agent in replaced else subgoals[1:] for agent, subgoals in work.items()}
+        return Plan(
+            goal=goal or answer.goal,
+            reason=answer.thoughts,
+            subgoals=given,
+            refused=refused,
+            planner=self.name,
+            answered_by=PhaseAnswers(**by),
+            fallback=self.how.fallback,
+            source=source_of(self.model),
+        )
+
+    def _listed(self, request: PlanRequest) -> str:
+        """The subgoals that there are, for the question that asks for everything."""
+        now = f"What can be done now, and by whom:\n{self._menu(request)}"
+        if self.how.menu == "none":
+            return f"Its forms are: {request.game.forms()}."
+        if self.how.menu == "library":
+            return f"Take subgoals from this list, word for word:\n{self._menu(request)}"
+        return f"Its forms are: {request.game.forms()}.\n{now}"
 
     def _planned(self, request: PlanRequest) -> Plan:
         refused, by = list[Refusal](), dict[Phase, Answerer]()
@@ -601,12 +791,13 @@ class DepsPlanner(ChatPlanner):
 
     name = "deps"
 
-    def __init__(self, model: ChatModel, settings: ChatPlanSettings = ChatPlanSettings()) -> None:  # noqa: B008
+    def __init__(self, model: ChatModel, settings: ChatPlanSettings = DepsPlanSettings()) -> None:  # noqa: B008
         super().__init__(model, settings)
         self.begin()
 
     def begin(self) -> None:
         """Forgets the sequence and the dialogue."""
+        super().begin()
         self.goals: list[str] = []
         self.replans = 0
         self._thoughts = ""
@@ -687,6 +878,7 @@ class SamaPlanner(ChatPlanner):
 
     def begin(self) -> None:
         """Begins an episode: what went well in the last one may be told from now on."""
+        super().begin()
         self._past_examples.extend(self._new_examples)
         self._new_examples = []
 

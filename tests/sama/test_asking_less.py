@@ -1,0 +1,170 @@
+"""One question for everything, and plans that are kept while they hold: questions a game, asked of a real server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from chat_server import ChatServer
+
+from rllib_llm_comm.chat.answers import AnswerError
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs import overcooked_ai
+from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from rllib_llm_comm.sama.planners import make_planner
+from rllib_llm_comm.sama.planning_game import planning_game
+from rllib_llm_comm.sama.plans import DONE, STUCK, WAITED, FailedAttempt, Outcome, PlanRequest
+from rllib_llm_comm.sama.recordings import recording
+from rllib_llm_comm.sama.reflection import ReflectivePlay
+from tools.rules_chat import RulesChat
+
+pytestmark = pytest.mark.usefixtures("chat_client_at_home")
+
+
+def kitchen(horizon: int = 400):
+    return overcooked_ai.parallel_env(
+        layout="cramped_room", observe=["entities"], action_level="goal_cell", horizon=horizon
+    )
+
+
+def asking(server: ChatServer, name: str = "sama", **settings) -> dict:
+    chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_retries": 0}
+    return {"name": name, "chat": chat, "objects": False, "examples": 0, **settings}
+
+
+def team(alice: list[str], bob: list[str], goal: str = "make a soup") -> str:
+    work = {"alice": alice, "bob": bob}
+    agents = [{"agent": who, "subgoals": [{"subgoal": one} for one in said]} for who, said in work.items()]
+    return json.dumps({"goal": goal, "agents": agents})
+
+
+@pytest.fixture
+def game():
+    env = kitchen()
+    env.reset(seed=0)
+    return planning_game(env)
+
+
+ONION, PUT = "fetch an onion from the left onion crate", "put the onion into the pot"
+DISH = "fetch a dish from the dish stack"
+
+
+def test_one_question_gives_all_agents_their_subgoals_and_the_next_ones_need_none(game):
+    with ChatServer(team([ONION, DISH], [DISH, "wait"])) as server:
+        planner = make_planner(asking(server, ahead=2))
+        planner.begin()
+        first = planner.plan(PlanRequest(game, game.state()))
+        assert first.by_agent() == {"alice": ONION, "bob": DISH} and not first.kept
+        ended = (Outcome("alice", ONION, DONE), Outcome("bob", DISH, DONE))
+        # Nobody has moved, so both can do their second one, too.
+        second = planner.plan(PlanRequest(game, game.state(), outcomes=ended))
+        assert second.kept and second.goal == first.goal and second.of("alice") == DISH
+        assert [one.words for one in second.subgoals] == [DISH, "wait"]
+        assert second.answered_by == first.answered_by and second.answered_by.assignment == "model"
+        assert len(server.requests) == 1
+        ended += (Outcome("alice", DISH, DONE), Outcome("bob", second.of("bob"), WAITED))
+        assert not planner.plan(PlanRequest(game, game.state(), outcomes=ended)).kept  # both lists are used up
+        assert len(server.requests) == 2
+
+
+def test_an_agent_that_is_not_done_goes_on_while_the_other_gets_its_next(game):
+    with ChatServer(team([ONION, DISH], [DISH, ONION])) as server:
+        planner = make_planner(asking(server, "chat", ahead=2))
+        planner.begin()
+        planner.plan(PlanRequest(game, game.state()))
+        current = {"alice": ONION, "bob": ""}
+        outcomes = (Outcome("bob", DISH, DONE),)
+        plan = planner.plan(PlanRequest(game, game.state(), current=current, outcomes=outcomes))
+        assert plan.kept and plan.by_agent() == {"alice": ONION, "bob": ONION} and len(server.requests) == 1
+
+
+@pytest.mark.parametrize("event", ["stuck", "impossible next", "another round failed", "a new game"])
+def test_what_breaks_a_plan_is_an_event_at_which_it_is_asked(game, event):
+    with ChatServer(team([ONION, PUT], [DISH, "wait"])) as server:
+        planner = make_planner(asking(server, ahead=2, fallback="none"))
+        planner.begin()
+        first = planner.plan(PlanRequest(game, game.state()))
+        ends = {"alice": STUCK if event == "stuck" else DONE, "bob": DONE}
+        outcomes = tuple(Outcome(who, first.of(who), how) for who, how in ends.items())
+        failed = ()
+        if event == "another round failed":
+            failed = (FailedAttempt(first, "decomposition", "it took too long"),)
+            server.replies = [team([DISH, "wait"], [ONION, "wait"])]
+        if event == "a new game":
+            planner.begin()
+        # The state is still that of the start, so alice holds no onion that she could put.
+        plan = planner.plan(PlanRequest(game, game.state(), outcomes=outcomes, failed=failed))
+        assert not plan.kept and len(server.requests) == 2
+        assert plan.goal == first.goal
+
+
+def test_a_first_subgoal_must_be_possible_and_a_later_one_known_and_both_are_told(game):
+    wrong = team([PUT, ONION], [DISH, "sing a song"])
+    with ChatServer(wrong, team([ONION], [DISH])) as server:
+        plan = make_planner(asking(server, ahead=3)).plan(PlanRequest(game, game.state()))
+        again = server.requests[1]["messages"][-1]["content"]
+        assert "must hold the onion but holds nothing" in again and "'sing a song' is none of the subgoals" in again
+        assert {one.subgoal for one in plan.refused} == {PUT, "sing a song"}
+    with ChatServer(wrong) as server, pytest.raises(AnswerError, match="sing a song"):
+        make_planner(asking(server, ahead=3)).plan(PlanRequest(game, game.state()))
+    with ChatServer(wrong) as server:  # rules take over where the planner lets them, and are named
+        plan = make_planner(asking(server, "chat", ahead=3)).plan(PlanRequest(game, game.state()))
+        assert plan.by_agent()["bob"] == DISH and plan.subgoals[0].answered_by == "menu" and plan.refused
+    with ChatServer(team([ONION] * 4, [DISH])) as server, pytest.raises(AnswerError):
+        make_planner(asking(server, ahead=3)).plan(PlanRequest(game, game.state()))
+
+
+def played(ahead: int, **settings):
+    rules = RulesChat()
+    with ChatServer(rules.complete) as server:
+        env = kitchen()
+        planner = make_planner(asking(server, ahead=ahead, menu="possible", **settings))
+        episode = ReflectivePlay(env, planning_game(env).player(), planner, trials=0).play(0)
+        return episode.counts() | {"soups": episode.metrics["soups"]}, len(server.requests)
+
+
+def test_a_game_takes_ten_to_twenty_questions_where_it_took_many():
+    figures, asked = played(8)
+    assert figures["plan_questions"] == asked and 8 <= asked <= 20 and figures["soups"] >= 4
+    assert figures["plans"] == asked + figures["plans_kept"] and figures["plans_kept"] > asked
+    each, asked_each = played(1)
+    assert asked_each == each["plans"] > 2 * asked and each["plans_kept"] == 0
+
+
+def test_a_recording_counts_its_answers_as_questions_too(tmp_path):
+    rules = RulesChat()
+    tape = tmp_path / "plans.jsonl"
+    with ChatServer(rules.complete) as server:
+        settings = asking(server, "chat", ahead=4)
+        settings["chat"]["cassette"] = str(tape)
+        counts = []
+        for chat in (settings["chat"], {"cassette": str(tape)}):
+            env = kitchen(60)
+            planner = make_planner({**settings, "chat": chat})
+            counts.append(ReflectivePlay(env, planning_game(env).player(), planner, trials=0).play(0).counts())
+    assert counts[0]["plan_questions"] == counts[1]["plan_questions"] == counts[0]["plan_requests"] > 0
+    assert counts[1]["plan_requests"] == 0
+
+
+def test_a_game_without_rounds_keeps_plans_too():
+    rules = RulesChat()
+    with ChatServer(rules.complete) as server:
+        env = PlannedSubgoals(kitchen(120), asking(server, ahead=6, menu="possible"), wait=True)
+        player, (seen, infos) = env.game.player(), env.reset(seed=0)
+        memory = player.begin(0)
+        while env.agents:
+            seen, _, _, _, infos = env.step(player.act(memory, seen))
+        metrics = infos["alice"]["episode_metrics"]
+    assert metrics["plans_kept"] > 0 and metrics["plan_questions"] == len(server.requests)
+    assert metrics["plans"] == metrics["plans_kept"] + metrics["plan_questions"]
+
+
+def test_who_cannot_look_ahead_says_so():
+    with pytest.raises(UserError, match="`ahead` is 4"):
+        make_planner({"name": "deps", "chat": {"model": "m"}, "ahead": 4})
+    with pytest.raises(UserError, match="`ahead` is 9"):
+        make_planner({"name": "chat", "chat": {"model": "m"}, "ahead": 9})
+    tape = {"cassette": str(recording("sama"))}
+    fits = {"examples": 0, "history": False, "memory": "round", "manual": "overcooked_text", "translation": ""}
+    with pytest.raises(UserError, match="demands a model"):
+        make_planner({"name": "sama", "chat": tape, **fits, "ahead": 4})
