@@ -151,10 +151,8 @@ def _in_the_head(prompt: str, most: int) -> dict[str, list[str]]:
             else:
                 does = "wait" if team[who] and team[who][-1] in ("wait", aside[who]) else aside[who]
             team[who].append(does)
-        if onions == 3:
-            ready = _COOKING if ready is None else max(0, ready - 1)
-        else:
-            ready = None
+        cooks = _COOKING if ready is None else max(0, ready - 1)
+        ready = cooks if onions == 3 else None
     begin = all(one[0] in ("wait", "fetch a dish") or one[0] in menu[who] for who, one in team.items())
     return team if begin else {}
 

@@ -507,6 +507,10 @@ class TrainSettings(Settings):
     """Go on from checkpoints and unfinished runs that were not written here, which runs what is pickled in them, take
     the addresses, names of keys and paths that played checkpoints recorded, and let the file name code, readers that
     unpickle, and keys of any server."""
+    dry_run: bool = False
+    """Check everything, tell what the stages will ask of chat models and what that costs, and end."""
+    prices: str | None = None
+    """With `dry_run`: a price list, a YAML or JSON file of yours, or "example"."""
     verbose: int = Field(0, ge=0)
     """0: results alone; 1: output of Ray's workers, too; 2: all, with tracebacks."""
 

@@ -135,6 +135,11 @@ def _check_and_run(
         for stage in stages:
             if stage.name in to_run and settings.resume and _needs_ray(stage) and _is_unfinished(stage, stage.record()):
                 unsigned_parts(stage)
+    if settings.dry_run:
+        from rllib_llm_comm.experiments.dry_run import tell
+
+        tell(stages, settings.prices)
+        return []
     stages = [replace(stage, stand_ins=tuple(_stand_ins(stage))) for stage in stages]
     say_stand_ins(dict.fromkeys(phrase for stage in stages for phrase in stage.stand_ins))
     # Nothing is written if all is done, so that results on a read-only disk can be told once more.

@@ -37,6 +37,8 @@ def run_experiments(
         StoppedError: After ctrl-C.
     """
     settings = settings or TrainSettings()
+    if settings.prices is not None and not settings.dry_run:
+        raise UserError(f"`--prices` is {settings.prices!r} without `--dry-run`, which alone reads it; give both.")
     _begin(settings)
     if isinstance(source, Path) and source.is_file() and is_study(source):
         raise UserError(f"{str(source)!r} holds a study; run it with `rllib study file {shlex.quote(str(source))}`.")

@@ -1,0 +1,403 @@
+"""`rllib train file FILE --dry-run`: what the stages of a file will ask of chat models, before anybody is asked.
+
+Games are played once by rules, which costs nothing, and prompts are those that the first moment of a game leads to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field
+
+from rllib_llm_comm.chat.chat_model import LABEL, MANUAL, PLAN, REWARD_CODE, TRANSLATION, ChatError, tokens_for
+from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.files import read_text
+from rllib_llm_comm.core.places import local_path
+from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.envs.games import make_env, without_subgoals
+from rllib_llm_comm.experiments.console import print_table, say
+from rllib_llm_comm.experiments.stages import REFERENCE, Stage
+
+CHARACTERS_PER_TOKEN = 4
+"""A rule of thumb for English (ours); a server counts by its own vocabulary."""
+EXAMPLE = "example"
+_COLUMNS = ("stage", "asks", "questions a game", "requests", "tokens in", "tokens out, at most", "money, at most")
+
+
+class Price(Settings):
+    """Prices of a million tokens.
+
+    Attributes:
+        input: Of those sent.
+        output: Of those received.
+    """
+
+    input: float = Field(ge=0)
+    output: float = Field(ge=0)
+
+
+class Prices(Settings):
+    """A price list, as a YAML or JSON file holds it.
+
+    Attributes:
+        date: The day for which it holds.
+        models: Price by the model's name at the server.
+        currency: Of the prices.
+        note: Where they are from.
+    """
+
+    date: str = Field(min_length=1, examples=["date: 2026-01-31"])
+    models: dict[str, Price] = Field(min_length=1, examples=["models: {my-model: {input: 2.5, output: 10}}"])
+    currency: str = "USD"
+    note: str = ""
+
+
+def read_prices(path: str) -> Prices:
+    """A price list.
+
+    Args:
+        path: A YAML or JSON file, or "example", which comes with the package.
+
+    Raises:
+        UserError: If there is no such file, or it holds no price list.
+    """
+    shipped = Path(__file__).parents[1] / "chat" / "prices_example.yaml"
+    file = local_path(path, "--prices")
+    file = shipped if path == EXAMPLE and not file.exists() else file
+    try:
+        found = yaml.safe_load(read_text(file))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        why = " ".join(str(error).split())
+        raise UserError(
+            f"`--prices` is {path!r}, which cannot be read ({why}); give a YAML or JSON file such as {str(shipped)!r}, "
+            f"or {EXAMPLE!r}."
+        ) from None
+    if isinstance(found, Mapping):
+        found = {**found, "date": str(found.get("date") or "")}
+    return Prices.checked("--prices", found)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a stage will ask.
+
+    Attributes:
+        requests: Number of them; `None` where nobody can tell before.
+        prompt: Characters of a question.
+        purpose: Of the questions, as of `rllib_llm_comm.chat.chat_model.TOKENS`; it bounds the answers.
+        chat: Settings of the chat model.
+        per_game: Questions in a game; 0 of stages that play none.
+    """
+
+    requests: int | None
+    prompt: float
+    purpose: str
+    chat: Mapping[str, Any]
+    per_game: float = 0.0
+
+    def row(self, stage: str, prices: Prices | None) -> dict[str, Any]:
+        """The figures of the stage, by the names of the columns.
+
+        Args:
+            stage: Its name.
+            prices: The price list; `None`: the chat model's own settings.
+
+        Raises:
+            UserError: If the list has no price of the model.
+        """
+        model, recorded = self.chat.get("model"), not (self.chat.get("model") or self.chat.get("local"))
+        whom = f"recording {self.chat.get('cassette')}" if recorded else str(model or self.chat.get("local"))
+        if self.requests is None:
+            return dict(zip(_COLUMNS, (stage, whom, "?", "?", "?", "?", "?"), strict=True))
+        sent = round(self.requests * self.prompt / CHARACTERS_PER_TOKEN)
+        received = self.requests * tokens_for(self.chat.get("max_tokens"), self.purpose)
+        money = 0.0
+        if model:
+            price = _price(str(model), self.chat, prices)
+            money = (sent * price.input + received * price.output) / 1e6
+        return dict(zip(_COLUMNS, (stage, whom, self.per_game, self.requests, sent, received, money), strict=True))
+
+
+def _price(model: str, chat: Mapping[str, Any], prices: Prices | None) -> Price:
+    if prices is None:
+        return Price(
+            input=float(chat.get("price_per_million_input", 0)), output=float(chat.get("price_per_million_output", 0))
+        )
+    if model not in prices.models:
+        raise UserError(
+            f"`--prices` has no price of {model!r}, only of {', '.join(prices.models)}; add it."
+            f"{did_you_mean(model, prices.models)}"
+        )
+    return prices.models[model]
+
+
+def tell(stages: Sequence[Stage], prices: str | None) -> None:
+    """Prints what the stages will ask, and what it costs; nobody is asked and nothing is written.
+
+    Args:
+        stages: The stages of a file, checked; references to each other are still in them.
+        prices: See `read_prices`; `None`: the prices in the chat models' own settings.
+
+    Raises:
+        UserError: If the price list cannot be used.
+    """
+    listed = None if prices is None else read_prices(prices)
+    rows = [asked.row(name, listed) for name, asked in questions(stages)]
+    if not rows:
+        say("Dry run: no stage asks a chat model.")
+        return
+    texts = [[_text(row[name]) for name in _COLUMNS] for row in rows]
+    known = [row for row in rows if row["requests"] != "?"]
+    real = [row for row in known if not str(row["asks"]).startswith("recording ")]
+    total = {name: sum(row[name] for row in real) for name in _COLUMNS[3:]}
+    texts.append(["all, without recordings", "", "", *(_text(total[name]) for name in _COLUMNS[3:])])
+    print_table([list(_COLUMNS), *texts])
+    say(
+        f"Tokens in: {CHARACTERS_PER_TOKEN} characters each. Games are counted by one in which rules plan and follow; "
+        "answers that cannot be used, and rounds that are put back (`trials`), cost more."
+    )
+    if len(known) < len(rows):
+        say("`?`: asked while agents learn, or in a game that rules do not play; nobody can tell how often.")
+    if listed is not None:
+        say(f"Prices in {listed.currency} of {listed.date}{f' ({listed.note})' if listed.note else ''}.")
+    say("Dry run: nobody was asked, nothing was trained and nothing was written.")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}" if value else ""
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def questions(stages: Sequence[Stage]) -> list[tuple[str, Asked]]:
+    """What each stage will ask, with its name; stages that ask nobody are left out.
+
+    Args:
+        stages: As of `tell`.
+    """
+    by_name = {stage.name: stage for stage in stages}
+    played: dict[str, int | None] = {}
+    found: list[tuple[str, Asked]] = []
+    for stage in stages:
+        config = stage.experiment.config
+        if stage.experiment.run in _STAGES:
+            found.append((stage.name, _STAGES[stage.experiment.run](stage, config, by_name)))
+        elif stage.experiment.run in ("evaluate", "replay"):
+            found += [(stage.name, one) for one in _games(config, by_name, played)]
+        elif stage.experiment.run == "collect_labels":
+            found += [(stage.name, one) for one in _labels(stage, config)]
+        else:  # of training: planners, judges, the growing data set
+            found += [(stage.name, Asked(None, 0, PLAN, chat)) for chat in _chats(config)]
+    return found
+
+
+def _chats(config: Any) -> list[Mapping[str, Any]]:
+    """All settings of chat models in a stage's settings."""
+    if isinstance(config, Mapping):
+        own = [config["chat"]] if isinstance(config.get("chat"), Mapping) else []
+        return own + [chat for key, value in config.items() if key != "chat" for chat in _chats(value)]
+    return [chat for one in config for chat in _chats(one)] if isinstance(config, list | tuple) else []
+
+
+def _told(value: Any, otherwise: Any) -> Any:
+    """A setting, or something else where it refers to a stage that has not run."""
+    return otherwise if isinstance(value, str) and REFERENCE.search(value) else value
+
+
+def _manual(stage: Stage, config: Mapping[str, Any], _: Mapping[str, Stage]) -> Asked:
+    from rllib_llm_comm.experiments.language_stages import ManualStageSettings
+    from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
+    from rllib_llm_comm.sama.manuals.manual import questions as listed
+
+    given = ManualStageSettings.checked(f"{stage.name}.config", dict(config))
+    papers = [given.paper] if isinstance(given.paper, str) else given.paper
+    parts = [part for paper in papers for part in split_latex(read_latex(find_paper(paper)))]
+    times = len(listed("manual_relevance_questions")) + len(listed("manual_game_questions"))
+    batches = math.ceil(len(parts) / given.batch)
+    # Each question of each batch, then the repetitions and the summary.
+    text = sum(len(part.text) for part in parts)
+    return Asked(times * batches + 2, text / max(1, batches), MANUAL, given.chat)
+
+
+def _opened(stage: Stage, given: Any) -> Any:
+    from rllib_llm_comm.sama.preparation import open_game
+
+    return open_game(**given.game(stage.experiment.env), seed=given.seed)
+
+
+_OF_CODE = 4000  # characters of a piece of code with its instruction
+
+
+def _translation(stage: Stage, config: Mapping[str, Any], _: Mapping[str, Stage]) -> Asked:
+    from rllib_llm_comm.experiments.language_stages import TranslationStageSettings
+
+    given = TranslationStageSettings.checked(f"{stage.name}.config", dict(config))
+    prompt = len(_opened(stage, given).manual()) + _OF_CODE * given.pieces
+    return Asked(1 + given.actions, prompt, TRANSLATION, given.chat)
+
+
+def _subgoals(stage: Stage, config: Mapping[str, Any], _: Mapping[str, Stage]) -> Asked:
+    from rllib_llm_comm.experiments.language_stages import SubgoalStageSettings
+
+    given = SubgoalStageSettings.checked(f"{stage.name}.config", dict(config))
+    each, prompt = _plan(given.planner, _opened(stage, given))
+    once = int(given.states_by == "model") + int(bool(given.planner.get("objects", True)))
+    return Asked(once + given.states * each, prompt, PLAN, given.chat)
+
+
+def _rewards(stage: Stage, config: Mapping[str, Any], stages: Mapping[str, Stage]) -> Asked:
+    from rllib_llm_comm.experiments.language_stages import SubgoalStageSettings
+    from rllib_llm_comm.sama.data_set import read_subgoals
+
+    chat, subgoals = config.get("chat") or {}, str(config.get("subgoals", ""))
+    used = REFERENCE.fullmatch(subgoals)
+    if used and stages[used.group(1)].experiment.run == "collect_subgoals":
+        source = stages[used.group(1)]
+        given = SubgoalStageSettings.checked(f"{source.name}.config", dict(source.experiment.config))
+        game = _opened(source, given)
+        library = {subgoal for agent in game.agents for subgoal in game.library(agent)}
+        number = min(len(library), given.states * len(game.agents))
+    elif used:
+        return Asked(None, 0, REWARD_CODE, chat)
+    else:
+        _, game, wanted = read_subgoals(subgoals)
+        number = len(wanted)
+    return Asked(number, len(game.manual()) + _OF_CODE, REWARD_CODE, chat)
+
+
+def _plan(planner: Any, game: Any) -> tuple[int, float]:
+    """Questions of a plan, and the characters of one."""
+    from rllib_llm_comm.sama.planners import prompts_of
+
+    given = {key: _told(value, "") for key, value in dict(planner).items() if key not in ("chat", "cassette")}
+    prompts = prompts_of(given, game) or [""]
+    # The last ones ask again, since empty forms are refused.
+    longest = max(len(prompt) for prompt in prompts if "You were asked this before" not in prompt)
+    if given.get("ahead"):
+        return 1, longest
+    return {"sama": 2, "deps": 2}.get(str(given.get("name")), 3), longest
+
+
+def _games(config: Mapping[str, Any], stages: Mapping[str, Stage], played: dict[str, int | None]) -> list[Asked]:
+    """The questions of a stage that plays whole games."""
+    source, env, settings = _game_of(config, stages)
+    planner = config.get("planner") or source.get("planner")
+    named = planner if isinstance(planner, Mapping) else {}
+    if "chat" not in named and named.get("name") != "cassette":
+        return []
+    chat = named.get("chat") or {"cassette": named.get("cassette")}
+    if env is None:
+        return [Asked(None, 0, PLAN, chat)]
+    from rllib_llm_comm.policies.planning_settings import PlanningSettings
+    from rllib_llm_comm.sama.planning_game import planning_game
+
+    patience = config.get("patience") or source.get("patience") or PlanningSettings.defaults()["patience"]
+    rounds = config.get("trials") is not None
+    key = repr((env, settings, patience, rounds))
+    if key not in played:
+        played[key] = plans_in_a_game(env, settings, patience=patience, rounds=rounds)
+    plans = played[key]
+    if plans is None:
+        return [Asked(None, 0, PLAN, chat)]
+    made = make_env(env, **settings)
+    made.reset(seed=0)
+    each, prompt = _plan(named, planning_game(made))
+    per_game = math.ceil(plans / max(1, int(named.get("ahead", 0)))) * each
+    if (most := named.get("questions")) is not None:
+        per_game = min(per_game, most * each)
+    once = int(bool(named.get("objects", True)))
+    games = int(config.get("episodes", 50))
+    return [Asked(once + games * per_game, prompt, PLAN, chat, float(per_game))]
+
+
+def _game_of(config: Mapping[str, Any], stages: Mapping[str, Stage]) -> tuple[Mapping[str, Any], str | None, Any]:
+    """Settings of the training that a stage plays, and its game; without an id where nobody can tell."""
+    from rllib_llm_comm.policies.policy_folder import find_policy
+    from rllib_llm_comm.policies.policy_manifest import read_manifest
+
+    checkpoint, own = config.get("checkpoint"), config.get("env_config") or {}
+    if isinstance(checkpoint, list):
+        checkpoint = checkpoint[0]
+    used = REFERENCE.fullmatch(str(checkpoint))
+    if used:
+        source = stages[used.group(1)].experiment
+        trained, env = dict(source.config), source.env
+        settings = {**(trained.get("env_config") or {}), **own}
+    else:
+        try:
+            manifest = read_manifest(find_policy(str(checkpoint)))
+        except UserError:
+            return {}, None, {}
+        trained, env = dict(manifest.planning or {}), manifest.env
+        settings = {**(manifest.env_config or {}), **own}
+    if env is None:
+        return trained, None, {}
+    env, settings = without_subgoals(str(env), settings)
+    return trained, env, settings
+
+
+def plans_in_a_game(env_id: str, settings: Mapping[str, Any], *, patience: int, rounds: bool) -> int | None:
+    """Plans in one game in which rules plan and follow, each for one subgoal per agent.
+
+    Args:
+        env_id: Id of the environment.
+        settings: Its settings.
+        patience: Game steps after which a subgoal that is not done ends.
+        rounds: True if plans are made when all subgoals have ended.
+
+    Returns:
+        Their number; `None` in a game without such rules.
+    """
+    from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+    from rllib_llm_comm.sama.planners import ScriptedPlanner
+    from rllib_llm_comm.sama.planning_game import planning_game
+    from rllib_llm_comm.sama.reflection import ReflectivePlay
+
+    with suppress(UserError, ChatError):
+        env = make_env(env_id, **settings)
+        player = planning_game(env).player()
+        if rounds:
+            play = ReflectivePlay(env, player, ScriptedPlanner(), trials=0, patience=patience)
+            return len(play.play(0).rounds)
+        planned = PlannedSubgoals(env, ScriptedPlanner(), patience=patience)
+        seen, _ = planned.reset(seed=0)
+        memory = player.begin(0)
+        while planned.agents:
+            seen, *_ = planned.step(player.act(memory, seen))
+        return int(planned.figures()["plans"])
+    return None
+
+
+def _labels(stage: Stage, config: Mapping[str, Any]) -> list[Asked]:
+    """The questions of a chat teacher: one per moment, which gives a label for each agent."""
+    teacher = config.get("teacher")
+    if not isinstance(teacher, Mapping) or teacher.get("name") != "chat":
+        return []
+    from rllib_llm_comm.verco.teachers.base import TeacherRequest
+    from rllib_llm_comm.verco.teachers.chat_teacher import ChatTeacher
+
+    env = make_env(str(stage.experiment.env), **(config.get("env_config") or {}))
+    seen, _ = env.reset(seed=0)
+    game = env.unwrapped
+    request = TeacherRequest(
+        agents=tuple(seen),
+        observations={agent: str(one["text"]) for agent, one in seen.items()},
+        task=getattr(game, "task", ""),
+        brief=getattr(game, "brief", ""),
+    )
+    asked = ChatTeacher(**{key: value for key, value in teacher.items() if key != "name"}).prompt(request)
+    return [Asked(math.ceil(config.get("target_labels", 4000) / max(1, len(seen))), len(asked), LABEL, teacher)]
+
+
+_STAGES: Mapping[str, Callable[[Stage, Mapping[str, Any], Mapping[str, Stage]], Asked]] = {
+    "make_manual": _manual,
+    "translate": _translation,
+    "collect_subgoals": _subgoals,
+    "write_rewards": _rewards,
+}

@@ -1,0 +1,114 @@
+"""`--dry-run`: questions, tokens and money of a file's stages, told before anybody is asked."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from chat_server import ChatServer
+
+from rllib_llm_comm.chat.chat_model import PLAN, TOKENS
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.experiments.dry_run import EXAMPLE, Asked, questions, read_prices
+from rllib_llm_comm.experiments.experiment_file import TrainSettings, make_experiment
+from rllib_llm_comm.experiments.run_experiments import run_experiments
+from rllib_llm_comm.experiments.stages import make_stages
+
+GAME = {"layout": "cramped_room", "horizon": 60, "observe": ["entities"], "action_level": "goal_cell"}
+
+
+def stages(tmp_path, **experiments):
+    made = {name: make_experiment(name, settings) for name, settings in experiments.items()}
+    return make_stages(made, lambda name, _: tmp_path / name)
+
+
+def planned(chat, **settings):
+    planner = {"name": "sama", "chat": chat, **settings}
+    return {
+        "follower": {"run": "EMMA", "env": "rllib_llm_comm/overcooked_ai-v0", "config": {"env_config": GAME}},
+        "games": {
+            "run": "evaluate",
+            "config": {"checkpoint": "${follower}", "planner": planner, "trials": 0, "episodes": 3},
+        },
+    }
+
+
+def test_a_dry_run_asks_nobody_writes_nothing_and_tells_the_money(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with ChatServer("nobody should ask") as server:
+        chat = {"model": "gpt-4", "base_url": server.url}
+        file = tmp_path / "asks.yaml"
+        config = {"chat": chat, "layout": "cramped_room", "states": 10, "states_by": "random"}
+        file.write_text(yaml.safe_dump({"subgoals": {"run": "collect_subgoals", "config": config}}))
+        run_experiments(file, TrainSettings(dry_run=True, prices=EXAMPLE))
+        assert not server.requests
+    told = capsys.readouterr().out
+    # Ten states, two questions each, and one for the things that matter; answers are bounded by 1,500 tokens.
+    assert "21" in told and "31,500" in told and "2023-11-01" in told and "USD" in told
+    assert [path.name for path in tmp_path.iterdir()] == ["asks.yaml"]
+
+
+def test_money_is_tokens_times_the_price_of_the_list_or_of_the_settings():
+    prices = read_prices(EXAMPLE)
+    asked = Asked(20, 12_000, PLAN, {"model": "gpt-4"}, 20.0)  # SAMA's appendix: 20 questions of 3,000 tokens
+    row = asked.row("games", prices)
+    assert row["tokens in"] == 60_000 and row["money, at most"] == pytest.approx(1.8 + 20 * TOKENS[PLAN] * 60 / 1e6)
+    own = {"model": "m", "price_per_million_input": 1.0, "max_tokens": 10}
+    assert Asked(20, 12_000, PLAN, own).row("games", None)["money, at most"] == pytest.approx(0.06)
+    assert Asked(20, 12_000, PLAN, {"cassette": "sama"}).row("games", prices)["money, at most"] == 0
+    with pytest.raises(UserError, match=r"no price of 'gpt-5', only of gpt-4, gpt-3.5-turbo"):
+        Asked(20, 12_000, PLAN, {"model": "gpt-5"}).row("games", prices)
+
+
+def test_games_ask_less_where_plans_are_kept(tmp_path):
+    counts = {}
+    for ahead in (0, 4):
+        name, asked = questions(stages(tmp_path, **planned({"model": "m"}, ahead=ahead, objects=False)))[-1]
+        assert name == "games" and asked.requests == 3 * asked.per_game
+        counts[ahead] = asked.per_game
+    assert counts[0] >= 2 * counts[4] > 0
+
+
+def test_a_label_teacher_asks_once_a_moment(tmp_path):
+    env = "rllib_llm_comm/overcooked_text-v0"
+    config = {"teacher": {"name": "chat", "model": "m"}, "target_labels": 101}
+    (name, asked), *_ = questions(stages(tmp_path, labels={"run": "collect_labels", "env": env, "config": config}))
+    assert name == "labels" and asked.requests == 51 and asked.prompt > 500
+    assert not questions(stages(tmp_path, labels={"run": "collect_labels", "env": env, "config": {}}))
+
+
+def test_what_nobody_can_tell_is_a_question_mark(tmp_path):
+    config = {"planner": {"name": "chat", "chat": {"model": "m"}}}
+    (_, asked), *_ = questions(
+        stages(tmp_path, learns={"run": "EMMA", "env": "rllib_llm_comm/overcooked_ai-v0", "config": config})
+    )
+    assert asked.requests is None and asked.row("learns", None)["requests"] == "?"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"`--prices`"),
+        ("[1, 2]", r"`--prices`"),
+        ("date: 2026-01-01", r"`--prices.models`"),
+        ("date: 2026-01-01\nmodels: {m: {input: -1, output: 2}}", r"`--prices.models.m.input` is -1"),
+        ("models: {m: {input: 1, output: 2}}", r"`--prices.date`"),
+        ("date: [", "cannot be read"),
+    ],
+)
+def test_a_price_list_that_is_none_is_refused_in_one_sentence(tmp_path, text, message):
+    path = tmp_path / "prices.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_prices(str(path))
+
+
+def test_a_price_list_may_be_json_and_needs_a_dry_run(tmp_path):
+    path = tmp_path / "prices.json"
+    path.write_text(json.dumps({"date": "2026-01-01", "models": {"m": {"input": 1, "output": 2}}}))
+    assert read_prices(str(path)).models["m"].output == 2
+    with pytest.raises(UserError, match="without `--dry-run`"):
+        run_experiments(path, TrainSettings(prices=str(path)))
+    with pytest.raises(UserError, match="cannot be read"):
+        read_prices(str(tmp_path / "nowhere.yaml"))
