@@ -309,8 +309,8 @@ def _games(config: Mapping[str, Any], stages: Mapping[str, Stage], played: dict[
     made.reset(seed=0)
     each, prompt = _plan(named, planning_game(made))
     per_game = math.ceil(plans / max(1, int(named.get("ahead", 0)))) * each
-    if (most := named.get("questions")) is not None:
-        per_game = min(per_game, most * each)
+    if named.get("opening"):
+        per_game = min(per_game, int(named["opening"]) * each)
     once = int(bool(named.get("objects", True)))
     games = int(config.get("episodes", 50))
     return [Asked(once + games * per_game, prompt, PLAN, chat, float(per_game))]

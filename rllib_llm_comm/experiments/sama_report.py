@@ -182,8 +182,9 @@ def _evaluations(record: StageRecord) -> list[dict[str, Any]]:
     """The rows of a stage: one, or one for each checkpoint of a learning curve."""
     config = record.settings.get("config", {})
     planner = config.get("planner") or "as in training"
+    sees = f", sees {planner['view']}" if isinstance(planner, Mapping) and "view" in planner else ""
     same = {
-        "planner": planner.get("name") if isinstance(planner, Mapping) else planner,
+        "planner": f"{planner.get('name')}{sees}" if isinstance(planner, Mapping) else planner,
         "trials": "no rounds" if config.get("trials") is None else config["trials"],
     }
     rows = []

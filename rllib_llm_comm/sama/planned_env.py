@@ -85,7 +85,13 @@ class SubgoalTracker:
         return {agent: "" if agent in self.ended else subgoal for agent, subgoal in self.told.items()}
 
     def give(self, plan: Plan) -> None:
-        """Gives out what a plan says; an agent whose subgoal stays the same and has not ended goes on with it."""
+        """Gives out what a plan says; an agent whose subgoal stays the same and has not ended goes on with it.
+
+        Agents that are left to themselves have none, which never ends.
+        """
+        if plan.alone:
+            self.told, self.ended = dict.fromkeys(self.told, ""), set()
+            return
         for agent, subgoal in plan.by_agent().items():
             if agent in self.ended or self.told[agent] != subgoal:
                 self.told[agent], self._age[agent] = subgoal, 0
@@ -114,6 +120,8 @@ class SubgoalTracker:
         return ended
 
     def _end(self, before: State, after: State, agent: str, subgoal: str) -> str:
+        if not subgoal:
+            return ""
         self._age[agent] += 1
         if self._done(before, after, agent, subgoal):
             return DONE

@@ -165,6 +165,20 @@ class PlanningGame(ABC):
         """
         return self.situation(state)
 
+    def truth(self, state: State) -> str:
+        """What the rules hide from the team, in sentences, for a planner with `view: truth`.
+
+        Args:
+            state: The moment.
+
+        Raises:
+            UserError: If this game hides nothing that could be told.
+        """
+        raise UserError(
+            f"`view` is 'truth' but {type(self).__name__} has nothing to tell beside what planners see; set `view` to "
+            "'fog', or write its `truth`."
+        )
+
     @abstractmethod
     def situation_of(self, state: State, agent: str) -> str:
         """An agent at a moment, in sentences."""

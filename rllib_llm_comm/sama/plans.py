@@ -161,6 +161,7 @@ class Plan(BaseModel):
         fallback: Substitute for a language model's unusable answer; empty for planners that ask none.
         source: Name of the model or the recording, of planners that ask one.
         kept: True if it goes on with the plan before, so that nobody was asked.
+        alone: True if the agents are left to themselves from here on: their subgoals are empty.
     """
 
     goal: str
@@ -172,6 +173,7 @@ class Plan(BaseModel):
     fallback: str = ""
     source: str = ""
     kept: bool = False
+    alone: bool = False
 
     def of(self, agent: str) -> str:
         """An agent's subgoal."""
@@ -350,6 +352,8 @@ def made_plan(planner: Planner, request: PlanRequest) -> Plan:
             "correct its `plan`."
         )
     game = request.game
+    if plan.alone and not any(plan.by_agent().values()):
+        return plan
     for agent, subgoal in plan.by_agent().items():
         if agent not in game.agents:
             raise UserError(

@@ -362,7 +362,7 @@ class ReflectedEpisode:
         """Figures of planning, as of `PlannedSubgoals`; attempts that were put back are in `plans` and costs only."""
         stood = [attempts[-1] for attempts in self.rounds]
         ends = [outcome.how for attempt in stood for outcome in attempt.outcomes]
-        given = sum(len(attempt.plan.subgoals) for attempt in stood)
+        given = sum(bool(one.subgoal) for attempt in stood for one in attempt.plan.subgoals)
         return {
             "reflections": float(self.reflections),
             "plans": float(sum(map(len, self.rounds))),

@@ -274,3 +274,62 @@ def test_a_model_cannot_propose_states_of_a_war(tmp_path):
     specs["subgoals"]["config"]["states_by"] = "model"
     with pytest.raises(UserError, match=r"In `subgoals.config`: `states_by` is 'model', but no model can.*'minirts'"):
         check_stages(make_stages(parse_experiments(specs, "f"), lambda name, _: tmp_path / name), {})
+
+
+# ---- what the planner sees, and when it falls silent (SAMA's way of asking in this game) ------------------------
+
+
+def war_plan(alice, bob, goal="an army"):
+    agents = [{"agent": who, "subgoals": [{"subgoal": one} for one in said]} for who, said in (alice, bob)]
+    return json.dumps({"goal": goal, "agents": agents})
+
+
+MINES = war_plan(("alice", ["mine with all idle peasants"]), ("bob", ["mine with all idle peasants"]))
+
+
+def asking(server, **settings):
+    chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_retries": 0}
+    return {"name": "sama", "chat": chat, "objects": False, "examples": 0, "ahead": 3, **settings}
+
+
+def test_the_truth_names_enemies_that_the_fog_hides():
+    env, game = started(opponent="medium2")
+    for _ in range(20):
+        env.step(dict.fromkeys(env.agents, 0))
+    hidden = [unit for unit in env.team.game.units(1) if unit.type not in env.team.enemy_counts()]
+    assert hidden and not env.team.enemy_counts()
+    with ChatServer(MINES) as server:
+        for view in ("fog", "truth"):
+            make_planner(asking(server, view=view)).plan(PlanRequest(game, game.state()))
+        fog, truth = (request["messages"][-1]["content"] for request in server.requests)
+    assert "In truth the enemy has" in truth and "In truth" not in fog and "You know of no enemy." in fog
+    told = truth.partition("In truth the enemy has")[2].partition(".")[0]
+    assert "town hall" in told and "peasant" in told
+    kitchen = open_game("rllib_llm_comm/overcooked_ai-v0", {"layout": "cramped_room", "observe": ["entities"]})
+    with ChatServer(MINES) as server, pytest.raises(UserError, match="`view` is 'truth'"):
+        make_planner(asking(server, view="truth")).plan(PlanRequest(kitchen, kitchen.state()))
+        assert not server.requests
+
+
+def test_one_question_a_game_opens_it_and_then_the_commanders_act_on_their_own():
+    with ChatServer(MINES) as server:
+        env = minirts.parallel_env(numbers=EVERY, max_tick=1200, opponent="simple")
+        planner = make_planner(asking(server, opening=1, view="truth"))
+        counts = ReflectivePlay(env, planning_game(env).player(), planner, trials=2).play(0).counts()
+        assert len(server.requests) == 1 == counts["plan_questions"]
+    assert counts["plans"] == 2 and counts["plans_kept"] == 1 and counts["subgoals_given"] == 2
+
+
+def test_after_the_opening_nobody_is_told_anything():
+    with ChatServer(MINES) as server:
+        env = PlannedSubgoals(minirts.parallel_env(numbers=EVERY, max_tick=1200), asking(server, opening=1), wait=True)
+        seen, _ = env.reset(seed=0)
+        player, told = env.game.player(), []
+        memory = player.begin(0)
+        while env.agents:
+            told.append({agent: one["subgoal"] for agent, one in seen.items()})
+            seen, *_ = env.step(player.act(memory, seen))
+        assert env.plan.alone and len(server.requests) == 1
+    assert set(told[0].values()) != {""} and set(told[-1].values()) == {""}
+    with pytest.raises(UserError, match="`view` is 'sky'"):
+        make_planner({"name": "sama", "chat": {"model": "m"}, "view": "sky"})

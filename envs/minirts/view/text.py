@@ -62,6 +62,12 @@ def situation_sentences(side: Side) -> list[str]:
     return sentences
 
 
+def enemy_sentence(side: Side) -> str:
+    """All that the enemy has, whoever sees it, in one sentence; no commander is told it."""
+    has = Counter(unit.type for unit in side.game.units(1 - side.player))
+    return f"In truth the enemy has {group(has)}." if has else "In truth the enemy has nothing left."
+
+
 def commander_sentences(executor: Executor, commander: int, speaker: bool = False) -> list[str]:
     """Sentences on a commander's units and the orders in force for them.
 

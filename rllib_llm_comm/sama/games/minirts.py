@@ -31,7 +31,7 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import (
 from rllib_llm_comm.envs.minirts.engine.units import BUILD_TICKS, MADE_BY, PEASANT, TRAIN_TICKS
 from rllib_llm_comm.envs.minirts.env import EnvSnapshot, MiniRTS
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
-from rllib_llm_comm.envs.minirts.view.text import commander_sentences, manual, situation_sentences
+from rllib_llm_comm.envs.minirts.view.text import commander_sentences, enemy_sentence, manual, situation_sentences
 from rllib_llm_comm.sama.planned_env import disturbed_game, disturbed_steps
 from rllib_llm_comm.sama.planning_game import PlanningGame, State, SubgoalStarts
 from rllib_llm_comm.sama.preparation import CodeIndex, GamePreparation, Transition
@@ -89,6 +89,7 @@ class Moment:
     Attributes:
         tick: Its time.
         situation: The team and the enemy, in sentences.
+        truth: The enemy's units as they are, in a sentence.
         situations: Each commander, in sentences.
         refusals: Per commander why it cannot set about a subgoal; those it can are left out.
         made: Per commander how many units of each type it has made so far.
@@ -100,6 +101,7 @@ class Moment:
 
     tick: int
     situation: str
+    truth: str
     situations: tuple[str, ...]
     refusals: tuple[dict[str, str], ...]
     made: tuple[Counter[int], ...]
@@ -188,6 +190,10 @@ class StrategyPlanning(PlanningGame):
         """Situation that all commanders share."""
         return state.situation
 
+    def truth(self, state: Moment) -> str:
+        """All units of the enemy, in the fog or not."""
+        return state.truth
+
     def situation_of(self, state: Moment, agent: str) -> str:
         """Units and orders of a commander."""
         return state.situations[COMMANDERS.index(agent)]
@@ -269,6 +275,7 @@ def moment(game: MiniRTS) -> Moment:
     return Moment(
         tick=game.game.tick,
         situation=" ".join(situation_sentences(side)),
+        truth=enemy_sentence(side),
         situations=tuple(" ".join(commander_sentences(executor, commander)) for commander in commanders),
         refusals=tuple(_refusals(executor, commander) for commander in commanders),
         made=tuple(Counter(made) for made in side.made),

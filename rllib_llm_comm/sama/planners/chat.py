@@ -254,6 +254,13 @@ class ChatPlanSettings(Settings):
     1 to 8: one question asks for all of it, with up to so many subgoals per agent, to be done one after the other. The
     plan is kept while it holds: the model is asked again when an agent has no more of them, could not do one, or cannot
     set about the next one. With 4 a kitchen takes 10 to 20 questions a game, as SAMA's."""
+    opening: int = Field(default=0, ge=0, le=LARGEST)
+    """Plans that are asked for in a game, those in place of failed ones left out. When the last of them no longer
+    holds, the agents get no subgoal any more and act on their own (SAMA's "NA" in MiniRTS). 1 with `ahead`: one
+    question a game. 0: no bound."""
+    view: Literal["fog", "truth"] = "fog"
+    """What the planner reads of a game with fog (MiniRTS). "fog" (ours): what the team sees or remembers. "truth"
+    (SAMA): all units of the enemy, too."""
     manual: str = ""
     """Path of a manual, such as `rllib manual` makes, in place of the game's own; what holds for the scenario only
     (`PlanningGame.scenario`) is added. Empty: the game's own."""
@@ -319,6 +326,7 @@ class ChatPlanner(Planner):
         self._by: dict[Phase, Answerer] = {}  # who answered last in each phase
         self._standing: Plan | None = None  # the latest plan, whose subgoals are followed by those of `_ahead`
         self._ahead: dict[str, list[ProposedSubgoal]] = {}
+        self._asked = 0  # plans of this game, those in place of failed ones left out
         substitutes: tuple[Answerer, ...] = (RULES, MENU) if settings.fallback == BY_RULES else ()
         self.answerers = tuple(dict.fromkeys((*answerers_of(model), *substitutes)))
 
@@ -328,14 +336,18 @@ class ChatPlanner(Planner):
 
     def begin(self) -> None:
         """Begins an episode: nothing stands yet."""
-        self._standing, self._ahead = None, {}
+        self._standing, self._ahead, self._asked = None, {}, 0
 
     def plan(self, request: PlanRequest) -> Plan:
         """Plan made by the chat model, or the next part of the one that stands."""
         try:
-            if not self.how.ahead:
-                return self._planned(request)
-            made = self._next_part(request) or self._planned_ahead(request)
+            made = self._next_part(request) if self.how.ahead else None
+            if made is None and not request.failed:
+                if 0 < self.how.opening <= self._asked:
+                    return self._left_alone(request)
+                self._asked += 1
+            if made is None:
+                made = self._planned_ahead(request) if self.how.ahead else self._planned(request)
             self._standing = made
             return made
         except AnswerError as error:
@@ -372,6 +384,20 @@ class ChatPlanner(Planner):
             for one, last in zip(given, before.subgoals, strict=True)
         }
         return before.model_copy(update={"subgoals": given, "refused": [], "kept": True})
+
+    def _left_alone(self, request: PlanRequest) -> Plan:
+        """No subgoal for anybody: the opening is over."""
+        before = self._standing
+        return Plan(
+            goal="none: the opening is over, all act on their own",
+            subgoals=[AssignedSubgoal(agent=agent, subgoal="") for agent in request.game.agents],
+            planner=self.name,
+            answered_by=before.answered_by if before is not None else PhaseAnswers(),
+            fallback=self.how.fallback,
+            source=source_of(self.model),
+            kept=True,
+            alone=True,
+        )
 
     def _planned_ahead(self, request: PlanRequest) -> Plan:
         """A plan from one question, with what is to be done after its subgoals."""
@@ -530,7 +556,9 @@ class ChatPlanner(Planner):
             agents=", ".join(game.agents),
             manual=manual,
             objects=objects,
-            situation=self.situation(request),
+            situation=f"{self.situation(request)} {game.truth(state)}"
+            if self.how.view == "truth"
+            else self.situation(request),
             status=" ".join(game.situation_of(state, agent) for agent in game.agents),
             history="\nWhat was done before:\n" + "\n".join(lines) + "\n" if lines else "",
         )
@@ -889,7 +917,7 @@ class SamaPlanner(ChatPlanner):
             request: The moment at its start.
             plan: Its plan.
         """
-        if self.how.experience:
+        if self.how.experience and not plan.alone:
             told = "; ".join(f"{one.agent}: {one.words}" for one in plan.subgoals)
             situation = self.situation(request)
             self._new_examples.append(f"In an earlier game. {situation}\nGoal: {plan.goal}\nSubgoals: {told}")
