@@ -29,7 +29,7 @@ from rllib_llm_comm.sama.data_set import (
 )
 from rllib_llm_comm.sama.manuals.manual import read_manual
 from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner
-from rllib_llm_comm.sama.planning_game import State
+from rllib_llm_comm.sama.planning_game import OURS, PromptsOf, State
 from rllib_llm_comm.sama.preparation import CodeIndex, GamePreparation, open_game, preparation_of
 from rllib_llm_comm.sama.rewards.subgoal_rewards import Agreement, checked_reward, file_name, told_manual
 from rllib_llm_comm.sama.translation import Translation, to_json, translate_actions, write_translator
@@ -200,7 +200,10 @@ class GameStageSettings(ChatStageSettings):
     Attributes:
         env_config: Settings of the game.
         layout: Short for `env_config: {layout: ...}`, for games that have layouts.
+        prompts: "ours", or "paper": the questions of SAMA's listings, in our own words.
     """
+
+    prompts: PromptsOf = OURS
 
     env_config: dict[str, Any] = Field(default_factory=dict)
     layout: str = ""
@@ -452,7 +455,16 @@ def run_translation(model: ChatModel, target: Path, given: TranslationStageSetti
     index = CodeIndex.of_files(map(Path, given.code)) if given.code else how.code()
     found = list(diverse_states(game, max(given.states, _TRIED), given.seed).values())
     told_manual = f"{read_manual(given.manual)}\n{game.scenario()}" if given.manual else game.manual()
-    write = partial(write_translator, model, game, found[:_TRIED], index, manual=told_manual, pieces=given.pieces)
+    write = partial(
+        write_translator,
+        model,
+        game,
+        found[:_TRIED],
+        index,
+        manual=told_manual,
+        pieces=given.pieces,
+        prompts=given.prompts,
+    )
     # The translator is one question, the effects of actions in each state are another.
     tell = [
         partial(_effects, model, how, index, given.pieces, one) for one in range(given.seed, given.seed + given.actions)
@@ -628,7 +640,8 @@ def _proposed(model: ChatModel, data: SubgoalDataset, given: SubgoalStageSetting
     """The proposed states that are apart, by their words, and the number of all."""
     game, manual = data.game, str(given.planner.get("manual", ""))
     told = f"{read_manual(manual)}\n{game.scenario()}" if manual else game.manual()
-    proposed = propose_states(model, game, given.states, manual=told, seed=data.seed)
+    how = {"seed": data.seed, "prompts": given.prompts}
+    proposed = propose_states(model, game, given.states, manual=told, **how)
     return distinct(proposed, partial(words_of, game), given.apart, given.text_encoder), len(proposed)
 
 
@@ -659,7 +672,10 @@ class RewardStageSettings(ChatStageSettings):
         steps: Steps of disturbed scripted play in which the code is compared with the game's own test (ours).
         least_agreement: Least share of judgements that agree, in [0, 1]; code below it is left out together with its
             subgoal (ours; SAMA checks nothing).
+        prompts: "ours", or "paper": the question of SAMA's listing, in our own words.
     """
+
+    prompts: PromptsOf = OURS
 
     subgoals: str = Field(examples=["subgoals: ${subgoals}"])
     manual: str = ""
@@ -709,7 +725,7 @@ def run_rewards(model: ChatModel, folder: Path, stage: str, given: RewardStageSe
     with counting_bar("writing rewards") as progress:
 
         def write(text: str) -> dict[str, Any]:
-            source, row = checked_reward(model, game, text, told, transitions, given.least_agreement)
+            source, row = checked_reward(model, game, text, told, transitions, given.least_agreement, given.prompts)
             path = folder / f"{file_name(text)}.py"
             if source:
                 path.parent.mkdir(parents=True, exist_ok=True)

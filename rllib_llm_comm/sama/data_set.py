@@ -43,7 +43,7 @@ from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner, planner_model
 from rllib_llm_comm.sama.planners.baselines import read_record
 from rllib_llm_comm.sama.planners.chat import SamaPlanner, with_entries
 from rllib_llm_comm.sama.planners.matching import directions
-from rllib_llm_comm.sama.planning_game import PlanningGame, State
+from rllib_llm_comm.sama.planning_game import OURS, PlanningGame, State, worded
 from rllib_llm_comm.sama.plans import Plan, Planner, PlanRequest, Refusal
 from rllib_llm_comm.sama.preparation import GamePreparation, Transition, open_game, played_with, preparation_of
 from rllib_llm_comm.sama.rewards.subgoal_rewards import checked_reward, told_manual
@@ -332,7 +332,14 @@ def read_subgoals(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Plannin
 
 
 def propose_states(
-    model: ChatModel, game: PlanningGame, count: int, *, manual: str, seed: int = 0, known: Sequence[str] = ()
+    model: ChatModel,
+    game: PlanningGame,
+    count: int,
+    *,
+    manual: str,
+    seed: int = 0,
+    known: Sequence[str] = (),
+    prompts: str = OURS,
 ) -> list[State]:
     """States that a chat model proposes; what it leaves open is drawn. It is asked again where one is impossible.
 
@@ -343,6 +350,7 @@ def propose_states(
         manual: The game in words.
         seed: Of what is drawn, such as the places where cooks stand.
         known: States of before in words, from which the new ones are to differ.
+        prompts: As of `PromptsOf`.
 
     Raises:
         AnswerError: If both answers hold impossible states.
@@ -359,7 +367,7 @@ def propose_states(
 
     others = ["\n\nThese are there already; propose others:", *(f"\n- {words}" for words in known)] if known else []
     told = {"manual": manual, "parts": how.parts(), "course": how.course, "known": "".join(others)}
-    prompt = fill(__package__, "propose_states", count=count, **told)
+    prompt = fill(__package__, worded(prompts, "propose_states"), count=count, **told)
     answer: Any = ask_for(model, prompt, with_entries(form, "states", count), check=check, purpose=MANUAL)
     rng = np.random.default_rng(seed)
     return [how.put(state, rng) for state in answer.states]

@@ -6,7 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
@@ -96,6 +96,21 @@ State = Any
 
 PHASES = ("goal", "decomposition", "assignment")
 _SHOWN_FORMS = 20
+OURS, PAPER = "ours", "paper"
+PromptsOf = Literal["ours", "paper"]
+"""Sets of prompts: our own, or SAMA's listings in our words: their roles, slots and order."""
+
+
+def worded(prompts: str, name: str) -> str:
+    """The name of a template in a set of prompts.
+
+    Args:
+        prompts: As of `PromptsOf`.
+        name: Its name in our own set.
+    """
+    return f"{PAPER}_{name}" if prompts == PAPER else name
+
+
 BETWEEN_EXAMPLES = "\n---\n"
 """Separator of the examples in a template file."""
 
@@ -203,6 +218,18 @@ class PlanningGame(ABC):
             phase: One of `PHASES`.
         """
         return ()
+
+    def paper_examples(self, phase: str) -> Sequence[str]:
+        """The same, as SAMA's listings have them, in our words; by default those of `examples`.
+
+        Args:
+            phase: "goal" (with the subgoals), "assignment" or "reflection".
+        """
+        return self.examples(phase) if phase in PHASES else ()
+
+    def advice(self) -> str:
+        """What SAMA's question for this game asks to be kept to, beside the manual; empty for nothing."""
+        return ""
 
     # ---- subgoals ----------------------------------------------------------------------------------------
 

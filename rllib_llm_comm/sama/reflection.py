@@ -26,7 +26,7 @@ from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.sama.planned_env import PATIENCE, SubgoalTeller, SubgoalTracker
 from rllib_llm_comm.sama.planners.baselines import thinker
 from rllib_llm_comm.sama.planners.chat import Blame, ChatPlanner
-from rllib_llm_comm.sama.planning_game import Player, planning_game
+from rllib_llm_comm.sama.planning_game import PAPER, Player, planning_game, worded
 from rllib_llm_comm.sama.plans import (
     ANSWERERS,
     BY_RULES,
@@ -301,16 +301,23 @@ class ChatReflector:
             UserError: If the budget is spent, the key is missing, or there is no usable answer and `fallback` is
                 "error".
         """
-        earlier = [f"- the {attempt.guilty} was blamed: {attempt.why}" for attempt in request.failed]
+        planner, earlier = self.planner, [f"- the {one.guilty} was blamed: {one.why}" for one in request.failed]
+        if planner.worded == PAPER:
+            shown = list(request.game.paper_examples("reflection"))[: planner.how.examples]
+            told = "\n" + "\n".join(earlier) if earlier else "none."
+        else:
+            shown = []
+            told = "Plans from here that failed before:\n" + "\n".join(earlier) + "\n\n" if earlier else ""
         prompt = fill(
             __package__,
-            "reflect",
-            context=self.planner.context(request),
+            worded(planner.worded, "reflect"),
+            context=planner.context(request),
+            examples="".join(f"\n\nAn example.\n{one}" for one in shown),
             goal=plan.goal,
             subgoals="; ".join(one.words for one in plan.subgoals),
             assignment="; ".join(f"{one.agent}: {one.words}" for one in plan.subgoals),
             description=self.planner.described(plan, outcomes),
-            earlier="Plans from here that failed before:\n" + "\n".join(earlier) + "\n\n" if earlier else "",
+            earlier=told,
         )
         try:
             with count_scope() as asked:

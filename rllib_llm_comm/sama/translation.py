@@ -22,7 +22,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_foreign_json
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.language.prompts import fill
-from rllib_llm_comm.sama.planning_game import PlanningGame, State
+from rllib_llm_comm.sama.planning_game import OURS, PlanningGame, State, worded
 from rllib_llm_comm.sama.preparation import Check, CodeIndex, preparation_of
 from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError, Sandbox, code_of, shared_sandbox
 
@@ -176,6 +176,7 @@ def write_translator(
     *,
     manual: str,
     pieces: int = 1,
+    prompts: str = OURS,
     sandbox: Sandbox | None = None,
 ) -> Translator:
     """Lets a chat model write a translator, and once more if it is refused or says something false.
@@ -187,6 +188,7 @@ def write_translator(
         index: The game's code.
         manual: The game in words.
         pieces: Pieces of code that the model is shown.
+        prompts: As of `PromptsOf`.
         sandbox: Sandbox of the code.
 
     Raises:
@@ -210,9 +212,8 @@ def write_translator(
 
     code = "\n\n".join(f"# {piece.file}: {piece.name}\n{piece.code}" for piece in index.search(shown, pieces))
     how = preparation_of(game)
-    prompt = fill(
-        __package__, "translator", manual=manual, code=code, state=shown, tell=how.to_tell, leave=how.to_leave
-    )
+    named = worded(prompts, "translator")
+    prompt = fill(__package__, named, manual=manual, code=code, state=shown, tell=how.to_tell, leave=how.to_leave)
     with asking_for(TRANSLATION):
         return ask_checked(model, prompt, read, what="translator")
 

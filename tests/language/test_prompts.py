@@ -92,8 +92,9 @@ def test_the_papers_forms():
     assert twosome.action("i see.") == "i see. to serve the dish, you should first"
     assert twosome.action("i see.").cue == " to serve the dish, you should first"
     question = read_prompts("verco", TEACHER_TEMPLATES)["teacher"]
-    assert question.startswith("You are a message design assistant who needs to design messages for {count} agents")
-    assert "design concise messages (within 10 words) for each agent to their teammate" in question
+    assert question.startswith("You help {count} agents by writing the messages")
+    places = [question.index(f"{{{slot}}}") for slot in ("count", "brief", "observations", "task", "form")]
+    assert places == sorted(places) and "at most 10 words" in question  # the paper's slots, in its order
 
 
 def test_the_cue_begins_the_models_answer():

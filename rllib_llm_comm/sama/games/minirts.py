@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -32,8 +32,9 @@ from rllib_llm_comm.envs.minirts.engine.units import BUILD_TICKS, MADE_BY, PEASA
 from rllib_llm_comm.envs.minirts.env import EnvSnapshot, MiniRTS
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
 from rllib_llm_comm.envs.minirts.view.text import commander_sentences, enemy_sentence, manual, situation_sentences
+from rllib_llm_comm.language.prompts import template
 from rllib_llm_comm.sama.planned_env import disturbed_game, disturbed_steps
-from rllib_llm_comm.sama.planning_game import PlanningGame, State, SubgoalStarts
+from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, PlanningGame, State, SubgoalStarts
 from rllib_llm_comm.sama.preparation import CodeIndex, GamePreparation, Transition
 from rllib_llm_comm.sama.recordings import recorded_code
 
@@ -201,6 +202,23 @@ class StrategyPlanning(PlanningGame):
     def plain(self, state: Moment) -> Mapping[str, Any]:
         """Time, gold, commanders and known enemies."""
         return state.plain
+
+    def paper_examples(self, phase: str) -> Sequence[str]:
+        """Worked examples as SAMA's listings have them; it asks for no assignment here."""
+        if phase == "assignment":
+            return ()
+        return [
+            part.strip() for part in template(__package__, f"paper_example_minirts_{phase}").split(BETWEEN_EXAMPLES)
+        ]
+
+    def advice(self) -> str:
+        """How a unit comes about, and how much is enough."""
+        return (
+            "The aim is to choose units that beat the enemy's, and soon; how they fight is not yours to say. To have a "
+            "unit, 1. see that there is gold for it, and mine if there is not; 2. see that a building that trains it "
+            "stands, and build that first if there is none; then train it. One building of each type is enough, and "
+            "no more than 6 units of a type are asked for."
+        )
 
     def library(self, agent: str) -> list[str]:
         """All commands in words."""

@@ -304,6 +304,10 @@ class Moment:
     soups: int
 
 
+def _examples(name: str) -> list[str]:
+    return [part.strip() for part in template(__package__, name).split(BETWEEN_EXAMPLES)]
+
+
 class KitchenPlanning(PlanningGame):
     """Shows planners an `OvercookedAI`.
 
@@ -377,8 +381,11 @@ class KitchenPlanning(PlanningGame):
 
     def examples(self, phase: str) -> Sequence[str]:
         """Worked examples of a phase, from a template file."""
-        text = template(__package__, f"example_overcooked_ai_{phase}")
-        return [part.strip() for part in text.split(BETWEEN_EXAMPLES)]
+        return _examples(f"example_overcooked_ai_{phase}")
+
+    def paper_examples(self, phase: str) -> Sequence[str]:
+        """Worked examples as SAMA's listings have them: goal and subgoals in one."""
+        return self.examples(phase) if phase == "assignment" else _examples(f"paper_example_overcooked_ai_{phase}")
 
     def library(self, agent: str) -> list[str]:
         """All subgoals of a cook, in words."""

@@ -40,7 +40,7 @@ from rllib_llm_comm.sama.planners.matching import (
     failed_assignments,
     made_possible,
 )
-from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES
+from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, OURS, PAPER, PromptsOf, worded
 from rllib_llm_comm.sama.plans import (
     BY_RULES,
     DONE,
@@ -288,6 +288,9 @@ class SamaPlanSettings(ChatPlanSettings):
     takes a model's place here."""
     translation: str = ""
     """Path of a translator, as a stage `run: translate` writes it (SAMA); empty: the game's own words."""
+    prompts: PromptsOf = OURS
+    """"paper": the questions of SAMA's listings in place of ours, in our own words: the same roles, slots, order and
+    worked examples (goal with subgoals, assignment, reflection). Answers keep our forms."""
     history: bool = True
     """Whether outcomes of the rounds before are told (ours; the paper is silent)."""
     memory: Literal["round", "episode"] = "episode"
@@ -315,6 +318,11 @@ class ChatPlanner(Planner):
     free: ClassVar[bool] = False
     """Whether subgoals are proposed in the model's own words, which the game resolves for each agent."""
     context_prompt: ClassVar[str] = "plan_context"
+
+    @property
+    def worded(self) -> str:
+        """The set of prompts that it asks with: "ours", or "paper"."""
+        return getattr(self.how, "prompts", OURS)
 
     def __init__(self, model: ChatModel, settings: ChatPlanSettings = ChatPlanSettings()) -> None:  # noqa: B008
         self.model, self.how = model, settings
@@ -421,7 +429,9 @@ class ChatPlanner(Planner):
 
         prompt = fill(
             __package__,
-            "plan_ahead",
+            worded(self.worded, "plan_ahead"),
+            agents=", ".join(game.agents),
+            advice=game.advice(),
             context=self.context(request),
             examples=self.examples(request, "goal"),
             failed=self.failures(request),
@@ -572,7 +582,8 @@ class ChatPlanner(Planner):
         if manual not in self._objects:
             with others_go_on(), self._manuals.hold(manual):  # planners beside this one wait for the answer
                 if manual not in self._objects:
-                    found = ask_for(self.model, fill(__package__, "plan_objects", manual=manual), Objects)
+                    prompt = fill(__package__, worded(self.worded, "plan_objects"), manual=manual)
+                    found = ask_for(self.model, prompt, Objects)
                     self._objects[manual] = list(dict.fromkeys(found.objects))
         return self._objects[manual]
 
@@ -583,7 +594,9 @@ class ChatPlanner(Planner):
             request: For its game.
             phase: Of planning.
         """
-        shown = list(request.game.examples(phase))[: self.how.examples]
+        game = request.game
+        known = game.paper_examples(phase) if self.worded == PAPER else game.examples(phase)
+        shown = list(known)[: self.how.examples]
         others = template(__package__, f"example_irrelevant_{phase}").split(BETWEEN_EXAMPLES)
         shown += [example.strip() for example in others[: self.how.irrelevant_examples]]
         return "".join(f"\nAn example.\n{example}\n" for example in shown)
@@ -717,7 +730,7 @@ class ChatPlanner(Planner):
 
         prompt = fill(
             __package__,
-            "plan_assignment",
+            worded(self.worded, "plan_assignment"),
             context=context,
             examples=self.examples(request, "assignment"),
             failed=self.failures(request),
@@ -987,8 +1000,9 @@ class SamaPlanner(ChatPlanner):
         listed = f"\nTake subgoals from this list, word for word:\n{self._menu(request)}"
         prompt = fill(
             __package__,
-            "sama_plan",
+            worded(self.worded, "sama_plan"),
             context=context,
+            agents=", ".join(game.agents),
             examples=self.examples(request, "goal"),
             failed=self.failures(request),
             kept=f"\nThe goal stays as it is: {goal}\n" if goal else "",

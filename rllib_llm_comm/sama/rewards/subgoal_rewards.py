@@ -24,7 +24,7 @@ from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.language.prompts import fill
 from rllib_llm_comm.sama.manuals.manual import read_manual
-from rllib_llm_comm.sama.planning_game import PlanningGame, State, SubgoalStarts
+from rllib_llm_comm.sama.planning_game import OURS, PlanningGame, State, SubgoalStarts, worded
 from rllib_llm_comm.sama.plans import (
     BY_RULES,
     ERROR,
@@ -99,6 +99,7 @@ def write_reward(
     agent: str,
     manual: str = "",
     since: bool = False,
+    prompts: str = OURS,
     sandbox: Sandbox | None = None,
 ) -> CodeReward:
     """Lets a chat model write the reward code of a subgoal, and once more if the sandbox refuses it.
@@ -111,6 +112,7 @@ def write_reward(
         agent: An agent in it.
         manual: The game in words.
         since: Whether the code is given the state when the agent was given the subgoal, too.
+        prompts: As of `PromptsOf`.
         sandbox: Sandbox of the code; by default one for all rewards of this process.
 
     Raises:
@@ -133,7 +135,7 @@ def write_reward(
     told = manual or "It is told nowhere."
     prompt = fill(
         __package__,
-        "reward_code",
+        worded(prompts, "reward_code"),
         manual=told,
         subgoal=subgoal,
         example=json.dumps(example),
@@ -309,7 +311,13 @@ def told_manual(game: PlanningGame, manual: str = "") -> str:
 
 
 def checked_reward(
-    model: ChatModel, game: PlanningGame, subgoal: str, manual: str, transitions: Sequence[Transition], least: float
+    model: ChatModel,
+    game: PlanningGame,
+    subgoal: str,
+    manual: str,
+    transitions: Sequence[Transition],
+    least: float,
+    prompts: str = OURS,
 ) -> tuple[str, dict[str, Any]]:
     """Reward code of a subgoal, if it agrees with the game's own test, and how it compares.
 
@@ -320,6 +328,7 @@ def checked_reward(
         manual: The game in words.
         transitions: Steps in which code and test are compared.
         least: Least share of judgements that agree, in [0, 1].
+        prompts: As of `PromptsOf`.
 
     Returns:
         The code, empty if there is none to be used; and `subgoal`, `kept`, `why` not, `share` and `agreement`.
@@ -330,7 +339,7 @@ def checked_reward(
     """
     agent = next(agent for agent in game.agents if subgoal in game.library(agent))
     try:
-        how: dict[str, Any] = {"agent": agent, "manual": manual, "since": game.counts_since}
+        how: dict[str, Any] = {"agent": agent, "manual": manual, "since": game.counts_since, "prompts": prompts}
         reward = write_reward(model, subgoal, game.plain(game.state()), **how)
     except (AnswerError, RefusedCodeError) as error:
         return "", {"subgoal": subgoal, "kept": False, "why": str(error)}
