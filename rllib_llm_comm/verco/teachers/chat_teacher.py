@@ -84,8 +84,8 @@ class ChatTeacher(Teacher):
             base_url: As of `ChatSettings`.
             on_error: `"skip"` (default): a request that fails for good is counted and gives no labels; `"raise"`: it
                 raises. A server that seems dead raises in any case.
-            prompts: `"default"` (ours), `"verco"` (the paper's), a folder with the template files `teacher` and
-                `observation`, or a mapping of these templates.
+            prompts: `"default"` (ours), `"verco"` (the paper's form, in our words), a folder with the template files
+                `teacher` and `observation`, or a mapping of these templates.
             **chat: The other fields of `ChatSettings`. Without `max_tokens` an answer has at most 400 (ours); without
                 `cache_dir` `collect_labels` keeps answers beside its labels.
 
