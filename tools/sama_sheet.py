@@ -41,6 +41,8 @@ NOTE = (
 INCLUDED = ["manual_onion_soup.jsonl", "claude_actions.jsonl", "claude_reward_code.jsonl.gz"]
 LAYOUT, STATES, TRIALS = "cramped_room", 40, 3
 HOW = {"name": "sama", "menu": "none", "examples": 0, "history": False, "memory": "round"}
+ALSO = {"examples": 1, "memory": "episode"}  # what these settings add decides nothing about answers of a sheet
+WITHOUT = ["examples", "earlier"]
 
 _SUBGOALS = {
     "FL": "fetch an onion from the left onion crate",
@@ -268,7 +270,8 @@ def record(target: Path, scratch: Path) -> int:
         _ask(planner, planning_game(env))
     lines = tape.read_text(encoding="utf-8").splitlines()
     assert isinstance(planner, SamaPlanner)
-    head = {**json.loads(lines[0]), "with": INCLUDED, ANSWERS_TO: asked_with(planner.how)}
+    asked = asked_with(planner.how)
+    head = {**json.loads(lines[0]), "with": INCLUDED, "without": WITHOUT, ANSWERS_TO: [asked, {**asked, **ALSO}]}
     text = "\n".join([json.dumps(head), *lines[1:]]) + "\n"
     target.write_bytes(gzip.compress(text.encode(), mtime=0))
     return len(lines) - 1

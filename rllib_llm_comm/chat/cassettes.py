@@ -3,8 +3,9 @@
 A cassette is a JSON Lines file. Its first line tells what it is and how it was made; each further one is a question
 (`system`, `prompt`) with its `answer` and the `model` that gave it, and `cut_at`, tokens, if it was cut off. The last
 line of a question counts. The first line may name further recordings in the same folder (`with`), which belong to it.
-A last line without its end, as a killed process leaves it, counts for nothing. A file that
-ends in `.gz` is packed; it can only be played back.
+A last line without its end, as a killed process leaves it, counts for nothing. The first line may also name parts of
+questions that decide nothing about its answers (`without`, names of `PARTS`): a question that is not recorded is then
+looked up without them. A file that ends in `.gz` is packed; it can only be played back.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import gzip
 import json
 import logging
 import os
+import re
 import zlib
 from collections import Counter
 from collections.abc import Mapping
@@ -39,6 +41,12 @@ from rllib_llm_comm.core.places import local_path
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
+PARTS = {
+    "examples": re.compile(r"\nAn example\.\n(?:[^\n]+\n)+"),
+    "earlier": re.compile(r"\nThis was tried earlier in this game and failed;[^\n]*\n(?:- goal: [^\n]*\n)+"),
+}
+"""Parts of questions that an author may have no use for: worked examples, and failures from earlier situations. Whoever
+writes answers by hand, for a situation, is such an author."""
 PACKED = ".gz"
 _SHOWN = 80
 _LONGEST_HEADER = 2**16
@@ -143,6 +151,9 @@ class Cassette:
 
     def recall(self, prompt: str, system: str = "") -> str | None:
         """The recorded answer, or `None`; also for one that was cut off where the client may now give a longer one."""
+        if (system, prompt) not in self._answers:
+            for part in self.header.get("without", ()):
+                prompt = PARTS[part].sub("", prompt)
         answer = self._answers.get((system, prompt))
         if answer is None or (
             self.client is not None and cut_too_early(answer, getattr(self.client, "max_tokens", None))
@@ -199,6 +210,8 @@ class Cassette:
             if not lines or lines[0]["cassette"] != FORMAT:
                 raise ValueError(f"its first line is not that of a cassette of format {FORMAT}")
             self.header = lines[0]
+            if unknown := [part for part in lines[0].get("without", []) if part not in PARTS]:
+                raise ValueError(f"{unknown[0]!r} is no part of a question; known are {', '.join(PARTS)}")
             for other in lines[0].get("with", []):  # recordings beside this one, whose answers are its own, too
                 if Path(other).name != other:
                     raise ValueError(f"{other!r} is no name of a file beside it")

@@ -87,7 +87,8 @@ def find_recording(named: str | os.PathLike[str]) -> Path:
 
 
 ANSWERS_TO = "answers_to"
-"""Key of a recording's first line: the planner's settings that its questions were asked with."""
+"""Key of a recording's first line: the planner's settings that its questions were asked with; or a list of several, the
+first of them being those."""
 _FILES = ("manual", "translation")
 
 
@@ -114,9 +115,12 @@ def require_recorded(model: ChatModel, settings: ChatPlanSettings) -> None:
     """
     if not isinstance(model, Cassette) or model.client is not None or ANSWERS_TO not in model.header:
         return
+    told, wanted = model.header[ANSWERS_TO], asked_with(settings)
     # A setting that a recording does not tell came later: its questions are those of the default.
-    recorded, wanted = asked_with(type(settings)()) | model.header[ANSWERS_TO], asked_with(settings)
-    for name, value in recorded.items():
+    every = [asked_with(type(settings)()) | one for one in (told if isinstance(told, list) else [told])]
+    if any(all(wanted.get(name, value) == value for name, value in one.items()) for one in every):
+        return
+    for name, value in every[0].items():
         if wanted.get(name, value) != value:
             raise UserError(
                 f"`{name}` is {getattr(settings, name)!r} but the recording {model.path.name!r} answers questions with "

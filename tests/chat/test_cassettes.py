@@ -188,3 +188,23 @@ def test_settings_are_checked(tmp_path):
         with pytest.raises(UserError, match="`cassette` is"):
             open_chat({"cassette": path})
     assert isinstance(open_chat({"model": "tiny"}), ChatClient)
+
+
+def test_a_recording_may_say_which_parts_of_questions_decide_nothing(tmp_path):
+    path = tmp_path / "by_hand.jsonl"
+    asked = "The pot is empty.\n{}{}\nWhat now?"
+    example = "\nAn example.\nThe pot is full.\nGoal: serve\n"
+    earlier = "\nThis was tried earlier in this game and failed; do not answer the same again:\n- goal: a; b. Why: c\n"
+    head = {"cassette": 1, "model": "by hand", "made": "2026-01-01", "note": "", "without": ["examples", "earlier"]}
+    line = {"model": "by hand", "system": "", "prompt": asked.format("", ""), "answer": "fill it"}
+    path.write_text("\n".join(json.dumps(one) for one in (head, line)) + "\n")
+    tape = Cassette(path)
+    for parts in (("", ""), (example, ""), (example * 2, earlier), ("", earlier)):
+        assert tape.complete(asked.format(*parts)) == "fill it"
+    assert tape.played == {"by hand": 4} and tape.counters.cached == 4
+    here = "\nThis was tried from here and failed; do not answer the same again:\n- goal: a; b. Why: c\n"
+    with pytest.raises(MissingAnswerError):  # a failure from here decides
+        tape.complete(asked.format(here, ""))
+    path.write_text("\n".join(json.dumps(one) for one in ({**head, "without": ["all"]}, line)) + "\n")
+    with pytest.raises(UserError, match="'all' is no part of a question"):
+        Cassette(path)
