@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -349,10 +349,9 @@ class _Demonstrations(Collector):
             spoken = self._partner.speak_together(asks)
         else:
             spoken = []
-            for game, ask in zip(games, asks, strict=True):
-                said = dict.fromkeys(ask.observations, "")
-                if self._teaching is not None:
-                    said = self._teaching.messages(game, self.store, rng)
+            silent: Iterable[dict[str, str]] = (dict.fromkeys(ask.observations, "") for ask in asks)
+            words = silent if self._teaching is None else self._teaching.messages(games, self.store, rng)
+            for game, said in zip(games, words, strict=True):
                 game.memory.mailbox.update({str(agent): message for agent, message in said.items()})
                 spoken.append({agent: (message, None) for agent, message in said.items()})
         made = self._partner.act_together(asks, spoken=spoken)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -290,6 +291,31 @@ CHAT: dict[str, Any] = {"target_labels": 60, "teacher_share": 0.0, "num_envs": 2
 def chat(server: ChatServer, **more: Any) -> dict[str, Any]:
     settings = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_retries": 0}
     return {"name": "chat", **settings, **more}
+
+
+def test_a_teacher_is_asked_about_several_games_at_once_and_the_rows_are_the_same(tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    lock, now, most = threading.Lock(), [0], [0]
+
+    def slow(prompt: str) -> str:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        time.sleep(0.05 if len(prompt) % 2 else 0.15)  # answers come in another order than the questions
+        with lock:
+            now[0] -= 1
+        return f"alice: please bring the tomato\nbob: i see {len(prompt)} things"
+
+    found, seen = {}, {}
+    for at_once in (1, 4):
+        with ChatServer(slow) as server:
+            teacher, most[0] = chat(server, max_concurrent=at_once), 0
+            collect(tmp_path / str(at_once), teacher=teacher, target_labels=40, teacher_share=0.0, num_envs=4)
+            found[at_once], seen[at_once] = rows(tmp_path / str(at_once)), sorted(prompts(server))
+        assert most[0] == at_once
+    assert found[1] == found[4] and len(found[1]) >= 40
+    assert set(seen[1]) <= set(seen[4])  # at most the rest of the last moment is asked beyond
 
 
 def prompts(server: ChatServer) -> list[str]:

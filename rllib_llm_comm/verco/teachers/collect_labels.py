@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rllib_llm_comm.chat.chat_model import begun_at_once, concurrent_questions, side_by_side
 from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.envs.interface import teacher_state
@@ -92,17 +93,34 @@ class TeacherInCollection:
         self.teacher, self._max_words = teacher, max_words
         self._empty, self._most_empty = 0, max_empty
 
-    def messages(self, game: Game, store: LabelStore, rng: np.random.Generator) -> dict[str, str]:
-        """What the agents that have to choose should say; empty texts where it has no word for one.
+    def messages(self, games: Sequence[Game], store: LabelStore, rng: np.random.Generator) -> Iterator[dict[str, str]]:
+        """Per game what the agents that have to choose should say; empty texts where it has no word for one.
+
+        A teacher whose client has several questions under way (`max_concurrent`) is asked about as many games at once.
+        The order of what comes is that of the games in any case.
 
         Args:
-            game: The game.
+            games: The games.
             store: Where the rows so far are, in the message of the error.
             rng: Chooses wordings.
 
         Raises:
             UserError: If it seems dead or useless.
         """
+        client = getattr(self.teacher, "client", None)
+        if concurrent_questions(client) > 1:
+            # Draws of several games at once would come in the order of the answers.
+            asked = list(zip(games, rng.spawn(len(games)), strict=True))
+            said: Iterable[dict[str, str]] = side_by_side(lambda one: self._asked(*one), asked, begun_at_once(client))
+        else:
+            said = (self._asked(game, rng) for game in games)
+        for game, found in zip(games, said, strict=True):
+            if game.asked:
+                self._require_words(found, store)
+            yield {agent: limit_words(found.get(agent, ""), self._max_words) for agent in game.asked}
+
+    def _asked(self, game: Game, rng: np.random.Generator) -> dict[str, str]:
+        """The teacher's words at the moment of a game; it is not asked where nobody has to choose."""
         if not game.asked:
             return {}
         made = game.env.unwrapped
@@ -113,7 +131,14 @@ class TeacherInCollection:
             brief=getattr(made, "brief", ""),
             state=teacher_state(made),
         )
-        said = self.teacher.messages(request, rng=rng)
+        return self.teacher.messages(request, rng=rng)
+
+    def _require_words(self, said: Mapping[str, str], store: LabelStore) -> None:
+        """Counts moments without a word.
+
+        Raises:
+            UserError: If there are too many in a row.
+        """
         self._empty = 0 if any(said.values()) else self._empty + 1
         if self._empty >= self._most_empty:
             counts = ", ".join(f"{name} {count}" for name, count in getattr(self.teacher, "counts", {}).items())
@@ -122,7 +147,6 @@ class TeacherInCollection:
                 f"{f' ({counts})' if counts else ''}; {store.labels} {store.form.name} are kept in "
                 f"{str(store.folder)!r}. Mend the teacher, or raise `max_empty_moments`, and call again."
             )
-        return {agent: limit_words(said.get(agent, ""), self._max_words) for agent in game.asked}
 
 
 class Collector(ABC):
@@ -480,8 +504,8 @@ class _LabelCollector(Collector):
         self._row = {"teacher": teacher.name, "env": env_text(settings)}
 
     def decide(self, games: list[Game], rng: np.random.Generator) -> list[dict[str, int]]:
-        for game in games:
-            for agent, message in self._teacher.messages(game, self.store, rng).items():
+        for game, said in zip(games, self._teacher.messages(games, self.store, rng), strict=True):
+            for agent, message in said.items():
                 if message:
                     prompt = str(game.observations[agent]["text"])
                     self.store.add({"prompt": prompt, "message": message, **game.place(agent), **self._row})
