@@ -349,8 +349,8 @@ def _text_of(message: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     if message.get("content") is None:
         if not set(message) & {"content", "reasoning", "reasoning_content", "refusal", "tool_calls"}:
             raise KeyError("content")
-        refusal = message.get("refusal")  # thoughts apart or a tool call leave no text
-        return (refusal if isinstance(refusal, str) else ""), ()
+        refusal = message.get("refusal")  # thoughts apart leave no text
+        return (refusal if isinstance(refusal, str) else _called(message)), ()
     content = message["content"]
     texts, unread = [], set()
     for part in content if isinstance(content, list) else [content]:
@@ -366,7 +366,17 @@ def _text_of(message: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
             texts.append(text)
         else:
             unread.add(kind)
-    return "".join(texts), tuple(sorted(unread))
+    return "".join(texts) or _called(message), tuple(sorted(unread))
+
+
+def _called(message: Mapping[str, Any]) -> str:
+    """Arguments of the only tool call of a message without text: some models fill a form so; else nothing."""
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list) or len(calls) != 1 or not isinstance(calls[0], Mapping):
+        return ""
+    function = calls[0].get("function")
+    arguments = function.get("arguments") if isinstance(function, Mapping) else None
+    return json.dumps(arguments) if isinstance(arguments, Mapping) else arguments if isinstance(arguments, str) else ""
 
 
 def _count(value: Any) -> int | None:

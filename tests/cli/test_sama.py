@@ -95,9 +95,34 @@ def test_a_killed_run_asks_nothing_twice_and_records_its_answers(tmp_path):
         assert (tmp_path / "results/sama" / name / "answers.jsonl").is_file()
 
 
+class OtherFamily(Model):
+    """The same answers from a server of another family: thoughts apart or in the text, forms as arguments of a tool
+    call, text in parts, and every fifth form refused at first."""
+
+    def __call__(self, prompt: str) -> bytes:
+        first = prompt.partition("\n\nYou were asked this before")[0]
+        again, answer = first != prompt, super().__call__(first)
+        count = sum(self.asked.values())
+        thoughts = {"reasoning_content": "Let me think about {it}.", "role": "assistant"}
+        if not again and count % 5 == 0 and answer.startswith("{"):
+            message = {**thoughts, "content": None, "refusal": "I'm sorry, I cannot help with that."}
+        elif answer.startswith("{"):
+            call = {"id": "1", "type": "function", "function": {"name": "answer", "arguments": answer}}
+            message = {**thoughts, "content": None, "tool_calls": [call]}
+        elif count % 2:
+            message = {**thoughts, "content": f"<think>So it is.</think>\n{answer}"}
+        else:
+            parts = [{"type": "reasoning", "text": "hm"}, {"type": "text", "text": answer}]
+            message = {**thoughts, "content": parts}
+        usage = {"prompt_tokens": 100, "completion_tokens": 20}
+        choice = {"index": 0, "finish_reason": "stop", "message": message}
+        return json.dumps({"choices": [choice], "usage": usage}).encode()
+
+
 @pytest.mark.slow
-def test_all_stages_with_a_local_server(tmp_path):
-    model = Model()
+@pytest.mark.parametrize("family", [Model, OtherFamily])
+def test_all_stages_with_a_local_server(tmp_path, family):
+    model = family()
     with ChatServer(model) as server:
         write(tmp_path, chat(server), whole=True)
         done = rllib(*COMMAND, cwd=tmp_path, timeout=600)
