@@ -19,8 +19,8 @@ from rllib_llm_comm.policies.stage_record import StageRecord, read_record
 from rllib_llm_comm.sama.plans import OWN, RANDOM, RULES, authors_in
 
 _PLAYED = (
-    "soups", "subgoals_share", "plans", "plans_kept", "plans_failed", "reflections", "subgoals_refused",
-    "plan_questions", "plan_requests", "plan_tokens", "plan_cost", "plan_seconds",
+    "soups", "subgoals_share", "subgoals_stuck", "plans", "plans_kept", "plans_failed", "reflections",
+    "subgoals_refused", "plan_questions", "plan_requests", "plan_tokens", "plan_cost", "plan_seconds",
 )  # fmt: skip
 _SHOWN_TEXT = 6000
 _MOST_BYTES = 2**28

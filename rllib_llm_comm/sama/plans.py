@@ -341,9 +341,16 @@ def made_plan(planner: Planner, request: PlanRequest) -> Plan:
 
     Raises:
         ChatError: As of `Planner.plan`.
-        UserError: As of `Planner.plan`; or if the answer is no plan, or names an agent or a subgoal that the game does
-            not have.
+        UserError: As of `Planner.plan`; or if an agent can set about nothing, so that nobody is asked; or if the answer
+            is no plan, or names an agent or a subgoal that the game does not have.
     """
+    for agent in request.game.agents:
+        if not request.game.possible(request.state, agent):
+            raise UserError(
+                f"{agent} can set about none of the {len(request.game.library(agent))} subgoals of "
+                f"{type(request.game).__name__} now, so that nobody can plan; let its `library` hold one that is "
+                "always possible, such as to wait."
+            )
     plan = planner.plan(request)
     who = f"Planner {(planner.name or type(planner).__name__)!r}"
     if not isinstance(plan, Plan):

@@ -13,7 +13,7 @@ from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import make_planner
 from rllib_llm_comm.sama.planning_game import planning_game
-from rllib_llm_comm.sama.plans import DONE, STUCK, WAITED, FailedAttempt, Outcome, PlanRequest
+from rllib_llm_comm.sama.plans import DONE, STUCK, WAITED, FailedAttempt, Outcome, PlanRequest, made_plan
 from rllib_llm_comm.sama.recordings import recording
 from rllib_llm_comm.sama.reflection import ReflectivePlay
 from tools.rules_chat import RulesChat
@@ -168,3 +168,43 @@ def test_who_cannot_look_ahead_says_so():
     fits = {"examples": 0, "history": False, "memory": "round", "manual": "overcooked_text", "translation": ""}
     with pytest.raises(UserError, match="demands a model"):
         make_planner({"name": "sama", "chat": tape, **fits, "ahead": 4})
+
+
+# ---- nobody waits for ever, and nobody is asked for what cannot be -----------------------------------------------
+
+
+class StandsStill:
+    """An executor that never ends its subgoal."""
+
+    def begin(self, seed):
+        return None
+
+    def act(self, memory, observations):
+        return dict.fromkeys(observations, 4)  # a primitive action that changes nothing
+
+
+@pytest.mark.parametrize("ahead", [0, 3])
+def test_an_executor_that_never_ends_its_subgoal_is_waited_for_so_long_and_counted(ahead):
+    rules = RulesChat()
+    with ChatServer(rules.complete) as server:
+        env = overcooked_ai.parallel_env(layout="cramped_room", observe=["entities"], horizon=30)
+        planner = make_planner(asking(server, "chat", ahead=ahead))
+        play = ReflectivePlay(env, StandsStill(), planner, trials=1, patience=10)
+        counts = play.play(0).counts()
+        assert 0 < len(server.requests) == counts["plan_questions"] < 40
+    assert counts["subgoals_stuck"] > 0 == counts["subgoals_completed"] and counts["plans_kept"] == 0
+
+
+def test_an_agent_with_nothing_on_its_menu_is_told_before_anybody_is_asked(game):
+    class Nothing(type(game)):
+        def possible(self, state, agent):
+            return [] if agent == "bob" else super().possible(state, agent)
+
+    empty = Nothing(game.env)
+    for named in ("scripted", "random"):
+        with pytest.raises(UserError, match=r"^bob can set about none of the 42 subgoals of Nothing now"):
+            made_plan(make_planner(named), PlanRequest(empty, empty.state()))
+    with ChatServer("nobody should ask") as server:
+        with pytest.raises(UserError, match="bob can set about none"):
+            made_plan(make_planner(asking(server, ahead=4)), PlanRequest(empty, empty.state()))
+        assert not server.requests

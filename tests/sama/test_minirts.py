@@ -249,11 +249,37 @@ def test_the_question_tells_of_the_start_where_tests_count_since(war):
 # ---- the stages ---------------------------------------------------------------------------------------------
 
 
-def test_all_stages_run_from_the_recording_and_name_who_wrote_it(tmp_path):
+def small_file(*without):
     specs = yaml.safe_load(FILE.read_text())
     specs["translation"]["config"]["states"] = 10
     specs["subgoals"]["config"]["states"] = 60
     specs["rewards"]["config"]["steps"] = 250
+    for name in without:
+        del specs[name]
+    specs["report"]["config"]["of"] = [f"${{{name}}}" for name in specs if name != "report"]
+    return specs
+
+
+@pytest.mark.slow
+def test_the_follower_is_trained_by_a_stage_and_plays_whole_games(tmp_path):
+    specs = small_file()
+    follower = specs["follower"]
+    follower["stop"] = {"training_iteration": 2}
+    sizes = {"num_envs_per_env_runner": 2, "train_batch_size_per_learner": 128, "minibatch_size": 64}
+    follower["config"] |= sizes
+    follower["config"]["env_config"]["max_tick"] = 400
+    for name in ("random", "planned"):
+        specs[name]["config"] |= {"episodes": 1, "env_config": {"max_tick": 400}}
+    settings = TrainSettings(storage_path=str(tmp_path), ray_num_cpus=1)
+    run_file(ExperimentFile("war", parse_experiments(specs, "f")), settings)
+    for name in ("random", "planned"):
+        metrics = json.loads((tmp_path / "war" / name / "stage.json").read_text())["summary"]["metrics"]
+        assert metrics["plans"] > 0 and metrics["subgoals_given"] > 0
+    assert "planned" in (tmp_path / "war/report/report.html").read_text()
+
+
+def test_all_stages_run_from_the_recording_and_name_who_wrote_it(tmp_path):
+    specs = small_file("follower", "random", "planned")
     run_file(ExperimentFile("war", parse_experiments(specs, "f")), TrainSettings(storage_path=str(tmp_path)))
     folder = tmp_path / "war"
     figures = json.loads((folder / "translation/translation.json").read_text())["figures"]
