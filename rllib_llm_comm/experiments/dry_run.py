@@ -288,6 +288,8 @@ def _games(config: Mapping[str, Any], stages: Mapping[str, Stage], played: dict[
     """The questions of a stage that plays whole games."""
     source, env, settings = _game_of(config, stages)
     planner = config.get("planner") or source.get("planner")
+    while isinstance(planner, Mapping) and "planner" in planner:  # of those that disturb another one
+        planner = planner["planner"]
     named = planner if isinstance(planner, Mapping) else {}
     if "chat" not in named and named.get("name") != "cassette":
         return []
@@ -312,7 +314,8 @@ def _games(config: Mapping[str, Any], stages: Mapping[str, Stage], played: dict[
     if named.get("opening"):
         per_game = min(per_game, int(named["opening"]) * each)
     once = int(bool(named.get("objects", True)))
-    games = int(config.get("episodes", 50))
+    checkpoints = len(config["checkpoint"]) if isinstance(config.get("checkpoint"), list) else 1
+    games = int(config.get("episodes", 50)) * checkpoints
     return [Asked(once + games * per_game, prompt, PLAN, chat, float(per_game))]
 
 

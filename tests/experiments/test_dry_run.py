@@ -70,6 +70,15 @@ def test_games_ask_less_where_plans_are_kept(tmp_path):
     assert counts[0] >= 2 * counts[4] > 0
 
 
+def test_a_disturbed_planner_asks_as_the_one_inside(tmp_path):
+    plain = planned({"model": "m"}, ahead=4, objects=False)
+    inside = planned({"model": "m"}, ahead=4, objects=False)
+    config = inside["games"]["config"]
+    config["planner"] = {"name": "disturbed", "planner": config["planner"], "share": 0.5}
+    found = [questions(stages(tmp_path, **one))[-1][1].requests for one in (plain, inside)]
+    assert found[0] == found[1] > 0
+
+
 def test_a_label_teacher_asks_once_a_moment(tmp_path):
     env = "rllib_llm_comm/overcooked_text-v0"
     config = {"teacher": {"name": "chat", "model": "m"}, "target_labels": 101}

@@ -332,8 +332,9 @@ def test_the_truth_names_enemies_that_the_fog_hides():
     told = truth.partition("In truth the enemy has")[2].partition(".")[0]
     assert "town hall" in told and "peasant" in told
     kitchen = open_game("rllib_llm_comm/overcooked_ai-v0", {"layout": "cramped_room", "observe": ["entities"]})
-    with ChatServer(MINES) as server, pytest.raises(UserError, match="`view` is 'truth'"):
-        make_planner(asking(server, view="truth")).plan(PlanRequest(kitchen, kitchen.state()))
+    with ChatServer(MINES) as server:
+        with pytest.raises(UserError, match="`view` is 'truth'"):
+            make_planner(asking(server, view="truth")).plan(PlanRequest(kitchen, kitchen.state()))
         assert not server.requests
 
 
@@ -356,6 +357,9 @@ def test_after_the_opening_nobody_is_told_anything():
             told.append({agent: one["subgoal"] for agent, one in seen.items()})
             seen, *_ = env.step(player.act(memory, seen))
         assert env.plan.alone and len(server.requests) == 1
-    assert set(told[0].values()) != {""} and set(told[-1].values()) == {""}
+        assert set(told[0].values()) != {""} and set(told[-1].values()) == {""}
+        disturbed = {"name": "disturbed", "planner": asking(server, opening=1), "share": 1.0}
+        rounds = ReflectivePlay(env.env, env.game.player(), make_planner(disturbed), trials=0).play(0).rounds
+        assert rounds[-1][-1].plan.alone  # silence is not replaced by anything
     with pytest.raises(UserError, match="`view` is 'sky'"):
         make_planner({"name": "sama", "chat": {"model": "m"}, "view": "sky"})

@@ -156,6 +156,8 @@ class DisturbedPlanner(Planner):
     def plan(self, request: PlanRequest) -> Plan:
         """Plan of the other planner with some random subgoals in place of its own."""
         made = made_plan(self.planner, request)
+        if made.alone:  # nobody is told anything, so nothing can be replaced
+            return made
         given: dict[str, str] = {}
         subgoals = []
         for one in made.subgoals:
