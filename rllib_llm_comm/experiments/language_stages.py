@@ -204,7 +204,6 @@ class GameStageSettings(ChatStageSettings):
     """
 
     prompts: PromptsOf = OURS
-
     env_config: dict[str, Any] = Field(default_factory=dict)
     layout: str = ""
 
@@ -640,8 +639,7 @@ def _proposed(model: ChatModel, data: SubgoalDataset, given: SubgoalStageSetting
     """The proposed states that are apart, by their words, and the number of all."""
     game, manual = data.game, str(given.planner.get("manual", ""))
     told = f"{read_manual(manual)}\n{game.scenario()}" if manual else game.manual()
-    how = {"seed": data.seed, "prompts": given.prompts}
-    proposed = propose_states(model, game, given.states, manual=told, **how)
+    proposed = propose_states(model, game, given.states, manual=told, seed=data.seed, prompts=given.prompts)
     return distinct(proposed, partial(words_of, game), given.apart, given.text_encoder), len(proposed)
 
 
@@ -676,7 +674,6 @@ class RewardStageSettings(ChatStageSettings):
     """
 
     prompts: PromptsOf = OURS
-
     subgoals: str = Field(examples=["subgoals: ${subgoals}"])
     manual: str = ""
     steps: int = Field(300, ge=1, le=100_000)

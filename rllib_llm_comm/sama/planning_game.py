@@ -6,7 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal, Protocol
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
@@ -96,7 +96,8 @@ State = Any
 
 PHASES = ("goal", "decomposition", "assignment")
 _SHOWN_FORMS = 20
-OURS, PAPER = "ours", "paper"
+OURS: Final = "ours"
+PAPER: Final = "paper"
 PromptsOf = Literal["ours", "paper"]
 """Sets of prompts: our own, or SAMA's listings in our words: their roles, slots and order."""
 
