@@ -36,6 +36,7 @@ from rllib_llm_comm.chat.client import ChatClient, append_line, is_document
 from rllib_llm_comm.chat.local_chat import make_local_chat
 from rllib_llm_comm.chat.settings import ChatSettings, LocalChatSettings
 from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.places import local_path
 
 logger = logging.getLogger(__name__)
@@ -226,6 +227,26 @@ class Cassette:
             raise UserError(
                 f"{str(self.path)!r} is no cassette ({type(error).__name__}: {error}); correct or record it anew."
             ) from error
+
+
+def put_in_order(path: Path) -> None:
+    """Puts the lines of a recording that nobody continues in the order of their questions' words.
+
+    They were written in the order in which answers came, which several questions under way decide by chance. Of lines
+    with one question the last one still counts.
+
+    Args:
+        path: The recording; nothing is done where there is none.
+    """
+    if not path.is_file() or not path.stat().st_size:
+        return
+    first, *lines = [line for line in path.read_bytes().split(b"\n") if is_document(line)]
+
+    def question(line: bytes) -> Question:
+        told = json.loads(line)
+        return told["system"], told["prompt"]
+
+    write_atomically(path, b"\n".join([first, *sorted(lines, key=question)]) + b"\n")
 
 
 def describe_recording(path: str | os.PathLike[str]) -> str:

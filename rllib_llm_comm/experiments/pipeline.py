@@ -17,6 +17,7 @@ import filelock
 from rich.panel import Panel
 from rich.table import Table
 
+from rllib_llm_comm.chat.cassettes import put_in_order
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
 from rllib_llm_comm.core.trust import KEYS, evaluated_in, secrets_in
@@ -25,6 +26,7 @@ from rllib_llm_comm.experiments import tune_stage
 from rllib_llm_comm.experiments.algorithm_settings import default_config
 from rllib_llm_comm.experiments.console import StoppedError, one_line, out, plain, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.experiment_file import DEFAULT_STORAGE, MODEL, ExperimentFile, TrainSettings
+from rllib_llm_comm.experiments.language_stages import ANSWERS
 from rllib_llm_comm.experiments.prerequisites import check_base_models, check_played_games, on_this_machine
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, gpus_here, ray_runs
 from rllib_llm_comm.experiments.remote_results import results_folder, sent
@@ -200,6 +202,7 @@ def _run(stage: Stage, resolved: Stage, ray: RaySession, settings: TrainSettings
         remove_scratch(stage.folder)
         stage.write()
         result = tune_stage.run(resolved, ray) if _needs_ray(stage) else KINDS[stage.experiment.run].run(resolved)
+        put_in_order(stage.folder / ANSWERS)
         return stage.write(result, time.monotonic() - start)
     except KeyboardInterrupt:
         raise StoppedError from None

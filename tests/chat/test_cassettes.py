@@ -11,7 +11,7 @@ import pytest
 from chat_server import ChatServer, completion
 
 from rllib_llm_comm.chat.answers import ask_batch
-from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError, open_chat
+from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError, open_chat, put_in_order
 from rllib_llm_comm.chat.chat_model import ChatError, cut_at
 from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
@@ -188,6 +188,22 @@ def test_settings_are_checked(tmp_path):
         with pytest.raises(UserError, match="`cassette` is"):
             open_chat({"cassette": path})
     assert isinstance(open_chat({"model": "tiny"}), ChatClient)
+
+
+def test_a_recording_that_has_ended_does_not_tell_in_which_order_answers_came(tmp_path):
+    head = {"cassette": 1, "model": "tiny", "made": "2026-01-01", "note": ""}
+    lines = [{"model": "tiny", "system": "", "prompt": one, "answer": one.upper()} for one in ("b", "c", "a")]
+    again = {**lines[0], "answer": "later"}
+    files = []
+    for order in ([*lines, again], [lines[2], lines[0], lines[1], again]):
+        files.append(tmp_path / f"{len(files)}.jsonl")
+        files[-1].write_text("\n".join(json.dumps(one) for one in (head, *order)) + '\n{"model": "ti')
+        put_in_order(files[-1])
+    assert files[0].read_bytes() == files[1].read_bytes()
+    tape = Cassette(files[0])
+    assert [tape.complete(one) for one in "abc"] == ["A", "later", "C"] and tape.header == head
+    put_in_order(tmp_path / "none.jsonl")
+    assert not (tmp_path / "none.jsonl").exists()
 
 
 def test_a_recording_may_say_which_parts_of_questions_decide_nothing(tmp_path):
