@@ -82,6 +82,7 @@ class LLMCommCore:
                 prefix_cache_bytes=settings.prefix_cache_mb * 2**20,
                 trunk_cache_bytes=settings.trunk_cache_mb * 2**20,
                 trunk_cache_dtype=settings.trunk_cache_dtype,
+                compile_layers=settings.compile_layers,
             )
             self.critic = build_critic(feature_size(base), settings.critic_hiddens).to(self.lm.device)
         if self._engine.remembers:  # the plain one has nothing to be compared with
