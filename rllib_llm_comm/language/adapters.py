@@ -27,7 +27,7 @@ from rllib_llm_comm.language.compiled_layers import CompiledLayers
 from rllib_llm_comm.language.layer_cut import above, added_mask, layers_below
 from rllib_llm_comm.language.llama import LlamaAdapter, LlamaDecoder, Lora, layer_parts, llama_weights
 from rllib_llm_comm.language.prefix_cache import PrefixCache, Prefixes
-from rllib_llm_comm.language.static_decoding import StaticWriters
+from rllib_llm_comm.language.static_decoding import StaticWriters, free_bytes
 
 if TYPE_CHECKING:
     from rllib_llm_comm.language.trunk import Trunk
@@ -587,8 +587,8 @@ class AdaptedModel:
         if role is None:
             return None
         if role not in self._merged:
-            size = self._llama_adapters[role].merged_bytes
-            self._merged[role] = self.device.type != "cuda" or size < _SHARE * torch.cuda.mem_get_info(self.device)[0]
+            size, free = self._llama_adapters[role].merged_bytes, free_bytes(self.device)
+            self._merged[role] = free is None or size < _SHARE * free
         return self._llama_adapters[role].standing(self._merged[role])
 
     def decoder(

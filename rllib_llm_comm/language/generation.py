@@ -18,6 +18,7 @@ from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import TOKENS_PER_WORD, limit_words
+from rllib_llm_comm.language.static_decoding import ROWS_PER_BATCH
 
 # ---- messages ---------------------------------------------------------------------------------------------------
 
@@ -82,8 +83,9 @@ def draw_messages(
     distinct = list(dict.fromkeys(keys))
     by_length = sorted(distinct, key=lambda key: (len(model.base.encode(key[0])), key))
     drawn: dict[tuple[str, int], Written] = {}
-    for start in range(0, len(by_length), _ROWS_PER_BATCH):
-        part = by_length[start : start + _ROWS_PER_BATCH]
+    most = _ROWS_PER_BATCH if model.static_writers is None else ROWS_PER_BATCH
+    for start in range(0, len(by_length), most):
+        part = by_length[start : start + most]
         rows = [model.base.encode(prompt) for prompt, _ in part]
 
         def draws(keys: Sequence[tuple[str, int]] = part) -> list[np.random.Generator] | None:

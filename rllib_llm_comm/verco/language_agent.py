@@ -19,6 +19,7 @@ from rllib_llm_comm.language.engines import ENGINES, require_fast
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.packing import PAD, micro_batches
 from rllib_llm_comm.language.scoring import feature_size
+from rllib_llm_comm.language.static_decoding import free_bytes
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS
 from rllib_llm_comm.verco.encoding import (
     CANDIDATE_WORDS,
@@ -65,6 +66,8 @@ class LLMCommCore:
         self.micro_batch_tokens = settings.micro_batch_tokens
         base = base or base_of(settings)
         base.require_positions(settings.max_prompt_tokens + settings.max_candidate_tokens)
+        if (free := free_bytes(base.device)) is not None:
+            base.require_room(settings.max_prompt_tokens + settings.max_candidate_tokens, free)
         targets = settings.lora_target_modules
         with _seeded(settings.init_seed):
             self.lm = AdaptedModel(
