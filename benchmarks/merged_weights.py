@@ -88,9 +88,9 @@ def measure(options: argparse.Namespace) -> list[Row]:
                     "effect of the adapter, mean": float(effect.abs().mean()), "error without an adapter": apart,
                     "reference": "adapter beside the weights"}  # fmt: skip
         after = "step" if steps == 1 else "steps"
-        found.append(Row(f"merged weights/error of scores after {steps} {after}", errors[True], errors[False], "nats",
+        found.append(Row(f"merged_weights/error of scores after {steps} {after}", errors[True], errors[False], "nats",
                          None, settings, True))  # fmt: skip
-        found.append(Row(f"merged weights/share of the effect left after {steps} {after}", kept[True], kept[False],
+        found.append(Row(f"merged_weights/share of the effect left after {steps} {after}", kept[True], kept[False],
                          "share", None, settings))  # fmt: skip
     return found
 
