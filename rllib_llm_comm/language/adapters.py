@@ -577,9 +577,9 @@ class AdaptedModel:
         return self.decoder(input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, cache=cache)
 
     def standing(self, role: str | None) -> Lora | None:
-        """The adapter of a role without gradients, added to the weights where the device has room for it.
+        """The adapter of a role without gradients, added to the weights where there is room and rounding leaves it.
 
-        It is always in the same storage.
+        In and beside the weights it is always in the same storage.
 
         Args:
             role: The role; `None` for the bare base, whose adapter is `None`.
@@ -589,7 +589,8 @@ class AdaptedModel:
         if role not in self._merged:
             size, free = self._llama_adapters[role].merged_bytes, free_bytes(self.device)
             self._merged[role] = free is None or size < _SHARE * free
-        return self._llama_adapters[role].standing(self._merged[role])
+        adapter = self._llama_adapters[role]
+        return adapter.standing(self._merged[role] and adapter.survives)
 
     def decoder(
         self,

@@ -39,6 +39,8 @@ _TOLERANCE, _TOLERANCE_OF_HALF = 1e-4, 0.05  # shares of the largest number
 
 _MOST_MERGED_BYTES = 2**30
 """Merged weights of one role are kept if they take no more; beyond that the thin products are cheaper than memory."""
+_SURVIVING = 0.98
+"""Share of an adapter that has to be left behind rounding, for it to be merged in half precision."""
 _MERGED_IN_UPDATES = 512
 """Hidden size up to which gradients flow through merged weights: there, more kernels cost more than more products."""
 
@@ -108,6 +110,11 @@ class _Layer:
 
 Lora = Mapping[int, Mapping[str, Any]]
 """By layer and name of the product: a `_Map` in place of the base's, or a `_Thin` beside it."""
+
+
+def is_merged(lora: Lora | None) -> bool:
+    """Whether an adapter is in the weights."""
+    return any(isinstance(one, _Map) for maps in (lora or {}).values() for one in maps.values())
 
 
 class LlamaWeights:
@@ -237,16 +244,37 @@ class LlamaAdapter:
         self._weights, self._layers, self._role, self._stamp = weights, layers, role, stamp
         hidden = weights.embedding.shape[1]
         self.merged_bytes = sum(layer.base_layer.weight.nbytes for layer in layers.values())
-        # Merged weights round otherwise than thin products, in half precision by more than a PPO ratio may move.
-        self._merges = weights.embedding.dtype == torch.float32 and self.merged_bytes <= _MOST_MERGED_BYTES
+        self._merges = self.merged_bytes <= _MOST_MERGED_BYTES
         self._merges_in_updates = hidden <= _MERGED_IN_UPDATES
         self._standing: dict[bool, tuple[Hashable, Lora]] = {}
+        self._survival: tuple[Hashable, bool] = (None, False)
 
     def now(self) -> Lora:
         """The adapter as it is; gradients flow through it where they are wanted."""
         if torch.is_grad_enabled():
             return self._each(self._merged if self._merges_in_updates else self._thin)
-        return self.standing(self._merges)
+        return self.standing(self._merges and self.survives)
+
+    @property
+    @torch.no_grad()
+    def survives(self) -> bool:
+        """Whether nearly all of it is left where it is added to the weights; half precision rounds a small one off."""
+        if self._weights.embedding.dtype == torch.float32:
+            return True
+        stamp = self._stamp()
+        if self._survival[0] != stamp:
+            left, whole = torch.zeros((), device=self._weights.embedding.device), 0.0
+            for layer in self._weights.layers:
+                for name, parts in _MAPS.items():
+                    lora = [self._layers.get(f"layers.{layer.number}.{part}") for part in parts]
+                    frozen = _apart(layer.maps[name])
+                    for weight, product in zip(frozen, self._products(lora), strict=True):
+                        if product is not None:
+                            added = product[1] @ product[0]
+                            moved = (weight.float() + added).to(weight.dtype).float() - weight.float()
+                            left, whole = left + (moved * added).sum(), whole + added.square().sum()
+            self._survival = (stamp, bool(left >= _SURVIVING * whole))
+        return self._survival[1]
 
     @torch.no_grad()
     def standing(self, merged: bool) -> Lora:
@@ -295,7 +323,7 @@ class LlamaAdapter:
         return old
 
     def _merged(self, base: _Map, products: Sequence[Any], old: _Map | None) -> _Map:
-        frozen = base.weights if len(base.weights) > 1 else base.weights[0].split(base.sizes)
+        frozen = _apart(base)
         # Added in float32 and rounded once: in half precision a small product would be rounded before it is added.
         parts = [
             weight if product is None else weight.float() + product[1] @ product[0]
@@ -308,6 +336,11 @@ class LlamaAdapter:
         for target, part in zip(old.weights[0].split(base.sizes), parts, strict=True):
             target.copy_(part)
         return old
+
+
+def _apart(base: _Map) -> Sequence[torch.Tensor]:
+    """The weights of each map, also where they are one matrix."""
+    return base.weights if len(base.weights) > 1 else base.weights[0].split(base.sizes)
 
 
 class LlamaDecoder:

@@ -19,7 +19,7 @@ import torch
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.language.base_model import BaseModel
-from rllib_llm_comm.language.llama import LlamaDecoder, LlamaWeights, Lora
+from rllib_llm_comm.language.llama import LlamaDecoder, LlamaWeights, Lora, is_merged
 
 logger = logging.getLogger(__name__)
 
@@ -269,7 +269,7 @@ class StaticWriters:
         written: list[list[int]] = []
         while len(written) < len(prompts):
             part = slice(len(written), len(written) + rows)
-            key = (rows, width, most, most_words, temperature, role)
+            key = (rows, width, most, most_words, temperature, role, is_merged(lora))
             try:
                 if key not in self._writers:
                     shape = (rows, width, most, most_words)

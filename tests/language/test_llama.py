@@ -296,3 +296,28 @@ def test_an_adapter_is_rounded_once_when_it_is_added_to_weights_in_half_precisio
     whole = layer.base_layer.weight.float() + layer.get_delta_weight("action").float()
     merged = model._llama_adapters["action"].standing(merged=True)[0]["qkv"].weights[0][: layer.out_features]
     assert torch.equal(merged, whole.to(torch.bfloat16))
+
+
+def test_an_adapter_that_rounding_takes_away_stays_beside_weights_in_half_precision(fused):
+    model = adapted(CONFIGS["llama"], dtype=torch.bfloat16)
+    adapter, batch = model._llama_adapters["action"], packed()
+
+    def merged():
+        with torch.no_grad(), model.use("action"):
+            model.hidden_states(*batch)
+            return llama.is_merged(adapter.now()), llama.is_merged(model.standing("action"))
+
+    assert merged() == (True, True)
+    with torch.no_grad():
+        for name, parameter in model.named_adapter_parameters("action"):
+            parameter.mul_(1e-4 if "lora_B" in name else 1.0)
+    assert merged() == (False, False)
+    with torch.no_grad():
+        for name, parameter in model.named_adapter_parameters("action"):
+            parameter.mul_(1e4 if "lora_B" in name else 1.0)
+    assert merged() == (True, True)
+    exact = adapted(CONFIGS["llama"])
+    with torch.no_grad():
+        for _, parameter in exact.named_adapter_parameters("action"):
+            parameter.mul_(1e-4)
+    assert exact._llama_adapters["action"].survives
