@@ -4,7 +4,8 @@
 
 Speed and memory do not ask what the weights know, so nothing is downloaded: the models are built on the GPU. First
 the textual kitchen's own texts, with goals, beside the forward pass of Hugging Face's model with PEFT's layers in it;
-then a whole iteration of Verco with RLlib, where Ray is installed. Per shape: messages, scores and whole roll-out,
+then what others do on the same work, each timed only after its log-probabilities agree with Hugging Face's; then a
+whole iteration of Verco with RLlib, where Ray is installed. Per shape: messages, scores and whole roll-out,
 supervised step, PPO step, peak memory, and the share of the roofline, on longer texts. On the middle one: a shared
 trunk and 4-bit weights. Without a GPU there is nothing to measure, and the script says so. `--smoke` runs every step
 with tiny models wherever it is.
@@ -35,10 +36,10 @@ from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.envs.overcooked_text import parallel_env as make_kitchen
 from rllib_llm_comm.language import llama
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model, wrap_base_model
-from rllib_llm_comm.language.generation import generate_messages
+from rllib_llm_comm.language.generation import draw_messages, generate_messages
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import message_prompt
-from rllib_llm_comm.language.scoring import prompt_features, score_candidates
+from rllib_llm_comm.language.scoring import MASKED, prompt_features, score_candidates
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS
 from rllib_llm_comm.rl.multi_agent_ppo_learner import adamw
 from rllib_llm_comm.verco.encoding import (
@@ -299,6 +300,209 @@ def in_the_kitchen(shape: Shape, device: str, rounds: int) -> Iterator[Row]:
                       "rows/s", None, told)  # fmt: skip
 
 
+# ---- others on the same work ------------------------------------------------------------------------------------
+
+
+AGREEING = 4  # texts whose log-probabilities are compared
+APART = 0.05  # share of the largest log-probability by which half precision may differ
+SCORED_AT_ONCE = 16  # decisions whose candidates others hold at once
+
+
+def require_agreement(name: str, theirs: torch.Tensor, known: torch.Tensor) -> None:
+    """Refuses a party whose log-probabilities are not those of Hugging Face's model."""
+    apart, largest = float((theirs - known).abs().max()), float(known.abs().max())
+    if not apart <= APART * max(1.0, largest):
+        raise RuntimeError(
+            f"{name} is not timed: its log-probabilities differ by {apart:.3g}, the largest is {largest:.3g}"
+        )
+
+
+class PlainGenerate:
+    """`generate` of transformers: one left-padded batch, the adapter by PEFT, to the end token or 40 tokens."""
+
+    name = "generate of transformers"
+
+    def __init__(self, work: Work, device: str) -> None:
+        self._model, self._device = work.model, device
+
+    @torch.no_grad()
+    def log_probs(self, texts: list[list[int]]) -> torch.Tensor:
+        """Log-probability (N,) of each text behind its first token."""
+        sums = []
+        for ids in texts:
+            row = torch.tensor([ids], device=self._device)
+            with self._model.use("message"):
+                logits = self._model.model(input_ids=row).logits.float().log_softmax(-1)
+            sums.append(logits[0, :-1].gather(1, row[0, 1:, None]).sum().cpu())
+        return torch.stack(sums)
+
+    @torch.no_grad()
+    def messages(self, prompts: list[list[int]], lengths: list[int], temperature: float) -> None:
+        """One message per prompt."""
+        width = max(map(len, prompts))
+        ids = torch.tensor([[0] * (width - len(row)) + row for row in prompts], device=self._device)
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in prompts], device=self._device)
+        how = (
+            {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+            if temperature
+            else {"do_sample": False}
+        )
+        with self._model.use("message"):
+            self._model.model.generate(
+                input_ids=ids, attention_mask=mask, max_new_tokens=max(lengths), pad_token_id=0, **how
+            )
+
+
+class VLLM:
+    """vLLM in this process, without its prefix cache, as ours forgets; as many tokens per message as ours wrote."""
+
+    name = "vLLM"
+
+    def __init__(self, work: Work, device: str) -> None:
+        import vllm
+
+        if device == "cuda":
+            torch.cuda.empty_cache()  # it takes its share of what is free
+        self._vllm = vllm
+        with tempfile.TemporaryDirectory() as folder:
+            work.model.base.model.save_pretrained(folder)
+            work.model.base.tokenizer.save_pretrained(folder)
+            self._engine = vllm.LLM(model=folder, dtype="bfloat16", gpu_memory_utilization=0.4, max_model_len=1024,
+                                    enable_prefix_caching=False, seed=0)  # fmt: skip
+
+    def _run(self, rows: list[list[int]], how: Any) -> Any:
+        return self._engine.generate([{"prompt_token_ids": row} for row in rows], how, use_tqdm=False)
+
+    def log_probs(self, texts: list[list[int]]) -> torch.Tensor:
+        """Log-probability (N,) of each text behind its first token."""
+        read = self._run(texts, self._vllm.SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=1))
+        return torch.tensor(
+            [
+                sum(at[token].logprob for at, token in zip(one.prompt_logprobs[1:], ids[1:], strict=True))
+                for one, ids in zip(read, texts, strict=True)
+            ]
+        )
+
+    def messages(self, prompts: list[list[int]], lengths: list[int], temperature: float) -> None:
+        """One message per prompt, of a given length."""
+        how = [
+            self._vllm.SamplingParams(max_tokens=n, temperature=temperature, ignore_eos=True, seed=0) for n in lengths
+        ]
+        self._run(prompts, how)
+
+
+def other_writers(shape: Shape, device: str, rounds: int) -> Iterator[Row]:
+    """Messages beside those of other programs, greedy and sampled."""
+    goals = GOALS[shape.name]
+    core = with_adapters(build(device, shape), device, shape)
+    work = Work.of_the_kitchen(core, 4 if shape.rows == 4 else goals.rows)
+    prompts = [core.lm.base.encode(prompt) for prompt in work.prompts]
+    texts = [row + core.lm.base.encode("please bring the tomato") for row in prompts[:AGREEING]]
+    known = PlainGenerate(work, device).log_probs(texts)
+    for kind in (PlainGenerate, VLLM):
+        if kind is VLLM and importlib.util.find_spec("vllm") is None:
+            print("missing: vllm")
+            continue
+        party = kind(work, device)
+        require_agreement(party.name, party.log_probs(texts), known)
+        for temperature in (0.0, 1.0):
+            written = draw_messages(core.lm, work.prompts, temperature=temperature, seed=0)
+            lengths = [max(1, len(one.ids)) for one in written]
+
+            def ours(how: float = temperature) -> None:
+                work.model.forget()
+                draw_messages(core.lm, work.prompts, temperature=how, seed=0)
+
+            def theirs(how: float = temperature, most: list[int] = lengths, party: Any = party) -> None:
+                party.messages(prompts, most, how)
+
+            seconds, other = compare(
+                _waiting(device, ours), _waiting(device, theirs), 1 if kind is PlainGenerate else rounds
+            )
+            told = {"shape": shape.sizes, "rows": work.rows, "temperature": temperature, "tokens": sum(lengths),
+                    "reference": party.__doc__, "device": device_name(device)}  # fmt: skip
+            label = "sampled" if temperature else "greedy"
+            yield Row(f"gpu/{shape.name}, {label} messages beside {party.name}", work.rows / seconds, work.rows / other,
+                      "messages/s", None, told)  # fmt: skip
+        del party
+        gc.collect()
+
+
+def padded_scores(work: Work, part: torch.Tensor, device: str, kept: bool) -> torch.Tensor:
+    """Scores (rows, K) by Hugging Face's model with PEFT's layers, every candidate in a row of its own.
+
+    Args:
+        work: The texts.
+        part: Numbers of the rows.
+        device: Of the model.
+        kept: Whether a prompt's keys and values are computed once and copied for each candidate, as lamorel does;
+            otherwise each candidate has its own copy of the prompt, as in TRL.
+    """
+    heads, tails = (array[part] for array in (work.heads, work.tails))
+    rows, candidates, length = tails.shape
+    width = int((heads != PAD).sum(1).max())
+    prompts = [row[row != PAD] for row in heads]
+    head = torch.stack([torch.nn.functional.pad(row, (width - len(row), 0), value=PAD) for row in prompts]).to(device)
+    tail = tails.reshape(-1, length).to(device)
+    real = torch.cat([(head != PAD).repeat_interleave(candidates, 0), tail != PAD], dim=1)
+    positions = (real.long().cumsum(1) - 1).clamp(min=0)
+    model = work.model.model
+    with work.model.use("action"):
+        if kept:
+            own = head != PAD
+            read = model(input_ids=head.clamp(min=0), attention_mask=own.long(), use_cache=True, logits_to_keep=1,
+                         position_ids=positions[::candidates, :width])  # fmt: skip
+            cache = read.past_key_values
+            cache.batch_repeat_interleave(candidates)
+            first = read.logits.repeat_interleave(candidates, 0)
+            rest = model(input_ids=tail.clamp(min=0), attention_mask=real.long(), position_ids=positions[:, width:],
+                         **{work.model.base.cache_argument: cache}).logits  # fmt: skip
+            logits = torch.cat([first, rest[:, :-1]], dim=1)
+        else:
+            ids = torch.cat([head.repeat_interleave(candidates, 0), tail], dim=1).clamp(min=0)
+            logits = model(input_ids=ids, attention_mask=real.long(), position_ids=positions,
+                           logits_to_keep=length + 1).logits[:, :-1]  # fmt: skip
+    log_probs = logits.float().log_softmax(-1).gather(2, tail.clamp(min=0)[..., None])[..., 0]
+    sums = (log_probs * (tail != PAD)).sum(1).view(rows, candidates)
+    return sums.masked_fill(~work.mask[part].bool().to(device), MASKED)
+
+
+def other_scorers(shape: Shape, device: str, rounds: int) -> Iterator[Row]:
+    """Scores beside lamorel's way and updates beside TRL's, both with Hugging Face's model."""
+    goals = GOALS[shape.name]
+    rows = 4 if shape.rows == 4 else goals.minibatch
+    shape = replace(shape, micro_batch_tokens=None)
+    work = Work.of_the_kitchen(with_adapters(build(device, shape), device, shape), rows)
+    parts = torch.arange(rows).split(SCORED_AT_ONCE)
+
+    @torch.no_grad()
+    def lamorel() -> torch.Tensor:
+        return torch.cat([padded_scores(work, part, device, kept=True) for part in parts])
+
+    def trl() -> None:
+        work.optimizers["action"].zero_grad()
+        for part in parts:
+            distribution = torch.distributions.Categorical(logits=padded_scores(work, part, device, kept=False))
+            chosen = torch.zeros(len(part), dtype=torch.long, device=device)
+            ((-distribution.log_prob(chosen) - distribution.entropy()).sum() / rows).backward()
+        work.optimizers["action"].step()
+
+    allowed = work.mask.bool().to(device)
+    with torch.no_grad():
+        known = torch.cat([padded_scores(work, part, device, kept=False) for part in parts])[allowed]
+        ours = score_candidates(work.model, work.heads, work.tails, work.mask)[allowed]
+    require_agreement("lamorel's way", lamorel()[allowed], known)
+    require_agreement("this package", ours, known)
+    told = {"shape": shape.sizes, "rows": rows, "decisions at once": SCORED_AT_ONCE, "device": device_name(device)}
+    for name, step, other, way in (
+        ("scores", work.scores, lamorel, "lamorel's way: keys and values of a prompt once, a padded row per candidate"),
+        ("update", work.ppo, trl, "TRL's way: a padded row with its own prompt per candidate"),
+    ):
+        seconds, theirs = compare(_waiting(device, step), _waiting(device, other), 1)
+        yield Row(f"gpu/{shape.name}, {name} beside {way.split(':')[0]}", rows / seconds, rows / theirs, "rows/s", None,
+                  {**told, "reference": way})  # fmt: skip
+
+
 def iteration(shape: Shape, device: str, rounds: int) -> list[Row]:
     """Decisions per second of whole iterations of Verco in one process."""
     if importlib.util.find_spec("ray") is None:
@@ -465,7 +669,8 @@ def measure(options: argparse.Namespace) -> list[Row]:
         for shape in shapes
         if shape.name in GOALS
     }
-    work["iteration"] = functools.partial(iteration, shapes[0], device, options.rounds)
+    for part in (other_scorers, other_writers, iteration):
+        work[part.__name__] = functools.partial(part, shapes[0], device, options.rounds)
     for shape in shapes[:1] if options.smoke else shapes:
         work[shape.name] = functools.partial(by_shape, shape, device, options.rounds, roof)
     for part in (trunk, quantized):

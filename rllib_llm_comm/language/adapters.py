@@ -23,10 +23,11 @@ from rllib_llm_comm.core.files import read_foreign_json, replace_folder
 from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.core.weights import read_weights
 from rllib_llm_comm.language.base_model import KNOWN, SMOLLM2, BaseModel, read_config
+from rllib_llm_comm.language.compiled_layers import CompiledLayers
 from rllib_llm_comm.language.layer_cut import above, added_mask, layers_below
-from rllib_llm_comm.language.llama import LlamaAdapter, LlamaDecoder, Lora, llama_weights
+from rllib_llm_comm.language.llama import LlamaAdapter, LlamaDecoder, Lora, layer_parts, llama_weights
 from rllib_llm_comm.language.prefix_cache import PrefixCache, Prefixes
-from rllib_llm_comm.language.static_decoding import StaticWriters
+from rllib_llm_comm.language.static_decoding import StaticWriters, free_bytes
 
 if TYPE_CHECKING:
     from rllib_llm_comm.language.trunk import Trunk
@@ -365,6 +366,7 @@ class AdaptedModel:
         prefix_cache_bytes: int = 2**28,
         trunk_cache_bytes: int = 2**29,
         trunk_cache_dtype: str = "same",
+        compile_layers: bool = True,
     ) -> None:
         """Puts fresh adapters on the base.
 
@@ -377,6 +379,7 @@ class AdaptedModel:
             prefix_cache_bytes: Most bytes of keys and values of earlier prompts that are kept per role; 0 keeps none.
             trunk_cache_bytes: Most bytes that are kept of the layers below the adapters, for all roles together.
             trunk_cache_dtype: Their format, as of `Trunk`.
+            compile_layers: Whether layers are compiled on a GPU where that pays, for passes without gradients.
 
         Raises:
             UserError: If `target_modules` names no linear map of the base, or the base has fewer layers than
@@ -409,6 +412,9 @@ class AdaptedModel:
             if weights is not None
         }
         self._merged: dict[str, bool] = {}
+        self.compiled: CompiledLayers | None = None
+        if compile_layers and self.device.type == "cuda":
+            self.compiled = CompiledLayers(*layer_parts)
         self.static_writers: StaticWriters | None = None
         if self._llama is not None and weights is not None and self.device.type == "cuda" and autocast == "none":
             self.static_writers = StaticWriters(base, weights, base.head)
@@ -571,9 +577,9 @@ class AdaptedModel:
         return self.decoder(input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, cache=cache)
 
     def standing(self, role: str | None) -> Lora | None:
-        """The adapter of a role without gradients, added to the weights where the device has room for it.
+        """The adapter of a role without gradients, added to the weights where there is room and rounding leaves it.
 
-        It is always in the same storage.
+        In and beside the weights it is always in the same storage.
 
         Args:
             role: The role; `None` for the bare base, whose adapter is `None`.
@@ -581,9 +587,10 @@ class AdaptedModel:
         if role is None:
             return None
         if role not in self._merged:
-            size = self._llama_adapters[role].merged_bytes
-            self._merged[role] = self.device.type != "cuda" or size < _SHARE * torch.cuda.mem_get_info(self.device)[0]
-        return self._llama_adapters[role].standing(self._merged[role])
+            size, free = self._llama_adapters[role].merged_bytes, free_bytes(self.device)
+            self._merged[role] = free is None or size < _SHARE * free
+        adapter = self._llama_adapters[role]
+        return adapter.standing(self._merged[role] and adapter.survives)
 
     def decoder(
         self,
@@ -610,8 +617,10 @@ class AdaptedModel:
         with torch.autocast(self.device.type, self._autocast, enabled=self._autocast is not None):
             if self._llama is not None:
                 lora = None if self._active is None else self._llama_adapters[self._active].now()
-                again = self._checkpoints and torch.is_grad_enabled()
-                return self._llama(**inputs, cache=cache, lora=lora, checkpointed=again)
+                graded = torch.is_grad_enabled()
+                compiled = None if graded else self.compiled
+                again = self._checkpoints and graded
+                return self._llama(**inputs, cache=cache, lora=lora, checkpointed=again, compiled=compiled)
             return self._by_hugging_face(inputs, cache)
 
     def _by_hugging_face(self, inputs: dict[str, Any], cache: Any) -> torch.Tensor:

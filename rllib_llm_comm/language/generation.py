@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import hashlib
 import logging
@@ -17,6 +18,7 @@ from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import TOKENS_PER_WORD, limit_words
+from rllib_llm_comm.language.static_decoding import ROWS_PER_BATCH
 
 # ---- messages ---------------------------------------------------------------------------------------------------
 
@@ -81,8 +83,9 @@ def draw_messages(
     distinct = list(dict.fromkeys(keys))
     by_length = sorted(distinct, key=lambda key: (len(model.base.encode(key[0])), key))
     drawn: dict[tuple[str, int], Written] = {}
-    for start in range(0, len(by_length), _ROWS_PER_BATCH):
-        part = by_length[start : start + _ROWS_PER_BATCH]
+    most = _ROWS_PER_BATCH if model.static_writers is None else ROWS_PER_BATCH
+    for start in range(0, len(by_length), most):
+        part = by_length[start : start + most]
         rows = [model.base.encode(prompt) for prompt, _ in part]
 
         def draws(keys: Sequence[tuple[str, int]] = part) -> list[np.random.Generator] | None:
@@ -155,7 +158,7 @@ def _decode_statically(
         reason = (str(error) or type(error).__name__).splitlines()[0]
         logger.warning("Messages are written with a growing cache, which is slower (%s).", reason)
         return None
-    return [_up_to_end(model.base, row, max_words) for row in written]
+    return [up_to_end(model.base, row, max_words) for row in written]
 
 
 @torch.no_grad()
@@ -228,12 +231,29 @@ def _goes_on(base: BaseModel, ids: Sequence[int], max_words: int) -> bool:
     return short or is_open(base.decode(ids), max_words)
 
 
-def _up_to_end(base: BaseModel, ids: Sequence[int], max_words: int) -> list[int]:
-    """The tokens of a message without those behind its end."""
-    count = 1
-    while count < len(ids) and _goes_on(base, ids[:count], max_words):
-        count += 1
-    return list(ids[:count])
+def up_to_end(base: BaseModel, ids: Sequence[int], max_words: int) -> list[int]:
+    """The tokens of a message without those behind its end.
+
+    Args:
+        base: Its tokenizer is used.
+        ids: Token ids, at least one.
+        max_words: Upper bound on the words of the text.
+    """
+    count = ids.index(base.eos_id) + 1 if base.eos_id in ids else len(ids)
+    whole = base.decode(ids[: count - 1])
+    if not whole.isascii():  # a character that is not yet whole may count as a word, and be a blank in the end
+        return next(
+            (list(ids[:n]) for n in range(1, count) if not _goes_on(base, ids[:n], max_words)), list(ids[:count])
+        )
+    if is_open(whole, max_words):
+        return list(ids[:count])
+    # What is too long stays too long, so the first such beginning is found in a few decodings.
+    return list(
+        ids[
+            : 1
+            + bisect.bisect_left(range(1, count - 1), True, key=lambda n: not is_open(base.decode(ids[:n]), max_words))
+        ]
+    )
 
 
 @functools.lru_cache(maxsize=65536)

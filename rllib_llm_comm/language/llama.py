@@ -19,6 +19,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.compiled_layers import CompiledLayers
 from rllib_llm_comm.language.layer_cut import added_mask
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,8 @@ _TOLERANCE, _TOLERANCE_OF_HALF = 1e-4, 0.05  # shares of the largest number
 
 _MOST_MERGED_BYTES = 2**30
 """Merged weights of one role are kept if they take no more; beyond that the thin products are cheaper than memory."""
+_SURVIVING = 0.98
+"""Share of an adapter that has to be left behind rounding, for it to be merged in half precision."""
 _MERGED_IN_UPDATES = 512
 """Hidden size up to which gradients flow through merged weights: there, more kernels cost more than more products."""
 
@@ -68,18 +71,19 @@ class _Map:
         """
         biases = self.biases or (None,) * len(self.weights)
         outs: Sequence[torch.Tensor] = [F.linear(x, w, b) for w, b in zip(self.weights, biases, strict=True)]
-        if len(outs) < len(self.sizes):
-            outs = outs[0].split(self.sizes, dim=-1)
-        return outs if thin is None else thin.added(outs, x)
+        if thin is not None:
+            outs = thin.added(outs, x)
+        return outs if len(outs) == len(self.sizes) else outs[0].split(self.sizes, dim=-1)
 
 
 @dataclass(frozen=True)
 class _Thin:
-    """LoRA's products for maps with a common input: all A as one, B apart.
+    """LoRA's products for maps with a common input: all A as one, B apart or, where the maps are one matrix, as one.
 
     Attributes:
         a: (total rank, inputs).
-        b: Per map scaled B (outputs, rank); `None` where a map has no adapter.
+        b: Per matrix of the maps scaled B (outputs, rank), block-diagonal where it holds several maps; `None` where a
+            map has no adapter.
     """
 
     a: torch.Tensor
@@ -106,6 +110,11 @@ class _Layer:
 
 Lora = Mapping[int, Mapping[str, Any]]
 """By layer and name of the product: a `_Map` in place of the base's, or a `_Thin` beside it."""
+
+
+def is_merged(lora: Lora | None) -> bool:
+    """Whether an adapter is in the weights."""
+    return any(isinstance(one, _Map) for maps in (lora or {}).values() for one in maps.values())
 
 
 class LlamaWeights:
@@ -157,14 +166,14 @@ class LlamaWeights:
             dtype: Of the result.
 
         Returns:
-            Two arrays (B, 1, T, head size).
+            Two arrays (B, T, 1, head size).
         """
         if self.table is None or len(self.table[0]) < most or self.table[0].dtype != dtype:
             angles = torch.arange(max(256, 2 * most), device=positions.device)[:, None] * self._frequencies.float()
             angles = torch.cat([angles, angles], dim=-1)
             self.table = tuple((wave * self._attention_scaling).to(dtype) for wave in (angles.cos(), angles.sin()))
         cosines, sines = self.table
-        return cosines[positions][:, None], sines[positions][:, None]
+        return cosines[positions][:, :, None], sines[positions][:, :, None]
 
 
 def llama_weights(base: BaseModel) -> LlamaWeights | None:
@@ -211,7 +220,7 @@ def _other_kind(base: BaseModel) -> str:
 @torch.no_grad()
 def _difference(base: BaseModel, weights: LlamaWeights) -> str:
     """The way in which a few tokens are read otherwise than by Hugging Face's model; empty if they are not."""
-    ids = torch.arange(2 * _PROBE, device=base.device).view(2, _PROBE) * 31 % base.vocab_size
+    ids = (torch.arange(2 * _PROBE, device=base.device).view(2, _PROBE) * 31 + base.vocab_size // 2) % base.vocab_size
     theirs = base.decoder(input_ids=ids, use_cache=False).last_hidden_state.float()
     ours = LlamaDecoder(weights)(input_ids=ids).float()
     apart, largest = float((ours - theirs).abs().max()), max(1.0, float(theirs.abs().max()))
@@ -235,16 +244,37 @@ class LlamaAdapter:
         self._weights, self._layers, self._role, self._stamp = weights, layers, role, stamp
         hidden = weights.embedding.shape[1]
         self.merged_bytes = sum(layer.base_layer.weight.nbytes for layer in layers.values())
-        # Merged weights round otherwise than thin products, in half precision by more than a PPO ratio may move.
-        self._merges = weights.embedding.dtype == torch.float32 and self.merged_bytes <= _MOST_MERGED_BYTES
+        self._merges = self.merged_bytes <= _MOST_MERGED_BYTES
         self._merges_in_updates = hidden <= _MERGED_IN_UPDATES
         self._standing: dict[bool, tuple[Hashable, Lora]] = {}
+        self._survival: tuple[Hashable, bool] = (None, False)
 
     def now(self) -> Lora:
         """The adapter as it is; gradients flow through it where they are wanted."""
         if torch.is_grad_enabled():
             return self._each(self._merged if self._merges_in_updates else self._thin)
-        return self.standing(self._merges)
+        return self.standing(self._merges and self.survives)
+
+    @property
+    @torch.no_grad()
+    def survives(self) -> bool:
+        """Whether nearly all of it is left where it is added to the weights; half precision rounds a small one off."""
+        if self._weights.embedding.dtype == torch.float32:
+            return True
+        stamp = self._stamp()
+        if self._survival[0] != stamp:
+            left, whole = torch.zeros((), device=self._weights.embedding.device), 0.0
+            for layer in self._weights.layers:
+                for name, parts in _MAPS.items():
+                    lora = [self._layers.get(f"layers.{layer.number}.{part}") for part in parts]
+                    frozen = _apart(layer.maps[name])
+                    for weight, product in zip(frozen, self._products(lora), strict=True):
+                        if product is not None:
+                            added = product[1] @ product[0]
+                            moved = (weight.float() + added).to(weight.dtype).float() - weight.float()
+                            left, whole = left + (moved * added).sum(), whole + added.square().sum()
+            self._survival = (stamp, bool(left >= _SURVIVING * whole))
+        return self._survival[1]
 
     @torch.no_grad()
     def standing(self, merged: bool) -> Lora:
@@ -278,28 +308,39 @@ class LlamaAdapter:
         ]
 
     def _thin(self, base: _Map, products: Sequence[Any], old: _Thin | None) -> _Thin:
-        dtype = self._weights.embedding.dtype
         a = torch.cat([product[0] for product in products if product is not None])
+        wide = [None if product is None else product[1] for product in products]
+        if len(base.weights) < len(products):
+            blocks = [a.new_zeros(size, 0) if one is None else one for size, one in zip(base.sizes, wide, strict=True)]
+            wide = [torch.block_diag(*blocks)]
         if old is None:
-            return _Thin(a.to(dtype), tuple(None if product is None else product[1].to(dtype) for product in products))
+            dtype = self._weights.embedding.dtype
+            return _Thin(a.to(dtype), tuple(None if one is None else one.to(dtype) for one in wide))
         old.a.copy_(a)
-        for target, product in zip(old.b, products, strict=True):
+        for target, one in zip(old.b, wide, strict=True):
             if target is not None:
-                target.copy_(product[1])
+                target.copy_(one)
         return old
 
     def _merged(self, base: _Map, products: Sequence[Any], old: _Map | None) -> _Map:
-        frozen = base.weights if len(base.weights) > 1 else base.weights[0].split(base.sizes)
+        frozen = _apart(base)
+        # Added in float32 and rounded once: in half precision a small product would be rounded before it is added.
+        parts = [
+            weight if product is None else weight.float() + product[1] @ product[0]
+            for weight, product in zip(frozen, products, strict=True)
+        ]
         if old is None:
-            parts = [
-                weight if product is None else weight + (product[1] @ product[0]).to(weight.dtype)
-                for weight, product in zip(frozen, products, strict=True)
-            ]
+            parts = [part.to(weight.dtype) for part, weight in zip(parts, frozen, strict=True)]
             biases = (torch.cat(base.biases),) if len(base.biases) > 1 else base.biases
             return _Map((torch.cat(parts) if len(parts) > 1 else parts[0],), base.sizes, biases)
-        for target, weight, product in zip(old.weights[0].split(base.sizes), frozen, products, strict=True):
-            target.copy_(weight if product is None else weight + (product[1] @ product[0]).to(weight.dtype))
+        for target, part in zip(old.weights[0].split(base.sizes), parts, strict=True):
+            target.copy_(part)
         return old
+
+
+def _apart(base: _Map) -> Sequence[torch.Tensor]:
+    """The weights of each map, also where they are one matrix."""
+    return base.weights if len(base.weights) > 1 else base.weights[0].split(base.sizes)
 
 
 class LlamaDecoder:
@@ -326,6 +367,7 @@ class LlamaDecoder:
         cache: Any = None,
         lora: Lora | None = None,
         checkpointed: bool = False,
+        compiled: CompiledLayers | None = None,
     ) -> torch.Tensor:
         """Hidden states behind the last layer.
 
@@ -338,6 +380,7 @@ class LlamaDecoder:
             cache: Keys and values of earlier tokens with an `update(keys, values, layer)`, to which these are added.
             lora: The adapter in use (`LlamaAdapter`); `None` for the bare base.
             checkpointed: Whether only the inputs of layers are kept for the backward pass.
+            compiled: `layer_parts` under `torch.compile`, for passes without gradients; `None` for them as they are.
 
         Returns:
             (B, T, hidden size).
@@ -354,8 +397,12 @@ class LlamaDecoder:
         mask = _seen(attention_mask, x.shape[1])
         if mask is not None:
             mask = added_mask(mask, x.dtype)  # a boolean one would be made into numbers by every layer
+        run: Callable[..., Any] = _as_it_is
+        if compiled is not None and compiled.wants(x[..., 0].numel(), len(self._layers) * x.shape[-1]):
+            cosines, sines = (wave.expand(*x.shape[:2], -1, -1).flatten(0, 1) for wave in rotation)
+            rotation, run = (cosines, sines), compiled
         for layer in self._layers:
-            arguments = (x, layer, (lora or {}).get(layer.number, {}), rotation, mask, cache)
+            arguments = (x, layer, (lora or {}).get(layer.number, {}), rotation, mask, cache, run)
             x = checkpoint(self._layer, *arguments, use_reentrant=False) if checkpointed else self._layer(*arguments)
         return F.rms_norm(x, (x.shape[-1],), w.norm, w.eps) if self._ends else x
 
@@ -367,29 +414,63 @@ class LlamaDecoder:
         rotation: tuple[torch.Tensor, torch.Tensor],
         mask: torch.Tensor | None,
         cache: Any,
+        run: Callable[..., Any],
     ) -> torch.Tensor:
-        w = self._weights
-        size = w.head_size
-
-        def project(name: str, inputs: torch.Tensor) -> Sequence[torch.Tensor]:
-            one = lora.get(name)
-            return one(inputs, None) if isinstance(one, _Map) else layer.maps[name](inputs, one)
-
-        queries, keys, values = (
-            part.view(*x.shape[:2], -1, size)
-            for part in project("qkv", F.rms_norm(x, (x.shape[-1],), layer.norm_1, w.eps))
-        )
-        if layer.q_norm is not None and layer.k_norm is not None:
-            queries = F.rms_norm(queries, (size,), layer.q_norm, w.eps)
-            keys = F.rms_norm(keys, (size,), layer.k_norm, w.eps)
-        queries, keys, values = queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2)
-        queries, keys = _rotated(queries, *rotation), _rotated(keys, *rotation)
+        w, rows = self._weights, x.shape[:2]
+        kind = tuple(type(lora.get(name)) for name in _MAPS)
+        x = x if run is _as_it_is else x.flatten(0, 1)
+        parts = run(_before_attention, kind, x, *rotation, layer, lora, w.head_size, w.eps)
+        queries, keys, values = (part.view(*rows, -1, w.head_size).transpose(1, 2) for part in parts)
         if cache is not None:
             keys, values = cache.update(keys, values, layer.number)
-        heard = _heard(queries, keys, values, mask)
-        x = x + project("out", heard.transpose(1, 2).reshape(*x.shape[:2], -1))[0]
-        gate, up = project("gate_up", F.rms_norm(x, (x.shape[-1],), layer.norm_2, w.eps))
-        return x + project("down", w.activation(gate) * up)[0]
+        heard = _heard(queries, keys, values, mask).transpose(1, 2).reshape(*x.shape[:-1], -1)
+        x = run(_behind_attention, kind, x, heard, layer, lora, w.activation, w.eps)
+        return x if run is _as_it_is else x.view(*rows, -1)
+
+
+def _as_it_is(part: Callable[..., Any], _kind: Any, *arguments: Any) -> Any:
+    return part(*arguments)
+
+
+def _before_attention(
+    x: torch.Tensor,
+    cosines: torch.Tensor,
+    sines: torch.Tensor,
+    layer: _Layer,
+    lora: Mapping[str, Any],
+    size: int,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Queries, keys and values (..., heads, size) of tokens (..., hidden size), rotated by (..., 1, size)."""
+    normed = F.rms_norm(x, (x.shape[-1],), layer.norm_1, eps)
+    queries, keys, values = (part.unflatten(-1, (-1, size)) for part in _projected("qkv", normed, layer, lora))
+    if layer.q_norm is not None and layer.k_norm is not None:
+        queries = F.rms_norm(queries, (size,), layer.q_norm, eps)
+        keys = F.rms_norm(keys, (size,), layer.k_norm, eps)
+    return _rotated(queries, cosines, sines), _rotated(keys, cosines, sines), values
+
+
+def _behind_attention(
+    x: torch.Tensor,
+    heard: torch.Tensor,
+    layer: _Layer,
+    lora: Mapping[str, Any],
+    activation: Callable[[torch.Tensor], torch.Tensor],
+    eps: float,
+) -> torch.Tensor:
+    """Tokens (..., hidden size) behind a layer; `heard` (..., heads * size) is what attention gave."""
+    x = x + _projected("out", heard, layer, lora)[0]
+    gate, up = _projected("gate_up", F.rms_norm(x, (x.shape[-1],), layer.norm_2, eps), layer, lora)
+    return x + _projected("down", activation(gate) * up, layer, lora)[0]
+
+
+layer_parts = (_before_attention, _behind_attention)
+"""What a layer does to single tokens, for `CompiledLayers`."""
+
+
+def _projected(name: str, x: torch.Tensor, layer: _Layer, lora: Mapping[str, Any]) -> Sequence[torch.Tensor]:
+    one = lora.get(name)
+    return one(x, None) if isinstance(one, _Map) else layer.maps[name](x, one)
 
 
 def _heard(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:

@@ -92,7 +92,7 @@ class Reader(Protocol):
 
     @property
     def base(self) -> Any:
-        """The base model; its `hidden_size` counts."""
+        """The base model; its `hidden_size` and `kept_bytes_per_token` count."""
 
     @property
     def device(self) -> torch.device:
@@ -214,12 +214,7 @@ class PrefixCache:
         Args:
             tokens: Number of tokens, padding included.
         """
-        base = self._model.base
-        queries, keys = (getattr(base.config, f"num_{name}_heads", None) for name in ("attention", "key_value"))
-        size = getattr(base.config, "head_dim", None) or base.hidden_size // (queries or 1)
-        width = size * keys if isinstance(keys, int) else size * (queries or 1)
-        each = 2 * base.config.num_hidden_layers * width * base.model.dtype.itemsize
-        return tokens * each <= self._max_bytes
+        return tokens * int(self._model.base.kept_bytes_per_token) <= self._max_bytes
 
     def nothing(self, rows: int) -> Prefixes:
         """What is known of rows of which nothing is."""

@@ -19,13 +19,15 @@ import torch
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.language.base_model import BaseModel
-from rllib_llm_comm.language.llama import LlamaDecoder, LlamaWeights, Lora
+from rllib_llm_comm.language.llama import LlamaDecoder, LlamaWeights, Lora, is_merged
 
 logger = logging.getLogger(__name__)
 
 _WIDTHS = 32  # prompts are padded to a multiple of so many tokens
 _LOOK_EVERY = 4  # steps between two looks of the host
 _MOST_WRITERS = 4  # shapes of batches whose caches are kept
+ROWS_PER_BATCH = 512
+"""Most messages that are written at once; a small model's step takes hardly longer with more rows."""
 _WARM_UP = 2  # steps before a graph is captured, in which libraries take their memory
 
 
@@ -52,6 +54,14 @@ class StopTable:
 def stop_table(base: BaseModel) -> StopTable:
     """The table of a base, made once."""
     return StopTable(base)
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Bytes that are free on a GPU, those included that this process holds without use; `None` of other devices."""
+    if device.type != "cuda":
+        return None
+    idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0]) + idle
 
 
 class StaticCache:
@@ -230,7 +240,7 @@ class StaticWriters:
     def __init__(self, base: BaseModel, weights: LlamaWeights, head: Callable[[torch.Tensor], torch.Tensor]) -> None:
         self._base, self._weights, self._head = base, weights, head
         self._writers: OrderedDict[Any, StaticWriter] = OrderedDict()
-        self._most_rows = 2**30
+        self._most_rows = ROWS_PER_BATCH
 
     def write(
         self,
@@ -259,7 +269,7 @@ class StaticWriters:
         written: list[list[int]] = []
         while len(written) < len(prompts):
             part = slice(len(written), len(written) + rows)
-            key = (rows, width, most, most_words, temperature, role)
+            key = (rows, width, most, most_words, temperature, role, is_merged(lora))
             try:
                 if key not in self._writers:
                     shape = (rows, width, most, most_words)

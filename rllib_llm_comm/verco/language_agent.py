@@ -19,6 +19,7 @@ from rllib_llm_comm.language.engines import ENGINES, require_fast
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.packing import PAD, micro_batches
 from rllib_llm_comm.language.scoring import feature_size
+from rllib_llm_comm.language.static_decoding import free_bytes
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS
 from rllib_llm_comm.verco.encoding import (
     CANDIDATE_WORDS,
@@ -65,6 +66,8 @@ class LLMCommCore:
         self.micro_batch_tokens = settings.micro_batch_tokens
         base = base or base_of(settings)
         base.require_positions(settings.max_prompt_tokens + settings.max_candidate_tokens)
+        if (free := free_bytes(base.device)) is not None:
+            base.require_room(settings.max_prompt_tokens + settings.max_candidate_tokens, free)
         targets = settings.lora_target_modules
         with _seeded(settings.init_seed):
             self.lm = AdaptedModel(
@@ -82,6 +85,7 @@ class LLMCommCore:
                 prefix_cache_bytes=settings.prefix_cache_mb * 2**20,
                 trunk_cache_bytes=settings.trunk_cache_mb * 2**20,
                 trunk_cache_dtype=settings.trunk_cache_dtype,
+                compile_layers=settings.compile_layers,
             )
             self.critic = build_critic(feature_size(base), settings.critic_hiddens).to(self.lm.device)
         if self._engine.remembers:  # the plain one has nothing to be compared with

@@ -80,6 +80,9 @@ class LanguageModelSettings(Settings):
     engine: Literal["fast", "plain"] = "fast"
     """`"plain"`: every candidate behind its own prompt, nothing packed, folded or remembered. Many times slower and the
     same up to rounding; to check the fast one when in doubt (ours)."""
+    compile_layers: bool = True
+    """On a GPU, layers are compiled (`torch.compile`) for scores and features, once these have read so many tokens that
+    half a minute of compiling pays; the log tells how long it took. False: never (ours)."""
     prefix_cache_mb: int = Field(256, ge=0, le=2**20)
     """Most megabytes of keys and values of earlier prompts that are kept per adapter while acting. 256 is plenty for
     small models; LLaMA-7B needs half a megabyte per token (ours)."""

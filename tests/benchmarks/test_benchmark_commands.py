@@ -29,6 +29,8 @@ SLOW = [
     "scoring",
     "asking_ahead",
     "update",
+    "engine",
+    "merged_weights",
     "env_runners",
     "phases",
     "messages",
@@ -60,15 +62,21 @@ def test_the_7b_benchmark_says_why_it_measures_nothing(tmp_path):
     assert done.returncode == 0 and "no GPU" in done.stdout
 
 
-def test_a_part_that_fails_on_a_gpu_keeps_its_rows_and_leaves_the_others(tmp_path):
+def test_a_part_that_fails_on_a_gpu_keeps_its_rows_and_who_differs_is_not_timed(tmp_path):
     script = tmp_path / "parts.py"
     script.write_text(
         f"import sys\nsys.path.insert(0, {str(FOLDER)!r})\nimport gpu, torch\n"
         "def fails():\n    yield 'row'\n    raise ValueError('no such kernel')\n"
         "def full():\n    yield 'row'\n    raise torch.cuda.OutOfMemoryError()\n"
+        "known = torch.tensor([-20.0, -31.0])\n"
+        "gpu.require_agreement('near', known + 0.5, known)\n"
+        "def party(theirs):\n    gpu.require_agreement('other', theirs, known)\n    yield 'row'\n"
+        "for theirs in (known - 5.0, known * torch.nan):\n"
+        "    print(gpu._rows_of('part', 'cpu', lambda: party(theirs), False))\n"
         "print([gpu._rows_of('part', 'cpu', one, False) for one in (fails, full, lambda: ['other'])])\n"
     )
     done = forked.run(script, cwd=tmp_path)
     assert done.returncode == 0 and "part failed" in done.stdout and "does not fit" in done.stdout, done.stderr
     assert "no such kernel" in done.stderr
+    assert done.stdout.count("([], False)") == done.stderr.count("other is not timed") == 2
     assert done.stdout.splitlines()[-1] == "[(['row'], False), (['row'], False), (['other'], True)]"

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.language.generation import generate_messages
+from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language.generation import generate_messages, is_open, up_to_end
 from rllib_llm_comm.language.prompts import limit_words
 
 PROMPTS = [
@@ -65,3 +66,17 @@ def test_bad_settings_are_refused(adapted):
         generate_messages(adapted, PROMPTS, max_words=0)
     with pytest.raises(UserError, match="message_temperature"):
         generate_messages(adapted, PROMPTS, temperature=-1.0)
+
+
+@given(
+    st.lists(st.text(alphabet="ab .\n\u00e9\u3000", min_size=1, max_size=6), min_size=1, max_size=8),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_a_message_ends_where_it_would_token_by_token(parts, max_words, ends):
+    base = load_base_model()
+    ids = [token for part in parts for token in base.encode(part)] + [base.eos_id] * ends
+    count = 1
+    while count < len(ids) and ids[count - 1] != base.eos_id and is_open(base.decode(ids[:count]), max_words):
+        count += 1
+    assert up_to_end(base, ids, max_words) == ids[:count]

@@ -8,9 +8,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
-from rllib_llm_comm.language import llama
+from rllib_llm_comm.language import compiled_layers, llama
 from rllib_llm_comm.language.adapters import AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import load_base_model, wrap_base_model
+from rllib_llm_comm.language.compiled_layers import CompiledLayers
 from rllib_llm_comm.language.llama import LlamaDecoder, LlamaWeights, llama_weights
 
 SMALL = {"vocab_size": 600, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3,
@@ -222,3 +223,101 @@ def test_other_models_are_computed_by_hugging_face(kind, caplog):
         torch.testing.assert_close(
             model.hidden_states(ids, torch.ones_like(ids)), other.model.base_model(input_ids=ids).last_hidden_state
         )
+
+
+@pytest.mark.parametrize("name", ["biases", "qwen3"])
+def test_compiled_layers_compute_the_same_whatever_the_batch_and_are_compiled_once(name, monkeypatch, caplog):
+    """As on a GPU, but for the code that the compiler writes."""
+    monkeypatch.setattr(compiled_layers, "LEAST_TOKENS", 2)
+    model = adapted(CONFIGS[name])
+    monkeypatch.setattr(model._llama_adapters["action"], "_merges", name == "qwen3")
+    ids, mask, positions = packed()
+
+    def states(rows):
+        with torch.no_grad(), model.use("action"):
+            return model.hidden_states(ids[:rows], mask[:rows], positions[:rows])
+
+    known = {rows: states(rows) for rows in (1, 2)}
+    # It pays after one pass of both rows, so that the second pass is the first one that is compiled.
+    numbers = 24 * SMALL["hidden_size"] * model.base.config.num_hidden_layers
+    model.compiled = CompiledLayers(*llama.layer_parts, pays_after=numbers, backend="aot_eager")
+    with torch.compiler.set_stance("force_eager"):
+        assert torch.equal(states(2), known[2])
+    with caplog.at_level(logging.INFO, logger=compiled_layers.__name__):
+        torch.testing.assert_close(states(2), known[2], atol=1e-4, rtol=1e-4)
+    told = [record for record in caplog.records if record.name == compiled_layers.__name__]
+    assert [record.levelname for record in told] == ["INFO", "INFO"]
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for rows in (1, 2):
+            torch.testing.assert_close(states(rows), known[rows], atol=1e-4, rtol=1e-4)
+    assert model.compiled.usable
+    with model.use("action"):
+        model.hidden_states(ids, mask, positions).square().mean().backward()  # gradients never go through them
+    assert len([record for record in caplog.records if record.name == compiled_layers.__name__]) == 2
+
+
+@pytest.mark.parametrize("broken", ["fails", "differs"])
+def test_where_compiling_fails_or_differs_layers_stay_as_they_are(broken, monkeypatch, caplog):
+    """A compiler that cannot, or that errs."""
+    monkeypatch.setattr(compiled_layers, "LEAST_TOKENS", 2)
+
+    def compiler(graph, _):
+        if broken == "fails":
+            raise RuntimeError("no C compiler found")
+        return lambda *inputs: [1.5 * out for out in graph(*inputs)]
+
+    model = adapted(CONFIGS["llama"])
+    with torch.no_grad(), model.use("action"):
+        known = model.hidden_states(*packed())
+        model.compiled = CompiledLayers(*llama.layer_parts, pays_after=0, backend=compiler)
+        for _ in range(2):
+            assert torch.equal(model.hidden_states(*packed()), known)
+    told = [record.getMessage() for record in caplog.records if record.name == compiled_layers.__name__]
+    assert len(told) == 1
+    assert ("no C compiler found" if broken == "fails" else "differ") in told[0]
+
+
+@pytest.mark.parametrize("name", ["llama", "biases"])
+def test_maps_in_one_matrix_have_one_product_of_the_adapter(name):
+    model = adapted(CONFIGS[name], target_modules=("q_proj", "v_proj", "up_proj"))
+    frozen = model.base
+    weights = LlamaWeights(frozen, fused=True)
+    one = llama.LlamaAdapter(weights, model._llama_adapters["action"]._layers, "action", lambda: 0).standing(False)
+    attention, gates = one[0]["qkv"], one[0]["gate_up"]
+    assert [len(thin.b) for thin in (attention, gates)] == [1, 1]
+    rank = model.config.r
+    assert attention.b[0].shape == (weights.layers[0].maps["qkv"].weights[0].shape[0], 2 * rank)
+    assert gates.b[0].shape == (160, rank) and not gates.b[0][:80].any() and gates.b[0][80:].any()
+
+
+def test_an_adapter_is_rounded_once_when_it_is_added_to_weights_in_half_precision(fused):
+    model = adapted(CONFIGS["llama"], dtype=torch.bfloat16)
+    layer = model.model.model.layers[0].self_attn.q_proj
+    whole = layer.base_layer.weight.float() + layer.get_delta_weight("action").float()
+    merged = model._llama_adapters["action"].standing(merged=True)[0]["qkv"].weights[0][: layer.out_features]
+    assert torch.equal(merged, whole.to(torch.bfloat16))
+
+
+def test_an_adapter_that_rounding_takes_away_stays_beside_weights_in_half_precision(fused):
+    model = adapted(CONFIGS["llama"], dtype=torch.bfloat16)
+    adapter, batch = model._llama_adapters["action"], packed()
+
+    def merged():
+        with torch.no_grad(), model.use("action"):
+            model.hidden_states(*batch)
+            return llama.is_merged(adapter.now()), llama.is_merged(model.standing("action"))
+
+    assert merged() == (True, True)
+    with torch.no_grad():
+        for name, parameter in model.named_adapter_parameters("action"):
+            parameter.mul_(1e-4 if "lora_B" in name else 1.0)
+    assert merged() == (False, False)
+    with torch.no_grad():
+        for name, parameter in model.named_adapter_parameters("action"):
+            parameter.mul_(1e4 if "lora_B" in name else 1.0)
+    assert merged() == (True, True)
+    exact = adapted(CONFIGS["llama"])
+    with torch.no_grad():
+        for _, parameter in exact.named_adapter_parameters("action"):
+            parameter.mul_(1e-4)
+    assert exact._llama_adapters["action"].survives

@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapters import AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import load_base_model, wrap_base_model
 from rllib_llm_comm.language.generation import draw_messages
@@ -130,3 +131,11 @@ def test_a_device_that_cannot_do_it_writes_as_before(caplog, monkeypatch):
         assert draw_messages(model, PROMPTS, **how) == draw_messages(model_of("embedded"), PROMPTS, **how)
     assert len(caplog.records) == 1
     assert "not permitted when stream is capturing" in caplog.text
+
+
+def test_a_device_that_does_not_hold_one_text_is_refused():
+    base = model_of("llama").base
+    assert base.kept_bytes_per_token == 2 * 3 * 24 * 4  # keys and values, layers, heads times size, float32
+    base.require_room(100, 100 * base.kept_bytes_per_token)
+    with pytest.raises(UserError, match=r"`max_prompt_tokens` .* take a smaller model"):
+        base.require_room(101, 100 * base.kept_bytes_per_token)

@@ -74,7 +74,7 @@ def test_adapters_on_the_upper_layers_come_back_on_them(tmp_path):
 def test_a_folder_of_an_earlier_version_has_adapters_on_all_layers(core, tmp_path):
     folder = save(core, tmp_path / "policy")
     manifest = json.loads((folder / "policy.json").read_text())
-    for name in ("lora_layers", "trunk_cache_mb", "trunk_cache_dtype"):
+    for name in ("lora_layers", "trunk_cache_mb", "trunk_cache_dtype", "compile_layers"):
         del manifest["model_config"][name]
     (folder / "policy.json").write_text(json.dumps(manifest))
     loaded = load_core(folder, read_manifest(folder))
