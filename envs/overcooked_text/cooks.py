@@ -263,9 +263,7 @@ def _worth_bowl(view: View, item: Item, option: Option, promised: Sequence[str])
     return 3.5 if crowded and any(food in chopped for food in open_foods) and not _raw_waits(view) else -0.4
 
 
-def messages(
-    state: Any, agents: Sequence[str], rng: np.random.Generator, wording: int | None = None
-) -> dict[str, str]:
+def messages(state: Any, agents: Sequence[str], rng: np.random.Generator, wording: int | None = None) -> dict[str, str]:
     """Label for each cook: a request for the next thing that it misses, or its own work.
 
     Each sees the whole kitchen, but knows the order only if it is told it: who knows it tells it to the others first.
