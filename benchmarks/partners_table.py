@@ -47,10 +47,10 @@ from partners_page import (
 )
 from scipy.stats import ttest_ind
 
-from rllib_llm_comm.baselines.population.self_play_ppo import FINAL, HALF_WAY, INITIAL, SCORE_BY_PARTNER
+from rllib_llm_comm.baselines.population.self_play_ppo import SCORE_BY_PARTNER
 from rllib_llm_comm.core.files import write_atomically
+from rllib_llm_comm.rl.past_policies import AGES
 
-AGES = (INITIAL, HALF_WAY, FINAL)
 LAST_RESULTS = 20  # iterations of a learner whose scores are averaged
 EARLY = 0.25  # of a learner's iterations, to tell if more of them would help
 HORIZON = 400  # steps of a game

@@ -263,7 +263,7 @@ def _worth_bowl(view: View, item: Item, option: Option, promised: Sequence[str])
     return 3.5 if crowded and any(food in chopped for food in open_foods) and not _raw_waits(view) else -0.4
 
 
-def messages(state: Any, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
+def messages(state: Any, agents: Sequence[str], rng: np.random.Generator, wording: int | None = None) -> dict[str, str]:
     """Label for each cook: a request for the next thing that it misses, or its own work.
 
     Each sees the whole kitchen, but knows the order only if it is told it: who knows it tells it to the others first.
@@ -272,8 +272,12 @@ def messages(state: Any, agents: Sequence[str], rng: np.random.Generator) -> dic
         state: The kitchen, or its runner.
         agents: Names of the cooks, in the order of the game.
         rng: Chooses the wording.
+        wording: As of `sayings.word`.
     """
-    return {agent: word(say(observation_text.view(state, i, everything=True)), rng) for i, agent in enumerate(agents)}
+    return {
+        agent: word(say(observation_text.view(state, i, everything=True)), rng, wording)
+        for i, agent in enumerate(agents)
+    }
 
 
 def advise(env: Any, agent: str) -> int | None:

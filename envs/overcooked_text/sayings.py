@@ -46,9 +46,17 @@ _PATTERNS = [
 ]
 
 
-def word(saying: Saying, rng: np.random.Generator) -> str:
-    """A message with this meaning, in one of a few wordings."""
+def word(saying: Saying, rng: np.random.Generator, wording: int | None = None) -> str:
+    """A message with this meaning, in one of a few wordings.
+
+    Args:
+        saying: The meaning.
+        rng: Draws the wording.
+        wording: Number of the only wording, from 0; the last one where there are fewer. None: any.
+    """
     wordings = WORDINGS[saying.kind]
+    if wording is not None:
+        return wordings[min(wording, len(wordings) - 1)].format(thing=saying.thing)
     # The first wording is the usual one: a listener meets it most.
     weights = np.array([3.0] + [1.0] * (len(wordings) - 1))
     return wordings[rng.choice(len(wordings), p=weights / weights.sum())].format(thing=saying.thing)

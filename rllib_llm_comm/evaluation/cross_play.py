@@ -21,7 +21,7 @@ from rllib_llm_comm.evaluation.rollout import Episode, Progress, play, record
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.evaluation.statistics import Estimate, jackknife
 from rllib_llm_comm.policies.load_policy import Loading
-from rllib_llm_comm.policies.partner_settings import SCRIPTED, PartnerSettings, parse_partners
+from rllib_llm_comm.policies.partner_settings import PEOPLE, SCRIPTED, PartnerSettings, parse_partners
 from rllib_llm_comm.policies.partners import allowed_actions, make_partner, try_out
 from rllib_llm_comm.policies.policy_folder import weights_digest
 from rllib_llm_comm.policies.policy_manifest import GROUNDED
@@ -346,7 +346,11 @@ class CrossPlay:
         self._entrants = [make_partner(one, load) for one in every]
         trained = [one.policy.manifest for one in self._entrants if one.policy is not None]
         self.stand_ins = stand_ins(*trained, self._planning)
-        self.notes: list[str] = []
+        self.notes = [
+            f"{one.name} replays by situation what people said and did in a recorded session: nobody answers there."
+            for one in every
+            if one.kind == PEOPLE
+        ]
         if self._planning is not None:
             self.notes.append(self._planned())
         self._settings = self._environment()

@@ -16,6 +16,7 @@ from rllib_llm_comm.experiments.console import counting_bar, print_table, say, s
 from rllib_llm_comm.experiments.experiment_file import load_file
 
 if TYPE_CHECKING:
+    from rllib_llm_comm.evaluation.cross_play import CrossPlay
     from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings, EvaluationSettings
     from rllib_llm_comm.evaluation.rollout import Episode
 
@@ -254,10 +255,37 @@ def run_cross_play(
     Raises:
         UserError: If something cannot be loaded or played.
     """
-    from rllib_llm_comm.evaluation.cross_play import CrossPlay, write_cross_play
+    from rllib_llm_comm.evaluation.cross_play import CrossPlay
 
     cross = CrossPlay([_named(one) for one in players], _read_partners(partners, settings.trust), settings)
     seats = None if replay is None else _seats(replay, cross.names, len(cross.agents))
+    told = play_crosswise(cross, json_path, html_path)
+    if seats is not None:
+        from rllib_llm_comm.evaluation.replay import write_replay
+
+        page = write_replay(
+            cross.record(seats),
+            replay_path or Path("crossplay_replay.html"),
+            title=" and ".join(seats),
+            stand_ins=cross.stand_ins,
+        )
+        say(f"The replay of {' and '.join(seats)} is {short_path(page)}")
+    return told
+
+
+def play_crosswise(cross: CrossPlay, json_path: Path | None, html_path: Path | None) -> dict[str, Any]:
+    """Plays all pairs, prints tables and writes files.
+
+    Args:
+        cross: The players.
+        json_path: File of the figures; `None` for none.
+        html_path: File of the page; `None` for none.
+
+    Returns:
+        The figures.
+    """
+    from rllib_llm_comm.evaluation.cross_play import write_cross_play
+
     for note in cross.notes:
         say(f"Note: {note}")
     say_stand_ins(cross.stand_ins)
@@ -271,16 +299,6 @@ def run_cross_play(
         say(f"Written to {short_path(json_path)}")
     if html_path is not None:
         say(f"Open {short_path(write_cross_play(result, html_path))} in a browser.")
-    if seats is not None:
-        from rllib_llm_comm.evaluation.replay import write_replay
-
-        page = write_replay(
-            cross.record(seats),
-            replay_path or Path("crossplay_replay.html"),
-            title=" and ".join(seats),
-            stand_ins=cross.stand_ins,
-        )
-        say(f"The replay of {' and '.join(seats)} is {short_path(page)}")
     return told
 
 

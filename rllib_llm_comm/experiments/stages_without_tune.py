@@ -18,6 +18,7 @@ from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.evaluation.play_settings import EvaluationSettings, ReplaySettings
 from rllib_llm_comm.experiments.console import counting_bar, out, say, short_path
+from rllib_llm_comm.experiments.cross_play_stage import CrossPlayStage
 from rllib_llm_comm.experiments.env_settings import check_environment, check_shows_words
 from rllib_llm_comm.experiments.evaluation_run import run_evaluation
 from rllib_llm_comm.experiments.experiment_file import Experiment
@@ -398,6 +399,7 @@ KINDS: Registry[PlainStage] = Registry(
             WriteRewards,
             Evaluate,
             Replay,
+            CrossPlayStage,
             ChatPlay,
             SamaReport,
             DemonstrateOfficers,

@@ -23,6 +23,7 @@ from rllib_llm_comm.experiments.experiment_file import (
 from rllib_llm_comm.experiments.search_space import BY_SEED, GRID, search_kind
 from rllib_llm_comm.verco.settings import require_message_mode
 
+STRANGERS = "strangers"
 _ENV, _SCENARIO, _SEEDS = "${env}", "${scenario}", "${seeds}"
 # Settings that the study gives to every system -> how it is told them.
 _GIVEN = {
@@ -51,6 +52,9 @@ class StudyEvaluation(Settings):
         modes: True if actions are sampled, the most likely ones, or both, one after the other.
         communication: True if talk is measured (`evaluation.communication`), with sampled actions.
         env_config: Settings of the environment that differ from those of training, such as shaped rewards left out.
+        strangers: Group -> partners that no system has met in training; `${stage}` is the result of a shared stage. The
+            seeds of each system play with each other and with these, in every seat (`run: crossplay`).
+        stranger_episodes: Episodes per pair and seat.
     """
 
     episodes: int = Field(default=100, ge=1, le=1_000_000)
@@ -60,6 +64,8 @@ class StudyEvaluation(Settings):
     modes: Annotated[list[Literal["sampled", "greedy"]], _Different] = Field(
         default=["sampled", "greedy"], min_length=1
     )
+    strangers: dict[str, list[Any] | str] = Field(default_factory=dict)
+    stranger_episodes: int = Field(default=10, ge=1, le=1_000_000)
 
 
 class StudySystem(Settings):
@@ -202,6 +208,8 @@ def expand(study: Study, name: str) -> ExperimentFile:
                     stage_name(scenario, key, suffix),
                     {"run": "evaluate", "config": {"checkpoint": checkpoint, **settings}},
                 )
+            if study.evaluation.strangers:
+                add(stage_name(scenario, key, STRANGERS), _with_strangers(study, scenario, key, places))
     return ExperimentFile(name, experiments, model=study.model)
 
 
@@ -255,6 +263,19 @@ def evaluations(study: Study, system: str) -> dict[str, dict[str, Any]]:
     return found
 
 
+def _with_strangers(study: Study, scenario: str, system: str, places: Mapping[str, Any]) -> dict[str, Any]:
+    how = study.evaluation
+    config: dict[str, Any] = {
+        "players": f"${{{stage_name(scenario, system)}}}",
+        "partners": _filled(how.strangers, places),
+        "episodes": how.stranger_episodes,
+        "seed": how.seed,
+    }
+    if how.env_config:
+        config["env_config"] = how.env_config
+    return {"run": "crossplay", "config": config}
+
+
 def _system(study: Study, system: StudySystem, places: Mapping[str, Any]) -> dict[str, Any]:
     given = {"env_config": places[_SCENARIO], **system.config, "seed": places[_SEEDS]}
     return {
@@ -272,7 +293,12 @@ def _filled(value: Any, places: Mapping[str, Any]) -> Any:
         return {key: _filled(item, places) for key, item in value.items()}
     if isinstance(value, list):
         return [_filled(item, places) for item in value]
-    return copy.deepcopy(places.get(value, value)) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    if value not in places and "${" in value:  # within a longer text: a folder below a stage's result
+        for name, place in places.items():
+            value = value.replace(name, place) if isinstance(place, str) else value
+    return copy.deepcopy(places.get(value, value))
 
 
 def _refuse_search(value: Any, place: str = "") -> None:

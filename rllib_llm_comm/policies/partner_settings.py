@@ -23,6 +23,7 @@ _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\
 _NAMED_PARTS = 3
 CHAT = "chat"
 PEOPLE = "people"
+_RECORDED = f"{PEOPLE}:"
 PLAYERS: Mapping[str, str] = {
     SCRIPTED: "the scripted player, rules that see the whole game",
     PEOPLE: "recorded people",
@@ -40,8 +41,9 @@ class PartnerSettings(Settings):
 
     policy: str = Field(examples=[SCRIPTED])
     """A path of a checkpoint (`find_checkpoint`) or `zoo:NAME`, `"scripted"` (the game's scripted player), `"random"`
-    (uniformly among the actions that are allowed), `"stay"` (the game's action of waiting), or `"module:function"`, a
-    user's function that makes a player."""
+    (uniformly among the actions that are allowed), `"stay"` (the game's action of waiting), `"people:PATH"` (people
+    of a session of `rllib play --record`, replayed by situation), or `"module:function"`, a user's function that makes
+    a player."""
     name: str = ""
     """Its name in tables and figures; by default told from `policy` and what differs from the defaults."""
     weight: float = Field(1.0, gt=0, le=1e9)
@@ -62,6 +64,10 @@ class PartnerSettings(Settings):
     speech: Literal["own", "scripted", "none"] = "own"
     """`"own"`: a checkpoint of language agents says its own messages, every other partner nothing; `"scripted"`: it
     says the messages of the game's scripted player; `"none"`: it says nothing (ours)."""
+    word_order: Literal["own", "reversed"] = "own"
+    """`"reversed"`: the words of its messages come in reverse order, as of somebody who speaks otherwise (ours)."""
+    word_noise: float = Field(0.0, ge=0, le=1)
+    """Chance of each word of its messages to get lost (ours)."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -88,18 +94,33 @@ class PartnerSettings(Settings):
                 raise UserError(
                     f"`{setting}` is {getattr(self, setting)!r} but `policy` is {self.policy!r}, and {why}; omit it."
                 )
+        silent = self.speech == "none" or (self.kind in _BY_NAME and self.speech == "own")
+        if silent and (self.word_noise or self.word_order != "own"):
+            setting = "word_noise" if self.word_noise else "word_order"
+            raise UserError(
+                f"`{setting}` is {getattr(self, setting)!r} but `policy` {self.policy!r} with `speech` {self.speech!r} "
+                "says nothing; omit it, or set `speech` to 'scripted'."
+            )
         if not self.name:
             self.__dict__["name"] = _name_of(self)
         return self
 
     @property
+    def session(self) -> str:
+        """The folder of the session of recorded people."""
+        return self.policy.removeprefix(_RECORDED)
+
+    @property
     def kind(self) -> str:
-        """The kind of player that `policy` names: `"scripted"`, `"random"`, `"stay"`, `"function"` or `"checkpoint"`.
+        """The kind of player that `policy` names: `"scripted"`, `"random"`, `"stay"`, `"people"`, `"function"` or
+        `"checkpoint"`.
 
         A folder of the name counts before a function of it.
         """
         if self.policy in _BY_NAME:
             return self.policy
+        if self.policy.startswith(_RECORDED):
+            return PEOPLE
         if is_named(self.policy):
             return CHECKPOINT
         return FUNCTION if _FUNCTION.fullmatch(self.policy) and not Path(self.policy).exists() else CHECKPOINT
@@ -139,12 +160,17 @@ def with_absolute_paths(pool: Sequence[PartnerSettings]) -> tuple[PartnerSetting
     Args:
         pool: The partners; their names stay.
     """
-    return tuple(
-        partner.replace(policy=str(local_path(partner.policy, "policy").absolute()), name=partner.name)
-        if partner.kind == CHECKPOINT and not is_named(partner.policy)
-        else partner
-        for partner in pool
-    )
+    return tuple(_with_absolute_path(partner) for partner in pool)
+
+
+def _with_absolute_path(partner: PartnerSettings) -> PartnerSettings:
+    if partner.kind == PEOPLE:
+        place = f"{_RECORDED}{local_path(partner.session, 'policy').absolute()}"
+    elif partner.kind == CHECKPOINT and not is_named(partner.policy):
+        place = str(local_path(partner.policy, "policy").absolute())
+    else:
+        return partner
+    return partner.replace(policy=place, name=partner.name)
 
 
 def shares(pool: Sequence[PartnerSettings]) -> tuple[float, ...]:
@@ -185,6 +211,8 @@ def _told_apart(parsed: Sequence[PartnerSettings], taken: set[str], chosen: Sequ
 def _name_of(partner: PartnerSettings) -> str:
     """A short name: the end of a checkpoint's path or the policy's word, then what differs from the defaults."""
     base = "/".join(Path(partner.policy).parts[-_NAMED_PARTS:]) if partner.kind == CHECKPOINT else partner.policy
+    if partner.kind == PEOPLE:
+        base = f"recorded people ({Path(partner.session).name}), replayed by situation"
     traits = [partner.habit.replace("_", " ")] if partner.habit else []
     traits += [
         f"{setting} {getattr(partner, setting):g}" for setting in ("noise", "pauses") if getattr(partner, setting)
@@ -192,4 +220,6 @@ def _name_of(partner: PartnerSettings) -> str:
     traits += ["greedy"] if partner.greedy else []
     traits += [f"unstuck {partner.unstuck}"] if partner.unstuck else []
     traits += [f"speech {partner.speech}"] if partner.speech != "own" else []
+    traits += ["words reversed"] if partner.word_order != "own" else []
+    traits += [f"word noise {partner.word_noise:g}"] if partner.word_noise else []
     return ", ".join([base, *traits])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
@@ -15,8 +16,17 @@ from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.envs.games import GAMES, game_of, scripted_player_of
 from rllib_llm_comm.envs.interface import ACTION_MASK, asked, parts_of, secret_of, teacher_state
 from rllib_llm_comm.policies.decision import Decision, Heard, Memory, Request, choose
-from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, RANDOM, SCRIPTED, STAY, PartnerSettings
+from rllib_llm_comm.policies.partner_settings import (
+    CHECKPOINT,
+    FUNCTION,
+    PEOPLE,
+    RANDOM,
+    SCRIPTED,
+    STAY,
+    PartnerSettings,
+)
 from rllib_llm_comm.policies.policy import Policy, Spoken, TalkingPolicy, TrainedPolicy
+from rllib_llm_comm.policies.recorded_people import RecordedPeople
 
 Player = Callable[[Mapping[str, Any]], Any]
 """Gives the action for an observation, or a pair of action and message."""
@@ -185,6 +195,7 @@ class Partner:
 
     def __init__(self, settings: PartnerSettings, policy: TrainedPolicy | None = None) -> None:
         self.settings, self.policy = settings, policy
+        self.people = RecordedPeople.read(settings.session) if settings.kind == PEOPLE else None
 
     @property
     def talks(self) -> bool:
@@ -214,14 +225,35 @@ class Partner:
             episodes: Per episode the memory and the observations of its agents that are asked now.
             explore: True if a checkpoint's messages that are part of its policy are drawn.
         """
+        spoken: list[dict[Any, Spoken]]
         if self.settings.speech == "own" and isinstance(self.policy, TalkingPolicy):
-            return self.policy.speak_together(self._inner(episodes), explore)
-        spoken: list[dict[Any, Spoken]] = []
-        for memory, observations in episodes:
-            said = {agent: self._message(memory, agent, seen) for agent, seen in observations.items()}
-            memory.mailbox.update({str(agent): message for agent, message in said.items()})
-            spoken.append({agent: (message, None) for agent, message in said.items()})
+            spoken = self.policy.speak_together(self._inner(episodes), explore)
+        else:
+            spoken = [
+                {agent: (self._message(memory, agent, seen), None) for agent, seen in observations.items()}
+                for memory, observations in episodes
+            ]
+        if self.settings.word_noise or self.settings.word_order != "own":
+            spoken = [
+                {agent: self._in_its_words(memory.rng, one) for agent, one in said.items()}
+                for (memory, _), said in zip(episodes, spoken, strict=True)
+            ]
+        for (memory, _), said in zip(episodes, spoken, strict=True):
+            memory.mailbox.update({str(agent): message for agent, (message, _) in said.items()})
         return spoken
+
+    def _in_its_words(self, rng: np.random.Generator, spoken: Spoken) -> Spoken:
+        """A message as the others hear it, with what it was before `word_order` and `word_noise`."""
+        message, own = spoken
+        words = message.split()
+        if self.settings.word_noise:
+            words = [
+                word
+                for word, drawn in zip(words, rng.random(len(words)), strict=True)
+                if drawn >= self.settings.word_noise
+            ]
+        heard = " ".join(words if self.settings.word_order == "own" else reversed(words))
+        return heard, message if own is None else own
 
     def act_together(
         self, episodes: Sequence[Request], explore: bool = True, spoken: Sequence[Mapping[Any, Spoken]] | None = None
@@ -300,7 +332,7 @@ class Partner:
                 )
             said: dict[str, str] = player.messages(state, tuple(game.possible_agents), memory.rng)
             return said.get(agent, "")
-        if self.settings.kind != FUNCTION or self.settings.speech == "none":
+        if self.settings.kind not in (FUNCTION, PEOPLE) or self.settings.speech == "none":
             return ""
         answer = self._player(memory, agent)(seen)
         if not isinstance(answer, tuple):
@@ -355,7 +387,10 @@ class Partner:
 
     def _player(self, memory: PartnerMemory, agent: Any) -> Player:
         """The player of an agent in this episode, made at its first decision."""
-        if agent not in memory.players:
+        if agent not in memory.players and self.people is not None:
+            self.people.require_game(memory.env)
+            memory.players[agent] = functools.partial(self.people.answer, rng=memory.rng)
+        elif agent not in memory.players:
             memory.players[agent] = make_player(self.settings, memory.env, agent, memory.rng)
         return memory.players[agent]
 

@@ -118,6 +118,19 @@ def network_file(network: nn.Module) -> dict[str, bytes]:
     return {_NETWORK: save({name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()})}
 
 
+def read_export(folder: str | os.PathLike[str], manifest: PolicyManifest) -> PolicyExport:
+    """A policy folder of agents that share one policy, in memory.
+
+    Args:
+        folder: The policy folder.
+        manifest: Its manifest.
+    """
+    root = Path(folder)
+    files = {str(one.relative_to(root)): one.read_bytes() for one in sorted(root.rglob("*")) if one.is_file()}
+    files.pop(MANIFEST)
+    return PolicyExport(manifest.kind, files, manifest.model_config, manifest.base_model_digest)
+
+
 def weights_digest(checkpoint: str | os.PathLike[str]) -> str:
     """A digest of a policy's weights: another training under the same path has another one.
 

@@ -38,7 +38,7 @@ class PartnerSeats(BaseParallelWrapper):
 
     Args:
         env: A parallel environment.
-        pool: The partners, with their weights.
+        pool: The partners, with their weights; without any the learner holds all seats.
         seat: `"both"`: the learner takes every seat equally often; or the name of its agent.
         self_play_share: In [0, 1): the share of episodes without partners.
 
@@ -53,9 +53,8 @@ class PartnerSeats(BaseParallelWrapper):
         self, env: ParallelEnv, pool: Sequence[Partner], seat: str = BOTH, self_play_share: float = 0.0
     ) -> None:
         super().__init__(env)
-        self._pool = list(pool)
-        self._shares = shares([partner.settings for partner in pool])
-        self._seat, self._self_play = seat, self_play_share
+        self.seat_others(pool, self_play_share)
+        self._seat = seat
         self.possible_agents = list(env.possible_agents)
         self.render_mode = getattr(env, "render_mode", None)
         self._rng = np.random.default_rng()
@@ -65,6 +64,17 @@ class PartnerSeats(BaseParallelWrapper):
         self._waiting: tuple[dict[Any, Any], dict[Any, Spoken]] = ({}, {})
         self._earned = 0.0
         self.meet_anew()
+
+    def seat_others(self, pool: Sequence[Partner], self_play_share: float = 0.0) -> None:
+        """Takes another pool, from which the next episode's partner is drawn.
+
+        Args:
+            pool: The partners; without any the learner holds all seats.
+            self_play_share: The share of episodes without partners.
+        """
+        self._pool = list(pool)
+        self._shares = shares([partner.settings for partner in pool])
+        self._self_play = self_play_share if pool else 1.0
 
     def meet_anew(self) -> tuple[Told, Told]:
         """Begins new records of what agents tell each other; call it before `reset`.
@@ -122,9 +132,10 @@ class PartnerSeats(BaseParallelWrapper):
     def _draw(self) -> None:
         """Partner, seat and the partner's random numbers of the next episode; always as many numbers are drawn."""
         alone, place = self._rng.random() < self._self_play, int(self._rng.integers(len(self.possible_agents)))
-        partner = self._pool[int(self._rng.choice(len(self._pool), p=self._shares))]
+        drawn = int(self._rng.choice(len(self._pool), p=self._shares)) if self._pool else 0
         seed = int(self._rng.integers(2**31))
-        self.partner, self._memory = (None, None) if alone else (partner, partner.begin(seed))
+        self.partner = None if alone else self._pool[drawn]
+        self._memory = None if self.partner is None else self.partner.begin(seed)
         if alone:
             self.learners = list(self.possible_agents)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -39,7 +40,8 @@ class SeatPartners(RLlibCallback):
         """
         config = env_runner.config
         loading = Loading(trust_own=True)
-        pool = [make_partner(settings, loading.load) for settings in parse_partners(config.pool)]
+        listed = () if config.pool is None else parse_partners(config.pool)  # none yet: `use_partners` seats them
+        pool = [make_partner(settings, loading.load) for settings in listed]
 
         def seated(game: Any, number: int) -> PartnerSeats:
             self._seats[number] = PartnerSeats(game, pool, config.seat, config.self_play_share)
@@ -50,6 +52,22 @@ class SeatPartners(RLlibCallback):
     def on_episode_created(self, *, episode: Any, env_index: int, **kwargs: Any) -> None:
         """Joins the records of what the learner and the partner tell, before the game's reset."""
         episode.custom_data[MAILBOX], episode.custom_data[LATEST_VECTORS] = self._seats[env_index].meet_anew()
+
+
+def use_partners(runner: Any, pool: Sequence[Partner], self_play_share: float) -> None:
+    """Seats other partners in the games of an EnvRunner whose callbacks have `SeatPartners`; all games begin anew.
+
+    Args:
+        runner: The EnvRunner, in this process.
+        pool: The partners.
+        self_play_share: The share of episodes without partners.
+    """
+    for adapter in runner.env.envs:
+        game = adapter.unwrapped.env
+        while not isinstance(game, PartnerSeats):  # wrappers of callbacks that were added later lie outside
+            game = game.env
+        game.seat_others(pool, self_play_share)
+    runner._needs_initial_reset = True
 
 
 class PartnersSettings(Settings):

@@ -296,27 +296,28 @@ class PolicyCheckpointMixin(TrialsInTurn):
             algorithm: Name of the algorithm that trained it, if not this one.
             **provenance: Origin of the policy, such as `training_iteration`.
         """
-        config = self.config
-        agents = agents_apart(config)
-        export = next(iter(exports.values()))
+        agents = agents_apart(self.config)
         files = {
             f"{agent}/{name}" if agents else name: content
             for agent, own in exports.items()
             for name, content in own.files.items()
         }
-        write_policy(
-            folder,
-            files,
-            PolicyManifest(
-                algorithm=algorithm or type(self).__name__,
-                kind=export.kind,
-                model_config=with_team(export, config),
-                base_model_digest=export.base_model_digest,
-                agents=agents,
-                provenance={**provenance, **self.provenance()},
-                **self.environment(),
-                **config.policy_record(),
-            ),
+        write_policy(folder, files, self.manifest_of(exports, algorithm, **provenance))
+
+    def manifest_of(
+        self, exports: Mapping[str, PolicyExport], algorithm: str | None = None, **provenance: Any
+    ) -> PolicyManifest:
+        """The manifest of a policy folder; arguments as of `write_exports`."""
+        config, export = self.config, next(iter(exports.values()))
+        return PolicyManifest(
+            algorithm=algorithm or type(self).__name__,
+            kind=export.kind,
+            model_config=with_team(export, config),
+            base_model_digest=export.base_model_digest,
+            agents=agents_apart(config),
+            provenance={**provenance, **self.provenance()},
+            **self.environment(),
+            **config.policy_record(),
         )
 
     def training_step(self) -> None:

@@ -465,6 +465,26 @@ def load_core(
     return core
 
 
+def take_files(core: LLMCommCore, files: Mapping[str, bytes]) -> None:
+    """Loads adapters and critic into a network of the same settings.
+
+    Args:
+        core: The network; a reference adapter that the files do not have stays.
+        files: From `policy_files`.
+    """
+    from safetensors.torch import load
+
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, content in files.items():
+            (Path(scratch) / name).parent.mkdir(parents=True, exist_ok=True)
+            (Path(scratch) / name).write_bytes(content)
+        for role in core.lm.roles:
+            if (Path(scratch) / "adapters" / role).is_dir():
+                core.lm.load_adapter(role, Path(scratch) / "adapters" / role)
+    if _CRITIC in files and core.settings.critic_hiddens is not None:
+        core.critic.load_state_dict(load(files[_CRITIC]))
+
+
 def _require_critic(folder: str, settings: LanguageModelSettings, weights: Mapping[str, torch.Tensor]) -> None:
     inputs = next((tensor.shape[-1] for tensor in weights.values() if tensor.dim() == 2), 1)
     try:

@@ -20,8 +20,9 @@ from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig, PPOTraining
 from rllib_llm_comm.rl.observations import AddObservationsInOrder
+from rllib_llm_comm.rl.past_policies import KeepsPastPolicies, PastSettings
 from rllib_llm_comm.rl.rllib_adapter import StartAlike, playable_id
-from rllib_llm_comm.rl.strict_config import AgentPoliciesMixin, Schedule, part
+from rllib_llm_comm.rl.strict_config import PER_AGENT, AgentPoliciesMixin, Schedule, agents_apart, part
 from rllib_llm_comm.verco.language_algorithm import (
     AdapterCheckpointMixin,
     LanguageModelConfigMixin,
@@ -51,7 +52,7 @@ _COMPLETE = "complete_episodes"
 _NO_FLOOR = (0.0, 0.02)
 
 
-class VercoTraining(PPOTraining):
+class VercoTraining(PastSettings, PPOTraining):
     """The optimisation. Settings of messages take effect with `train_messages`; Verco freezes them."""
 
     lr: Schedule = 2e-3
@@ -216,6 +217,11 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
                 raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
             self.teacher = portable_teacher(self.teacher)
             self._add_callback(AddTeacherMessages)
+        if self.keep_policy_every and (self.policies == PER_AGENT or agents_apart(self)):
+            raise UserError(
+                f"`keep_policy_every` is {self.keep_policy_every} with `policies` {PER_AGENT!r}, but a past policy is "
+                "one for all agents; leave one of both out."
+            )
         if self.messages == SWAPPED:
             raise UserError(
                 f"`messages` is {SWAPPED!r}, which is for playing trained agents; train with {OTHER_FACT!r}."
@@ -287,7 +293,7 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
             )
 
 
-class Verco(AdapterCheckpointMixin, PPO):
+class Verco(KeepsPastPolicies, AdapterCheckpointMixin, PPO):
     """PPO over the action adapter and the critic of agents that exchange messages; settings: `VercoConfig`.
 
     A checkpoint also holds `policy/`: adapters in PEFT's format, the critic and a JSON file, from which
@@ -315,3 +321,4 @@ class Verco(AdapterCheckpointMixin, PPO):
                 "adapter unless a checkpoint of this algorithm is restored.",
                 self.config.messages,
             )
+        self.keep_initial()

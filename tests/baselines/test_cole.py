@@ -28,7 +28,7 @@ def config(**population):
 
 
 def files(algo):
-    return [member["files"] for member in algo._population.members]
+    return [member["policy"]["files"] for member in algo._population.members]
 
 
 def test_generations_and_a_restored_run_goes_on_with_the_same_partners(tmp_path):
@@ -50,7 +50,8 @@ def test_generations_and_a_restored_run_goes_on_with_the_same_partners(tmp_path)
         algo.stop()
     again = COLE.from_checkpoint(path)
     try:
-        assert again._batches == 1 and again._partners == drawn
+        assert again._batches == 1
+        assert [(n, p["policy"], w) for n, p, w in again._partners] == [(n, p["policy"], w) for n, p, w in drawn]
         for _ in range(3):
             last = again.train()["population"]
         assert last["generation"] == 2 and last["game_steps"] > grown["game_steps"] + 4 * 80
@@ -67,7 +68,7 @@ def test_generations_and_a_restored_run_goes_on_with_the_same_partners(tmp_path)
 def test_matches_are_games_of_the_pairs():
     algo = config().build_algo()
     try:
-        policy = algo._learner_policy()
+        policy = algo._learner_policy().policy
     finally:
         algo.stop()
     settings = {"layout": "cramped_room", "horizon": 100}

@@ -11,10 +11,10 @@ import pytest
 
 from rllib_llm_comm import FCPConfig, load_policy
 from rllib_llm_comm.baselines.population.fcp import FCP, MEMBER_SETTINGS, Member, partners_of
-from rllib_llm_comm.baselines.population.self_play_ppo import PastPolicy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.policies.policy_folder import PolicyExport
 from rllib_llm_comm.rl.multi_agent_ppo import PPOTraining
+from rllib_llm_comm.rl.past_policies import PastPolicy
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -176,8 +176,8 @@ def test_members_differ_by_their_seed_alone():
     assert member.env_config["horizon"] == 10
     own = config(member_settings={"num_epochs": 7, "shaping_horizon": None})
     assert (own.num_epochs, own.member_config().num_epochs, own.member_config().shaping_horizon) == (1, 7, None)
-    assert set(config().debugging(seed=0).member_seeds()).isdisjoint(range(1000))
-    assert len({seed for run in range(3) for seed in config().debugging(seed=run).member_seeds()}) == 6
+    assert {one.seed for one in config().debugging(seed=0).members()}.isdisjoint(range(1000))
+    assert len({seed for run in range(3) for seed in (one.seed for one in config().debugging(seed=run).members())}) == 6
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import pytest
 
 from rllib_llm_comm.baselines.population.fcp import Member, partners_of
 from rllib_llm_comm.baselines.population.kitchen_partners import FrozenPartner, PartnerPool, SeatedPartners
-from rllib_llm_comm.baselines.population.self_play_ppo import PastPolicy, milestones
 from rllib_llm_comm.policies.policy_folder import PolicyExport
+from rllib_llm_comm.rl.past_policies import PastPolicy, milestones
 
 LEVERS, ROUNDS = 5, 10
 GAMES, UPDATES, RATE = 64, 150, 3.0

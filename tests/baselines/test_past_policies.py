@@ -10,8 +10,8 @@ import pytest
 from safetensors.torch import load
 
 from rllib_llm_comm import SelfPlayPPOConfig, load_policy
-from rllib_llm_comm.baselines.population.self_play_ppo import half_way, milestones
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.rl.past_policies import half_way, milestones
 
 NONE = math.nan
 

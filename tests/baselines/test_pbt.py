@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from rllib_llm_comm import PBTConfig, load_policy
-from rllib_llm_comm.baselines.population.pbt import PBT, MemberPPO, MemberRun, go_on_from, run_member
+from rllib_llm_comm.baselines.population.best_response_ppo import BestResponsePPO
+from rllib_llm_comm.baselines.population.pbt import PBT, MemberRun, go_on_from, run_member
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
 
@@ -26,7 +27,7 @@ def config(**population):
 
 
 def weights(algo):
-    return [agent.state["policy"]["files"] for agent in algo._population.agents]
+    return [agent.state["policy"]["policy"]["files"] for agent in algo._population.agents]
 
 
 def test_rounds_and_iterations_and_a_restored_run_goes_on_as_the_other(tmp_path):
@@ -87,10 +88,11 @@ def load_weights(files):
 
 def test_a_run_goes_on_with_its_optimizer_and_takes_the_new_rate():
     settings = config().training(lr=3e-3)
-    first = run_member(MemberRun(settings, 0))
-    second = run_member(MemberRun(settings, 1, first.state["learner"], first.state["policy"]))
-    third = run_member(MemberRun(settings.copy().training(lr=1e-9, critic_lr=1e-9), 1, *second.state.values()))
-    before, after = (load_weights(result.state["policy"]["files"]) for result in (second, third))
+    first = run_member(MemberRun(BestResponsePPO, settings, 0))
+    second = run_member(MemberRun(BestResponsePPO, settings, 1, first.state["learner"], first.state["policy"]))
+    slow = settings.copy().training(lr=1e-9, critic_lr=1e-9)
+    third = run_member(MemberRun(BestResponsePPO, slow, 1, *second.state.values()))
+    before, after = (load_weights(result.state["policy"]["policy"]["files"]) for result in (second, third))
     moved = max(float((after[name] - before[name]).abs().max()) for name in before)
     assert 0 < moved < 1e-6, "the restored optimizer moves at the rate of its new settings"
     optimizers = third.state["learner"]["optimizer"]
@@ -98,8 +100,8 @@ def test_a_run_goes_on_with_its_optimizer_and_takes_the_new_rate():
 
 
 def test_a_run_acts_and_judges_with_what_it_goes_on_from():
-    state = run_member(MemberRun(config().debugging(seed=5), 0)).state["learner"]
-    algo = MemberPPO(config=config())
+    state = run_member(MemberRun(BestResponsePPO, config().debugging(seed=5), 0)).state["learner"]
+    algo = BestResponsePPO(config=config())
     try:
         go_on_from(algo, state)
         held = algo.env_runner.module["shared"].get_state()
@@ -110,7 +112,7 @@ def test_a_run_acts_and_judges_with_what_it_goes_on_from():
 
 
 def test_shaped_rewards_fade_over_all_runs_of_an_agent():
-    algo = MemberPPO(config=config())
+    algo = BestResponsePPO(config=config())
     try:
         algo.steps_before = 120
         assert algo._game_steps() == 120

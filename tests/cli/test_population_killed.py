@@ -15,16 +15,28 @@ MEMBERS, ITERATIONS, PART = 2, 4, 1
 GROWING = MEMBERS * ITERATIONS // PART
 
 
-def write(folder: Path) -> None:
+KITCHEN = {
+    "env_config": {"layout": "cramped_room", "horizon": 10},
+    "members_at_once": 1, "num_cpus_for_main_process": 1,
+    "num_envs_per_env_runner": 2, "train_batch_size_per_learner": 80, "minibatch_size": 80, "num_epochs": 1,
+}  # fmt: skip
+TALK = {
+    "env_config": {"map_name": "B", "recipe": "lettuce-tomato salad", "max_game_steps": 2},
+    "member_kinds": {"taught": {"message_checkpoint": "zoo:told_salad"}, "silent": {"messages": "none"}},
+    "num_envs_per_env_runner": 2, "train_batch_size_per_learner": 16, "num_epochs": 1,
+}  # fmt: skip
+OWN = {"FCP": ("rllib_llm_comm/overcooked_ai-v0", KITCHEN), "VercoFCP": ("rllib_llm_comm/overcooked_text-v0", TALK)}
+
+
+def write(folder: Path, name: str) -> None:
+    env, own = OWN[name]
     config = {
-        "env_config": {"layout": "cramped_room", "horizon": 10},
         "population_size": MEMBERS, "member_iterations": ITERATIONS, "iterations_per_task": PART,
-        "member_keep_every": 1, "members_at_once": 1, "num_cpus_for_main_process": 1,
-        "num_envs_per_env_runner": 2, "train_batch_size_per_learner": 80, "minibatch_size": 80, "num_epochs": 1,
+        "member_keep_every": 1, **own,
     }  # fmt: skip
     stop = {"training_iteration": GROWING + 2}
     keep = {"checkpoint_frequency": 100, "checkpoint_at_end": True, "num_to_keep": 2}
-    spec = {"run": "FCP", "env": "rllib_llm_comm/overcooked_ai-v0", "stop": stop, "checkpoint_config": keep}
+    spec = {"run": name, "env": env, "stop": stop, "checkpoint_config": keep}
     (folder / "fcp.json").write_text(json.dumps({"fcp": {**spec, "config": config}}))
 
 
@@ -32,15 +44,16 @@ def figures(trial: Path) -> list[dict]:
     return [json.loads(line)["population"] for line in (trial / "result.json").read_text().splitlines()]
 
 
-def test_a_population_that_was_killed_goes_on(tmp_path):
+@pytest.mark.parametrize("name", list(OWN))
+def test_a_population_that_was_killed_goes_on(name, tmp_path):
     """Parts that had ended are not trained again: a checkpoint is there of each, although none is due for long."""
-    write(tmp_path)
+    write(tmp_path, name)
     command = ["train", "file", "fcp.json", "--ray-num-cpus", "2"]
     running = start_rllib(*command, cwd=tmp_path)
     trial = tmp_path / "results/fcp/fcp/trial_0"
     wait_until(
         lambda: len(list(trial.glob("checkpoint_*"))) >= 1 and len(rows(trial)) >= 3 or running.poll() is not None,
-        seconds=240,
+        seconds=400,
     )
     assert running.poll() is None
     kill(running)

@@ -67,6 +67,77 @@ def test_games_may_be_judged_by_other_settings_than_those_of_training():
         assert file.experiments[judged].config["env_config"] == {"shaping": 0.0}
 
 
+def test_seeds_meet_strangers_that_shared_stages_have_trained(tmp_path):
+    study = read_study(examples()["study_talkers"])
+    file = expand(study, "study_talkers")
+    met = file.experiments["B_one.fcp.strangers"]
+    assert met.run == "crossplay" and met.config["players"] == "${B_one.fcp}"
+    assert met.config["partners"]["half-trained"] == ["${B_one.stranger}/past/half_way"]
+    assert met.config["partners"]["mute"][0]["policy"] == "${B_one.stranger}"
+    assert {"B_one_told_all.pbt.strangers", "B_one.self_trained.strangers"} <= set(file.experiments)
+    one = part_of(study, file, ["B_one"], ["one_partner"]).experiments
+    assert {"B_one.partner", "B_one.stranger_menu", "B_one.one_partner.strangers"} <= set(one)
+    assert "B_one.population" not in one
+    stages = make_stages(file.experiments, lambda name, _: tmp_path / name)
+    assert pipeline.check_stages(stages, {}) >= 1
+
+
+def strangers_smoke(change=lambda study: None):
+    study = yaml.safe_load(SMOKE.read_text())
+    verco = study["systems"]["constant"]
+    study |= {"seeds": [0], "scenarios": {"B": {"map_name": "B", "max_game_steps": 8}}}
+    small = {**verco["config"], "messages": "student", "env_config": "${scenario}", "keep_policy_every": 1}
+    study["shared"]["stranger"] = {
+        "run": "Verco",
+        "env": "${env}",
+        "stop": verco["stop"],
+        "config": {**small, "seed": 9},
+    }
+    study["shared"]["message_sft"]["config"]["seed"] = 0
+    own = {name: small[name] for name in ("num_envs_per_env_runner", "train_batch_size_per_learner", "num_epochs")}
+    kinds = {"taught": {"message_checkpoint": "${message_sft}"}, "mute": {"messages": "none"}}
+    population = {"population_size": 2, "member_iterations": 1, "member_keep_every": 1, "member_kinds": kinds}
+    study["systems"] = {"fcp": {"run": "VercoFCP", "stop": {"training_iteration": 3}, "config": {**own, **population}}}
+    reversed_cook = {"policy": "scripted", "speech": "scripted", "word_order": "reversed"}
+    strangers = {"young": ["${stranger}/past/initial"], "old": "${stranger}", "scripted": [reversed_cook]}
+    study["evaluation"] |= {"strangers": strangers, "stranger_episodes": 1, "communication": True}
+    change(study)
+    return study
+
+
+@pytest.mark.slow
+def test_a_population_of_talkers_meets_strangers_by_one_command(tmp_path):
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(strangers_smoke()))
+    command = ["study", "file", "small.yaml", "--ray-num-cpus", "4"]
+    done = rllib(*command, cwd=tmp_path, timeout=480)
+    assert done.returncode == 0, done.stderr + done.stdout
+    folder = tmp_path / "results/small/B.fcp.strangers"
+    told = json.loads((folder / "crossplay.json").read_text())
+    assert set(told["groups"]) == {"young", "old", "scripted"} and set(told["matrix"]) == {"alice", "bob"}
+    assert all(group["mean"] is not None for group in told["groups"].values())
+    assert (folder / "crossplay.html").is_file()
+    shutil.rmtree(folder)
+    again = rllib(*command, cwd=tmp_path, timeout=480)
+    assert again.returncode == 0 and json.loads((folder / "crossplay.json").read_text()) == told
+
+
+@pytest.mark.parametrize(
+    ("strangers", "says"),
+    [
+        ({"a": [{"policy": "random", "nois": 1}]}, "crossplay|strangers|nois"),
+        ({"a": ["results/nowhere"]}, "nowhere"),
+        ({"a": []}, "at least one"),
+    ],
+)
+def test_strangers_that_cannot_play_are_told_before_anything_runs(strangers, says, tmp_path):
+    (tmp_path / "study.yaml").write_text(
+        yaml.safe_dump(strangers_smoke(lambda s: s["evaluation"].update(strangers=strangers)))
+    )
+    file = expand(read_study(tmp_path / "study.yaml"), "study")
+    with pytest.raises(UserError, match=says):
+        pipeline.check_stages(make_stages(file.experiments, lambda name, _: tmp_path / name), {})
+
+
 def test_systems_may_be_compared_in_some_scenarios(tmp_path):
     study = copy.deepcopy(yaml.safe_load(SMOKE.read_text()))
     study["scenarios"]["A"] = {"map_name": "A"}

@@ -85,6 +85,8 @@ NAMES = {
     "labels": {"run": "collect_labels", "env": "planted:Game-v0"},
     "ours": {"run": "Verco", "env": OVERCOOKED, "config": {"callbacks_class": "planted.Mine"}},
     "partner": {"run": "Verco", "env": OVERCOOKED, "config": {"pool": [{"policy": "planted:Mine"}]}},
+    "player": {"run": "crossplay", "config": {"players": [{"policy": "planted:Mine"}]}},
+    "stranger": {"run": "crossplay", "config": {"players": ["random"], "partners": {"x": ["planted:Mine"]}}},
     "mutations": {
         **ppo(),
         "scheduler": "pbt",

@@ -15,10 +15,15 @@ from rllib_llm_comm.baselines.numeric.behavior_cloning import CloningSettings, c
 from rllib_llm_comm.cli.main import app
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.session_files import COLUMNS, DECISIONS, SESSION, read_session
+from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
+from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.replay import played_again, replay_session
 from rllib_llm_comm.play.session_recorder import SessionRecorder
 from rllib_llm_comm.policies.load_policy import load_policy
+from rllib_llm_comm.policies.partner_settings import parse_partners
+from rllib_llm_comm.policies.partners import make_partner
+from rllib_llm_comm.policies.seated_policy import PartnerSeats
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 from tests.cli.command import rllib
 
@@ -223,6 +228,35 @@ def test_what_people_did_is_demonstrated_with_what_they_heard(session, tmp_path)
     for wrong in ({**people, "names": ["P02"]}, {"sessions": str(tmp_path / "nowhere")}):
         with pytest.raises(UserError, match="P02|nowhere"):
             collect_demonstrations(TEXT, tmp_path / "wrong", player=wrong)
+
+
+def test_recorded_people_are_strangers_who_say_and_do_what_they_did_in_the_likest_situation(session, tmp_path):
+    folder, _ = session
+    recorded = [moment for episode in read_session(folder).episodes for moment in episode.moments]
+    chose = [m.agents["alice"] for m in recorded if "alice" in m.actions and not m.people["alice"].forced]
+    (settings,) = parse_partners([f"people:{folder}"])
+    assert settings.name == "recorded people (p01), replayed by situation"
+    person = make_partner(settings, load_policy)
+    game = PartnerSeats(make_env(TEXT, **SALADS), [person], seat="bob")
+    game.reset(seed=4)  # the recorded episode's own
+    first = game._waiting[0]["alice"]
+    assert first["text"] == chose[0]["text"] and game.mailbox["alice"] == chose[0]["said"] != ""
+    memory = game._memory
+    same = [one for one in chose if one["text"] == first["text"]]
+    (made,) = person.act_together([(memory, {"alice": first})])
+    assert made["alice"].candidates[made["alice"].action] in {one["phrase"] for one in same}
+    # What nobody did is not done where it is forbidden, however alike the situation is.
+    mask = np.zeros(len(first["candidates"]), np.int8)
+    mask[-1] = 1
+    (forced,) = person.act_together([(memory, {"alice": {**first, "action_mask": mask}})])
+    assert forced["alice"].action == len(mask) - 1
+
+    told = CrossPlay(["zoo:told_salad"], {"people": [f"people:{folder}"]}, CrossPlaySettings(episodes=1))
+    assert any("nobody answers" in note for note in told.notes)
+    with pytest.raises(UserError, match="the session is of"):
+        CrossPlay(["zoo:door"], {"people": [f"people:{folder}"]}, CrossPlaySettings(episodes=1))
+    with pytest.raises(UserError, match="no recorded session"):
+        make_partner(parse_partners([f"people:{tmp_path}"])[0], load_policy)
 
 
 @pytest.mark.timeout(300)

@@ -120,3 +120,11 @@ def test_names_tell_what_differs():
 def test_what_is_no_pool_is_refused(value, told):
     with pytest.raises(UserError, match=told):
         parse_partners(value)
+
+
+def test_who_says_nothing_has_no_words_to_change():
+    for silent in ({"policy": "scripted"}, {"policy": "zoo:told_salad", "speech": "none"}):
+        with pytest.raises(UserError, match="`word_order` is 'reversed' but .* says nothing"):
+            parse_partners([{**silent, "word_order": "reversed"}])
+    (one,) = parse_partners([{"policy": "scripted", "speech": "scripted", "word_order": "reversed", "word_noise": 0.5}])
+    assert one.name == "scripted, speech scripted, words reversed, word noise 0.5"

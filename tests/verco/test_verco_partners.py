@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from rllib_llm_comm import VercoConfig, load_policy
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.envs.interface import teacher_state
+from rllib_llm_comm.envs.overcooked_text.sayings import understand
 from rllib_llm_comm.policies.partner_settings import parse_partners
 from rllib_llm_comm.policies.partners import make_partner
 from rllib_llm_comm.policies.seated_policy import PartnerSeats
@@ -58,6 +60,51 @@ def test_the_learner_hears_each_stranger_speak_in_its_way():
                 assert heard[speech][-1] in expected[speech]
     assert heard["own"] != heard["scripted"] and set(heard["none"]) == {""} and all(heard["own"])
     assert len(set(heard["scripted"])) > 2, "the scripted player has several wordings"
+
+
+def test_a_teacher_may_say_each_thing_in_one_wording():
+    game = make_env(TEXT, **KITCHEN)
+    said = [set(), set(), set()]
+    for seed in range(8):
+        game.reset(seed=seed)
+        request = TeacherRequest(tuple(game.possible_agents), {}, state=teacher_state(game.unwrapped))
+        meanings = set()
+        for wording, found in enumerate(said):
+            messages = ScriptedTeacher(wording=wording).messages(request, rng=np.random.default_rng(seed))
+            found.update(messages.values())
+            meanings.add(tuple(understand(messages[agent]) for agent in sorted(messages)))
+        assert len(meanings) == 1 and None not in min(meanings), "the same is meant"
+    assert said[0].isdisjoint(said[1]) and {message.split()[0] for message in said[0]} <= {"please", "i"}
+    with pytest.raises(UserError, match="`teacher.wording` is -1"):
+        ScriptedTeacher(wording=-1)
+    door = make_env("rllib_llm_comm/door-v0")
+    door.reset(seed=0)
+    elsewhere = TeacherRequest(tuple(door.possible_agents), {}, state=teacher_state(door.unwrapped))
+    with pytest.raises(UserError, match="`teacher.wording` is 1 but the scripted player of this game"):
+        ScriptedTeacher(wording=1).messages(elsewhere, rng=np.random.default_rng(0))
+
+
+def test_a_stranger_may_turn_its_words_around_or_lose_some():
+    plain, turned, lossy = (
+        make_partner(settings, load_policy)
+        for settings in parse_partners(
+            [COOK, {"policy": COOK, "word_order": "reversed"}, {"policy": COOK, "word_noise": 0.5}]
+        )
+    )
+    game = make_env(TEXT, **KITCHEN)
+    kept = 0
+    for seed in range(4):
+        seen, _ = game.reset(seed=seed)
+        heard = {}
+        for partner in (plain, turned, lossy):
+            memory = partner.begin(seed)
+            memory.env = game
+            ((message, own),) = partner.speak_together([(memory, {"bob": seen["bob"]})])[0].values()
+            heard[partner] = message.split()
+            assert memory.mailbox["bob"] == message and own == (None if partner is plain else " ".join(heard[plain]))
+        assert heard[turned] == heard[plain][::-1] and set(heard[lossy]) <= set(heard[plain])
+        kept += len(heard[lossy])
+    assert 0 < kept < 4 * len(heard[plain])
 
 
 @pytest.mark.usefixtures("small_ray")

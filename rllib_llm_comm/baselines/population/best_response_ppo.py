@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import ray
 from pydantic import Field
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.utils.annotations import override
+from safetensors.torch import load
 from typing_extensions import Self
 
 from rllib_llm_comm.baselines.population.kitchen_partners import (
+    FrozenPartner,
     PartnerPool,
     check_partner,
     load_partners,
+    play_matches,
     self_play_games,
 )
-from rllib_llm_comm.baselines.population.self_play_ppo import SelfPlayPPO, SelfPlayPPOConfig
+from rllib_llm_comm.baselines.population.responder import Matches, Met, Responder
+from rllib_llm_comm.baselines.population.self_play_ppo import SelfPlayPPO, SelfPlayPPOConfig, shaping_factor
 from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.policies.numeric_network import BY_OWN, BY_PARTNER, NumericSettings
 from rllib_llm_comm.policies.partner_settings import PartnerSettings, parse_partners
+from rllib_llm_comm.rl.past_policies import PastPolicy
+from rllib_llm_comm.rl.policy_checkpoints import on_first_learner
 from rllib_llm_comm.rl.strict_config import part
 
 
@@ -117,7 +124,7 @@ class BestResponsePPOConfig(SelfPlayPPOConfig):
             check_partner(partner, self.env_config)
 
 
-class BestResponsePPO(SelfPlayPPO):
+class BestResponsePPO(Responder, SelfPlayPPO):
     """PPO of one cook beside frozen partners; settings: `BestResponsePPOConfig`.
 
     Rows, advantages and gradients are those of the learner's seat; of a game with itself those of both seats.
@@ -158,6 +165,42 @@ class BestResponsePPO(SelfPlayPPO):
         self._pool = pool
         self._held = ray.put(pool) if self.config.num_env_runners else pool
 
+    @override(Responder)
+    def shaping(self, steps: int) -> float:
+        """The factor of shaped rewards."""
+        return shaping_factor(steps, self.config.shaping_horizon)
+
+    @property
+    @override(Responder)
+    def met(self) -> tuple[str, ...]:
+        """Names of the partners."""
+        return () if self._pool is None else tuple(partner.name for partner in self._pool.partners)
+
+    @override(Responder)
+    def meet(self, partners: Sequence[Met]) -> None:
+        """Takes policies of a population as its pool."""
+        frozen = [FrozenPartner(one.name, one.policy.policy, one.weight, **one.traits) for one in partners]
+        self.set_pool(PartnerPool(tuple(frozen), self.config.self_play_share))
+
+    @override(Responder)
+    def play_pairs(
+        self, policies: Sequence[PastPolicy], pairs: Sequence[tuple[int, int]], games: int, seed: Sequence[int]
+    ) -> Matches:
+        """Plays all pairs side by side in arrays."""
+        return play_matches([one.policy for one in policies], pairs, games, self.config.env_config, seed)
+
+    @override(Responder)
+    def take_policy(self, policy: PastPolicy) -> None:
+        """Takes over the weights of a network."""
+        on_first_learner(self, _load, everywhere=True, files=dict(policy.policy.files))
+        self.sync_runners()
+
     @override(SelfPlayPPO)
     def _pool_of_runners(self) -> tuple[Any, str | None]:
         return (None, None) if self._pool is None else (self._held, self._pool.key)
+
+
+def _load(learner: Any, files: Mapping[str, bytes]) -> None:
+    (content,) = files.values()
+    for module in learner.module._rl_modules.values():
+        module.unwrapped().network.load_state_dict(load(content))

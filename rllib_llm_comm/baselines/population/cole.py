@@ -6,12 +6,12 @@ its code. Payoffs are matrices (n, n), [i, j] the mean score of i as player 0 wi
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import combinations
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -26,13 +26,14 @@ from rllib_llm_comm.baselines.population.best_response_ppo import (
     BestResponsePPO,
     BestResponsePPOConfig,
 )
-from rllib_llm_comm.baselines.population.kitchen_partners import FrozenPartner, Matches, PartnerPool, play_matches
+from rllib_llm_comm.baselines.population.responder import POPULATION, Met, Responder
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.policy_folder import PolicyExport
-from rllib_llm_comm.rl.strict_config import part
+from rllib_llm_comm.rl.past_policies import KeepsPastPolicies, PastPolicy
+from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
+from rllib_llm_comm.rl.strict_config import StrictConfigMixin, part
 
-POPULATION = "population"
 SIGNED, CLAMPED = "signed", "clamped"
 DAMPING = 0.85
 SHARPNESS = 10.0
@@ -401,7 +402,35 @@ class COLEPopulation:
         self._rng.bit_generator.state = state["rng"]
 
 
-class COLEConfig(BestResponsePPOConfig):
+class COLEConfigMixin(StrictConfigMixin):
+    """Adds `.population(...)` to the config of a learner that meets frozen policies."""
+
+    pool: Any
+    self_play_share: float
+
+    def population(self, **settings: Any) -> Self:
+        """Sets the population; the settings are those of `COLESettings`, and `self_play_share`."""
+        return self.assign("population", settings)
+
+    def validate(self) -> None:
+        """Checks all settings.
+
+        Raises:
+            UserError: If a value is not allowed or settings do not fit together.
+        """
+        if self.pool:
+            raise UserError(f"`pool` is {self.pool!r} but COLE's partners are its own members; leave it away.")
+        super().validate()
+
+    def most_partners(self) -> None:
+        """None: the population changes."""
+
+    def _validate_pool(self) -> None:
+        if self.self_play_share == 1:
+            raise UserError("`self_play_share` is 1 but must be below 1: COLE trains with members of its population.")
+
+
+class COLEConfig(COLEConfigMixin, BestResponsePPOConfig):
     """Settings of `COLE`.
 
     .. testcode::
@@ -424,33 +453,9 @@ class COLEConfig(BestResponsePPOConfig):
         super().__init__(algo_class=algo_class or COLE)
         self.self_play_share = 0.25  # COLE's "1:3"
 
-    def population(self, **settings: Any) -> Self:
-        """Sets the population; the settings are those of `COLESettings`, and `self_play_share`."""
-        return self.assign("population", settings)
 
-    @override(BestResponsePPOConfig)
-    def validate(self) -> None:
-        """Checks all settings.
-
-        Raises:
-            UserError: If a value is not allowed or settings do not fit together.
-        """
-        if self.pool:
-            raise UserError(f"`pool` is {self.pool!r} but COLE's partners are its own members; leave it away.")
-        super().validate()
-
-    @override(BestResponsePPOConfig)
-    def most_partners(self) -> None:
-        """None: the population changes."""
-
-    @override(BestResponsePPOConfig)
-    def _validate_pool(self) -> None:
-        if self.self_play_share == 1:
-            raise UserError("`self_play_share` is 1 but must be below 1: COLE trains with members of its population.")
-
-
-class COLE(BestResponsePPO):
-    """Open-ended learning with members of low Shapley value; settings: `COLEConfig`.
+class COLEMixin(Responder):
+    """Open-ended learning with members of low Shapley value.
 
     A training iteration is a train batch. `run_batches` of them are a run with the same partners, some runs a
     generation, after which the learner plays with all members and its copy may become one. Checkpoints hold the member
@@ -464,13 +469,7 @@ class COLE(BestResponsePPO):
     _seated = False
     _judged: Mapping[str, float] = MappingProxyType({})
 
-    @classmethod
-    @override(BestResponsePPO)
-    def get_default_config(cls) -> COLEConfig:
-        """The default settings."""
-        return COLEConfig()
-
-    @override(BestResponsePPO)
+    @override(PolicyCheckpointMixin)
     def training_step(self) -> None:
         """One batch with the partners of the run, and at a generation's end games with all members."""
         population = self._population = self._population or self._begun()
@@ -486,48 +485,46 @@ class COLE(BestResponsePPO):
                 self._judge(population)
         self._log_population(population)
 
-    def _learner_policy(self) -> PolicyExport:
-        return next(iter(super().policy_exports().values()))
+    def _learner_policy(self) -> PastPolicy:
+        return self.policy_now(self.iteration, math.nan, super().policy_exports())
 
     def _begun(self) -> COLEPopulation:
         first = self._learner_policy()
-        matches = self._play([first], [(0, 0)], 0)
+        score = float(self._play([first], [(0, 0)], 0)[0])
         settings = self.config.checked_settings("population")
-        return COLEPopulation(settings, dataclasses.asdict(first), float(matches.scores[0]), self.config.seed or 0)
+        return COLEPopulation(settings, first.to_state(), score, self.config.seed or 0)
 
     def _drawn(self, population: COLEPopulation) -> list[tuple[str, dict[str, Any], float]]:
         """Name, policy and weight of the run's partners; the learner's own copy while it plays with itself alone."""
         counts = Counter(population.draw_partners())
         if not counts:
-            return [("itself", dataclasses.asdict(self._learner_policy()), 1.0)]
+            return [("itself", self._learner_policy().to_state(), 1.0)]
         return [
             (f"partner_{place}", population.members[number], float(times))
             for place, (number, times) in enumerate(counts.items())
         ]
 
     def _seat(self, partners: list[tuple[str, dict[str, Any], float]]) -> None:
-        frozen = tuple(FrozenPartner(name, PolicyExport(**policy), weight) for name, policy, weight in partners)
-        self.set_pool(PartnerPool(frozen, self.config.self_play_share))
+        self.meet([Met(name, PastPolicy.from_state(policy), weight) for name, policy, weight in partners])
         self._seated = True
 
     def _judge(self, population: COLEPopulation) -> None:
         learner = self._learner_policy()
         n = len(population.members)
-        policies = [*(PolicyExport(**member) for member in population.members), learner]
+        policies = [*(PastPolicy.from_state(member) for member in population.members), learner]
         pairs = [*((n, i) for i in range(n)), *((i, n) for i in range(n)), (n, n)]
-        scores = self._play(policies, pairs, population.generation + 1).scores
+        scores = self._play(policies, pairs, population.generation + 1)
         accepted = population.judge(
-            dataclasses.asdict(learner), scores[:n].tolist(), scores[n : 2 * n].tolist(), float(scores[-1])
+            learner.to_state(), scores[:n].tolist(), scores[n : 2 * n].tolist(), float(scores[-1])
         )
         own, played = float(scores[-1]), float(np.mean(scores[:-1]))
         self._judged = {"accepted": float(accepted), "score_self_play": own, "score_with_members": played}
 
-    def _play(self, policies: list[PolicyExport], pairs: list[tuple[int, int]], generation: int) -> Matches:
-        config = self.config
-        seed = [config.seed or 0, generation]
-        matches = play_matches(policies, pairs, config.member_games, config.env_config, seed)
+    def _play(self, policies: list[PastPolicy], pairs: list[tuple[int, int]], generation: int) -> np.ndarray:
+        """Mean score of each pair; a team that loses more than it earns counts as one that earns nothing."""
+        matches = self.play_pairs(policies, pairs, self.config.member_games, [self.config.seed or 0, generation])
         self._played_steps += int(matches.steps.sum())
-        return matches
+        return np.maximum(matches.scores, 0.0)
 
     def _log_population(self, population: COLEPopulation) -> None:
         kept = population.kept()
@@ -546,12 +543,21 @@ class COLE(BestResponsePPO):
         for name, value in {**figures, **self._judged}.items():
             self.metrics.log_value((POPULATION, name), float(value), window=1)
 
-    @override(BestResponsePPO)
+    @override(PolicyCheckpointMixin)
     def policy_exports(self) -> dict[str, PolicyExport]:
         """The kept member; before the first training the learner."""
         if self._population is None:
             return super().policy_exports()
-        return {"": PolicyExport(**self._population.members[self._population.kept()])}
+        return {"": PastPolicy.from_state(self._population.members[self._population.kept()]).policy}
+
+    @override(KeepsPastPolicies)
+    def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
+        """Saves with the policy folder, and with one of each member."""
+        where = super().save_to_path(path, **kwargs)
+        if self._population is not None and Path(where).is_dir():
+            for number, member in enumerate(self._population.members):
+                PastPolicy.from_state(member).write(Path(where) / POPULATION / f"member_{number}")
+        return where
 
     @override(Checkpointable)
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
@@ -578,3 +584,13 @@ class COLE(BestResponsePPO):
         self._population.set_state(held["members"])
         self._partners, self._judged = held["partners"], held["judged"]
         self._batches, self._played_steps, self._seated = held["batches"], held["played_steps"], False
+
+
+class COLE(COLEMixin, BestResponsePPO):
+    """Cooperative open-ended learning in the onion-soup kitchens; settings: `COLEConfig`."""
+
+    @classmethod
+    @override(BestResponsePPO)
+    def get_default_config(cls) -> COLEConfig:
+        """The default settings."""
+        return COLEConfig()

@@ -1,4 +1,7 @@
-"""Fictitious co-play in the onion-soup kitchens (Strouse et al. 2021): a best response to self-play of many ages."""
+"""Fictitious co-play (Strouse et al. 2021): a best response to self-play of many ages, whatever the members play.
+
+`FCP` is that of the onion-soup kitchens; that of agents that talk is `talkers.VercoFCP`.
+"""
 
 from __future__ import annotations
 
@@ -6,39 +9,49 @@ import contextlib
 import copy
 import math
 import os
-from collections.abc import Mapping, Sequence
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import ray
 from pydantic import Field
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.utils.annotations import override
+from ray.rllib.utils.checkpoints import Checkpointable
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 from ray.tune.result import SHOULD_CHECKPOINT
 from typing_extensions import Self
 
 from rllib_llm_comm.baselines.population.best_response_ppo import BestResponsePPO, BestResponsePPOConfig
-from rllib_llm_comm.baselines.population.kitchen_partners import read_policy, uniform_pool
-from rllib_llm_comm.baselines.population.self_play_ppo import (
-    AGES,
-    FINAL,
-    PastPolicy,
-    SelfPlayPPO,
-    SelfPlayPPOConfig,
-    milestones,
+from rllib_llm_comm.baselines.population.kitchen_partners import read_policy
+from rllib_llm_comm.baselines.population.responder import (
+    AS_PARTNER,
+    POPULATION,
+    MemberKinds,
+    Met,
+    Responder,
+    require_kinds,
+    require_own,
+    talk_figures,
 )
+from rllib_llm_comm.baselines.population.self_play_ppo import SelfPlayPPOConfig
 from rllib_llm_comm.core.errors import LARGEST, UserError, did_you_mean
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON
-from rllib_llm_comm.policies.policy_folder import find_policy
+from rllib_llm_comm.policies.policy_folder import PolicyExport, find_policy
+from rllib_llm_comm.policies.policy_manifest import PolicyManifest
+from rllib_llm_comm.rl.past_policies import AGES, FINAL, HALF_WAY, KeepsPastPolicies, PastPolicy, milestones
+from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
+from rllib_llm_comm.rl.strict_config import StrictConfigMixin
 
-POPULATION = "population"
 # Between the seeds of two parts of a member, whose games are not to begin with the same random numbers.
 _PART = 100_003
 _SEEDS = 1000
+NO_KIND = "seed"
+_MEMBER = re.compile(r"(?P<kind>[A-Za-z0-9_-]+)_(?P<seed>\d+)_(?P<age>initial|half_way|final)")
 MEMBER_SETTINGS = (
     "activation", "advantage_floor", "anneal", "clip_param", "critic_lr", "critic_warmup", "entropy_coeff", "gamma",
     "grad_clip", "grad_clip_by", "hiddens", "kl_target", "lambda_", "lr", "metrics_num_episodes_for_smoothing",
@@ -51,7 +64,7 @@ _NOT_OF_MEMBERS = ("algo_class", "_is_frozen", "seed", "keep_policy_every", "num
                    "num_gpus_per_learner", "evaluation_interval")  # fmt: skip
 
 
-class FCPPopulation(Settings):
+class FCPPopulation(MemberKinds):
     """The population of self-play."""
 
     population_size: int = Field(8, ge=1, le=_SEEDS)
@@ -75,9 +88,10 @@ class FCPPopulation(Settings):
     once more when it goes on with a run; `FCP.from_checkpoint` does not."""
     num_cpus_per_member: float = Field(1, gt=0)
     """CPUs of a task."""
-    members_at_once: int | None = Field(None, ge=1, le=LARGEST)
+    members_at_once: int | None = Field(None, ge=0, le=LARGEST)
     """Members for which a trial of Tune reserves CPUs; None: as many as this machine has cores, at most all. On a
-    cluster give their number. Without Tune all that Ray has are used."""
+    cluster give their number. Without Tune all that Ray has are used. 0: one after the other in the algorithm's own
+    process, without Ray tasks."""
 
 
 @dataclass
@@ -85,12 +99,14 @@ class Member:
     """A member of the population.
 
     Attributes:
-        seed: Its seed, by which members differ and by nothing else.
+        seed: Its seed; without kinds members differ by it and by nothing else.
         iterations: Training iterations behind it.
         game_steps: Game steps behind it.
         score: Mean score of its last games; NaN before any ended.
         state: State of its algorithm, from which the next part goes on; `None` before the first and when it is done.
         milestones: Its initial, half-way and final policy, when it is done.
+        kind: Its kind; "seed" where there are none.
+        talk: What it says, as of `talk_figures`, in the last iteration of its latest part.
     """
 
     seed: int
@@ -99,6 +115,8 @@ class Member:
     score: float = math.nan
     state: dict[str, Any] | None = None
     milestones: dict[str, PastPolicy] = field(default_factory=dict)
+    kind: str = NO_KIND
+    talk: dict[str, float] = field(default_factory=dict)
 
     def to_state(self) -> dict[str, Any]:
         """Plain values for the algorithm's state."""
@@ -118,18 +136,18 @@ class Population:
     computes depends on the member and the part alone, not on which part ends first.
 
     Args:
-        config: Settings of all members; the seed is each member's own.
-        seeds: Their seeds.
+        members: They have not begun.
+        configs: Settings of each; the seed is the member's own.
         iterations: Training iterations of a member.
         part: Iterations per task.
-        cpus: CPUs of a task.
+        cpus: CPUs of a task; 0: parts are trained one after the other in this process.
     """
 
     def __init__(
-        self, config: SelfPlayPPOConfig, seeds: Sequence[int], iterations: int, part: int, cpus: float
+        self, members: Sequence[Member], configs: Sequence[Any], iterations: int, part: int, cpus: float
     ) -> None:
-        self.members = [Member(seed) for seed in seeds]
-        self._config, self._iterations, self._part, self._cpus = config, iterations, part, cpus
+        self.members = list(members)
+        self._configs, self._iterations, self._part, self._cpus = list(configs), iterations, part, cpus
         self._running: dict[Any, int] = {}
 
     @property
@@ -151,6 +169,22 @@ class Population:
         Raises:
             UserError: If Ray has too few CPUs for a task, or a setting proves wrong there.
         """
+        place, result = self._in_this_process() if self._cpus == 0 else self._in_a_task()
+        member, past = self.members[place], [PastPolicy.from_state(one) for one in result["past"]]
+        member.iterations, member.state = result["iterations"], result["state"]
+        member.game_steps, member.score = past[-1].game_steps, past[-1].score
+        member.talk = result["talk"]
+        if member.iterations >= self._iterations:
+            member.milestones, member.state = milestones(past), None
+        return place
+
+    def _in_this_process(self) -> tuple[int, dict[str, Any]]:
+        """The next part of the member that is furthest behind."""
+        waiting = [place for place, member in enumerate(self.members) if not member.milestones]
+        place = min(waiting, key=lambda one: self.members[one].iterations)
+        return place, train_part(*self._next_part(place))
+
+    def _in_a_task(self) -> tuple[int, dict[str, Any]]:
         most = ray.cluster_resources().get("CPU", 0)
         if most < self._cpus:
             raise UserError(
@@ -160,18 +194,14 @@ class Population:
         train = ray.remote(train_part).options(num_cpus=self._cpus)
         for place, member in enumerate(self.members):
             if not member.milestones and place not in self._running.values():
-                count = min(self._part, self._iterations - member.iterations)
-                config = self._config.copy(copy_frozen=False)
-                config.seed = member.seed + _PART * (member.iterations // self._part)
-                self._running[train.remote(config, member.state, count)] = place
+                self._running[train.remote(*self._next_part(place))] = place
         (ended,), _ = ray.wait(list(self._running), num_returns=1)
-        place, result = self._running.pop(ended), ray.get(ended)
-        member, past = self.members[place], [PastPolicy.from_state(one) for one in result["past"]]
-        member.iterations, member.state = result["iterations"], result["state"]
-        member.game_steps, member.score = past[-1].game_steps, past[-1].score
-        if member.iterations >= self._iterations:
-            member.milestones, member.state = milestones(past), None
-        return place
+        return self._running.pop(ended), ray.get(ended)
+
+    def _next_part(self, place: int) -> tuple[Any, Mapping[str, Any] | None, int]:
+        member, config = self.members[place], self._configs[place].copy(copy_frozen=False)
+        config.seed = member.seed + _PART * (member.iterations // self._part)
+        return config, member.state, min(self._part, self._iterations - member.iterations)
 
     def stop(self) -> None:
         """Ends the parts that are under way; what they have done is lost."""
@@ -189,41 +219,43 @@ class Population:
         self.members = [Member.from_state(one) for one in state]
 
 
-def train_part(config: SelfPlayPPOConfig, state: Mapping[str, Any] | None, iterations: int) -> dict[str, Any]:
-    """Trains one member for some iterations, in a process of Ray's.
+def train_part(config: Any, state: Mapping[str, Any] | None, iterations: int) -> dict[str, Any]:
+    """Trains one member for some iterations, in this process.
 
     Args:
-        config: Its settings.
+        config: Its settings, of an algorithm that keeps past policies.
         state: State of its algorithm to go on from; `None` at the beginning.
         iterations: Training iterations.
 
     Returns:
-        `state`, `iterations` behind it, and `past`, its kept policies with that of now at the end.
+        `state`, `iterations` behind it, `past`, its kept policies with that of now at the end, and `talk`, as of
+        `talk_figures`.
     """
     algo = config.build_algo()
     try:
         if state is not None:
             algo.set_state(state)
+        talk: dict[str, float] = {}
         for _ in range(iterations):
-            algo.train()
+            talk = talk_figures(algo.train())
         past = [one.to_state() for one in algo.past_policies()]
-        return {"state": algo.get_state(), "iterations": algo.iteration, "past": past}
+        return {"state": algo.get_state(), "iterations": algo.iteration, "past": past, "talk": talk}
     finally:
         algo.stop()
         with contextlib.suppress(OSError):
             os.rmdir(algo.logdir)  # Tune's folder for log files, of which there are none
 
 
-def read_members(where: str, env_config: Mapping[str, Any], past: bool) -> list[Member]:
+def read_members(where: str, read: Callable[[Path], tuple[PolicyExport, PolicyManifest]], past: bool) -> list[Member]:
     """The members of an FCP run whose population is done, from the policy folders in its checkpoint.
 
     Args:
         where: A checkpoint of FCP, or a folder in which `find_policy` finds one.
-        env_config: Settings of the kitchen in which they are to play.
+        read: Reads a policy folder, and refuses one that cannot be met.
         past: Whether initial and half-way policies are needed, too.
 
     Raises:
-        UserError: If there is none, its population is not done, a policy is missing, or its kitchen is another one.
+        UserError: If there is none, its population is not done, a policy is missing, or it cannot be met here.
     """
     try:
         folder = find_policy(where).parent / POPULATION
@@ -231,32 +263,35 @@ def read_members(where: str, env_config: Mapping[str, Any], past: bool) -> list[
         raise UserError(
             f"`population_from` is {where!r} but must be a checkpoint of FCP, or the folder of a run with one."
         ) from error
-    found: dict[int, dict[str, PastPolicy]] = {}
-    for one in sorted(folder.glob("seed_*")):
-        seed, age = one.name.removeprefix("seed_").split("_", 1)
-        policy, manifest = read_policy(one, env_config)
+    found: dict[int, Member] = {}
+    for one in sorted(folder.glob("*_*")):
+        named = _MEMBER.fullmatch(one.name)
+        if named is None:
+            continue
+        policy, manifest = read(one)
         origin = manifest.provenance
         if "game_steps" not in origin:
             raise UserError(f"`population_from` is {where!r}, which an older version wrote; train its population anew.")
         score = math.nan if origin["score"] is None else float(origin["score"])
-        kept = PastPolicy(int(origin["training_iteration"]), int(origin["game_steps"]), score, policy)
-        found.setdefault(int(seed), {})[age] = kept
+        iteration, steps = int(origin["training_iteration"]), int(origin["game_steps"])
+        member = found.setdefault(int(named["seed"]), Member(int(named["seed"]), kind=named["kind"]))
+        member.milestones[named["age"]] = PastPolicy(iteration, steps, score, policy, vars(manifest))
     if not found:
         raise UserError(
             f"`population_from` is {where!r}, which holds no population; give a checkpoint of FCP whose members are "
             "all done."
         )
-    for member, ages in found.items():
-        lacking = [one for one in (AGES if past else (FINAL,)) if one not in ages]
+    for member in found.values():
+        lacking = [one for one in (AGES if past else (FINAL,)) if one not in member.milestones]
         if lacking:
             raise UserError(
-                f"`population_from` is {where!r}, whose member {member} has no policy {' and '.join(lacking)!r}; give "
-                "the run that trained the members, or use `past_checkpoints` false, which needs final policies alone."
+                f"`population_from` is {where!r}, whose member {member.seed} has no policy "
+                f"{' and '.join(lacking)!r}; give the run that trained the members, or use `past_checkpoints` false, "
+                "which needs final policies alone."
             )
-    return [
-        Member(seed, ages[FINAL].iteration, ages[FINAL].game_steps, ages[FINAL].score, None, ages)
-        for seed, ages in found.items()
-    ]
+        final = member.milestones[FINAL]
+        member.iterations, member.game_steps, member.score = final.iteration, final.game_steps, final.score
+    return list(found.values())
 
 
 def partners_of(members: Sequence[Member], past: bool) -> dict[str, PastPolicy]:
@@ -267,14 +302,124 @@ def partners_of(members: Sequence[Member], past: bool) -> dict[str, PastPolicy]:
         past: Whether initial and half-way policies belong to the pool.
     """
     return {
-        f"seed_{member.seed}_{name}": one
+        f"{member.kind}_{member.seed}_{name}": one
         for member in members
         for name, one in member.milestones.items()
         if past or name == FINAL
     }
 
 
-class FCPConfig(BestResponsePPOConfig):
+class FCPConfigMixin(StrictConfigMixin):
+    """Adds `.population(...)` to the config of a learner that meets frozen policies.
+
+    Attributes:
+        member_settings_known: Settings in which members may differ from the learner.
+        not_of_members: Settings of the learner alone, or of the config itself; members have their own.
+        partner_traits: Keys of `as_partner`.
+    """
+
+    member_settings_known: ClassVar[tuple[str, ...]] = ()
+    not_of_members: ClassVar[tuple[str, ...]] = _NOT_OF_MEMBERS
+    partner_traits: ClassVar[tuple[str, ...]] = ()
+    pool: Any
+    population_size: int
+    population_from: str | Path | None
+    past_checkpoints: bool
+    member_settings: Mapping[str, Any]
+    member_kinds: Mapping[str, Mapping[str, Any]]
+    member_keep_every: int
+    member_iterations: int
+    iterations_per_task: int
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        """Sets the defaults: a population for two CPU cores (ours)."""
+        super().__init__(algo_class=algo_class)
+        self._members_are_known = False  # a checkpoint's: its state has members that an earlier run trained
+
+    def population(self, **settings: Any) -> Self:
+        """Sets the population of self-play; the settings are those of `FCPPopulation` (`size`: `population_size`)."""
+        return self.assign("population", {"population_size" if n == "size" else n: v for n, v in settings.items()})
+
+    @abstractmethod
+    def untrained_member(self) -> Any:
+        """A config of self-play with its defaults."""
+
+    @abstractmethod
+    def read_member(self, folder: Path) -> tuple[PolicyExport, PolicyManifest]:
+        """Reads a member's policy folder.
+
+        Raises:
+            UserError: If it cannot be met here.
+        """
+
+    def members(self) -> list[Member]:
+        """The members before their training.
+
+        Their seeds are 1000 * (`seed` + 1) and those that follow, which are no seeds below 1000.
+        """
+        first, kinds = _SEEDS * ((self.seed or 0) + 1), list(self.member_kinds) or [NO_KIND]
+        return [Member(first + place, kind=kinds[place % len(kinds)]) for place in range(self.population_size)]
+
+    def member_config(self, kind: str = NO_KIND) -> Any:
+        """Settings of a member: those of this config that self-play has, in one process.
+
+        Args:
+            kind: The member's kind.
+        """
+        config = self.untrained_member()
+        for name, value in vars(self).items():
+            if name in vars(config) and name not in self.not_of_members:
+                setattr(config, name, copy.deepcopy(value))
+        config.keep_policy_every = self.member_keep_every
+        own = {name: value for name, value in self.member_kinds.get(kind, {}).items() if name != AS_PARTNER}
+        return config.update_from_dict({**self.member_settings, **own})
+
+    def most_partners(self) -> int:
+        """The number of the members' policies that the learner meets."""
+        return self.population_size * (len(AGES) if self.past_checkpoints else 1)
+
+    def _validate_pool(self) -> None:
+        if self.pool:
+            raise UserError(
+                f"`pool` is {self.pool!r} but FCP makes its partners itself; leave it away, or train a best response "
+                "to a pool of your own (BestResponsePPO; of language agents Verco)."
+            )
+        require_own("member_settings", self.member_settings, self.member_settings_known)
+        members = _SEEDS if self.population_from is not None else self.population_size
+        require_kinds(self.member_kinds, members, self.member_settings_known, self.partner_traits)
+        if self.population_from is not None:
+            self._take_population(self.population_from)
+        elif not self._members_are_known:
+            self._validate_training_of_members()
+
+    def _take_population(self, where: str | Path) -> None:
+        self.population_from = str(local_path(str(where), "population_from").absolute())
+        if not os.path.exists(self.population_from):
+            raise UserError(
+                f"`population_from` is {self.population_from!r}, where nothing is; give a checkpoint of FCP. If it was "
+                "there when this run began, put it back, since Tune reads it again, or begin a run whose `restore` and "
+                "`population_from` are both the newest checkpoint of this one, which holds all members."
+            )
+        members = read_members(self.population_from, self.read_member, self.past_checkpoints)
+        kinds = {member.kind for member in members}
+        if unknown := [kind for kind in self.member_kinds if kind not in kinds]:
+            raise UserError(
+                f"`member_kinds` has {unknown[0]!r} but the members of `population_from` are of the kinds "
+                f"{', '.join(sorted(kinds))}; name one of them, or leave it out.{did_you_mean(unknown[0], kinds)}"
+            )
+        self.population_size = len(members)
+
+    def _validate_training_of_members(self) -> None:
+        for kind in self.member_kinds or (NO_KIND,):
+            member = self.member_config(kind)
+            try:
+                member.validate()
+            except UserError as error:
+                of = f"`member_kinds.{kind}`" if self.member_kinds else "`member_settings`"
+                raise UserError(f"Members have the learner's settings and those of {of}, with which {error}") from error
+
+
+class FCPConfig(FCPConfigMixin, BestResponsePPOConfig):
     """Settings of `FCP`.
 
     .. testcode::
@@ -290,90 +435,45 @@ class FCPConfig(BestResponsePPOConfig):
     """
 
     settings_models = {**BestResponsePPOConfig.settings_models, "population": FCPPopulation}
+    member_settings_known = MEMBER_SETTINGS
+    partner_traits = ("greedy", "noise", "pauses")
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: a population for two CPU cores (ours)."""
         super().__init__(algo_class=algo_class or FCP)
-        self._members_are_known = False  # a checkpoint's: its state has members that an earlier run trained
 
-    def population(self, **settings: Any) -> Self:
-        """Sets the population of self-play; the settings are those of `FCPPopulation` (`size`: `population_size`)."""
-        return self.assign("population", {"population_size" if n == "size" else n: v for n, v in settings.items()})
+    @override(FCPConfigMixin)
+    def untrained_member(self) -> SelfPlayPPOConfig:
+        """A config of self-play with its defaults."""
+        return SelfPlayPPOConfig()
 
-    def member_seeds(self) -> list[int]:
-        """The members' seeds: 1000 * (`seed` + 1) and those that follow, which are no seeds below 1000."""
-        first = _SEEDS * ((self.seed or 0) + 1)
-        return list(range(first, first + self.population_size))
+    @override(FCPConfigMixin)
+    def read_member(self, folder: Path) -> tuple[PolicyExport, PolicyManifest]:
+        """Reads a member's policy folder; it must be of this kitchen."""
+        return read_policy(folder, self.env_config)
 
-    def member_config(self) -> SelfPlayPPOConfig:
-        """Settings of a member: those of this config that self-play has, in one process."""
-        config = SelfPlayPPOConfig()
-        for name, value in vars(self).items():
-            if name in vars(config) and name not in _NOT_OF_MEMBERS:
-                setattr(config, name, copy.deepcopy(value))
-        config.keep_policy_every = self.member_keep_every
-        return config.update_from_dict(self.member_settings)
-
-    @override(BestResponsePPOConfig)
-    def most_partners(self) -> int:
-        """The number of the members' policies that the learner meets."""
-        return self.population_size * (len(AGES) if self.past_checkpoints else 1)
-
-    @override(BestResponsePPOConfig)
-    def _validate_pool(self) -> None:
-        if self.pool:
-            raise UserError(
-                f"`pool` is {self.pool!r} but FCP makes its partners itself; leave it away, or use BestResponsePPO."
-            )
-        for name in self.member_settings:
-            if name not in MEMBER_SETTINGS:
-                raise UserError(
-                    f"`member_settings` has {name!r}, which is not a member's own, but may have "
-                    f"{', '.join(MEMBER_SETTINGS)}; omit it.{did_you_mean(str(name), MEMBER_SETTINGS)}"
-                )
-        if self.population_from is not None:
-            self._take_population(self.population_from)
-        elif not self._members_are_known:
-            self._validate_training_of_members()
-
-    def _take_population(self, where: str) -> None:
-        self.population_from = str(local_path(where, "population_from").absolute())
-        if not os.path.exists(self.population_from):
-            raise UserError(
-                f"`population_from` is {self.population_from!r}, where nothing is; give a checkpoint of FCP. If it was "
-                "there when this run began, put it back, since Tune reads it again, or begin a run whose `restore` and "
-                "`population_from` are both the newest checkpoint of this one, which holds all members."
-            )
-        self.population_size = len(read_members(self.population_from, self.env_config, self.past_checkpoints))
-
+    @override(FCPConfigMixin)
     def _validate_training_of_members(self) -> None:
-        member = self.member_config()
-        try:
-            member.validate()
-        except UserError as error:
-            raise UserError(
-                f"Members have the learner's settings and those of `member_settings`, with which {error}"
-            ) from error
-        steps = member.total_train_batch_size // member.rows_per_step()
-        horizon = self.env_config.get("horizon", HORIZON)
-        if steps * min(self.iterations_per_task, self.member_iterations) < horizon:
-            raise UserError(
-                f"`iterations_per_task` is {self.iterations_per_task} and `member_iterations` {self.member_iterations} "
-                f"of {steps} steps each, in which no game of {horizon} steps ends; raise them."
-            )
+        super()._validate_training_of_members()
+        for kind in self.member_kinds or (NO_KIND,):
+            member = self.member_config(kind)
+            steps = member.total_train_batch_size // member.rows_per_step()
+            horizon = self.env_config.get("horizon", HORIZON)
+            if steps * min(self.iterations_per_task, self.member_iterations) < horizon:
+                raise UserError(
+                    f"`iterations_per_task` is {self.iterations_per_task} and `member_iterations` "
+                    f"{self.member_iterations} of {steps} steps each, in which no game of {horizon} steps ends; raise "
+                    "them."
+                )
 
 
-class FCP(BestResponsePPO):
-    """Fictitious co-play: self-play members first, then one cook's best response to them; settings: `FCPConfig`.
+class FCPMixin(Responder):
+    """Fictitious co-play of a learner that meets frozen policies: self-play members first, then a best response.
 
-    An iteration is the end of one member's part while the population grows, and one of `BestResponsePPO` afterwards.
+    An iteration is the end of one member's part while the population grows, and one of the learner afterwards.
     """
 
-    @classmethod
-    @override(BestResponsePPO)
-    def get_default_config(cls) -> FCPConfig:
-        """The default settings."""
-        return FCPConfig()
+    _seated = False
 
     @classmethod
     @override(Algorithm)
@@ -383,24 +483,24 @@ class FCP(BestResponsePPO):
         settings = cls.get_default_config().update_from_dict(config)
         if settings.population_from is not None:
             return request
-        at_once = settings.members_at_once or os.cpu_count() or 1
+        at_once = (os.cpu_count() or 1) if settings.members_at_once is None else settings.members_at_once
         member = {"CPU": settings.num_cpus_per_member}
         bundles = [*request.bundles, *[member] * min(at_once, settings.population_size)]
         return PlacementGroupFactory(bundles, strategy=request.strategy)
 
-    @override(BestResponsePPO)
+    @override(Algorithm)
     def setup(self, config: Any) -> None:
         """Builds the learner, and a population that has not begun."""
         super().setup(config)
         own = self.config
-        self._population = Population(
-            own.member_config(), own.member_seeds(), own.member_iterations, own.iterations_per_task,
-            own.num_cpus_per_member,
-        )  # fmt: skip
+        members = own.members()
+        configs = [] if own.population_from is not None else [own.member_config(one.kind) for one in members]
+        cpus = 0 if own.members_at_once == 0 else own.num_cpus_per_member
+        self._population = Population(members, configs, own.member_iterations, own.iterations_per_task, cpus)
         if own.population_from is not None:
-            self._population.members = read_members(own.population_from, own.env_config, own.past_checkpoints)
+            self._population.members = read_members(own.population_from, own.read_member, own.past_checkpoints)
 
-    @override(BestResponsePPO)
+    @override(KeepsPastPolicies)
     def step(self) -> dict[str, Any]:
         """An iteration, with the population's figures; every one of the population asks Tune for a checkpoint."""
         grew = not self._population.done
@@ -412,47 +512,60 @@ class FCP(BestResponsePPO):
             "member_iterations": sum(member.iterations for member in members),
             "game_steps": self._population.game_steps,
             "score_mean": sum(scores) / len(scores) if scores else math.nan,
+            **{f"{member.kind}_{member.seed}": dict(member.talk) for member in members if member.talk},
         }
         results["game_steps_with_population"] = self._population.game_steps + self._game_steps()
         if grew:
             results[SHOULD_CHECKPOINT] = True
         return results
 
-    @override(SelfPlayPPO)
+    @override(PolicyCheckpointMixin)
     def training_step(self) -> None:
         """The end of one member's part, or a roll-out and an update of the best response."""
         if not self._population.done:
-            self._population.advance()
+            member = self._population.members[self._population.advance()]
+            if self.config.past_checkpoints and member.milestones and HALF_WAY not in member.milestones:
+                raise UserError(
+                    f"no game of member {member.seed} ended in its last iterations, so that nobody knows its half-way "
+                    "policy; raise `train_batch_size_per_learner`, or set `past_checkpoints` to false."
+                )
             return
-        if self._pool is None:
-            partners = partners_of(self._population.members, self.config.past_checkpoints)
-            policies = {name: one.policy for name, one in partners.items()}
-            self.set_pool(uniform_pool(policies, self.config.self_play_share))
+        if not self._seated:
+            self.meet(self._partners())
+            self._seated = True
         super().training_step()
 
-    @override(SelfPlayPPO)
+    def _partners(self) -> list[Met]:
+        kinds, past = self.config.member_kinds, self.config.past_checkpoints
+        return [
+            Met(name, one, traits=kinds.get(member.kind, {}).get(AS_PARTNER, {}))
+            for member in self._population.members
+            for name, one in partners_of([member], past).items()
+        ]
+
+    @override(KeepsPastPolicies)
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The learner's state and the population's; parts that are under way belong to neither."""
         return {**super().get_state(*args, **kwargs), POPULATION: self._population.to_state()}
 
-    @override(SelfPlayPPO)
+    @override(KeepsPastPolicies)
     def set_state(self, state: Any) -> None:
         """Goes on from a state; the partners are those of its population."""
         super().set_state(state)
         if POPULATION in state:
             self._population.set_state(state[POPULATION])
-            self._pool = None
+            self._seated = False
 
-    @override(SelfPlayPPO)
+    @override(KeepsPastPolicies)
     def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
         """Saves with the policy folder and, when the population is done, with one of each member and age."""
         where = super().save_to_path(path, **kwargs)
         if self._population.done and Path(where).is_dir():
             for name, one in partners_of(self._population.members, past=True).items():
-                self.write_past(Path(where) / POPULATION / name, one)
+                one.write(Path(where) / POPULATION / name)
         return where
 
-    @override(SelfPlayPPO)
+    @override(Checkpointable)
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The config without `population_from`: its members are in the state, the old folder may be gone."""
         args, kwargs = super().get_ctor_args_and_kwargs()
@@ -466,3 +579,13 @@ class FCP(BestResponsePPO):
         if hasattr(self, "_population"):
             self._population.stop()
         super().cleanup()
+
+
+class FCP(FCPMixin, BestResponsePPO):
+    """Fictitious co-play in the onion-soup kitchens; settings: `FCPConfig`."""
+
+    @classmethod
+    @override(BestResponsePPO)
+    def get_default_config(cls) -> FCPConfig:
+        """The default settings."""
+        return FCPConfig()

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from rllib_llm_comm.baselines.population.responder import Matches
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID, kernel
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
@@ -21,7 +22,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS, Kitchen
 from rllib_llm_comm.envs.overcooked_ai.walker import Walker
-from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, SCRIPTED, STAY, PartnerSettings
+from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, PEOPLE, SCRIPTED, STAY, PartnerSettings
 from rllib_llm_comm.policies.policy_folder import PolicyExport, find_policy, load_network, network_file, network_of
 from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest, read_manifest
 
@@ -300,27 +301,13 @@ class SeatedPartners:
 
 
 def uniform_pool(policies: Mapping[str, PolicyExport], self_play_share: float = 0.0) -> PartnerPool:
-    """A pool from which all are drawn equally often.
+    """A pool of policies that are in memory, all drawn equally often.
 
     Args:
         policies: Numeric policies by name.
         self_play_share: As of `PartnerPool`.
     """
-    return weighted_pool(policies, [1.0] * len(policies), self_play_share)
-
-
-def weighted_pool(
-    policies: Mapping[str, PolicyExport], weights: Sequence[float], self_play_share: float = 0.0
-) -> PartnerPool:
-    """A pool of policies that are in memory, such as those of a population.
-
-    Args:
-        policies: Numeric policies by name.
-        weights: Weight of each, > 0.
-        self_play_share: As of `PartnerPool`.
-    """
-    pairs = zip(policies.items(), weights, strict=True)
-    return PartnerPool(tuple(FrozenPartner(name, one, float(w)) for (name, one), w in pairs), self_play_share)
+    return PartnerPool(tuple(FrozenPartner(name, one) for name, one in policies.items()), self_play_share)
 
 
 def check_partner(partner: PartnerSettings, env_config: Mapping[str, Any]) -> None:
@@ -336,7 +323,7 @@ def check_partner(partner: PartnerSettings, env_config: Mapping[str, Any]) -> No
     """
     where = f"the partner {partner.name!r}"
     refused = {
-        "policy": partner.kind == FUNCTION,
+        "policy": partner.kind in (FUNCTION, PEOPLE),
         "habit": bool(partner.habit),
         "unstuck": bool(partner.unstuck),
         "speech": partner.speech == "scripted",
@@ -401,28 +388,6 @@ def _check_manifest(manifest: PolicyManifest, where: str, env_config: Mapping[st
             f"{where} sees {settings.get('size')} numbers, which are not the {PLANES} lossless planes of "
             f"{layout.name!r} alone; take policies of SelfPlayPPO, or others with `env_config.vector` 'planes'."
         )
-
-
-@dataclass(frozen=True)
-class Matches:
-    """Sums over the games of each pair (P,).
-
-    Attributes:
-        sparse: Points for soups.
-        shaped: Shaped rewards of both cooks, at factor 1.
-        steps: Game steps.
-        games: Games per pair.
-    """
-
-    sparse: np.ndarray
-    shaped: np.ndarray
-    steps: np.ndarray
-    games: int
-
-    @property
-    def scores(self) -> np.ndarray:
-        """Points per game (P,)."""
-        return np.asarray(self.sparse / self.games)
 
 
 def play_matches(

@@ -1,14 +1,16 @@
-"""Population-based training of cooks that play with each other (Carroll et al. 2019, arXiv 1910.05789, and its code);
-not Ray Tune's."""
+"""Population-based training of agents that play with each other (Carroll et al. 2019, arXiv 1910.05789, and its code);
+not Ray Tune's. `PBT` is that of the onion-soup kitchens; that of agents that talk is `talkers.VercoPBT`."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import ray
@@ -31,21 +33,27 @@ from ray.tune.execution.placement_groups import PlacementGroupFactory
 from typing_extensions import Self
 
 from rllib_llm_comm.baselines.population.best_response_ppo import BestResponsePPO, BestResponsePPOConfig
-from rllib_llm_comm.baselines.population.kitchen_partners import play_matches, uniform_pool
-from rllib_llm_comm.baselines.population.self_play_ppo import AGENTS, shaping_factor
+from rllib_llm_comm.baselines.population.responder import (
+    AS_PARTNER,
+    POPULATION,
+    MemberKinds,
+    Met,
+    Responder,
+    require_kinds,
+    talk_figures,
+)
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.settings import Settings, Several
-from rllib_llm_comm.policies.policy_folder import PolicyExport
-from rllib_llm_comm.rl.policy_checkpoints import on_first_learner
+from rllib_llm_comm.core.settings import Several
+from rllib_llm_comm.rl.past_policies import KeepsPastPolicies, PastPolicy
+from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
+from rllib_llm_comm.rl.strict_config import StrictConfigMixin
 
 STATE, POLICY = "learner", "policy"
-FIGURES = ("score", "shaped")
-POPULATION = "population"
 _MOST = 10**6
 Setting = int | float
 
 
-class PBTSettings(Settings):
+class PBTSettings(MemberKinds):
     """The population."""
 
     size: int = Field(3, ge=2, le=_MOST)
@@ -78,32 +86,26 @@ class PBTSettings(Settings):
         return self
 
 
-class MemberPPO(BestResponsePPO):
-    """`BestResponsePPO` whose life began before: shaped rewards fade by the steps of its earlier runs, too."""
-
-    steps_before = 0
-
-    @override(BestResponsePPO)
-    def _game_steps(self) -> int:
-        return self.steps_before + super()._game_steps()
-
-
 @dataclasses.dataclass(frozen=True)
 class MemberRun:
     """A run of one member.
 
     Attributes:
+        algorithm: Class of its learner.
         config: Its config, with the run's seed and settings.
         batches: Train batches; 0 builds the member only.
         state: The Learner's state that it goes on from, or `None` at its beginning.
-        partner: The frozen partner of all games; `None` with 0 batches.
+        partner: The frozen partner of all games, a `PastPolicy` as a mapping; `None` with 0 batches.
+        traits: As of `Met`, of the partner.
         steps_before: Game steps of its earlier runs.
     """
 
-    config: BestResponsePPOConfig
+    algorithm: type[Responder]
+    config: Any
     batches: int
     state: Mapping[str, Any] | None = None
     partner: Mapping[str, Any] | None = None
+    traits: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     steps_before: int = 0
 
 
@@ -112,8 +114,9 @@ class MemberResult:
     """Results of a run.
 
     Attributes:
-        state: `learner`, the Learner's state (weights and optimizers), and `policy`, a `PolicyExport` as a mapping.
-        figures: Means of the last games, as of `OnionSoupEnvRunner`.
+        state: `learner`, the Learner's state (weights and optimizers), and `policy`, a `PastPolicy` as a mapping.
+        figures: Means of the last games: `score`, and in the onion-soup kitchens `shaped`.
+        talk: What it says, as of `talk_figures`.
         steps: Game steps.
         games: Games that ended.
         decisions: By cook, those that were learned from.
@@ -124,6 +127,7 @@ class MemberResult:
     steps: int
     games: int
     decisions: dict[str, int]
+    talk: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 def run_member(run: MemberRun) -> MemberResult:
@@ -133,21 +137,24 @@ def run_member(run: MemberRun) -> MemberResult:
         run: The run.
     """
     config = run.config.copy(copy_frozen=False)
-    algo = MemberPPO(config=config)
+    algo: Any = run.algorithm(config=config)
     try:
         algo.steps_before = run.steps_before
         if run.state is not None:
             go_on_from(algo, run.state)
         if run.partner is not None:
-            algo.set_pool(uniform_pool({"partner": PolicyExport(**run.partner)}))
+            algo.meet([Met("partner", PastPolicy.from_state(run.partner), traits=run.traits)])
         steps, games, figures = 0, 0, {}
         decisions: dict[str, int] = {}
+        talk: dict[str, float] = {}
         for _ in range(run.batches):
-            found = algo.train()["env_runners"]
+            results = algo.train()
+            found, talk = results["env_runners"], talk_figures(results)
             steps, games = int(found["num_env_steps_sampled_lifetime"]), int(found.get("num_episodes_lifetime", 0))
-            figures = {name: float(found[name]) for name in FIGURES if name in found}
+            shown = {"score": algo.score_of(found), "shaped": float(found.get("shaped", math.nan))}
+            figures = {name: value for name, value in shown.items() if not math.isnan(value)}
             decisions = {agent: int(count) for agent, count in found[NUM_AGENT_STEPS_SAMPLED_LIFETIME].items()}
-        return MemberResult(state_of(algo), figures, steps, games, decisions)
+        return MemberResult(state_of(algo), figures, steps, games, decisions, talk)
     finally:
         algo.stop()
         with contextlib.suppress(OSError):
@@ -157,7 +164,7 @@ def run_member(run: MemberRun) -> MemberResult:
 run_member_remotely = ray.remote(run_member)
 
 
-def go_on_from(algo: BestResponsePPO, learner: Mapping[str, Any]) -> None:
+def go_on_from(algo: Responder, learner: Mapping[str, Any]) -> None:
     """Gives an algorithm the Learner's state of an earlier run; its EnvRunners act and judge by it, too.
 
     Args:
@@ -168,7 +175,7 @@ def go_on_from(algo: BestResponsePPO, learner: Mapping[str, Any]) -> None:
     algo.sync_runners()
 
 
-def state_of(algo: BestResponsePPO) -> dict[str, Any]:
+def state_of(algo: Responder) -> dict[str, Any]:
     """Everything that a member goes on from, and its policy.
 
     Args:
@@ -177,26 +184,7 @@ def state_of(algo: BestResponsePPO) -> dict[str, Any]:
     learner = algo.learner_group.get_state(
         components=COMPONENT_LEARNER, not_components=f"{COMPONENT_LEARNER}/{COMPONENT_METRICS_LOGGER}"
     )[COMPONENT_LEARNER]
-    return {STATE: learner, POLICY: dataclasses.asdict(next(iter(algo.policy_exports().values())))}
-
-
-def act_by(algo: BestResponsePPO, policy: PolicyExport) -> None:
-    """Gives an algorithm a policy's weights, its Learners and EnvRunners.
-
-    Args:
-        algo: The algorithm.
-        policy: A policy of a network like its own.
-    """
-    on_first_learner(algo, _load, everywhere=True, files=dict(policy.files))
-    algo.sync_runners()
-
-
-def _load(learner: Any, files: Mapping[str, bytes]) -> None:
-    from safetensors.torch import load
-
-    (content,) = files.values()
-    for module in learner.module._rl_modules.values():
-        module.unwrapped().network.load_state_dict(load(content))
+    return {STATE: learner, POLICY: algo.policy_now(algo.iteration, math.nan).to_state()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,11 +195,13 @@ class PBTAgent:
         state: All that its learning goes on from: weights, optimizers, counts.
         runs: PPO runs that its weights have behind them; copied with the weights.
         settings: PPO settings that mutate, by name.
+        kind: Its kind, copied with the weights; empty where there are none.
     """
 
     state: Any
     runs: int
     settings: Mapping[str, Setting]
+    kind: str = ""
 
 
 def drawn_rounds(agents: int, rng: np.random.Generator) -> list[list[tuple[int, int]]]:
@@ -386,7 +376,7 @@ class PBTPopulation:
     def get_state(self) -> dict[str, Any]:
         """All of it, in plain types."""
         return {
-            "agents": [{"state": a.state, "runs": a.runs, "settings": dict(a.settings)} for a in self.agents],
+            "agents": [{**vars(agent), "settings": dict(agent.settings)} for agent in self.agents],
             "iteration": self.iteration,
             "rounds": [list(pairs) for pairs in self.rounds],
             "best": list(self.best),
@@ -406,30 +396,29 @@ class PBTPopulation:
         self._rng.bit_generator.state = state["rng"]
 
 
-class PBTConfig(BestResponsePPOConfig):
-    """Settings of `PBT`.
+class PBTConfigMixin(StrictConfigMixin):
+    """Adds `.population(...)` to the config of a learner that meets frozen policies.
 
-    .. testcode::
-        :skipif: True
-
-        from rllib_llm_comm import PBTConfig
-
-        config = PBTConfig().environment(env_config={"layout": "coordination_ring"})
-        algo = config.population(size=3, run_batches=3).build_algo()
-        algo.train()
+    Attributes:
+        run_algorithm: Class of a member's learner.
+        member_settings_known: Settings in which kinds of members may differ.
+        partner_traits: Keys of `as_partner`.
     """
 
-    settings_models = {**BestResponsePPOConfig.settings_models, "population": PBTSettings}
-
-    def __init__(self, algo_class: type | None = None) -> None:
-        """Sets the defaults: the paper's population, and PPO as of `BestResponsePPO`."""
-        super().__init__(algo_class=algo_class or PBT)
+    run_algorithm: ClassVar[type[Responder]]
+    member_settings_known: ClassVar[tuple[str, ...]] = ()
+    partner_traits: ClassVar[tuple[str, ...]] = ()
+    pool: Any
+    self_play_share: float
+    size: int
+    run_batches: int
+    mutate: Sequence[str]
+    member_kinds: Mapping[str, Mapping[str, Any]]
 
     def population(self, **settings: Any) -> Self:
         """Sets the population; the settings are those of `PBTSettings`."""
         return self.assign("population", settings)
 
-    @override(BestResponsePPOConfig)
     def validate(self) -> None:
         """Checks all settings.
 
@@ -449,21 +438,46 @@ class PBTConfig(BestResponsePPOConfig):
                 )
         super().validate()
 
-    @override(BestResponsePPOConfig)
     def most_partners(self) -> None:
         """None: the population changes."""
 
-    @override(BestResponsePPOConfig)
     def _validate_pool(self) -> None:
-        """A population brings its own partners."""
+        """Checks the kinds of members; a population brings its own partners."""
+        require_kinds(self.member_kinds, self.size, self.member_settings_known, self.partner_traits)
 
     def run_steps(self) -> int:
         """Game steps of a PPO run."""
         return int(self.run_batches * self.total_train_batch_size)
 
+    def kind_settings(self, kind: str) -> dict[str, Any]:
+        """The settings of a kind of members."""
+        return {name: value for name, value in self.member_kinds.get(kind, {}).items() if name != AS_PARTNER}
 
-class PBT(BestResponsePPO):
-    """A population whose agents learn with each other, the worst replaced by the best; settings: `PBTConfig`.
+
+class PBTConfig(PBTConfigMixin, BestResponsePPOConfig):
+    """Settings of `PBT`.
+
+    .. testcode::
+        :skipif: True
+
+        from rllib_llm_comm import PBTConfig
+
+        config = PBTConfig().environment(env_config={"layout": "coordination_ring"})
+        algo = config.population(size=3, run_batches=3).build_algo()
+        algo.train()
+    """
+
+    settings_models = {**BestResponsePPOConfig.settings_models, "population": PBTSettings}
+    run_algorithm = BestResponsePPO
+    partner_traits = ("greedy", "noise", "pauses")
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        """Sets the defaults: the paper's population, and PPO as of `BestResponsePPO`."""
+        super().__init__(algo_class=algo_class or PBT)
+
+
+class PBTMixin(Responder):
+    """A population whose agents learn with each other, the worst replaced by the best.
 
     A training iteration is a round: every agent learns with one frozen partner, all side by side. After K rounds each
     agent has learned with each, games are played and the worst agent takes over the best one's weights.
@@ -472,12 +486,6 @@ class PBT(BestResponsePPO):
     _population: PBTPopulation | None = None
     _played_steps = 0
     _selected: Mapping[str, float] = MappingProxyType({})
-
-    @classmethod
-    @override(BestResponsePPO)
-    def get_default_config(cls) -> PBTConfig:
-        """The default settings."""
-        return PBTConfig()
 
     @classmethod
     @override(Algorithm)
@@ -490,7 +498,7 @@ class PBT(BestResponsePPO):
             at_once = min(own.size, len(os.sched_getaffinity(0)))
         return PlacementGroupFactory([*request.bundles, *[{"CPU": 1.0}] * at_once], strategy=request.strategy)
 
-    @override(BestResponsePPO)
+    @override(PolicyCheckpointMixin)
     def training_step(self) -> None:
         """One round of runs; after the last round of an iteration also games, exploitation and mutation."""
         population = self._population = self._population or self._begun()
@@ -502,16 +510,26 @@ class PBT(BestResponsePPO):
         results = self._results(runs)
         population.learned([result.state for result in results])
         self._count(results)
+        for learner, result in enumerate(results):  # a round's learners are in the order of their numbers
+            for name, value in result.talk.items():
+                self.metrics.log_value((POPULATION, f"agent_{learner}", name), value, window=1)
         if not population.rounds:
             self._select(population)
-        act_by(self, PolicyExport(**self._kept_policy(population)))
+        self.take_policy(PastPolicy.from_state(self._kept_policy(population)))
         self._log_population(population)
 
     def _begun(self) -> PBTPopulation:
         config = self.config
         settings = {name: getattr(config, name) for name in config.mutate}
-        first = self._results([MemberRun(self._member_config(settings, [agent]), 0) for agent in range(config.size)])
-        return PBTPopulation([PBTAgent(one.state, 0, settings) for one in first], config.seed or 0)
+        named = list(config.member_kinds) or [""]
+        kinds = [named[agent % len(named)] for agent in range(config.size)]
+        runs = [
+            MemberRun(config.run_algorithm, self._member_config(settings, kind, [agent]), 0)
+            for agent, kind in enumerate(kinds)
+        ]
+        first = self._results(runs)
+        agents = [PBTAgent(one.state, 0, settings, kind) for one, kind in zip(first, kinds, strict=True)]
+        return PBTPopulation(agents, config.seed or 0)
 
     def _results(self, runs: Sequence[MemberRun]) -> list[MemberResult]:
         """Results of runs that Ray does side by side on the CPUs that it has."""
@@ -528,16 +546,19 @@ class PBT(BestResponsePPO):
         assert self._population is not None
         agent, other = self._population.agents[learner], self._population.agents[partner]
         return MemberRun(
-            config=self._member_config(agent.settings, place),
+            algorithm=self.config.run_algorithm,
+            config=self._member_config(agent.settings, agent.kind, place),
             batches=self.config.run_batches,
             state=agent.state[STATE],
             partner=other.state[POLICY],
+            traits=self.config.member_kinds.get(other.kind, {}).get(AS_PARTNER, {}),
             steps_before=agent.runs * self.config.run_steps(),
         )
 
-    def _member_config(self, settings: Mapping[str, Any], place: Sequence[int]) -> PBTConfig:
-        """The config of a run: the agent's settings, and a seed of its own."""
-        config: PBTConfig = self.config.copy(copy_frozen=False)
+    def _member_config(self, settings: Mapping[str, Any], kind: str, place: Sequence[int]) -> Any:
+        """The config of a run: the agent's settings, those of its kind, and a seed of its own."""
+        config: Any = self.config.copy(copy_frozen=False)
+        config.update_from_dict(self.config.kind_settings(kind))
         config.training(**settings)
         if "lr" in settings:
             config.critic_lr = self.config.critic_lr * settings["lr"] / self.config.lr
@@ -549,12 +570,12 @@ class PBT(BestResponsePPO):
     def _select(self, population: PBTPopulation) -> None:
         config = self.config
         pairs = played_pairs(config.size)
-        policies = [PolicyExport(**agent.state[POLICY]) for agent in population.agents]
+        policies = [PastPolicy.from_state(agent.state[POLICY]) for agent in population.agents]
         seed = [config.seed or 0, population.iteration]
-        matches = play_matches(policies, pairs, config.selection_games // 2, config.env_config, seed)
+        matches = self.play_pairs(policies, pairs, config.selection_games // 2, seed)
         self._played_steps += int(matches.steps.sum())
         # All agents have learned in as many runs, so that their shaped rewards have the same factor.
-        factor = shaping_factor(population.agents[0].runs * config.run_steps(), config.shaping_horizon)
+        factor = self.shaping(population.agents[0].runs * config.run_steps())
         square = (config.size, config.size)
         rates = fitness((matches.sparse + factor * matches.shaped).reshape(square), matches.steps.reshape(square))
         scores = sparse_means(matches.sparse.reshape(square), np.full(square, float(matches.games)))
@@ -584,13 +605,14 @@ class PBT(BestResponsePPO):
         log((place, NUM_ENV_STEPS_SAMPLED_LIFETIME), steps, reduce="lifetime_sum", with_throughput=True)
         log((place, NUM_EPISODES), games, reduce="sum")
         log((place, NUM_EPISODES_LIFETIME), games, reduce="lifetime_sum")
-        for name in results[0].figures:
+        for name in {name: None for result in results for name in result.figures}:
             values = [result.figures[name] for result in results if name in result.figures]
             log((place, name), float(np.mean(values)), window=1)
-        for agent in AGENTS:
+        agents = sorted({agent for result in results for agent in result.decisions})
+        for agent in agents:
             decisions = sum(result.decisions.get(agent, 0) for result in results)
             log((place, NUM_AGENT_STEPS_SAMPLED_LIFETIME, agent), decisions, reduce="lifetime_sum")
-        for agent in AGENTS:  # both cooks get all points
+        for agent in agents:  # the score is the team's
             scores = [result.figures["score"] for result in results if "score" in result.figures]
             if scores:
                 log((place, "agent_episode_returns_mean", agent), float(np.mean(scores)), window=1)
@@ -604,6 +626,27 @@ class PBT(BestResponsePPO):
         for number, agent in enumerate(population.agents):
             for name, value in agent.settings.items():
                 log((POPULATION, f"agent_{number}", name), float(value), window=1)
+
+    @override(PolicyCheckpointMixin)
+    def save_policy(self, folder: Any) -> None:
+        """Writes the kept policy, as it was trained."""
+        if self._population is None:
+            super().save_policy(folder)
+            return
+        kept = PastPolicy.from_state(self._kept_policy(self._population))
+        own = {**kept.manifest["provenance"], **self.provenance(), "training_iteration": self.training_iteration}
+        dataclasses.replace(
+            kept, manifest={**kept.manifest, "algorithm": type(self).__name__, "provenance": own}
+        ).write(Path(folder))
+
+    @override(KeepsPastPolicies)
+    def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
+        """Saves with the policy folder, and with one of each agent."""
+        where = super().save_to_path(path, **kwargs)
+        if self._population is not None and Path(where).is_dir():
+            for number, agent in enumerate(self._population.agents):
+                PastPolicy.from_state(agent.state[POLICY]).write(Path(where) / POPULATION / f"agent_{number}")
+        return where
 
     @override(Checkpointable)
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
@@ -625,3 +668,13 @@ class PBT(BestResponsePPO):
             self._population = PBTPopulation([], 0)
             self._population.set_state(state[POPULATION]["agents"])
             self._played_steps, self._selected = state[POPULATION]["played_steps"], state[POPULATION]["selected"]
+
+
+class PBT(PBTMixin, BestResponsePPO):
+    """Population-based training in the onion-soup kitchens; settings: `PBTConfig`."""
+
+    @classmethod
+    @override(BestResponsePPO)
+    def get_default_config(cls) -> PBTConfig:
+        """The default settings."""
+        return PBTConfig()

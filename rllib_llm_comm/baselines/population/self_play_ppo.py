@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
@@ -48,98 +46,28 @@ from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS
 from rllib_llm_comm.policies.numeric_network import BY_OWN, BY_PARTNER, CRITIC_STATE, VECTOR, NumericSettings
-from rllib_llm_comm.policies.policy_folder import PolicyExport
 from rllib_llm_comm.rl.gae import gae_of_steps, standardized
 from rllib_llm_comm.rl.kitchen_games import KitchenGames
 from rllib_llm_comm.rl.multi_agent_ppo import PlanningSettings, PPOTraining
-from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
+from rllib_llm_comm.rl.past_policies import KeepsPastPolicies, PastSettings
 from rllib_llm_comm.rl.strict_config import part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-AGES = INITIAL, HALF_WAY, FINAL = "initial", "half_way", "final"
 AGENTS = ("alice", "bob")
 SHARED = "shared"
 """Name of the module of both cooks."""
 SELF_PLAY_SCORE, PARTNERS_SCORE = "score_self_play", "score_with_partners"
 SCORE_BY_SEAT, SCORE_BY_PARTNER = "score_by_seat", "score_by_partner"
-PAST_FOLDER = "past"
 
 
-class SelfPlayTraining(PPOTraining):
+class SelfPlayTraining(PastSettings, PPOTraining):
     """The optimisation; for the defaults of Carroll et al. 2019 see the page."""
 
     shaping_horizon: int | None = Field(1_000_000, ge=0, le=LARGEST)
     """Game steps over which the factor of the shaped rewards falls on a line from 1 to 0; 0 for none (soups alone are
     paid), None to leave it at 1. 1,000,000 (ours); Carroll: 2,500,000 (3,500,000 in coordination ring)."""
-    keep_policy_every: int | None = Field(None, ge=1, le=LARGEST)
-    """Iterations between two policies that are kept in memory; None: none is kept. The first is the one before the
-    first update. Checkpoints then also hold `past/initial` and `past/half_way` (`past_policies.half_way`), for FCP."""
-
-
-@dataclass(frozen=True)
-class PastPolicy:
-    """A policy as it was at some time.
-
-    Attributes:
-        iteration: Training iterations behind it; 0: before the first update.
-        game_steps: Game steps behind it.
-        score: Mean score of the last games then; NaN where none had ended.
-        policy: The policy itself, small and without pickles.
-    """
-
-    iteration: int
-    game_steps: int
-    score: float
-    policy: PolicyExport
-
-    def to_state(self) -> dict[str, Any]:
-        """Plain values for an algorithm's state."""
-        policy = {"kind": self.policy.kind, "files": dict(self.policy.files)}
-        policy["model_config"] = dict(self.policy.model_config)
-        return {"iteration": self.iteration, "game_steps": self.game_steps, "score": self.score, "policy": policy}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> PastPolicy:
-        """The policy of `to_state`."""
-        return cls(state["iteration"], state["game_steps"], state["score"], PolicyExport(**state["policy"]))
-
-
-def half_way(scores: Sequence[float]) -> int | None:
-    """The place of the policy whose mean score is nearest to half of the last one's; of two the earlier.
-
-    FCP takes the checkpoint with half of the final reward; of those that were kept this is the nearest.
-
-    Args:
-        scores: Mean scores in the order of time, the final policy's last; NaN where none is known, as before the first
-            update: such policies are not chosen.
-
-    Returns:
-        The place, or `None` if the last score is not known.
-    """
-    if not scores or math.isnan(scores[-1]):
-        return None
-    goal = scores[-1] / 2
-    distances = [math.inf if math.isnan(score) else abs(score - goal) for score in scores]
-    return distances.index(min(distances))
-
-
-def milestones(past: Sequence[PastPolicy]) -> dict[str, PastPolicy]:
-    """The initial, the half-way and the final policy, of those that are there.
-
-    Args:
-        past: In the order of time, the final policy last.
-    """
-    found = {}
-    if past and past[0].iteration == 0:
-        found[INITIAL] = past[0]
-    place = half_way([one.score for one in past])
-    if place is not None:
-        found[HALF_WAY] = past[place]
-    if past:
-        found[FINAL] = past[-1]
-    return found
 
 
 class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
@@ -424,11 +352,11 @@ class SelfPlayPPOConfig(NumericPPOConfig):
             )
 
 
-class SelfPlayPPO(PolicyCheckpointMixin, PPO):
+class SelfPlayPPO(KeepsPastPolicies, PPO):
     """PPO with one policy for both cooks, on whole arrays of games; settings: `SelfPlayPPOConfig`."""
 
-    _latest_score = math.nan
     _runners_judge = True
+    kept_as = "SelfPlayPPO"
 
     @classmethod
     @override(PPO)
@@ -441,68 +369,18 @@ class SelfPlayPPO(PolicyCheckpointMixin, PPO):
         """Builds as RLlib does, with the critic in all EnvRunners, and keeps the initial policy if it is asked for."""
         super().setup(config)
         self.sync_runners()  # RLlib's own leaves the critic away
-        self._past: list[PastPolicy] = []
-        if self.config.keep_policy_every:
-            self._past.append(self._policy_now(0, math.nan))
+        self.keep_initial()
 
-    @override(Algorithm)
-    def step(self) -> dict[str, Any]:
-        """An iteration; then the policy is kept if it is its turn."""
-        results: dict[str, Any] = super().step()
-        score = float(results.get(ENV_RUNNER_RESULTS, {}).get("score", math.nan))
-        self._latest_score = self._latest_score if math.isnan(score) else score
-        every, iteration = self.config.keep_policy_every, self.iteration + 1
-        if every and iteration % every == 0:
-            self._past.append(self._policy_now(iteration, self._latest_score))
-        return results
+    @override(KeepsPastPolicies)
+    def score_of(self, found: Mapping[str, Any]) -> float:
+        """Points of a game; NaN where none has ended."""
+        return float(found.get("score", math.nan))
 
-    def past_policies(self) -> list[PastPolicy]:
-        """The policies that were kept, in the order of time, and the one of now."""
-        past = list(self._past)
-        if not past or past[-1].iteration != self.iteration:
-            past.append(self._policy_now(self.iteration, self._latest_score))
-        return past
-
-    def _policy_now(self, iteration: int, score: float) -> PastPolicy:
-        return PastPolicy(iteration, self._game_steps(), score, next(iter(self.policy_exports().values())))
-
-    @override(PolicyCheckpointMixin)
-    def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
-        """Saves with the policy folder, and with those of the initial and the half-way policy if past ones are kept."""
-        where = super().save_to_path(path, **kwargs)
-        if self.config.keep_policy_every and Path(where).is_dir():
-            for name, one in milestones(self.past_policies()).items():
-                if name != FINAL:
-                    self.write_past(Path(where) / PAST_FOLDER / name, one)
-        return where
-
-    def write_past(self, folder: Path, past: PastPolicy) -> None:
-        """Writes the policy folder of an earlier time.
-
-        Args:
-            folder: The folder.
-            past: The policy, of this run or of a member's.
-        """
-        score = None if math.isnan(past.score) else past.score
-        name = SelfPlayPPO.__name__
-        origin = {"training_iteration": past.iteration, "game_steps": past.game_steps, "score": score}
-        self.write_exports(folder, {SHARED: past.policy}, name, **origin)
-
-    @override(Algorithm)
-    def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """RLlib's state with the past policies."""
-        state: dict[str, Any] = super().get_state(*args, **kwargs)
-        state[PAST_FOLDER] = {"policies": [one.to_state() for one in self._past], "score": self._latest_score}
-        return state
-
-    @override(Algorithm)
+    @override(KeepsPastPolicies)
     def set_state(self, state: Any) -> None:
-        """Sets RLlib's state and the past policies."""
+        """Sets RLlib's state and the past policies; EnvRunners judge, too."""
         super().set_state(state)
         self.sync_runners()
-        past = state.get(PAST_FOLDER, {})
-        self._past = [PastPolicy.from_state(one) for one in past.get("policies", ())]
-        self._latest_score = past.get("score", math.nan)
 
     @override(PPO)
     def training_step(self) -> None:
@@ -548,9 +426,6 @@ class SelfPlayPPO(PolicyCheckpointMixin, PPO):
     def _pool_of_runners(self) -> tuple[Any, str | None]:
         """The partners that EnvRunners seat, here or in Ray's store, and the pool's key; nobody in self-play."""
         return None, None
-
-    def _game_steps(self) -> int:
-        return int(self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0))
 
 
 def shaping_factor(game_steps: int, horizon: int | None) -> float:

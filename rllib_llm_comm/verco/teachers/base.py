@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rllib_llm_comm.core.errors import UserError, require_choice, shown
+from rllib_llm_comm.core.errors import UserError, require_choice, require_whole, shown
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.core.session_files import Session, read_session
 from rllib_llm_comm.envs.games import GAMES, scripted_player_of
@@ -188,20 +189,25 @@ class ScriptedTeacher(Teacher):
             the strategy game has such messages.
         ask_to_wait: False if nobody asks another agent to wait: who would do so says what it does itself, alone.
             Default yes. Of our games the strategy game has such messages.
+        wording: Number from 0 of the only wording in which it says each thing, so that several teachers speak
+            otherwise; the last one where a thing has fewer. Default none: any. Of our games the textual kitchen.
 
     Raises:
-        UserError: If a setting is neither true nor false.
+        UserError: If a setting is neither true nor false, or `wording` is no number of a wording.
     """
 
     name = "scripted"
     stands_in = "rules that see the whole game"
 
-    def __init__(self, repeat_fact: bool = False, ask_to_wait: bool = True) -> None:
+    def __init__(self, repeat_fact: bool = False, ask_to_wait: bool = True, wording: int | None = None) -> None:
         require_choice("teacher.repeat_fact", repeat_fact, (False, True))
         require_choice("teacher.ask_to_wait", ask_to_wait, (False, True))
+        if wording is not None:
+            require_whole("teacher.wording", wording, 0, 1000)
         self.settings = {
             **({"repeat_fact": True} if repeat_fact else {}),
             **({} if ask_to_wait else {"ask_to_wait": False}),
+            **({} if wording is None else {"wording": wording}),
         }
 
     def messages(self, request: TeacherRequest, *, rng: np.random.Generator) -> dict[str, str]:
@@ -222,13 +228,15 @@ class ScriptedTeacher(Teacher):
                 f"to no game with a scripted player ({known}); use 'chat', register a teacher of your own, or register "
                 "the game with a `scripted_player`."
             )
-        if self.settings and not hasattr(player, "facts"):
-            name, value = next(iter(self.settings.items()))
+        taken = {"wording"} & set(inspect.signature(player.messages).parameters)
+        taken |= {"repeat_fact", "ask_to_wait"} if hasattr(player, "facts") else set()
+        if unknown := [name for name in self.settings if name not in taken]:
+            name, value = unknown[0], self.settings[unknown[0]]
             raise UserError(
                 f"`teacher.{name}` is {str(value).lower()} but the scripted player of this game has no messages of "
                 "which it could choose; leave it out."
             )
-        wording = {name: value for name, value in self.settings.items() if name == "ask_to_wait"}
+        wording = {name: value for name, value in self.settings.items() if name != "repeat_fact"}
         said: dict[str, str] = player.messages(request.state, request.agents, rng, **wording)
         if "repeat_fact" in self.settings:
             said.update(player.facts(request.state, request.agents, rng))

@@ -1,0 +1,77 @@
+"""The stage that plays checkpoints with each other and with strangers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import Several
+from rllib_llm_comm.core.trust import names_code, texts_in
+from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings
+from rllib_llm_comm.experiments.evaluation_run import play_crosswise
+from rllib_llm_comm.experiments.stages import REFERENCE, PlainStage, Stage, StageResult
+from rllib_llm_comm.policies.partner_settings import CHECKPOINT, PartnerSettings, parse_partners
+from rllib_llm_comm.policies.policy_folder import find_policy
+
+
+class CrossPlayStageSettings(CrossPlaySettings):
+    """`config:` of `run: crossplay`."""
+
+    players: Several[Any] | str = Field(examples=["players: ${verco}"])
+    """Seeds of one method: checkpoints (usually `${stage}`), or mappings with the keys of `PartnerSettings`."""
+    partners: dict[str, Several[Any] | str] = Field(default_factory=dict)
+    """Group -> partners that none of them was trained with; likewise."""
+
+
+class CrossPlayStage(PlainStage):
+    """`run: crossplay`: every player in every seat with every other, with itself and with strangers."""
+
+    name = "crossplay"
+    settings_class = CrossPlayStageSettings
+
+    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+        """Checks keys, values, and checkpoints that should be there by now."""
+        for text in () if stage.trust else texts_in(stage.experiment.config):
+            if names_code(text):
+                raise UserError(
+                    f"`{stage.name}.config` names {text!r}, which may be code; import its module with `--import "
+                    "MODULE`, or say `--trust` if you know where the file comes from."
+                )
+        given = self.settings(stage)
+        groups = {f"partners.{name}": group for name, group in given.partners.items()}
+        for place, listed in {"players": given.players, **groups}.items():
+            for one in parse_partners(_list(listed), f"{stage.name}.config.{place}"):
+                waits = any(path in one.policy for path in unresolved) or REFERENCE.search(one.policy)
+                if one.kind == CHECKPOINT and not waits:
+                    try:
+                        find_policy(one.policy)
+                    except UserError as error:
+                        raise UserError(f"In `{stage.name}.config.{place}`: {error}") from None
+
+    def loads(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Its players tell themselves what stands in."""
+        return {}
+
+    def run(self, stage: Stage) -> StageResult:
+        """Plays all pairs and writes `crossplay.json` and `crossplay.html`."""
+        from rllib_llm_comm.evaluation.cross_play import CrossPlay
+
+        given = self.settings(stage)
+        settings = CrossPlaySettings(
+            **{name: getattr(given, name) for name in CrossPlaySettings.model_fields if name != "trust"},
+            trust=stage.trust,
+        )
+        partners = {name: _list(group) for name, group in given.partners.items()}
+        json_path, page = stage.folder / "crossplay.json", stage.folder / "crossplay.html"
+        told = play_crosswise(CrossPlay(_list(given.players), partners, settings), json_path, page)
+        groups = {name: group["mean"] for name, group in told["groups"].items()}
+        means = {name: told[name]["mean"] for name in ("self_play", "cross_play", "gap")}
+        return StageResult([json_path], {"page": page}, summary={**means, "with": groups})
+
+
+def _list(given: Any) -> list[Any]:
+    """Players; the result of a stage with one trial is one path."""
+    return [given] if isinstance(given, str | Mapping | PartnerSettings) else list(given)

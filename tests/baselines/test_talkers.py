@@ -1,0 +1,249 @@
+"""Populations of agents that talk: adapters on one base model in one process, kinds of members, all four methods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rllib_llm_comm import VercoCOLEConfig, VercoConfig, VercoFCPConfig, VercoPBTConfig, load_policy
+from rllib_llm_comm.baselines.population.fcp import Member, partners_of
+from rllib_llm_comm.core.errors import UserError
+
+TEXT = "rllib_llm_comm/overcooked_text-v0"
+TALKER, OTHER_BASE = "zoo:told_salad", "zoo:minirts_commanders"
+MENU = {"messages": "menu", "message_menu": ["bring the tomato", "i wait"], "message_temperature": 1.0}
+KINDS = {
+    "taught": {"message_checkpoint": TALKER},
+    "drifting": {**MENU, "train_messages": True},
+    "lossy": {"as_partner": {"word_noise": 1.0}},
+}
+
+
+def small(config, **population):
+    """Games of two steps, some of which end in every batch."""
+    return (
+        config.environment(TEXT, env_config={"map_name": "B", "recipe": "lettuce-tomato salad", "max_game_steps": 2})
+        .env_runners(num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=16, num_epochs=1)
+        .population(**population)
+        .debugging(seed=3)
+    )
+
+
+def fcp(**population):
+    own = {"size": 3, "member_iterations": 1, "member_keep_every": 1, "member_kinds": KINDS, **population}
+    return small(VercoFCPConfig(), **own)
+
+
+def files_of(algo):
+    found = {}
+    for member in algo._population.members:
+        found |= {name: dict(one.policy.files) for name, one in partners_of([member], True).items()}
+    return found
+
+
+@pytest.fixture(scope="module")
+def grown(small_ray, tmp_path_factory):
+    """A population of three kinds that is done, its learner's first iteration, and the checkpoint of both."""
+    algo = fcp().build_algo()
+    try:
+        results = [algo.train() for _ in range(4)]
+        bases = {id(one.policy.core.lm.base.model) for one in algo.env_runner.env.envs[0].unwrapped.env._pool}
+        bases.add(id(algo.env_runner.module["shared"].unwrapped().core.lm.base.model))
+        path = algo.save_to_path(str(tmp_path_factory.mktemp("grown") / "done"))
+        return path, results, files_of(algo), bases, algo.met
+    finally:
+        algo.stop()
+
+
+def test_members_are_adapters_on_one_base_and_each_is_exported_apart(grown):
+    path, results, files, bases, met = grown
+    assert [one["population"]["member_iterations"] for one in results] == [1, 2, 3, 3]
+    assert [bool(one.get("should_checkpoint")) for one in results] == [True, True, True, False]
+    assert results[-1]["population"]["members_done"] == 3
+    assert results[-1]["game_steps_with_population"] > results[-2]["game_steps_with_population"] > 0
+    last = results[2]["population"]
+    assert np.isfinite(last["score_mean"]) and last["score_mean"] != 0
+    assert {"message_entropy", "message_kl", "message_distinct_share"} <= set(last["drifting_4001"])
+    assert last["taught_4000"].keys() >= {"message_words", "message_understood_share"}
+    assert len(bases) == 1, "all members and the learner share the base model"
+    assert set(met) == set(files) and any(name.startswith("drifting_4001") for name in met)
+    assert {name.rsplit("_", 1)[0] for name in files if name.endswith("final")} == {
+        "taught_4000", "drifting_4001", "lossy_4002",
+    }  # fmt: skip
+    folders = {folder.name: folder for folder in (Path(path) / "population").iterdir()}
+    assert set(folders) == set(files)
+    drifting, taught = load_policy(folders["drifting_4001_final"]), load_policy(folders["taught_4000_final"])
+    assert drifting.communication.messages == "menu" and drifting.communication.train_messages
+    assert taught.communication.messages == "student"
+    assert taught.manifest.provenance["message_checkpoint"] == TALKER and taught.manifest.algorithm == "Verco"
+    assert {name.removeprefix("taught_4000_") for name in files if name.startswith("taught")} == {
+        "initial", "half_way", "final",
+    }  # fmt: skip
+    wrote = "adapters/message/adapter_model.safetensors"
+    source = load_policy(TALKER).files()[wrote]
+    assert taught.files()[wrote] == source != drifting.files()[wrote], "frozen, as it was taught"
+    assert files["drifting_4001_final"][wrote] != files["drifting_4001_initial"][wrote], "trained on by PPO"
+
+
+def test_a_population_of_talkers_is_gone_on_with_from_its_midst(grown, tmp_path):
+    path, results, files, *_ = grown
+    algo = fcp().build_algo()
+    try:
+        algo.train()
+        algo.train()
+        midst = algo.save_to_path(str(tmp_path / "midst"))
+    finally:
+        algo.stop()
+    again = type(algo).from_checkpoint(midst)
+    try:
+        resumed = [again.train() for _ in range(2)]
+        assert [one["population"]["member_iterations"] for one in resumed] == [3, 3]
+        assert files_of(again).keys() == files.keys()
+        assert files_of(again) == files, "as if nothing had been interrupted"
+        assert set(again.met) == set(files)
+    finally:
+        again.stop()
+
+
+def test_another_learner_meets_the_members_of_an_earlier_run_as_strangers(grown):
+    path = grown[0]
+    algo = fcp(population_from=path, past_checkpoints=False).build_algo()
+    try:
+        result = algo.train()
+        assert sorted(algo.met) == ["drifting_4001_final", "lossy_4002_final", "taught_4000_final"]
+        played = {name for name in result["env_runners"] if name.startswith("return_with_")}
+        assert played and played <= {f"return_with_{name}" for name in algo.met}
+        game = algo.env_runner.env.envs[0].unwrapped.env
+        heard = {}
+        for seed in range(12):
+            game.reset(seed=seed)
+            heard.setdefault(game.partner.settings.name, set()).update(game.mailbox.values())
+        assert heard["lossy_4002_final"] == {""}, "all its words get lost, as `as_partner` says"
+        assert heard["taught_4000_final"] - {""} and heard["drifting_4001_final"] <= set(MENU["message_menu"])
+    finally:
+        algo.stop()
+    config = VercoConfig().environment(TEXT, env_config=fcp().env_config)
+    config.partners(pool=[f"{path}/population/taught_4000_initial", f"{path}/population/taught_4000_final"])
+    config.validate()  # members are partners of any other learner, too
+
+
+@pytest.mark.usefixtures("small_ray")
+def test_a_member_none_of_whose_games_ended_has_no_half_way_policy():
+    settings = fcp(size=2, member_kinds={}).training(train_batch_size_per_learner=4)
+    algo = settings.environment(TEXT, env_config={**settings.env_config, "max_game_steps": 100}).build_algo()
+    try:
+        with pytest.raises(UserError, match="no game of member 4000 ended .* `past_checkpoints`"):
+            algo.train()
+    finally:
+        algo.stop()
+
+
+@pytest.mark.usefixtures("small_ray")
+def test_talkers_of_pbt_learn_with_each_other_and_the_worst_takes_over_the_best(tmp_path):
+    kinds = {"silent": {"messages": "none"}, "talking": {"message_checkpoint": TALKER}}
+    algo = small(VercoPBTConfig(), size=2, selection_games=2, member_kinds=kinds).build_algo()
+    try:
+        results = [algo.train() for _ in range(2)]
+        path = algo.save_to_path(str(tmp_path / "end"))
+        agents = list(algo._population.agents)
+        policies = [agent.state["policy"] for agent in agents]
+        worst, best = algo._population.select(np.array([0.0, 1.0]), np.zeros(2), policies, 0.0, [1.0])
+        assert (worst, best) == (0, 1)
+        assert [one.kind for one in algo._population.agents] == [agents[1].kind] * 2, "taken over with the weights"
+    finally:
+        algo.stop()
+    last = results[-1]["population"]
+    assert "message_words" in last["agent_1"] and "message_words" not in results[0]["population"]["agent_0"]
+    assert last["iterations"] == 1 and np.isfinite(last["fitness_best"])
+    assert [agent.runs for agent in agents] == [2, 2]
+    kept = load_policy(path)
+    assert kept.manifest.algorithm == "VercoPBT"
+    assert kept.communication.messages == kinds[agents[0].kind].get("messages", "student")
+    assert {folder.name for folder in (Path(path) / "population").iterdir()} == {"agent_0", "agent_1"}
+    again = type(algo).from_checkpoint(path)
+    try:
+        assert again.train()["population"]["game_steps"] > last["game_steps"]
+    finally:
+        again.stop()
+
+
+@pytest.mark.usefixtures("small_ray")
+def test_a_talker_of_cole_trains_with_copies_of_itself(tmp_path):
+    own = {"initial_size": 1, "runs_per_generation": 1, "run_batches": 1, "member_games": 1}
+    algo = small(VercoCOLEConfig(), **own).build_algo()
+    try:
+        results = [algo.train() for _ in range(2)]
+        path = algo.save_to_path(str(tmp_path / "end"))
+        members = [dict(one["policy"]["files"]) for one in algo._population.members]
+        assert results[-1]["population"]["members"] == len(members) >= 2
+        assert members[0] != members[1] and algo._population.payoffs.min() >= 0
+    finally:
+        algo.stop()
+    assert {folder.name for folder in (Path(path) / "population").iterdir()} == {
+        f"member_{number}" for number in range(len(members))
+    }
+    again = type(algo).from_checkpoint(path)
+    try:
+        again.train()
+        assert len(again.met) >= 1
+    finally:
+        again.stop()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda c: c.population(size=1), "`population_size` is 1"),
+        (lambda c: c.population(member_kinds={"a": {"base_model": "smollm2"}}), "one base model with one tokenizer"),
+        (lambda c: c.population(member_kinds={"a": {"lora_r": 4}}), "'lora_r' but all members are adapters of one"),
+        (lambda c: c.population(member_kinds={"a": {"message_checkpoint": OTHER_BASE}}), "`member_kinds.a.message_"),
+        (lambda c: c.population(member_kinds={"a": {"messages": "menu"}}), "`member_kinds.a`, with which"),
+        (lambda c: c.population(member_kinds={"a": {"messages": "other_moments"}}), "speaks for itself"),
+        (lambda c: c.population(member_kinds={"a": {"as_partner": {"word_noise": 2}}}), "as_partner.word_noise` is 2"),
+        (lambda c: c.population(member_kinds={"a": {"as_partner": {"unstuck": 2}}}), "not a member's own"),
+        (
+            lambda c: c.population(member_kinds={"a": {"as_partner": "noise"}}),
+            "as_partner` is 'noise' but must be a map",
+        ),
+        (lambda c: c.population(member_kinds={"a/b": {}}), "under a name of letters"),
+        (lambda c: c.population(member_kinds=dict.fromkeys("abcd", {})), "4 kinds but the population 3 members"),
+        (lambda c: c.partners(pool=["scripted"]), "makes its partners itself"),
+        (lambda c: c.env_runners(num_env_runners=2), "`num_env_runners` is 2 but must be 0"),
+        (lambda c: c.multi_agent(policies="per_agent"), "'per_agent'"),
+        (lambda c: c.planning(planner="scripted"), "`planner`"),
+    ],
+)
+def test_populations_that_cannot_be_get_one_sentence(change, why):
+    with pytest.raises(UserError, match=why):
+        change(fcp()).validate()
+
+
+@pytest.mark.parametrize(("setting", "value"), [("lora_r", 4), ("base_model", "embedded_minirts"), ("lora_layers", 1)])
+def test_members_of_another_base_or_shape_are_refused_before_the_training(grown, setting, value):
+    with pytest.raises(UserError, match=f"population_from.*{setting}"):
+        fcp(population_from=grown[0], member_kinds={}).language_model(**{setting: value}).validate()
+
+
+def test_kinds_that_the_population_has_not_are_told(grown):
+    with pytest.raises(UserError, match="`member_kinds` has 'losy' .* Did you mean 'lossy'"):
+        fcp(population_from=grown[0], member_kinds={"losy": {"as_partner": {"word_noise": 0.5}}}).validate()
+
+
+def test_an_adapter_of_another_shape_is_refused_before_the_first_member_is_trained():
+    with pytest.raises(UserError, match=r"member_kinds\.taught\.message_checkpoint.*lora_r"):
+        fcp().language_model(lora_r=4).require_adapters()
+
+
+def test_kinds_come_in_turn_with_seeds_of_their_own():
+    members = fcp(size=5).members()
+    assert [(one.kind, one.seed) for one in members] == [
+        ("taught", 4000), ("drifting", 4001), ("lossy", 4002), ("taught", 4003), ("drifting", 4004),
+    ]  # fmt: skip
+    plain = fcp(member_kinds={})
+    assert plain.members()[0] == Member(4000)
+    own = fcp().member_config("drifting")
+    assert own.train_messages and own.messages == "menu" and own.pool is None and own.keep_policy_every == 1
+    assert fcp().member_config("lossy").messages == "student"
