@@ -135,6 +135,7 @@ def comparison(
 
 def _cells(variants: Sequence[Variant], settings: ComparisonSettings, rounds: bool) -> list[Cell]:
     from rllib_llm_comm.evaluation.planner_scores import SCENARIO, Cell, PlanningSetup
+    from rllib_llm_comm.sama.planners import trusting
 
     cells = []
     executors, names = settings.executors(), settings.layouts
@@ -145,7 +146,8 @@ def _cells(variants: Sequence[Variant], settings: ComparisonSettings, rounds: bo
             who = {"executor": name} if len(executors) > 1 else {}
             for labels, planner, trials in variants:
                 replan = settings.replan or ("all" if rounds or trials else "any")
-                setup = PlanningSetup(planner, replan, trials, settings.recover, settings.patience)
+                plans = trusting(planner) if settings.trust else planner
+                setup = PlanningSetup(plans, replan, trials, settings.recover, settings.patience)
                 cells.append(Cell({SCENARIO: scenario, **who, **labels}, executor, config, setup))
     return cells
 
