@@ -30,6 +30,7 @@ from rllib_llm_comm.experiments.language_stages import (
     kept_planner,
 )
 from rllib_llm_comm.experiments.officer_stages import CloneOfficer, DemonstrateOfficers, PlayOfficers
+from rllib_llm_comm.experiments.planner_stage import PlayPlanners
 from rllib_llm_comm.experiments.prerequisites import require_checkpoint
 from rllib_llm_comm.experiments.sama_report import SamaReport
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult, model_of
@@ -408,6 +409,7 @@ KINDS: Registry[PlainStage] = Registry(
             DemonstrateOfficers,
             CloneOfficer,
             PlayOfficers,
+            PlayPlanners,
         )  # fmt: skip
     },
 )

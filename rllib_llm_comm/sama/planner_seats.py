@@ -185,7 +185,7 @@ class PlannerSeats(Game):
         super().__init__(**settings)
         own: SeatSettings = self.chosen
         self._own = own
-        self._policy = _executor(own, self.game_id)
+        self._policy = executor_of(own, self.game_id)
         self.inner = make_env(self.game_id, **self._game_settings())
         self.inner.observes_busy = False
         self.game = planning_game(self.inner)
@@ -387,8 +387,16 @@ def _emptied(info: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _executor(own: SeatSettings, game_id: str) -> Any:
-    """The policy that carries subgoals out; `None` for the game's player by rules."""
+def executor_of(own: SeatSettings, game_id: str) -> Any:
+    """The policy that carries subgoals out; `None` for the game's player by rules.
+
+    Args:
+        own: Settings of the seats.
+        game_id: Id of their game.
+
+    Raises:
+        UserError: If the checkpoint follows no subgoals, or was trained in another game.
+    """
     if own.executor == SCRIPTED:
         return None
     checkpoint = own.executor.removeprefix(TRAINED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 
@@ -14,7 +15,8 @@ from rllib_llm_comm import EMMAConfig, VercoConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env, scripted_player_of
 from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
-from rllib_llm_comm.evaluation.play_settings import PlaySettings
+from rllib_llm_comm.evaluation.play_settings import PlaySettings, ReplaySettings
+from rllib_llm_comm.evaluation.replay import replay_checkpoint
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm
 from rllib_llm_comm.experiments.env_settings import check_planned_environment
@@ -237,7 +239,33 @@ def test_a_trained_planner_plans_as_its_seats_choose(trained):
         observations, *_, infos = env.step({agent: decision.action for agent, decision in decided.items()})
     assert planned.plan.by_agent() == env.told
     assert planned.plan.answered_by.goal == "model" and planned.plan.source == path
-    assert all("probability" in one.reason for one in planned.plan.subgoals)
+    assert all("probability" in one.reason and "(else " in one.reason for one in planned.plan.subgoals)
+
+
+def test_the_replay_of_its_seats_shows_what_it_thought_of_each_subgoal(trained, tmp_path):
+    policy = load_policy(trained[1])
+    page = replay_checkpoint(trained[1], tmp_path / "page.html", ReplaySettings(episodes=1, greedy=True))
+    frames = read_page(page)["sides"][0]["episodes"][0]["frames"]
+    env = policy.env()
+    observations, _ = env.reset(seed=0)
+    decisions = 0
+    for frame in frames[:-1]:
+        asked = {agent: card for agent, card in frame["agents"].items() if not card["busy"]}
+        for agent, card in asked.items():
+            allowed = np.asarray(observations[agent]["action_mask"], bool)
+            chances = np.array(card["probabilities"])
+            assert card["candidates"] == list(observations[agent]["candidates"])
+            assert chances.sum() == pytest.approx(1, abs=0.01) and not chances[~allowed].any()
+            assert chances[card["action"]] == chances.max() and (chances[allowed] > 0).all()
+            decisions += 1
+        observations, *_ = env.step({agent: card["action"] for agent, card in asked.items()})
+    assert decisions > 4
+
+
+def read_page(page):
+    """The data of a replay."""
+    text = page.read_text(encoding="utf-8")
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text).group(1))
 
 
 def test_it_plans_in_other_settings_of_its_game_and_in_no_other_game(trained):

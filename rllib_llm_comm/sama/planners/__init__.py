@@ -251,8 +251,10 @@ def trusting(settings: Any) -> Any:
     """Settings of a planner whose user trusts what its checkpoint recorded (`--trust`).
 
     Args:
-        settings: As of `make_planner`, or `None`.
+        settings: As of `make_planner`, or `None`, or a list of such.
     """
+    if isinstance(settings, list):
+        return [trusting(one) for one in settings]
     if not isinstance(settings, str | Mapping):
         return settings
     given = _named_settings(settings)

@@ -16,6 +16,8 @@ from rllib_llm_comm.sama.planner_seats import APART, CENTRAL, SEATS, refuse_cont
 from rllib_llm_comm.sama.planning_game import PlanningGame
 from rllib_llm_comm.sama.plans import MODEL, AssignedSubgoal, PhaseAnswers, Plan, Planner, PlanRequest
 
+_OTHERS, _LEAST = 3, 0.05  # the reason of a subgoal names so many others, of this probability at least
+
 
 class TrainedPlanner(Planner):
     """Plans as agents that were trained in a game's planner seats; other settings of the same game are allowed.
@@ -115,7 +117,9 @@ class TrainedPlanner(Planner):
         return Plan(
             goal="what the trained planners hold best",
             subgoals=[
-                AssignedSubgoal(agent=agent, subgoal=current[agent], reason=_reason(made.get(agent)), answered_by=MODEL)
+                AssignedSubgoal(
+                    agent=agent, subgoal=current[agent], reason=_reason(made.get(agent), candidates), answered_by=MODEL
+                )
                 for agent in game.agents
             ],
             planner=self.name,
@@ -134,10 +138,13 @@ def _without_failed(request: PlanRequest, agent: str, candidates: Sequence[str],
     return fresh if fresh.any() else mask
 
 
-def _reason(decision: Decision | None) -> str:
-    """What a seat thought of its choice, and said."""
+def _reason(decision: Decision | None, candidates: Sequence[str]) -> str:
+    """What a seat thought of its choice and of the likeliest others, and said."""
     if decision is None:
         return "goes on"
     chances = decision.probabilities
-    weighed = f"probability {float(chances[decision.choice]):.2f}" if len(chances) else ""
-    return " ".join([weighed, *([f"and says: {decision.said}"] if decision.said else [])])
+    words = [f"probability {float(chances[decision.choice]):.2f}"] if len(chances) else []
+    others = [index for index in np.argsort(-np.asarray(chances)) if index != decision.choice]
+    shown = [f"{candidates[i]} {float(chances[i]):.2f}" for i in others[:_OTHERS] if chances[i] >= _LEAST]
+    words += [f"(else {', '.join(shown)})"] if shown else []
+    return " ".join([*words, *([f"and says: {decision.said}"] if decision.said else [])])
