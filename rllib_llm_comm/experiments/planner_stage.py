@@ -9,6 +9,7 @@ from pydantic import Field
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.experiments.env_settings import check_environment, without_missing
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
 
@@ -49,11 +50,13 @@ class PlayPlanners(PlainStage):
         settings, env = self.settings(stage), stage.experiment.env
         if env not in SEATS:
             raise UserError(f"`{stage.name}.env` is {env!r} but must be one of {', '.join(SEATS)}.")
-        check_environment(stage.name, env, without_missing(settings.env_config, unresolved), stage.trust)
+        there = without_missing(settings.env_config, unresolved)
+        check_environment(stage.name, env, there, stage.trust)
+        game = make_env(str(env), **there).game
         for planner in settings.planners():
             if not any(path in str(planner) for path in unresolved):
                 try:
-                    make_planner(planner, planner_model(planner))
+                    make_planner(planner, planner_model(planner)).check_game(game)
                 except UserError as error:
                     raise UserError(f"In `{stage.name}.config.planner`: {error}") from None
 

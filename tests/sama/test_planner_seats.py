@@ -23,6 +23,7 @@ from rllib_llm_comm.experiments.env_settings import check_planned_environment
 from rllib_llm_comm.experiments.experiment_file import parse_experiments
 from rllib_llm_comm.experiments.pipeline import check_stages
 from rllib_llm_comm.experiments.stages import make_stages
+from rllib_llm_comm.experiments.stages_without_tune import KINDS
 from rllib_llm_comm.policies.decision import Request
 from rllib_llm_comm.policies.recorded_settings import Withheld, vouched_for_game, withhold_game
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter
@@ -359,6 +360,28 @@ def test_who_carries_subgoals_out_may_be_the_result_of_a_stage(tmp_path):
         check(rows={**rows, "config": {"env_config": {**seats, "executor": "trained:nowhere"}}})
     with pytest.raises(UserError, match=r"rows\.config\.env_config\.trust"):
         check(emma=emma, rows={**rows, "config": {"env_config": {**seats, "trust": True}}})
+
+
+def test_a_stage_plays_trained_planners_beside_rules_and_random_draws(trained, tmp_path):
+    seats, path = trained
+    planners = ["scripted", "random", {"name": "trained", "policy": [path]}]
+    config = {"planner": planners, "env_config": {"game": TOLD, "seats": seats}, "episodes": 2}
+
+    def stage(**changes):
+        spec = {"games": {"run": "play_planners", "env": SALAD, "config": config, **changes}}
+        (one,) = make_stages(parse_experiments(spec, "f"), lambda name, _: tmp_path / name)
+        check_stages([one], {})
+        return one
+
+    result = KINDS["play_planners"].run(stage())
+    cells = {cell["labels"]["planner"]: cell for cell in json.loads(result.outputs[0].read_text())["cells"]}
+    assert all(cell["episodes"]["seed"] == [1000, 1001] for cell in cells.values())
+    assert ["planner_sha256" in cell["made_with"] for cell in cells.values()] == [False, False, True]
+    assert cells["scripted"]["summary"]["mean"] > cells["random"]["summary"]["mean"]
+    with pytest.raises(UserError, match="overcooked_text-v0"):
+        stage(env="rllib_llm_comm/overcooked_text-v0")
+    with pytest.raises(UserError, match="overcooked_text-v0"):
+        stage(env=KITCHEN, config={"planner": [f"trained:{path}"]})
 
 
 def test_a_checkpoint_of_no_planner_is_refused():
