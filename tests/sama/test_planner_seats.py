@@ -21,9 +21,11 @@ from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm
 from rllib_llm_comm.experiments.env_settings import check_planned_environment
 from rllib_llm_comm.experiments.experiment_file import parse_experiments
+from rllib_llm_comm.experiments.packaged_examples import examples
 from rllib_llm_comm.experiments.pipeline import check_stages
 from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
+from rllib_llm_comm.experiments.study_file import expand, part_of, read_study
 from rllib_llm_comm.policies.decision import Request
 from rllib_llm_comm.policies.recorded_settings import Withheld, vouched_for_game, withhold_game
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter
@@ -382,6 +384,19 @@ def test_a_stage_plays_trained_planners_beside_rules_and_random_draws(trained, t
         stage(env="rllib_llm_comm/overcooked_text-v0")
     with pytest.raises(UserError, match="overcooked_text-v0"):
         stage(env=KITCHEN, config={"planner": [f"trained:{path}"]})
+
+
+@pytest.mark.parametrize(
+    ("name", "scenario", "system"),
+    [("study_planner", "cramped_room_apart", "cloned_ppo_talk"), ("study_planner_told", "B_apart", "ppo_talk")],
+)
+def test_a_part_of_the_study_has_rules_and_random_draws_beside_it(name, scenario, system, tmp_path):
+    study = read_study(examples()[name])
+    part = part_of(study, expand(study, name), [scenario], [system])
+    stages = {stage.removeprefix(f"{scenario}.") for stage in part.experiments}
+    assert {"references", system, f"{system}.sampled", f"{system}.messages_none"} <= stages
+    assert ("clone" in stages) == (system == "cloned_ppo_talk") and "cloned_ppo" not in stages
+    assert check_stages(make_stages(part.experiments, lambda stage, _: tmp_path / stage), {}) >= 1
 
 
 def test_a_checkpoint_of_no_planner_is_refused():
