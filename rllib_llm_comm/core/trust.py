@@ -127,6 +127,23 @@ def evaluated_in(value: Any, place: str) -> Iterator[str]:
             yield from evaluated_in(item, f"{place}[{number}]")
 
 
+def trusted_in(value: Any, place: str) -> Iterator[str]:
+    """Places in plain data of `trust`, by which a checkpoint that it names would be trusted; only the user says so.
+
+    Args:
+        value: Settings, such as an experiment.
+        place: Their name.
+    """
+    if isinstance(value, Mapping):
+        if value.get("trust"):
+            yield f"{place}.trust"
+        for name, item in value.items():
+            yield from trusted_in(item, f"{place}.{name}")
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            yield from trusted_in(item, f"{place}[{number}]")
+
+
 def secrets_in(value: Any, place: str) -> Iterator[tuple[str, str, str]]:
     """Environment variables that plain data would have sent to where they do not belong.
 

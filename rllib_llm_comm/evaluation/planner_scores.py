@@ -23,9 +23,16 @@ from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, iqm, mean
 from rllib_llm_comm.policies.decision import Decision, Policy, Request, unweighed
 from rllib_llm_comm.policies.play_loop import play_games
 from rllib_llm_comm.policies.policy import TrainedPolicy
+from rllib_llm_comm.policies.policy_folder import weights_digest
 from rllib_llm_comm.policies.recorded_settings import granted
 from rllib_llm_comm.sama.planned_env import PATIENCE, PlannedSubgoals
-from rllib_llm_comm.sama.planners import fallback_of, make_planner, planner_model, played_recording
+from rllib_llm_comm.sama.planners import (
+    fallback_of,
+    make_planner,
+    planner_model,
+    played_recording,
+    trained_policy,
+)
 from rllib_llm_comm.sama.planners.baselines import DisturbedPlanner
 from rllib_llm_comm.sama.planning_game import Player, PolicyPlayer, planning_game
 from rllib_llm_comm.sama.plans import authors_in
@@ -274,6 +281,8 @@ class Cell:
     def made_with(self) -> dict[str, Any]:
         """All that decides its figures, JSON-able."""
         made = {**self.executor.identity(), "scenario": dict(self.settings), **asdict(self.setup)}
+        if trained := trained_policy(self.setup.planner):
+            made["planner_sha256"] = weights_digest(trained)
         tape = _recording(self.setup.planner)
         return {**made, "recording": tape} if tape else made
 

@@ -65,9 +65,12 @@ class PlaySettings(GameSettings, Loading):
 
     def planning(self) -> dict[str, Any] | None:
         """Arguments of `PlannedSubgoals` that differ from training; `None` if none do."""
+        from rllib_llm_comm.sama.planners import trusting
+
         given: dict[str, Any] = {} if self.patience is None else {"patience": self.patience}
         if self.planner is not None:
-            given["planner"] = None if self.planner == NOBODY else self.planner
+            wanted = None if self.planner == NOBODY else self.planner
+            given["planner"] = trusting(wanted) if self.trust else wanted
         return given or None
 
     def check(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean
@@ -12,6 +13,7 @@ from rllib_llm_comm.core.trust import is_vouched_for
 from rllib_llm_comm.envs.games import env_ids, make_env, without_subgoals
 from rllib_llm_comm.experiments.console import one_line, say
 from rllib_llm_comm.experiments.search_space import check_search, first_point, search_kind
+from rllib_llm_comm.policies.find_checkpoint import is_shipped
 
 _OWN_CLASSES = "rllib_llm_comm.envs."
 
@@ -114,12 +116,31 @@ def planning_to_check(config: Any) -> dict[str, Any]:
     """Settings of `PlannedSubgoals` with which an environment can be made before anything runs.
 
     The config's own planner and rewards are checked elsewhere; their files may be those of a stage that is still to
-    run.
+    run. A planner that was trained stays if it is there, as it can plan in one game only.
 
     Args:
         config: The checked config of an algorithm that plans.
     """
-    return {**config.planning_settings(), "planner": "scripted", "subgoal_rewards": "exact"}
+    from rllib_llm_comm.sama.planners import trained_policy
+
+    policy = trained_policy(config.planner)
+    there = policy is not None and (is_shipped(policy) or Path(policy).exists())
+    planner = config.planner if there else "scripted"
+    return {**config.planning_settings(), "planner": planner, "subgoal_rewards": "exact"}
+
+
+def without_missing(settings: Mapping[str, Any], unresolved: tuple[str, ...]) -> dict[str, Any]:
+    """Settings of an environment without texts that name a path at which nothing is yet.
+
+    Args:
+        settings: As given, however nested.
+        unresolved: These paths.
+    """
+    kept = {
+        key: without_missing(value, unresolved) if isinstance(value, Mapping) else value
+        for key, value in settings.items()
+    }
+    return {key: value for key, value in kept.items() if not any(path in str(value) for path in unresolved)}
 
 
 def check_shows_words(stage: str, env: str, env_config: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ from rich.table import Table
 from rllib_llm_comm.chat.cassettes import put_in_order
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
-from rllib_llm_comm.core.trust import KEYS, evaluated_in, secrets_in
+from rllib_llm_comm.core.trust import KEYS, evaluated_in, secrets_in, trusted_in
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.experiments import tune_stage
 from rllib_llm_comm.experiments.algorithm_settings import default_config
@@ -35,6 +35,7 @@ from rllib_llm_comm.experiments.stages import REFERENCE, Stage, make_stages, res
 from rllib_llm_comm.experiments.stages_without_tune import KINDS, config_identity
 from rllib_llm_comm.experiments.tune_state import unsigned_parts
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
+from rllib_llm_comm.policies.recorded_settings import vouched_for_game
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record, require_readable
 
 
@@ -112,7 +113,7 @@ def run_file(
     file = with_model(file)
     made = make_stages(file.experiments, folder, file.digest, config_identity)
     track = tuple(settings.track or ())
-    stages = [replace(stage, trust=settings.trust, track=track) for stage in made]
+    stages = [replace(_vouched_for(stage) if settings.trust else stage, track=track) for stage in made]
     with sent({stage.folder.parent for stage in stages}):
         failed = _check_and_run(file, settings, stages, before, keep_going)
         after()
@@ -267,6 +268,7 @@ def check_stages(
         if stage.name not in finished and not stage.trust:
             _evaluate_nothing(stage)
             _keep_secrets(stage)
+            _trust_nothing(stage)
     outputs: dict[str, list[str]] = {}
     seeds = _seed_sweeps(stages)
     missing: tuple[str, ...] = ()
@@ -301,6 +303,26 @@ def _evaluate_nothing(stage: Stage) -> None:
         raise UserError(
             f"`{place}` is Python that Ray Tune would run; write the value itself or a search space, or say `--trust` "
             "if you know where the file comes from."
+        )
+
+
+def _vouched_for(stage: Stage) -> Stage:
+    """A stage whose user trusts what the checkpoints that it names recorded, those of planner and executor, too."""
+    from rllib_llm_comm.sama.planners import trusting
+
+    config = dict(stage.experiment.config)
+    if "planner" in config:
+        config["planner"] = trusting(config["planner"])
+    if isinstance(config.get("env_config"), Mapping):
+        config["env_config"] = vouched_for_game(config["env_config"])
+    return replace(stage, trust=True, experiment=stage.experiment.model_copy(update={"config": config}))
+
+
+def _trust_nothing(stage: Stage) -> None:
+    for place in trusted_in(vars(stage.experiment), stage.name):
+        raise UserError(
+            f"`{place}` is true, but a file cannot vouch for what it names; remove it, and say `--trust` if you know "
+            "where the checkpoints come from."
         )
 
 

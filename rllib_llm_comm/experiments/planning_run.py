@@ -135,6 +135,7 @@ def comparison(
 
 def _cells(variants: Sequence[Variant], settings: ComparisonSettings, rounds: bool) -> list[Cell]:
     from rllib_llm_comm.evaluation.planner_scores import SCENARIO, Cell, PlanningSetup
+    from rllib_llm_comm.sama.planners import trusting
 
     cells = []
     executors, names = settings.executors(), settings.layouts
@@ -145,7 +146,8 @@ def _cells(variants: Sequence[Variant], settings: ComparisonSettings, rounds: bo
             who = {"executor": name} if len(executors) > 1 else {}
             for labels, planner, trials in variants:
                 replan = settings.replan or ("all" if rounds or trials else "any")
-                setup = PlanningSetup(planner, replan, trials, settings.recover, settings.patience)
+                plans = trusting(planner) if settings.trust else planner
+                setup = PlanningSetup(plans, replan, trials, settings.recover, settings.patience)
                 cells.append(Cell({SCENARIO: scenario, **who, **labels}, executor, config, setup))
     return cells
 
@@ -291,7 +293,7 @@ def compare_planners(settings: ComparisonSettings) -> None:
         known.remove("plan4mc")
         say("plan4mc is left out, as this game has no skill graph.")
     wanted = [*known, *(one for one in given if one not in known)]
-    variants: list[Variant] = [({"planner": _short(one)}, one, settings.trials) for one in wanted]
+    variants: list[Variant] = [({"planner": short_planner(one)}, one, settings.trials) for one in wanted]
     measures = "which planner brings the most with the same executor"
     play_and_tell(comparison("planners", measures, variants, settings), settings)
 
@@ -360,10 +362,17 @@ def _begin(settings: ComparisonSettings) -> None:
     import_modules(settings.modules)
 
 
-def _short(planner: PlannerSettings) -> str:
-    """A planner's name for a table."""
+def short_planner(planner: PlannerSettings) -> str:
+    """A planner's name for a table.
+
+    Args:
+        planner: A name or settings.
+    """
     if isinstance(planner, str):
         return planner
+    if planner.get("policy"):
+        how = " greedy" if planner.get("greedy") else ""
+        return f"{planner['name']}:{short_path(Path(str(planner['policy'])))}{how}"
     chat = planner["chat"] if isinstance(planner.get("chat"), Mapping) else {}
     source = chat.get("model") or planner.get("cassette") or chat.get("cassette") or chat.get("local")
     return f"{planner.get('name')} ({Path(str(source)).name})" if source else str(planner.get("name"))

@@ -19,7 +19,7 @@ from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.evaluation.play_settings import EvaluationSettings, ReplaySettings
 from rllib_llm_comm.experiments.console import counting_bar, out, say, short_path
 from rllib_llm_comm.experiments.cross_play_stage import CrossPlayStage
-from rllib_llm_comm.experiments.env_settings import check_environment, check_shows_words
+from rllib_llm_comm.experiments.env_settings import check_environment, check_shows_words, without_missing
 from rllib_llm_comm.experiments.evaluation_run import run_evaluation
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.language_stages import (
@@ -31,6 +31,7 @@ from rllib_llm_comm.experiments.language_stages import (
     kept_planner,
 )
 from rllib_llm_comm.experiments.officer_stages import CloneOfficer, DemonstrateOfficers, PlayOfficers
+from rllib_llm_comm.experiments.planner_stage import PlayPlanners
 from rllib_llm_comm.experiments.prerequisites import require_checkpoint
 from rllib_llm_comm.experiments.sama_report import SamaReport
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult, model_of
@@ -83,8 +84,7 @@ class _Collection(PlainStage):
         self.settings(stage)
         if stage.experiment.env is None:
             raise UserError(f"`{stage.name}.env` is missing; say where {self.noun} are collected.")
-        check_environment(stage.name, stage.experiment.env, config.get("env_config") or {}, stage.trust)
-        check_shows_words(stage.name, str(stage.experiment.env), config.get("env_config") or {})
+        _check_words(stage, config.get("env_config") or {}, unresolved)
         self.check_settings(stage, config, unresolved)
 
     def options(self, stage: Stage) -> dict[str, Any]:
@@ -214,6 +214,13 @@ class CollectDemonstrations(_Collection):
     def options(self, stage: Stage) -> dict[str, Any]:
         """Whether recorded settings are trusted."""
         return {"trust": stage.trust}
+
+
+def _check_words(stage: Stage, env_config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
+    """Checks that the environment can be made, as far as all that it names is there, and shows words."""
+    there = without_missing(env_config, unresolved)
+    check_environment(stage.name, stage.experiment.env, there, stage.trust)
+    check_shows_words(stage.name, str(stage.experiment.env), there)
 
 
 # Settings of collectors that say how long they try, not which rows are wanted.
@@ -347,8 +354,7 @@ class ChatPlay(PlainStage):
         settings = self.settings(stage)
         if stage.experiment.env is None:
             raise UserError(f"`{stage.name}.env` is missing; say what is played.")
-        check_environment(stage.name, stage.experiment.env, settings.env_config, stage.trust)
-        check_shows_words(stage.name, str(stage.experiment.env), settings.env_config)
+        _check_words(stage, settings.env_config, unresolved)
         check_stage_chat(f"{stage.name}.config.chat", settings.chat)
 
     def run(self, stage: Stage) -> StageResult:
@@ -405,6 +411,7 @@ KINDS: Registry[PlainStage] = Registry(
             DemonstrateOfficers,
             CloneOfficer,
             PlayOfficers,
+            PlayPlanners,
         )  # fmt: skip
     },
 )

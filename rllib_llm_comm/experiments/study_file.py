@@ -216,7 +216,7 @@ def expand(study: Study, name: str) -> ExperimentFile:
 def part_of(
     study: Study, file: ExperimentFile, scenarios: Sequence[str] = (), systems: Sequence[str] = ()
 ) -> ExperimentFile:
-    """The stages of some scenarios and systems, with the shared stages that they use.
+    """The stages of some scenarios and systems, with the shared stages that they use, and those that no system uses.
 
     Args:
         study: The study.
@@ -242,6 +242,10 @@ def part_of(
         told = f"`--system` is {', '.join(systems)}, but none of these is compared in {', '.join(scenarios)}"
         raise UserError(f"{told}; see `scenarios` of the systems in the file.")
     kept = {name for name in file.experiments if any(name == one or name.startswith(f"{one}.") for one in wanted)}
+    everything = json.dumps([one.config for one in file.experiments.values()], default=str)
+    for stage in (stage_name(scenario, one) for scenario in scenarios or study.scenarios for one in study.shared):
+        if f"${{{stage}}}" not in everything:  # nobody takes anything from it, such as games of rules
+            kept.add(stage)
     for name in reversed(file.experiments):  # what a stage uses comes before it
         text = json.dumps([file.experiments[other].config for other in kept], default=str)
         if f"${{{name}}}" in text:

@@ -29,7 +29,11 @@ from rllib_llm_comm.experiments.console import (
     short_path,
     summary_of,
 )
-from rllib_llm_comm.experiments.env_settings import check_environment, check_planned_environment
+from rllib_llm_comm.experiments.env_settings import (
+    check_environment,
+    check_planned_environment,
+    without_missing,
+)
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.prerequisites import check_cores, check_prerequisites, require_checkpoint, require_path
 from rllib_llm_comm.experiments.ray_session import (
@@ -98,19 +102,14 @@ def check(
     if not trusted:
         plain = _plain_config(experiment)
         if isinstance(env_config := experiment.config.get("env_config") or {}, dict):
-            check_environment(stage.name, experiment.env, _there(env_config, unresolved), stage.trust)
+            check_environment(stage.name, experiment.env, without_missing(env_config, unresolved), stage.trust)
         if isinstance(plain.get("env_config"), dict):
-            plain["env_config"] = _there(plain["env_config"], unresolved)
+            plain["env_config"] = without_missing(plain["env_config"], unresolved)
         config = check_config(stage.name, algorithm, plain, unresolved, stage.trust)
         check_planned_environment(stage.name, config)
         check_prerequisites(stage.name, experiment.run, config, unresolved)
         if not many_cpus:
             check_cores(stage.name, config)
-
-
-def _there(env_config: Mapping[str, Any], unresolved: tuple[str, ...]) -> dict[str, Any]:
-    """Settings of an environment without paths at which nothing is yet."""
-    return {key: value for key, value in env_config.items() if not any(path in str(value) for path in unresolved)}
 
 
 def cpus_needed(stage: Stage, have: Mapping[str, float] | None = None) -> int:

@@ -56,13 +56,13 @@ def load_policy(
     # What loads torch; settings of loading are read by commands that load nothing.
     from rllib_llm_comm.policies.policy_folder import find_policy
     from rllib_llm_comm.policies.policy_manifest import read_manifest
-    from rllib_llm_comm.policies.recorded_settings import withhold
+    from rllib_llm_comm.policies.recorded_settings import vouched_for, withhold
 
     folder = find_policy(checkpoint)
     manifest = read_manifest(folder)
     policy: TrainedPolicy = KINDS[manifest.kind].load(
         folder,
-        manifest if trust else withhold(manifest),
+        vouched_for(manifest) if trust else withhold(manifest),
         device=device,
         base_model=base_model,
         messages=messages,

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from rllib_llm_comm.core.errors import UserError, shown
 from rllib_llm_comm.core.markdown import in_markdown
 from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
-from rllib_llm_comm.policies.find_checkpoint import FILES, endpoint, is_repo, is_shipped
+from rllib_llm_comm.policies.find_checkpoint import FILES, HUB_PREFIX, endpoint, is_repo, is_shipped
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, MANIFEST, PolicyManifest
 from rllib_llm_comm.policies.recorded_settings import Withheld, withhold
@@ -116,8 +116,8 @@ def public_manifest(manifest: PolicyManifest) -> PolicyManifest:
         manifest: Of the policy.
 
     Raises:
-        UserError: If the policy needs such a thing: a base model or text encoder that is a folder here; or if what is
-            left names a place on this machine.
+        UserError: If the policy needs such a thing: a base model, text encoder or executor that is a folder here; or if
+            what is left names a place on this machine.
     """
     inside = withhold(manifest)
     for name in ("base_model", "text_encoder"):
@@ -136,7 +136,7 @@ def public_manifest(manifest: PolicyManifest) -> PolicyManifest:
         model_config=inside.model_config,
         communication={n: v for n, v in talk.items() if n not in _SENTENCES or _SENTENCES[n] == talk.get("messages")},
         env=inside.env,
-        env_config=_without_withheld({name: _with_package(name, value) for name, value in inside.env_config.items()}),
+        env_config={**_without_withheld(inside.env_config), **_executors(manifest.env_config)},
         teacher=inside.teacher if isinstance(inside.teacher, str) and _NAME.fullmatch(inside.teacher) else None,
         planning=planning,
         base_model_digest=inside.base_model_digest,
@@ -153,11 +153,21 @@ def _without_withheld(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if not isinstance(value, Withheld)}
 
 
-def _with_package(name: str, value: Any) -> Any:
-    """A setting of a game; withheld where it names checkpoints that do not come with the package."""
-    if name != "executor" or all(map(is_shipped, checkpoints_of(value) or ())):
-        return value
-    return Withheld(name, value)
+def _executors(env_config: Mapping[str, Any]) -> dict[str, Any]:
+    """The setting `executor` of a game, if it has one; without it the policy would play another game.
+
+    Raises:
+        UserError: If it names a checkpoint that others do not have.
+    """
+    if "executor" not in env_config:
+        return {}
+    named = env_config["executor"]
+    if not all(is_shipped(one) or one.startswith(HUB_PREFIX) for one in checkpoints_of(named) or ()):
+        raise UserError(
+            f"`env_config.executor` of the policy is {shown(named)}, which others do not have; publish it, too, and "
+            f"write 'trained:{HUB_PREFIX}user/name' into `{MANIFEST}` first."
+        )
+    return {"executor": named}
 
 
 def _is_figure(value: Any) -> bool:
@@ -178,7 +188,8 @@ def _require_no_place(setting: str, value: Any) -> None:
             _require_no_place(setting, inner)
     elif isinstance(value, str):
         host = socket.gethostname()
-        relative = setting.startswith("env_config") and not _GAME_TEXT.fullmatch(value)
+        named_place = setting.startswith("env_config") and setting != "env_config.executor"  # which `_executors` checks
+        relative = named_place and not _GAME_TEXT.fullmatch(value)
         named = host not in ("", "localhost") and re.search(rf"\b{re.escape(host)}\b", value)
         if relative or named or _PLACE.search(value):
             raise UserError(

@@ -25,6 +25,7 @@ _Value = TypeVar("_Value")
 
 # Who plans, and with which settings that stays inside, is known where planners are.
 _PLANNER = "rllib_llm_comm.sama.planners:stays_inside"
+_TRUSTING = "rllib_llm_comm.sama.planners:trusting"
 _OWN_GAMES = "rllib_llm_comm/"
 # Settings of our own games that are paths, and those that say how long an episode may last, which end no evaluation.
 _PATHS = ("subgoal_file",)
@@ -108,6 +109,28 @@ def withhold(manifest: PolicyManifest) -> PolicyManifest:
     )
 
 
+def vouched_for(manifest: PolicyManifest) -> PolicyManifest:
+    """The manifest of a checkpoint that the user trusts: the checkpoints that it names are trusted, too.
+
+    Args:
+        manifest: From `read_manifest`.
+    """
+    planning = manifest.planning
+    if planning is not None and planning.get("planner") is not None:
+        planning = {**planning, "planner": load(_TRUSTING)(planning["planner"])}
+    return dataclasses.replace(manifest, planning=planning, env_config=vouched_for_game(manifest.env_config))
+
+
+def vouched_for_game(env_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of planner seats in which the user trusts what the checkpoint of `executor` recorded; others unchanged.
+
+    Args:
+        env_config: Settings of an environment.
+    """
+    seats = "game" in env_config and "executor" in env_config
+    return {**env_config, **({"trust": True} if seats else {})}
+
+
 def withhold_game(env: str | None, env_config: Mapping[str, Any], session: bool = False) -> dict[str, Any]:
     """Recorded settings of an environment with a `Withheld` in place of each that reaches beyond this program.
 
@@ -183,6 +206,10 @@ def _game_setting_stays_inside(env: str | None, name: str, value: Any) -> bool:
         return named is not None and all(is_shipped(one) or model_stays_inside(one, ()) for one in named)
     if name == "game" and isinstance(value, Mapping):  # what planner seats are for
         return all(_game_setting_stays_inside(env, key, one) for key, one in value.items())
+    if name == "base_model":  # that of `executor`
+        return value is None or model_stays_inside(value, packaged_models(name))
+    if name == "trust":
+        return not value
     if name == "layout":
         return not (isinstance(value, str) and value.endswith(_LAYOUT_FILE))
     if name in _DURATIONS:

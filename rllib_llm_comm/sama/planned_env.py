@@ -343,6 +343,7 @@ class PlannedSubgoals(BaseParallelWrapper):
         self.game = planning_game(env)
         self._teller = SubgoalTeller(self.game, in_vector, given.subgoals_to)
         self.planner = make_planner(planner)
+        self.planner.check_game(self.game)
         self.rewards = make_rewards(subgoal_rewards)
         self.tracker = SubgoalTracker(self.game, given.patience, self._done)
         self._reward, self._replan = given.subgoal_reward, given.replan

@@ -34,7 +34,9 @@ game steps), `subgoals_lost` (no longer possible).
 "apart": all whose players are free choose at once, and each knows of its own player and of the shared situation only,
 so that others have to tell it the rest. `executor`: who carries subgoals out: "scripted" (the game's own player by
 rules) or "trained:CHECKPOINT" (an EMMA policy, a path or `zoo:NAME`). `greedy`: whether a checkpoint takes its
-likeliest action. `patience`: game steps after which a subgoal ends. `reward_scale`: factor of rewards; scores stay.
+likeliest action. `base_model`: where its base model lies, if not where it lay in its training. `trust`: whether what it
+recorded is used where it reaches beyond this program. `patience`: game steps after which a subgoal ends.
+`reward_scale`: factor of rewards; scores stay.
 
 ### Version history
 
@@ -97,6 +99,10 @@ class SeatSettings(GameSettings):
     """Who carries subgoals out: "scripted" or "trained:CHECKPOINT"."""
     greedy: bool = False
     """Whether a checkpoint takes its likeliest action."""
+    base_model: str | None = None
+    """Place of its base model, if not that of its training."""
+    trust: bool = False
+    """Whether what it recorded is used where it reaches beyond this program; a file cannot say so (`--trust`)."""
     patience: Annotated[int, Field(ge=1)] = PATIENCE
     """Game steps after which a subgoal that is not done ends (ours)."""
     reward_scale: Annotated[float, Field(gt=0)] = 1.0
@@ -179,7 +185,7 @@ class PlannerSeats(Game):
         super().__init__(**settings)
         own: SeatSettings = self.chosen
         self._own = own
-        self._policy = _executor(own, self.game_id)
+        self._policy = executor_of(own, self.game_id)
         self.inner = make_env(self.game_id, **self._game_settings())
         self.inner.observes_busy = False
         self.game = planning_game(self.inner)
@@ -381,12 +387,20 @@ def _emptied(info: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _executor(own: SeatSettings, game_id: str) -> Any:
-    """The policy that carries subgoals out; `None` for the game's player by rules."""
+def executor_of(own: SeatSettings, game_id: str) -> Any:
+    """The policy that carries subgoals out; `None` for the game's player by rules.
+
+    Args:
+        own: Settings of the seats.
+        game_id: Id of their game.
+
+    Raises:
+        UserError: If the checkpoint follows no subgoals, or was trained in another game.
+    """
     if own.executor == SCRIPTED:
         return None
     checkpoint = own.executor.removeprefix(TRAINED)
-    policy = Loading().load(checkpoint)
+    policy = Loading(base_model=own.base_model, trust=own.trust, trust_own=True).load(checkpoint)
     refuse_controls(policy, f"`executor` {own.executor!r}")
     trained = str(policy.manifest.env)
     if policy.manifest.planning is None and without_subgoals(trained, {})[0] == trained:

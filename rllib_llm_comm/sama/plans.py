@@ -319,6 +319,17 @@ class Planner(ABC):
             UserError: If the user has to do something first.
         """
 
+    def check_game(self, game: PlanningGame) -> None:
+        """Refuses a game in which this planner cannot plan, before anything is played.
+
+        Args:
+            game: The game.
+
+        Raises:
+            UserError: If it is such; planners know all games by default.
+        """
+        return
+
     def went_well(self, request: PlanRequest, plan: Plan) -> None:
         """Told of each round that stands and whose subgoals all were done.
 

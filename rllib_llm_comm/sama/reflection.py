@@ -430,6 +430,7 @@ class ReflectivePlay:
         how = ReflectionSettings.from_mapping({"trials": trials, "recover": recover})
         self._rounds = Rounds(env, player, recover=how.recover, **rounds)
         self.planner = planner
+        planner.check_game(self._rounds.game)
         thinks = thinker(planner)
         by_model = ChatReflector(thinks) if isinstance(thinks, ChatPlanner) else reflect_by_rules
         self.reflector: Reflector = reflector or by_model

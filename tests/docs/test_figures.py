@@ -19,6 +19,7 @@ from rllib_llm_comm.evaluation.study_results import read_results
 
 sys.path.append(str(ROOT / "benchmarks"))
 import partners_page
+import sample_efficiency
 import table
 
 RESULTS = ROOT / "docs" / "results"
@@ -183,4 +184,7 @@ def test_shares_with_a_link_are_those_of_the_file():
 
 def test_pages_of_scripts_are_made_again():
     assert partners_page.page(load("partners/table.json")) == (RESULTS / "partners.md").read_text()
+    efficiency = RESULTS / "planning" / "sample_efficiency.md"
+    assert sample_efficiency.page(load("planning/sample_efficiency.json")) == efficiency.read_text()
+    assert sample_efficiency.measured() == load("planning/sample_efficiency.json")
     assert f"{table.BEGIN}\n{table.table()}\n{table.END}" in table.PAGE.read_text()

@@ -130,8 +130,12 @@ def test_only_what_it_takes_to_play_and_figures_are_published(hub, tmp_path):
     officer = load_policy("zoo:red_officer")
     (tmp_path / "officer").mkdir()
     spoil(officer, env_config={**officer.manifest.env_config, "executor": f"trained:{tmp_path / 'officer'}"})
+    with pytest.raises(UserError, match=r"env_config\.executor"):
+        officer.push_to_hub("ann/officer")
+    assert "ann/officer" not in hub.repos
+    spoil(officer, env_config={**officer.manifest.env_config, "executor": "trained:hf:ann/other"})
     officer.push_to_hub("ann/officer")
-    assert str(tmp_path).encode() not in b"".join(hub.repos["ann/officer"].values())
+    assert b"trained:hf:ann/other" in b"".join(hub.repos["ann/officer"].values())
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from toys import language_model
@@ -10,13 +15,26 @@ from rllib_llm_comm import EMMAConfig, VercoConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env, scripted_player_of
 from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
+from rllib_llm_comm.evaluation.play_settings import PlaySettings, ReplaySettings
+from rllib_llm_comm.evaluation.replay import replay_checkpoint
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
+from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm
+from rllib_llm_comm.experiments.env_settings import check_planned_environment
+from rllib_llm_comm.experiments.experiment_file import parse_experiments
+from rllib_llm_comm.experiments.packaged_examples import examples
+from rllib_llm_comm.experiments.pipeline import check_stages
+from rllib_llm_comm.experiments.stages import make_stages
+from rllib_llm_comm.experiments.stages_without_tune import KINDS
+from rllib_llm_comm.experiments.study_file import expand, part_of, read_study
 from rllib_llm_comm.policies.decision import Request
+from rllib_llm_comm.policies.recorded_settings import Withheld, vouched_for_game, withhold_game
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals, SubgoalTracker
 from rllib_llm_comm.sama.planner_seats import SEATS, PlannerSeats
-from rllib_llm_comm.sama.planners import make_planner, planner_stands_in, stays_inside
+from rllib_llm_comm.sama.planners import make_planner, planner_stands_in, stays_inside, trusting
 from rllib_llm_comm.sama.planning_game import planning_game
+from rllib_llm_comm.sama.plans import FailedAttempt, PlanRequest
+from rllib_llm_comm.sama.reflection import ReflectivePlay
 from rllib_llm_comm.testing import check_env
 
 KITCHEN, SALAD = "rllib_llm_comm/overcooked_ai_planner-v0", "rllib_llm_comm/overcooked_text_planner-v0"
@@ -194,7 +212,7 @@ def trained(request, small_ray, tmp_path_factory):
     algo = (
         VercoConfig()
         .environment(SALAD, env_config={"game": TOLD, "seats": request.param})
-        .language_model(**language_model(max_prompt_tokens=1024, max_candidate_tokens=64))
+        .language_model(**language_model(max_prompt_tokens=1024, max_candidate_tokens=64, score_normalization="token"))
         .communication(messages="none")
         .env_runners(num_envs_per_env_runner=2)
         .training(train_batch_size_per_learner=64, minibatch_size=32, num_epochs=1)
@@ -224,7 +242,34 @@ def test_a_trained_planner_plans_as_its_seats_choose(trained):
         observations, *_, infos = env.step({agent: decision.action for agent, decision in decided.items()})
     assert planned.plan.by_agent() == env.told
     assert planned.plan.answered_by.goal == "model" and planned.plan.source == path
-    assert all("probability" in one.reason for one in planned.plan.subgoals)
+    reasons = [one.reason for one in planned.plan.subgoals]
+    assert all("probability" in reason for reason in reasons) and any("(else " in reason for reason in reasons), reasons
+
+
+def test_the_replay_of_its_seats_shows_what_it_thought_of_each_subgoal(trained, tmp_path):
+    policy = load_policy(trained[1])
+    page = replay_checkpoint(trained[1], tmp_path / "page.html", ReplaySettings(episodes=1, greedy=True))
+    frames = read_page(page)["sides"][0]["episodes"][0]["frames"]
+    env = policy.env()
+    observations, _ = env.reset(seed=0)
+    decisions = 0
+    for frame in frames[:-1]:
+        asked = {agent: card for agent, card in frame["agents"].items() if not card["busy"]}
+        for agent, card in asked.items():
+            allowed = np.asarray(observations[agent]["action_mask"], bool)
+            chances = np.array(card["probabilities"])
+            assert card["candidates"] == list(observations[agent]["candidates"])
+            assert chances.sum() == pytest.approx(1, abs=0.01) and not chances[~allowed].any()
+            assert chances[card["action"]] == chances.max() and (chances[allowed] > 0).all()
+            decisions += 1
+        observations, *_ = env.step({agent: card["action"] for agent, card in asked.items()})
+    assert decisions > 4
+
+
+def read_page(page):
+    """The data of a replay."""
+    text = page.read_text(encoding="utf-8")
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text).group(1))
 
 
 def test_it_plans_in_other_settings_of_its_game_and_in_no_other_game(trained):
@@ -233,13 +278,126 @@ def test_it_plans_in_other_settings_of_its_game_and_in_no_other_game(trained):
     other = PlannedSubgoals(make_env("rllib_llm_comm/overcooked_text-v0", map_name="A", observe=["text"]), planner)
     other.reset(seed=0)
     assert other.plan is not None and isinstance(other.tracker, SubgoalTracker)
-    lake = PlannedSubgoals(make_env("rllib_llm_comm/frozen_lake-v0", observe=["text"]), planner)
+    lake = make_env("rllib_llm_comm/frozen_lake-v0", observe=["text"])
+    for named in (planner, {"name": "disturbed", "planner": planner}):
+        with pytest.raises(UserError, match="frozen_lake"):
+            PlannedSubgoals(lake, named)
     with pytest.raises(UserError, match="frozen_lake"):
-        lake.reset(seed=0)
+        ReflectivePlay(lake, None, make_planner(planner))
+    config = {"env": "rllib_llm_comm/frozen_lake-v0", "env_config": {"observe": ["text"]}, "planner": planner}
+    with pytest.raises(UserError, match="frozen_lake"):
+        check_planned_environment("a", check_config("a", find_algorithm("Verco"), config))
     assert stays_inside(planner) and not stays_inside("trained:some/repo")
     assert stays_inside("trained:zoo:told_salad") and not stays_inside({"name": "trained", "policy": 3})
     assert planner_stands_in(planner) == ""
     assert stand_ins({"planner": planner}) == stand_ins(load_policy(path).manifest)
+
+
+def test_what_failed_from_here_is_not_chosen_again(trained):
+    planner = make_planner({"name": "trained", "policy": trained[1], "greedy": True})
+    env = make_env("rllib_llm_comm/overcooked_text-v0", **TOLD, observe=["text"])
+    env.reset(seed=5)
+    game = planning_game(env)
+    request = PlanRequest(game, game.state())
+    plans, failed = [], []
+    for undone in [("alice",), (), ("alice", "bob"), ("alice",)]:
+        planner.begin()
+        plans.append(planner.plan(replace(request, failed=tuple(failed))))
+        failed.append(FailedAttempt(plans[-1], "assignment", "it was not done", undone))
+    alice, bob = ([plan.of(agent) for plan in plans] for agent in ("alice", "bob"))
+    assert len(set(alice)) == 4 and bob[2] != bob[1]
+    assert all(not game.refusal(game.state(), agent, plan.of(agent)) for plan in plans for agent in game.agents)
+    nothing = [FailedAttempt(made(plans[0], alice=one), "assignment", "", ("alice",)) for one in game.library("alice")]
+    assert planner.plan(replace(request, failed=tuple(nothing))).of("alice"), "rather once more than nothing"
+
+
+def made(plan, **subgoals):
+    """A plan with other subgoals of some agents."""
+    given = [one.model_copy(update={"subgoal": subgoals.get(one.agent, one.subgoal)}) for one in plan.subgoals]
+    return plan.model_copy(update={"subgoals": given})
+
+
+def test_trust_and_another_base_model_reach_the_checkpoint_of_a_planner_and_of_an_executor(trained, tmp_path):
+    copy = shutil.copytree(trained[1], tmp_path / "copy")
+    record = json.loads((copy / "policy" / "policy.json").read_text())
+    here, record["model_config"]["base_model"] = record["model_config"]["base_model"], "somebody/model"
+    (copy / "policy" / "policy.json").write_text(json.dumps(record))
+    planner = {"name": "trained", "policy": str(copy)}
+    env = make_env("rllib_llm_comm/overcooked_text-v0", **TOLD, observe=["text"])
+    with pytest.raises(UserError, match="recorded `base_model`"):
+        PlannedSubgoals(env, planner).reset(seed=0)
+    PlannedSubgoals(env, {**planner, "base_model": here}).reset(seed=0)
+    trusted = PlaySettings(planner=f"trained:{copy}", trust=True).planning()["planner"]
+    with pytest.raises(UserError, match="somebody/model") as told:  # taken as it is, and not there
+        PlannedSubgoals(env, trusted).reset(seed=0)
+    assert "recorded" not in str(told.value)
+    assert not stays_inside(trusted) and not stays_inside({**planner, "base_model": "somebody/model"})
+    assert stays_inside({**planner, "base_model": here}) and stays_inside({**planner, "trust": False})
+    disturbed = {"name": "disturbed", "planner": planner, "share": 0.5}
+    assert trusting(disturbed) == {**disturbed, "planner": trusted} and trusting("scripted") == "scripted"
+    seats = {"game": TOLD, "executor": f"trained:{copy}", "base_model": "somebody/model", "trust": True}
+    held = withhold_game(SALAD, seats)
+    assert [name for name, value in held.items() if isinstance(value, Withheld)] == ["base_model", "trust"]
+    assert vouched_for_game({"game": TOLD, "executor": "scripted"})["trust"] and vouched_for_game(TOLD) == TOLD
+
+
+def test_who_carries_subgoals_out_may_be_the_result_of_a_stage(tmp_path):
+    emma = {
+        "run": "EMMA", "env": "rllib_llm_comm/overcooked_ai_subgoals-v0", "stop": {"training_iteration": 1},
+        "config": {"env_config": {"layout": "cramped_room"}},
+    }  # fmt: skip
+    seats = {"game": {"layout": "cramped_room"}, "executor": "trained:${emma}"}
+    rows = {"run": "collect_demonstrations", "env": KITCHEN, "config": {"env_config": seats}}
+    officer = {"game": {"executor": "trained:${emma}", "max_tick": 200}}  # the officers of the game itself
+    nested = {"run": "collect_labels", "env": "rllib_llm_comm/minirts_planner-v0", "config": {"env_config": officer}}
+
+    def check(**stages):
+        stages = parse_experiments(stages, "f")
+        check_stages(make_stages(stages, lambda name, _: tmp_path / name), {})
+
+    check(emma=emma, rows=rows, nested=nested)
+    lost = {**rows, "config": {"env_config": {**seats, "game": {"layout": "no_room"}}}}
+    with pytest.raises(UserError, match="no_room"):
+        check(emma=emma, rows=lost)
+    with pytest.raises(UserError, match="nowhere"):
+        check(rows={**rows, "config": {"env_config": {**seats, "executor": "trained:nowhere"}}})
+    with pytest.raises(UserError, match=r"rows\.config\.env_config\.trust"):
+        check(emma=emma, rows={**rows, "config": {"env_config": {**seats, "trust": True}}})
+
+
+def test_a_stage_plays_trained_planners_beside_rules_and_random_draws(trained, tmp_path):
+    seats, path = trained
+    planners = ["scripted", "random", {"name": "trained", "policy": [path]}]
+    config = {"planner": planners, "env_config": {"game": TOLD, "seats": seats}, "episodes": 2}
+
+    def stage(**changes):
+        spec = {"games": {"run": "play_planners", "env": SALAD, "config": config, **changes}}
+        (one,) = make_stages(parse_experiments(spec, "f"), lambda name, _: tmp_path / name)
+        check_stages([one], {})
+        return one
+
+    result = KINDS["play_planners"].run(stage())
+    cells = {cell["labels"]["planner"]: cell for cell in json.loads(result.outputs[0].read_text())["cells"]}
+    assert all(cell["episodes"]["seed"] == [1000, 1001] for cell in cells.values())
+    assert ["planner_sha256" in cell["made_with"] for cell in cells.values()] == [False, False, True]
+    assert cells["scripted"]["summary"]["mean"] > cells["random"]["summary"]["mean"]
+    with pytest.raises(UserError, match="overcooked_text-v0"):
+        stage(env="rllib_llm_comm/overcooked_text-v0")
+    with pytest.raises(UserError, match="overcooked_text-v0"):
+        stage(env=KITCHEN, config={"planner": [f"trained:{path}"]})
+
+
+@pytest.mark.parametrize(
+    ("name", "scenario", "system"),
+    [("study_planner", "cramped_room_apart", "cloned_ppo_talk"), ("study_planner_told", "B_apart", "ppo_talk")],
+)
+def test_a_part_of_the_study_has_rules_and_random_draws_beside_it(name, scenario, system, tmp_path):
+    study = read_study(examples()[name])
+    part = part_of(study, expand(study, name), [scenario], [system])
+    stages = {stage.removeprefix(f"{scenario}.") for stage in part.experiments}
+    assert {"references", system, f"{system}.sampled", f"{system}.messages_none"} <= stages
+    assert ("clone" in stages) == (system == "cloned_ppo_talk") and "cloned_ppo" not in stages
+    assert check_stages(make_stages(part.experiments, lambda stage, _: tmp_path / stage), {}) >= 1
 
 
 def test_a_checkpoint_of_no_planner_is_refused():

@@ -243,6 +243,33 @@ def planner_stands_in(settings: str | Mapping[str, Any] | Planner) -> str:
     return f"planner {name}: {what}" if what else ""
 
 
+def trained_policy(settings: str | Mapping[str, Any] | Planner | None) -> str | None:
+    """The checkpoint of a planner that was trained, also where another disturbs it; `None` for others.
+
+    Args:
+        settings: As of `make_planner`; `None`: nobody plans.
+    """
+    given = {} if settings is None else _undisturbed(settings)
+    policy = given.get("policy")
+    return policy if given.get("name") == "trained" and isinstance(policy, str) else None
+
+
+def trusting(settings: Any) -> Any:
+    """Settings of a planner whose user trusts what its checkpoint recorded (`--trust`).
+
+    Args:
+        settings: As of `make_planner`, or `None`, or a list of such.
+    """
+    if isinstance(settings, list):
+        return [trusting(one) for one in settings]
+    if not isinstance(settings, str | Mapping):
+        return settings
+    given = _named_settings(settings)
+    if given.get("name") == "trained":
+        return {**given, "trust": True}
+    return {**given, "planner": trusting(given["planner"])} if "planner" in given else settings
+
+
 def guesses(settings: str | Mapping[str, Any] | Planner | None) -> bool:
     """True if a planner guesses what a game hides from its agents, so that something has to be hidden.
 
@@ -396,8 +423,10 @@ def stays_inside(planner: Any) -> bool:
             return False
         return has_no_text({**chat, "local": None}) and _asks_plainly(rest, "chat")
     if name == "trained":  # a folder is only read, as safetensors, and may be named
-        policy = rest.pop("policy", None)
-        return isinstance(policy, str) and (is_shipped(policy) or model_stays_inside(policy, ())) and has_no_text(rest)
+        policy, base = rest.pop("policy", None), rest.pop("base_model", None)
+        known = base is None or model_stays_inside(base, packaged_models("base_model"))
+        there = isinstance(policy, str) and (is_shipped(policy) or model_stays_inside(policy, ()))
+        return there and known and not rest.pop("trust", False) and has_no_text(rest)
     inner = rest.pop("planner", None)
     return stays_inside(inner) and has_no_text(rest)
 

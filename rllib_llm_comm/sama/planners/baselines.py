@@ -153,6 +153,10 @@ class DisturbedPlanner(Planner):
         other.planner = self.planner.beside()
         return other
 
+    def check_game(self, game: PlanningGame) -> None:
+        """As of the other planner."""
+        self.planner.check_game(game)
+
     def plan(self, request: PlanRequest) -> Plan:
         """Plan of the other planner with some random subgoals in place of its own."""
         made = made_plan(self.planner, request)
@@ -219,6 +223,10 @@ class GuessingPlanner(Planner):
         other = copy.copy(self)
         other.planner = self.planner.beside()
         return other
+
+    def check_game(self, game: PlanningGame) -> None:
+        """As of the other planner."""
+        self.planner.check_game(game)
 
     def plan(self, request: PlanRequest) -> Plan:
         """Plan of the other planner for the moment with the guess in place of the truth.

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.policies.decision import Decision, Request
 from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.sama.planner_seats import APART, CENTRAL, SEATS, refuse_controls, seat_observation, subgoals_of
+from rllib_llm_comm.sama.planning_game import PlanningGame
 from rllib_llm_comm.sama.plans import MODEL, AssignedSubgoal, PhaseAnswers, Plan, Planner, PlanRequest
+
+_OTHERS, _LEAST = 3, 0.05  # the reason of a subgoal names so many others, of this probability at least
 
 
 class TrainedPlanner(Planner):
@@ -19,6 +25,9 @@ class TrainedPlanner(Planner):
     Args:
         policy: Their checkpoint: a path, or `zoo:NAME`.
         greedy: True if the most likely subgoal is taken instead of a sampled one.
+        base_model: Place of its base model, if not that of the training.
+        trust: True if what it recorded is used where it reaches beyond this program. What this user's own training
+            wrote here needs none.
 
     Raises:
         UserError: If the checkpoint cannot be loaded, or is of no planner seats.
@@ -27,11 +36,15 @@ class TrainedPlanner(Planner):
     name = "trained"
     answerers = (MODEL,)
 
-    def __init__(self, policy: str = "", greedy: bool = False) -> None:
+    def __init__(
+        self, policy: str = "", greedy: bool = False, base_model: str | None = None, trust: bool = False
+    ) -> None:
         if not policy:
             raise UserError(f"`planner` is {self.name!r} but `policy` is not set; write '{self.name}:CHECKPOINT'.")
-        require_choice("planner.greedy", greedy, (False, True))
-        self.policy, self.greedy = Loading().load(policy), greedy
+        for name, value in (("greedy", greedy), ("trust", trust)):
+            require_choice(f"planner.{name}", value, (False, True))
+        loading = Loading(base_model=base_model, trust=trust, trust_own=True)
+        self.policy, self.greedy, self._base_model = loading.load(policy), greedy, base_model
         self._path, self._env = str(policy), str(self.policy.manifest.env)
         if self._env not in SEATS:
             raise UserError(
@@ -61,21 +74,28 @@ class TrainedPlanner(Planner):
 
     def settings(self) -> dict[str, Any]:
         """Checkpoint, and how it chooses."""
-        return {"name": self.name, "policy": self._path, "greedy": self.greedy}
+        place = {} if self._base_model is None else {"base_model": self._base_model}
+        return {"name": self.name, "policy": self._path, "greedy": self.greedy, **place}
 
-    def plan(self, request: PlanRequest) -> Plan:
-        """Plan of the trained seats; players whose subgoals go on keep them.
+    def check_game(self, game: PlanningGame) -> None:
+        """Refuses another game than that of the training.
 
         Raises:
-            UserError: If the game is another one than that of the training.
+            UserError: If it is such.
         """
-        game, state = request.game, request.state
         record = game_of(game.env.unwrapped)
         if record is None or SEATS[self._env].game_id not in record.entry_points:
             raise UserError(
                 f"`planner` is '{self.name}:{self._path}', which plans in {SEATS[self._env].game_id!r} and not in "
                 f"{record.name if record else type(game).__name__!r}; give a checkpoint of this game."
             )
+
+    def plan(self, request: PlanRequest) -> Plan:
+        """Plan of the trained seats; players whose subgoals go on keep them.
+
+        Subgoals that a player did not get done from this very moment are chosen again only if there is no other.
+        """
+        game, state = request.game, request.state
         current = {agent: request.current.get(agent, "") for agent in game.agents}
         for agent, subgoal in current.items():
             if subgoal and game.refusal(state, agent, subgoal):
@@ -88,6 +108,8 @@ class TrainedPlanner(Planner):
                 agent: seat_observation(game, state, agent, current, request.outcomes, self._central, candidates)
                 for agent in asked
             }
+            for agent, observation in seen.items():
+                observation["action_mask"] = _without_failed(request, agent, candidates, observation["action_mask"])
             if seen:
                 decided = self.policy.act_together([Request(self._memory, seen)], explore=not self.greedy)[0]
                 made.update(decided)
@@ -95,7 +117,9 @@ class TrainedPlanner(Planner):
         return Plan(
             goal="what the trained planners hold best",
             subgoals=[
-                AssignedSubgoal(agent=agent, subgoal=current[agent], reason=_reason(made.get(agent)), answered_by=MODEL)
+                AssignedSubgoal(
+                    agent=agent, subgoal=current[agent], reason=_reason(made.get(agent), candidates), answered_by=MODEL
+                )
                 for agent in game.agents
             ],
             planner=self.name,
@@ -104,10 +128,23 @@ class TrainedPlanner(Planner):
         )
 
 
-def _reason(decision: Decision | None) -> str:
-    """What a seat thought of its choice, and said."""
+def _without_failed(request: PlanRequest, agent: str, candidates: Sequence[str], mask: np.ndarray) -> np.ndarray:
+    """The mask without what the player did not get done in attempts that failed from here; as it is if nothing is left.
+
+    Where all subgoals of such an attempt were done, the plan was at fault: nobody repeats its part.
+    """
+    failed = {one.plan.by_agent().get(agent) for one in request.failed if agent in one.undone or not one.undone}
+    fresh = mask * np.array([candidate not in failed for candidate in candidates], mask.dtype)
+    return fresh if fresh.any() else mask
+
+
+def _reason(decision: Decision | None, candidates: Sequence[str]) -> str:
+    """What a seat thought of its choice and of the likeliest others, and said."""
     if decision is None:
         return "goes on"
     chances = decision.probabilities
-    weighed = f"probability {float(chances[decision.choice]):.2f}" if len(chances) else ""
-    return " ".join([weighed, *([f"and says: {decision.said}"] if decision.said else [])])
+    words = [f"probability {float(chances[decision.choice]):.2f}"] if len(chances) else []
+    others = [index for index in np.argsort(-np.asarray(chances)) if index != decision.choice]
+    shown = [f"{candidates[i]} {float(chances[i]):.2f}" for i in others[:_OTHERS] if chances[i] >= _LEAST]
+    words += [f"(else {', '.join(shown)})"] if shown else []
+    return " ".join([*words, *([f"and says: {decision.said}"] if decision.said else [])])
