@@ -30,7 +30,7 @@ from rllib_llm_comm.baselines.population.kitchen_partners import FrozenPartner, 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.policy_folder import PolicyExport
-from rllib_llm_comm.rl.strict_config import part
+from rllib_llm_comm.rl.strict_config import select_fields
 
 POPULATION = "population"
 SIGNED, CLAMPED = "signed", "clamped"
@@ -416,7 +416,7 @@ class COLEConfig(BestResponsePPOConfig):
 
     settings_models = {
         **BestResponsePPOConfig.settings_models,
-        "population": part(BestResponsePartners, "self_play_share", base=COLESettings),
+        "population": select_fields(BestResponsePartners, "self_play_share", base=COLESettings),
     }
 
     def __init__(self, algo_class: type | None = None) -> None:
@@ -436,7 +436,7 @@ class COLEConfig(BestResponsePPOConfig):
             UserError: If a value is not allowed or settings do not fit together.
         """
         if self.pool:
-            raise UserError(f"`pool` is {self.pool!r} but COLE's partners are its own members; leave it away.")
+            raise UserError(f"`pool` is {self.pool!r} but COLE's partners are its own members; omit it.")
         super().validate()
 
     @override(BestResponsePPOConfig)

@@ -323,7 +323,7 @@ class FCPConfig(BestResponsePPOConfig):
     def _validate_pool(self) -> None:
         if self.pool:
             raise UserError(
-                f"`pool` is {self.pool!r} but FCP makes its partners itself; leave it away, or use BestResponsePPO."
+                f"`pool` is {self.pool!r} but FCP makes its partners itself; omit it, or use BestResponsePPO."
             )
         for name in self.member_settings:
             if name not in MEMBER_SETTINGS:

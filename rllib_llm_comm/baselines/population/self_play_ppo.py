@@ -53,7 +53,7 @@ from rllib_llm_comm.rl.gae import gae_of_steps, standardized
 from rllib_llm_comm.rl.kitchen_games import KitchenGames
 from rllib_llm_comm.rl.multi_agent_ppo import PlanningSettings, PPOTraining
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
-from rllib_llm_comm.rl.strict_config import part
+from rllib_llm_comm.rl.strict_config import select_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +75,7 @@ class SelfPlayTraining(PPOTraining):
     paid), None to leave it at 1. 1,000,000 (ours); Carroll: 2,500,000 (3,500,000 in coordination ring)."""
     keep_policy_every: int | None = Field(None, ge=1, le=LARGEST)
     """Iterations between two policies that are kept in memory; None: none is kept. The first is the one before the
-    first update. Checkpoints then also hold `past/initial` and `past/half_way` (`past_policies.half_way`), for FCP."""
+    first update. Checkpoints then also hold `past/initial` and `past/half_way` (`half_way`), for FCP."""
 
 
 @dataclass(frozen=True)
@@ -359,7 +359,7 @@ class SelfPlayPPOConfig(NumericPPOConfig):
     settings_models = {
         "training": SelfPlayTraining,
         "planning": PlanningSettings,
-        "policy_network": part(NumericSettings, "hiddens", "activation"),
+        "policy_network": select_fields(NumericSettings, "hiddens", "activation"),
     }
     own_env: ClassVar[str | None] = ENV_ID
     env_defaults: ClassVar[Mapping[str, Any]] = {"observe": ["vector"], "vector": "planes"}
