@@ -283,17 +283,17 @@ class MiniRTS(ParallelGame):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        now = self.chosen
-        self.game = Game(0, now.rules())
-        self.team = Side(self.game, now.side, now.num_agents, told_army.number_of(now.producers))
-        self.executor = make_executor(now.executor, self.team, now.max_buildings)
-        self.commands = all_commands(now.numbers)
+        chosen = self.chosen
+        self.game = Game(0, chosen.rules())
+        self.team = Side(self.game, chosen.side, chosen.num_agents, told_army.number_of(chosen.producers))
+        self.executor = make_executor(chosen.executor, self.team, chosen.max_buildings)
+        self.commands = all_commands(chosen.numbers)
         self.ended: list[Done] = []
-        secret = told_army.rules(now.told_to, now.producers, now.num_agents)
-        self.task, self.brief = text.task(), text.brief(now.num_agents, secret)
-        self.possible_agents = list(COMMANDERS[: now.num_agents])
+        secret = told_army.rules(chosen.told_to, chosen.producers, chosen.num_agents)
+        self.task, self.brief = text.task(), text.brief(chosen.num_agents, secret)
+        self.possible_agents = list(COMMANDERS[: chosen.num_agents])
         self.agents: list[str] = []
-        self._in_words = now.action_level == "command"
+        self._in_words = chosen.action_level == "command"
         self._rng = np.random.default_rng()
         self._worth = 0.0
         self._phrases = text.commands_text(self.commands)

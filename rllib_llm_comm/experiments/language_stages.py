@@ -559,7 +559,7 @@ def planner_without_chat(planner: Mapping[str, Any], chat: Mapping[str, Any]) ->
         UserError: If the planner asks no chat model, names one itself, or a setting is not allowed.
     """
     if "chat" in planner or "cassette" in planner:
-        raise UserError("`chat` is given for the whole stage; leave it away here.")
+        raise UserError("`chat` is given for the whole stage; omit it here.")
     if planner.get("name") not in WITH_MODEL:
         raise UserError(f"`name` is {planner.get('name')!r} but must ask a chat model: {', '.join(WITH_MODEL)}.")
     # A chat model that nobody asks: settings are checked without loading one.
