@@ -6,17 +6,19 @@ A page says which settings it shows; what stands between both comments is writte
     <!-- end of settings -->
 
 Behind a config or a model stand the fluent methods (all their settings) or the single settings that are shown; all
-where nothing stands. Three more words:
+where nothing stands. Two more words:
 
 * `rllib`: settings of RLlib's own that begin with other values, too;
-* `options`: the settings are options of a command;
 * `published:NAME`: what `published(NAME)` of a config sets; several stand side by side.
+
+Of a command (`module:function`) its options are shown.
 
     python tools/settings_tables.py          # writes all tables anew
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +26,7 @@ from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from typer.models import OptionInfo
 
 from rllib_llm_comm.core.errors import LARGEST
 from rllib_llm_comm.core.lazy import load
@@ -52,20 +55,21 @@ def table(place: str, *words: str) -> str:
     """A table of settings.
 
     Args:
-        place: Of a config or model, such as `module:Config`.
+        place: Of a config, model or command, such as `module:Config`.
         *words: What the page's comment says behind it.
     """
     source: Any = load(place)
+    if not isinstance(source, type):
+        return _options(source)
     if published := [word.removeprefix(_PUBLISHED) for word in words if word.startswith(_PUBLISHED)]:
         return _side_by_side(source, published)
     config = None if issubclass(source, BaseModel) else source()
     models: Mapping[str, type[BaseModel]] = {"": source} if config is None else config.settings_models
-    rows = [["option" if "options" in words else "key", "default", "allowed", "meaning"]]
-    for name, field in _chosen(models, [word for word in words if word not in ("rllib", "options")]):
+    rows = [["key", "default", "allowed", "meaning"]]
+    for name, field in _chosen(models, [word for word in words if word != "rllib"]):
         default = field.get_default(call_default_factory=True) if config is None else getattr(config, name)
         shown = "required" if config is None and field.is_required() else value(default)
-        key = f"--{name.replace('_', '-')}" if "options" in words else name
-        rows.append([f"`{key}`", shown, _allowed(field), " ".join((field.description or "").split())])
+        rows.append([f"`{name}`", shown, _allowed(field), " ".join((field.description or "").split())])
     return _rows(rows) + (_of_rllib(config) if "rllib" in words else "")
 
 
@@ -93,11 +97,25 @@ def value(given: Any) -> str:
     if isinstance(given, float) and "e" in repr(given):  # YAML takes 1e-5 for a text
         digits, power = repr(given).split("e")
         return f"{digits if '.' in digits else f'{digits}.0'}e{int(power)}"
+    if isinstance(given, BaseModel):  # settings within settings, all at their defaults
+        return "{}"
     if isinstance(given, list | tuple):
         return f"[{', '.join(map(value, given))}]"
     if isinstance(given, Mapping):
         return "{" + ", ".join(f"{name}: {value(one)}" for name, one in given.items()) + "}"
     return (f"`{given}`" if given else '`""`') if isinstance(given, str) else str(given)
+
+
+def _options(command: Any) -> str:
+    rows = [["option", "default", "meaning"]]
+    for parameter in inspect.signature(command).parameters.values():
+        option = next((one for one in parameter.annotation.__metadata__ if isinstance(one, OptionInfo)), None)
+        if option is not None:
+            given = [str(one) for one in (option.default, *(option.param_decls or ())) if str(one).startswith("-")]
+            names = given or [f"--{parameter.name.replace('_', '-')}"]
+            told = "" if parameter.default is None else value(parameter.default)
+            rows.append([", ".join(f"`{name}`" for name in names), told, str(option.help)])
+    return _rows(rows)
 
 
 def _of_rllib(config: Any) -> str:

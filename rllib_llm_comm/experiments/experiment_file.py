@@ -104,7 +104,7 @@ class Experiment(Settings):
     storage_path: str | None = None
     """Folder above the results."""
     scheduler: str = "FIFO"
-    """Name of a Tune trial scheduler."""
+    """Name of a Tune trial scheduler, such as `ASHA` or `PBT`."""
     scheduler_config: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the scheduler."""
     resources_per_trial: dict[str, Any] = Field(default_factory=dict)

@@ -39,9 +39,15 @@ def test_a_changed_field_makes_a_page_stale(tmp_path, monkeypatch):
     page = written(told)
     assert "| `share` | 2.0e-5 | a number of at least 0 and less than 1 or null | Of a \\| b. |" in page
     assert "`word`" not in page and written(page) == page
-    assert '| `--word` | `""` | a text | A word. |' in table("made_settings:Made", "options")
+    assert '| `word` | `""` | a text | A word. |' in table("made_settings:Made")
     with pytest.raises(KeyError):
         table("made_settings:Made", "shar")
+
+
+def test_options_are_those_of_the_command():
+    shown = table("rllib_llm_comm.cli.check:calibrate_command")
+    assert "| `--entropy` | 0.5 | Aimed entropy " in shown and "| `--env`, `-e` |  | " in shown
+    assert "| `--json` |  | Write all figures to this file. |" in shown and "`--file`" not in shown
 
 
 def test_every_setting_says_what_it_means():
