@@ -31,7 +31,7 @@ from typer.models import OptionInfo
 from rllib_llm_comm.core.errors import LARGEST
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.settings import describe
-from rllib_llm_comm.experiments.algorithm_settings import config_settings
+from rllib_llm_comm.experiments.algorithm_settings import config_settings, default_of
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = re.compile(r"(<!-- settings: ([^>]+?) -->\n).*?(<!-- end of settings -->)", re.DOTALL)
@@ -133,9 +133,11 @@ def _of_rllib(config: Any) -> str:
 def _side_by_side(config: Any, names: Sequence[str]) -> str:
     """What a config's `published` sets."""
     ours, published = config(), [config().published(name) for name in names]
-    names_of = [name for name in config_settings(ours) if hasattr(ours, name)]
-    changed = [name for name in names_of if any(getattr(one, name) != getattr(ours, name) for one in published)]
-    rows = [[f"`{name}`", *(value(getattr(one, name)) for one in (ours, *published))] for name in changed]
+    rows = []
+    for name in config_settings(ours):
+        values = [default_of(one, name) for one in (ours, *published)]
+        if any(one != values[0] for one in values) and not callable(values[0]):
+            rows.append([f"`{name}`", *map(value, values)])
     return _rows([["key", "default", *(f"`{name}`" for name in names)], *rows])
 
 

@@ -81,7 +81,7 @@ class CheckpointSettings(Settings):
     checkpoint_score_attribute: str | None = None
     """Result key by which the kept ones are chosen; by default the newest stay."""
     checkpoint_score_order: Literal["max", "min"] = "max"
-    """True if a large or a small score is good."""
+    """Whether a large or a small score is good."""
     checkpoint_at_end: bool = True
     """True if the end of a run is saved in any case."""
 
@@ -90,7 +90,7 @@ class Experiment(Settings):
     """One entry of an experiment file: what runs, on what, until when."""
 
     run: str = Field(min_length=1, examples=["run: PPO"])
-    """A registered algorithm, or a stage of `stages_without_tune.KINDS`, such as `evaluate`."""
+    """An algorithm, or a stage that trains nothing, such as `evaluate`."""
     env: str | type | None = None
     """Environment id, where the thing that runs needs one."""
     stop: dict[str, Any] = Field(default_factory=dict)
