@@ -162,7 +162,7 @@ def play(smoke: bool, rounds: int) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         network = OfficerNetwork(OfficerSettings(critic_observation="team", init_seed=0))
         officer = write_officer(Path(folder) / "officer", network, "BehaviorCloning", {}, {})
-        settings = OfficerScoreSettings(f"trained:{officer}", max_tick=300 if smoke else 6000)
+        settings = OfficerScoreSettings(executor=f"trained:{officer}", max_tick=300 if smoke else 6000)
         envs = [settings.env() for _ in range(at_once)]
         together, alone = compare(
             lambda: list(play_side_by_side(envs, asked)),

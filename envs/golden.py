@@ -161,7 +161,7 @@ def check_golden(path: str | Path, **settings: Any) -> GoldenReport:
         if settings and not golden.settings:
             raise UserError(
                 f"{' and '.join(f'`{name}`' for name in settings)} cannot be told for the golden file {str(path)!r}, "
-                "whose episodes tell it themselves; leave it away."
+                "whose episodes tell it themselves; omit it."
             )
         try:
             load(golden.replay)(episode, report, **settings)

@@ -186,7 +186,7 @@ class MiniRTSSettings(GameSettings):
             if (value := getattr(self, name)) != type(self).model_fields[name].default:
                 raise UserError(
                     f"`{name}` is {value!r} but `action_level` is 'red', whose actions are orders already, every "
-                    f"{DECISION_TICKS} ticks; use `action_level='command'`, or leave `{name}` away."
+                    f"{DECISION_TICKS} ticks; use `action_level='command'`, or omit `{name}`."
                 )
         if self.action_level != "command" and "text" in self.parts:
             raise UserError(
@@ -197,12 +197,12 @@ class MiniRTSSettings(GameSettings):
             if opponents.parse(self.opponent).level == "strong":
                 raise UserError(
                     "`told_to` is set but `opponent` is 'strong', which answers what it sees and has no army types to "
-                    "tell; use another one, such as 'medium', or leave `told_to` away."
+                    "tell; use another one, such as 'medium', or omit `told_to`."
                 )
             if not {"text", "vector"} & set(self.parts):
                 raise UserError(
                     "`told_to` is set but `observe` has neither 'text' nor 'vector', which alone show what is told; "
-                    "add one, or leave `told_to` away."
+                    "add one, or omit `told_to`."
                 )
         return self
 
@@ -283,17 +283,17 @@ class MiniRTS(ParallelGame):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        now = self.chosen
-        self.game = Game(0, now.rules())
-        self.team = Side(self.game, now.side, now.num_agents, told_army.number_of(now.producers))
-        self.executor = make_executor(now.executor, self.team, now.max_buildings)
-        self.commands = all_commands(now.numbers)
+        chosen = self.chosen
+        self.game = Game(0, chosen.rules())
+        self.team = Side(self.game, chosen.side, chosen.num_agents, told_army.number_of(chosen.producers))
+        self.executor = make_executor(chosen.executor, self.team, chosen.max_buildings)
+        self.commands = all_commands(chosen.numbers)
         self.ended: list[Done] = []
-        secret = told_army.rules(now.told_to, now.producers, now.num_agents)
-        self.task, self.brief = text.task(), text.brief(now.num_agents, secret)
-        self.possible_agents = list(COMMANDERS[: now.num_agents])
+        secret = told_army.rules(chosen.told_to, chosen.producers, chosen.num_agents)
+        self.task, self.brief = text.task(), text.brief(chosen.num_agents, secret)
+        self.possible_agents = list(COMMANDERS[: chosen.num_agents])
         self.agents: list[str] = []
-        self._in_words = now.action_level == "command"
+        self._in_words = chosen.action_level == "command"
         self._rng = np.random.default_rng()
         self._worth = 0.0
         self._phrases = text.commands_text(self.commands)

@@ -161,7 +161,7 @@ class OvercookedAISettings(GameSettings):
         if self.swap_roles and "text" in self.observe:
             raise UserError(
                 "`swap_roles` is True but `observe` has 'text', in which player 0 is called alice and player 1 bob; "
-                "leave one of them away."
+                "omit one of them."
             )
         if self.action_level != "primitive" and self.dynamics == "new":
             raise UserError(
@@ -182,7 +182,7 @@ class OvercookedAI(Game):
         soups: Soups so far that brought points.
         passed: `Kitchen.state` before the last `step` and after each of its game steps; after `reset` the start.
         shaping: Factor of the shaped rewards.
-        parts: Parts of observations that are made, `observe` at first; who plays without them may leave some away.
+        parts: Parts of observations that are made, `observe` at first; who plays without them may omit some.
         task: The goal in words.
         brief: The game in a few sentences.
     """

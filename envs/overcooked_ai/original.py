@@ -218,7 +218,7 @@ def _by_soup(params: Mapping[str, Any], keys: Sequence[str], listed: Sequence[in
         raise UserError(f"`layout` has only one of {onion!r} and {tomato!r}; give both or none.")
     given = [key for key in (for_all, per_recipe, onion) if key in params]
     if len(given) > 1:
-        raise UserError(f"`layout` has {given[0]!r} and {given[1]!r}, which exclude each other; leave one away.")
+        raise UserError(f"`layout` has {given[0]!r} and {given[1]!r}, which exclude each other; omit one.")
     table: dict[int, float] = {}
     if per_recipe in params:
         numbers = params[per_recipe]

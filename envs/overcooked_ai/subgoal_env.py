@@ -132,7 +132,7 @@ class SubgoalSettings(OvercookedAISettings):
     def _fit_with_subgoals(self) -> Self:
         if self.wanted is not None:
             raise UserError(
-                f"`wanted` is {self.wanted!r}, but no subgoal tells where a soup is from; leave it away, or take "
+                f"`wanted` is {self.wanted!r}, but no subgoal tells where a soup is from; omit it, or take "
                 f"{OvercookedAI.env_id!r}."
             )
         if self.subgoals == "planner" and self.dynamics == "new":
@@ -203,7 +203,7 @@ class SubgoalKitchen(OvercookedAI):
         layout = self.kitchen.layout
         found = {text: parse_subgoal(layout, text) for text in texts}
         if unknown := [text for text, subgoal in found.items() if subgoal is None]:
-            raise UserError(f"{unknown[0]!r} is no subgoal of {layout.name!r}, so it cannot be drawn; leave it away.")
+            raise UserError(f"{unknown[0]!r} is no subgoal of {layout.name!r}, so it cannot be drawn; omit it.")
         if self._drawn is not None:
             self._drawn |= {subgoal for subgoal in found.values() if subgoal is not None}
 

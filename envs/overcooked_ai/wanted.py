@@ -50,7 +50,7 @@ class WantedPot:
         if len(self.pots) < 2:
             raise UserError(
                 f"`wanted` is 'pot' but the kitchen {layout.name!r} has one pot only that cooks can use; take one with "
-                "two, such as 'forced_coordination', or leave `wanted` away."
+                "two, such as 'forced_coordination', or omit `wanted`."
             )
         self._layout, self._agents, self.anew = layout, tuple(agents), anew
         self.told_to = told_to

@@ -164,9 +164,7 @@ class OvercookedTextSettings(GameSettings):
     def _fit_together(self) -> Self:
         require_agents(self.told_to, NAMES[: self.num_agents])
         if self.central_critic and "text" not in self.observe:
-            raise UserError(
-                "`central_critic` is True but `observe` has no 'text'; add it, or leave `central_critic` away."
-            )
+            raise UserError("`central_critic` is True but `observe` has no 'text'; add it, or omit `central_critic`.")
         for name, only in (("told_to", ALL), ("orders", 1), ("start", MAP)) if self.legacy else ():
             if (value := getattr(self, name)) != only:
                 raise UserError(

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.envs.golden import GoldenReport
 from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner
+from rllib_llm_comm.envs.overcooked_text.layouts import MAPS
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 
 _OVERCOOKED_REWARDS = {
@@ -19,6 +21,7 @@ _OVERCOOKED_REWARDS = {
 
 def replay(episode: Mapping[str, Any], report: GoldenReport) -> None:
     """Replays one episode and notes differences."""
+    require_choice("map", episode["map"], MAPS)
     kitchen = Kitchen(
         map_name=episode["map"],
         layout=episode["layout"],

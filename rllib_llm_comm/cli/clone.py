@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
+from pydantic import Field
 from typer import Argument, Option
 
+from rllib_llm_comm.baselines.red.officer_settings import (
+    DemonstrationSettings,
+    OfficerCloningSettings,
+    OfficerScoreSettings,
+    OfficerSettings,
+    OfficerTaskSettings,
+)
+from rllib_llm_comm.cli.options import takes_settings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import local_path
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.experiments.console import counting_bar, print_table, require_writable, say, short_path
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, load_json_option, make_experiment
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, make_experiment
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
 from rllib_llm_comm.experiments.run_experiments import run_experiments
 
@@ -77,9 +87,50 @@ def _game(player: str, env: str | None, given: Mapping[str, Any]) -> tuple[str, 
     return env, env_config, player
 
 
-_LANGUAGE, _NUMBERS = "language agents (`--base-model`)", "numeric clones (without `--base-model`)"
+class NumericClone(Settings):
+    """Options of numeric clones alone."""
+
+    layout: str | None = None
+    """Name or .layout file of the kitchen, if the file lacks it."""
+    dynamics: str | None = None
+    """"old" or "new", if the file does not tell."""
+    players: Literal["both", "0", "1"] | None = None
+    """Whose decisions are learned: both (default), 0 or 1."""
+    half: Literal["all", "first", "second"] | None = None
+    """Games that are used: all (default), or every other one: first or second."""
 
 
+class LanguageClone(Settings):
+    """Options of cloned language agents alone."""
+
+    env: str | None = None
+    """Game of language agents, if player is neither session nor checkpoint."""
+    env_config: dict[str, Any] | None = None
+    """Settings of that game."""
+    messages: Literal["none", "own", "teacher"] | None = None
+    """What language agents hear: none (default), own (the player's), teacher."""
+    demonstrations: int | None = Field(None, ge=1)
+    """Rows that language agents learn from: 2000 by default."""
+    random_share: float | None = Field(None, ge=0, le=1)
+    """Share of random moves that are played but not learned: .25 by default."""
+
+
+class CloneOptions(Settings):
+    """Options of all clones."""
+
+    epochs: int | None = Field(None, ge=1)
+    """Passes over the decisions: 100, with --base-model 8 by default."""
+    lr: float | None = Field(None, gt=0)
+    """Learning rate: 1e-3, with --base-model 3e-3 by default."""
+    held_out: float | None = Field(None, ge=0, lt=1)
+    """Share of the decisions that are held out: .15, with --base-model .1 by default."""
+    seed: int = Field(0, ge=0)
+    """Seed of all that is drawn."""
+
+
+@takes_settings(CloneOptions)
+@takes_settings(NumericClone, into="of_numbers")
+@takes_settings(LanguageClone, into="of_language")
 def clone_command(
     player: Annotated[
         str,
@@ -92,35 +143,11 @@ def clone_command(
     folder: Annotated[
         Path, Argument(help="Policy folder to write; a new one, or a clone to replace. With --base-model of a run.")
     ],
-    layout: Annotated[str | None, Option(help="Name or .layout file of the kitchen, if the file lacks it.")] = None,
-    dynamics: Annotated[str | None, Option(help='"old" or "new", if the file does not tell.')] = None,
-    players: Annotated[str | None, Option(help="Whose decisions are learned: both (default), 0 or 1.")] = None,
-    half: Annotated[
-        str | None, Option(help="Games that are used: all (default), or every other one: first or second.")
-    ] = None,
-    epochs: Annotated[
-        int | None, Option(min=1, help="Passes over the decisions: 100, with --base-model 8 by default.")
-    ] = None,
-    lr: Annotated[float | None, Option(help="Learning rate: 1e-3, with --base-model 3e-3 by default.")] = None,
-    held_out: Annotated[
-        float | None, Option(help="Share of the decisions that are held out: .15, with --base-model .1 by default.")
-    ] = None,
-    seed: Annotated[int, Option(min=0, help="Seed of all that is drawn.")] = 0,
+    settings: CloneOptions,
+    of_numbers: NumericClone,
+    of_language: LanguageClone,
     base_model: Annotated[
         str | None, Option(help="Clone language agents on this model: embedded, a folder or a hub id.")
-    ] = None,
-    env: Annotated[
-        str | None, Option(help="Game of language agents, if player is neither session nor checkpoint.")
-    ] = None,
-    env_config: Annotated[str | None, Option(metavar="JSON", help="Settings of that game.")] = None,
-    messages: Annotated[
-        str | None, Option(help="What language agents hear: none (default), own (the player's), teacher.")
-    ] = None,
-    demonstrations: Annotated[
-        int | None, Option(min=1, help="Rows that language agents learn from: 2000 by default.")
-    ] = None,
-    random_share: Annotated[
-        float | None, Option(help="Share of random moves that are played but not learned: .25 by default.")
     ] = None,
 ) -> None:
     """Clone the behaviour of players, such as people in your own games, for cross-play, as partners or as a start.
@@ -138,25 +165,19 @@ def clone_command(
 
         rllib clone scripted results/cook --base-model embedded --env rllib_llm_comm/overcooked_text-v0
     """
-    of_numbers = {"layout": layout, "dynamics": dynamics, "players": players, "half": half}
-    of_language = {
-        "env": env, "env_config": env_config, "messages": messages, "demonstrations": demonstrations,
-        "random_share": random_share,
-    }  # fmt: skip
-    useless, whose = (of_language, _LANGUAGE) if base_model is None else (of_numbers, _NUMBERS)
-    for name, value in useless.items():
-        if value is not None:
-            raise UserError(f"`--{name.replace('_', '-')}` is {value!r}, which is for {whose} alone; omit it.")
-    both = {"epochs": epochs, "lr": lr, "held_out": held_out, "seed": seed}
-    given: dict[str, Any] = {
-        name: value for name, value in {**both, **of_numbers, **of_language}.items() if value is not None
-    }
-    if base_model is not None:
-        if env_config is not None:
-            given["env_config"] = load_json_option("--env-config", env_config)
-        clone_language_agents(player, base_model, folder, **given)
-    else:
+    useless, whose = (
+        (of_language, "language agents (`--base-model`)")
+        if base_model is None
+        else (of_numbers, "numeric clones (without `--base-model`)")
+    )
+    for name, value in useless.model_dump(exclude_unset=True).items():
+        raise UserError(f"`--{name.replace('_', '-')}` is {value!r}, which is for {whose} alone; omit it.")
+    chosen = of_numbers if base_model is None else of_language
+    given = {**settings.model_dump(exclude_unset=True), **chosen.model_dump(exclude_unset=True)}
+    if base_model is None:
         _clone_numbers(local_path(player, "PLAYER"), folder, given)
+    else:
+        clone_language_agents(player, base_model, folder, **given)
 
 
 def _clone_numbers(trajectories: Path, folder: Path, given: dict[str, Any]) -> None:
@@ -183,25 +204,15 @@ officer_app = typer.Typer(
     no_args_is_help=True, help="Officers of MiniRTS that follow sentences: demonstrate, clone, judge."
 )
 
-Opponent = Annotated[str, Option(help="The scripted opponent, as in the game's settings.")]
-Commanders = Annotated[int, Option("--num-agents", min=1, max=3, help="Commanders of the side.")]
-Ticks = Annotated[int, Option(min=100, help="Length of a game.")]
-
 
 @officer_app.command("demonstrations")
+@takes_settings(DemonstrationSettings, without=("commanders",))
 def demonstrations(
     folder: Annotated[Path, Argument(help="Folder to write; one with the same settings gets more games.")],
-    games: Annotated[int, Option(min=1, help="Games in all.")] = 400,
-    opponent: Opponent = "medium2",
-    num_agents: Commanders = 2,
-    max_tick: Ticks = 12800,
+    settings: DemonstrationSettings,
     oracle: Annotated[float, Option(min=0, help="Share of games under the oracle.")] = 0.4,
     random: Annotated[float, Option(min=0, help="Share under random commands.")] = 0.4,
     adversarial: Annotated[float, Option(min=0, help="Share under the adversary.")] = 0.2,
-    delay: Annotated[float, Option(help="Chance that an officer orders nothing at a decision.")] = 0.2,
-    wrong: Annotated[float, Option(help="Chance of a wrong target.")] = 0.15,
-    rule: Annotated[str, Option(help="Rule of the label: turns, same or majority.")] = "turns",
-    seed: Annotated[int, Option(min=0, help="Of everything that is drawn.")] = 0,
 ) -> None:
     """Record games of imperfect scripted officers as demonstrations to learn from.
 
@@ -209,24 +220,10 @@ def demonstrations(
 
         rllib officer demonstrations results/demonstrations --games 400
     """
-    from rllib_llm_comm.baselines.red.officer_cloning import (
-        DemonstrationSettings,
-        idle_share,
-        write_demonstrations,
-    )
+    from rllib_llm_comm.baselines.red.officer_cloning import idle_share, write_demonstrations
 
     shares = {"oracle": oracle, "random": random, "adversarial": adversarial}
-    settings = DemonstrationSettings(
-        games=games,
-        opponent=opponent,
-        num_agents=num_agents,
-        max_tick=max_tick,
-        commanders=shares,
-        delay=delay,
-        wrong=wrong,
-        rule=rule,  # type: ignore[arg-type]  # its model checks it
-        seed=seed,
-    )
+    settings = settings.replace(commanders=shares)
     with counting_bar("demonstrating") as progress:
         rows = write_demonstrations(folder, settings, progress)
     won = {name: [game["result"] == 1 for game in rows.games if game["commander"] == name] for name in shares}
@@ -236,19 +233,13 @@ def demonstrations(
 
 
 @officer_app.command("clone")
+@takes_settings(OfficerCloningSettings, without=("network",))
+@takes_settings(OfficerSettings, without=("critic_observation", "init_seed"), into="network")
 def clone_officer_command(
     source: Annotated[Path, Argument(metavar="DEMONSTRATIONS", help="Folder of demonstrations.")],
     folder: Annotated[Path, Argument(help="Policy folder to write; a new one, or an officer to replace.")],
-    epochs: Annotated[int, Option(min=1, help="Most passes over the decisions.")] = 8,
-    lr: Annotated[float, Option(help="Learning rate of Adamax.")] = 2e-3,
-    batch_size: Annotated[int, Option(min=1, help="Decisions per gradient step.")] = 128,
-    idle: Annotated[float, Option(help="Share of decisions without orders that a pass takes.")] = 0.3,
-    held_out: Annotated[float, Option(help="Share of games that is held out.")] = 0.1,
-    filters: Annotated[int, Option(min=1, help="Filters of the convolutions.")] = 32,
-    stride: Annotated[int, Option(min=1, max=2, help="Cells per step of the first convolution.")] = 2,
-    width: Annotated[int, Option(min=1, help="Length of the vectors of units.")] = 64,
-    seed: Annotated[int, Option(min=0, help="Of weights and batches.")] = 0,
-    start: Annotated[str | None, Option(help="Officer to go on from.")] = None,
+    settings: OfficerCloningSettings,
+    network: OfficerSettings,
 ) -> None:
     """Train an officer to order what was demonstrated, when told the same.
 
@@ -262,21 +253,10 @@ def clone_officer_command(
         rllib officer clone results/demonstrations results/officer --epochs 50 --filters 64 --stride 1
     """
     quiet_libraries(0)
-    from rllib_llm_comm.baselines.red.officer_cloning import OfficerCloningSettings, clone_into
-    from rllib_llm_comm.baselines.red.officer_network import OfficerSettings
+    from rllib_llm_comm.baselines.red.officer_cloning import clone_into
     from rllib_llm_comm.policies.policy_manifest import MANIFEST
 
-    network = OfficerSettings(filters=filters, stride=stride, width=width)
-    settings = OfficerCloningSettings(
-        network=network,
-        lr=lr,
-        epochs=epochs,
-        batch_size=batch_size,
-        idle=idle,
-        held_out=held_out,
-        seed=seed,
-        start=start,
-    )
+    settings = settings.replace(network=network)
     if folder.exists() and not (folder / MANIFEST).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{str(folder)!r} is there and is no policy folder; give a new one.")
     with counting_bar("cloning") as progress:
@@ -289,17 +269,10 @@ def clone_officer_command(
 
 
 @officer_app.command("play")
+@takes_settings(OfficerScoreSettings, without=("executor",), joined=("commanders",))
 def play_officer_command(
+    settings: OfficerScoreSettings,
     executor: Annotated[str, Argument(help="scripted, trained:CHECKPOINT, or switch:TOLD:UNTOLD.")] = "scripted",
-    commanders: Annotated[str, Option(help="Names, such as oracle,none,random:0.5,adversarial.")] = (
-        "oracle,none,random,adversarial"
-    ),
-    games: Annotated[int, Option(min=1, help="Games per commander.")] = 100,
-    seed: Annotated[int, Option(min=0, help="Seed of the first game.")] = 0,
-    opponent: Opponent = "medium2",
-    num_agents: Commanders = 2,
-    max_tick: Ticks = 12800,
-    side_by_side: Annotated[int, Option(min=1, help="Games played at once; changes no result.")] = 16,
     json_file: Annotated[Path | None, Option("--json", help="File that keeps all games and their figures.")] = None,
 ) -> None:
     """Win rates of officers under scripted commanders. With --json a call that was cut off goes on.
@@ -313,32 +286,26 @@ def play_officer_command(
         rllib officer play switch:results/officer:results/rl --commanders oracle,none,random:0.5
     """
     quiet_libraries(0)
-    from rllib_llm_comm.evaluation.officers import OfficerScoreSettings, officer_scores
+    from rllib_llm_comm.evaluation.officers import officer_scores
 
     require_writable({"--json": json_file})
-    named = [name.strip() for name in commanders.split(",") if name.strip()]
-    settings = OfficerScoreSettings(executor, named, games, seed, opponent, num_agents, max_tick, side_by_side)
+    settings = settings.replace(executor=executor)
     with counting_bar("playing") as progress:
         found = officer_scores(settings, json_file, progress)
     rows = [["commander", "games", "won", "95 %", "drawn", "lost"]]
-    for name in named:
+    for name in settings.commanders:
         one = found["summary"][name]
         low, high = one["won_95"]
         shares = [f"{one['won']:.2f}", f"{low:.2f} to {high:.2f}", f"{one['drawn']:.2f}", f"{one['lost']:.2f}"]
         rows.append([name, str(one["games"]), *shares])
-    print_table(rows, f"officers: {executor}, opponent: {opponent}")
+    print_table(rows, f"officers: {executor}, opponent: {settings.opponent}")
 
 
 @officer_app.command("build")
+@takes_settings(OfficerTaskSettings, without=("executor",), joined=("units",))
 def build(
+    settings: OfficerTaskSettings,
     executor: Annotated[str, Argument(help="scripted, trained:CHECKPOINT, or switch:TOLD:UNTOLD.")] = "scripted",
-    units: Annotated[str, Option(help="Units, such as spearman,archer; all fighters by default.")] = "",
-    games: Annotated[int, Option(min=1, help="Games per unit, told and not told.")] = 100,
-    decisions: Annotated[int, Option(min=1, help="Decisions until the building stands, and until the unit.")] = 30,
-    seed: Annotated[int, Option(min=0, help="Seed of the first game.")] = 0,
-    opponent: Opponent = "medium2",
-    num_agents: Commanders = 2,
-    side_by_side: Annotated[int, Option(min=1, help="Games played at once; changes no result.")] = 16,
     json_file: Annotated[Path | None, Option("--json", help="File for the figures.")] = None,
 ) -> None:
     """Shares of games in which officers make a unit within 30 decisions, told to and not told.
@@ -353,11 +320,10 @@ def build(
     import json
 
     from rllib_llm_comm.core.files import write_atomically
-    from rllib_llm_comm.evaluation.officers import UNITS, OfficerTaskSettings, officer_tasks
+    from rllib_llm_comm.evaluation.officers import officer_tasks
 
     require_writable({"--json": json_file})
-    named = tuple(name.strip() for name in units.split(",") if name.strip()) or UNITS
-    settings = OfficerTaskSettings(executor, named, games, decisions, seed, opponent, num_agents, side_by_side)
+    settings = settings.replace(executor=executor)
     with counting_bar("building") as progress:
         found = officer_tasks(settings, progress)
     if json_file is not None:
@@ -367,7 +333,7 @@ def build(
         [unit, f"{one['building']:.2f}", *_shown(one, "told"), *_shown(one, "not_told")]
         for unit, one in (found["units"].items())
     ]
-    print_table(rows, f"officers: {executor}, within {decisions} decisions each")
+    print_table(rows, f"officers: {executor}, within {settings.decisions} decisions each")
 
 
 @officer_app.command("compare")

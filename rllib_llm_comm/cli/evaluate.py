@@ -104,7 +104,7 @@ def replay_command(
     if is_session(checkpoint):
         if beside or animation or settings != ReplaySettings(trust=settings.trust):
             raise UserError(
-                f"{checkpoint!r} is a recorded session, which is shown as it was; leave everything away but --out, "
+                f"{checkpoint!r} is a recorded session, which is shown as it was; omit everything but --out, "
                 "--import and --trust."
             )
         from rllib_llm_comm.evaluation.replay import replay_session

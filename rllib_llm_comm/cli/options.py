@@ -48,7 +48,11 @@ def names(text: str) -> list[str]:
 
 
 def takes_settings(
-    kind: type[Settings], without: Collection[str] = (), joined: Collection[str] = (), **options: Any
+    kind: type[Settings],
+    without: Collection[str] = (),
+    joined: Collection[str] = (),
+    into: str = "settings",
+    **options: Any,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a command one option per field of settings: with its type, default, bounds, and docstring as help.
 
@@ -58,10 +62,11 @@ def takes_settings(
         kind: The settings.
         without: Fields that are no options.
         joined: Lists that are typed as one text with commas.
+        into: The command's parameter that gets the settings; a command may take several.
         **options: Field -> Typer's `Option` for it, which stands above what the field says.
 
     Returns:
-        A decorator of a Typer command, which gets the options as one object, `settings`.
+        A decorator of a Typer command, which gets the options as one object.
     """
     fields = {name: field for name, field in kind.model_fields.items() if name not in without}
     shared = [_parameter(name, field, options.get(name) or Option(), name in joined) for name, field in fields.items()]
@@ -82,13 +87,14 @@ def takes_settings(
         own = [
             parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
             for name, parameter in inspect.signature(command).parameters.items()
-            if name != "settings"
+            if name != into
         ]
 
         @functools.wraps(command)
         def with_options(**values: Any) -> None:
             given = {name: value(name, values.pop(name)) for name in fields}
-            command(**values, settings=kind(**{name: one for name, one in given.items() if one not in (None, [])}))
+            made = kind(**{name: one for name, one in given.items() if one is not None and one != []})
+            command(**values, **{into: made})
 
         with_options.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
         with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *shared]}
@@ -138,7 +144,8 @@ def _parameter(name: str, field: FieldInfo, option: OptionInfo, joined: bool) ->
         option.metavar = option.metavar or ("NAME|JSON" if str in kinds else "JSON")
     elif listed:
         option.metavar = option.metavar or "|".join(listed)
-    kind: Any = next((one for one in (bool, int, float, Path) if one in kinds), str)
+    plain = [type(typing.get_args(one)[0]) if typing.get_origin(one) is Literal else one for one in kinds]
+    kind: Any = next((one for one in (bool, int, float, Path) if one in plain), str)
     kind = list[kind] if _is_list(field.annotation) and not joined else kind
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind | None, option]

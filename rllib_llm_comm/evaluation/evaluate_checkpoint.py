@@ -78,9 +78,9 @@ def evaluate_checkpoint(
     how = EvaluationSettings.like(settings, **given)
     found = find_checkpoint(checkpoint)
     policy = how.load(found)
-    standing = how.stand_ins(policy)
+    phrases = how.stand_ins(policy)
     if tell is not None:
-        tell(standing)
+        tell(phrases)
     turns = TurnRecorder() if how.communication else None
     begun = time.perf_counter()
     played = how.play(
@@ -96,7 +96,7 @@ def evaluate_checkpoint(
     trained = policy.communication is not None and policy.communication.train_messages
     lacks = talk is not None and talk.drift is None and bool(talk.messages) and trained
     figures = figures_of(played, policy.draws and not how.greedy)
-    return CheckpointEvaluation(found, figures, played, talk, seconds, lacks, standing)
+    return CheckpointEvaluation(found, figures, played, talk, seconds, lacks, phrases)
 
 
 def _measured(policy: Policy, turns: TurnRecorder, seed: int) -> CommunicationFigures | None:

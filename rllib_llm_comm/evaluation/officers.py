@@ -6,7 +6,6 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -15,16 +14,16 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from rllib_llm_comm.baselines.red.officer_policy import TrainedExecutor, orders_together
-from rllib_llm_comm.core.errors import UserError, require_choice, require_number, require_whole
+from rllib_llm_comm.baselines.red.officer_settings import OfficerScoreSettings, OfficerTaskSettings, commander_of
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_foreign_json, write_atomically
 from rllib_llm_comm.core.json_file import JsonValue, read_json
-from rllib_llm_comm.envs.minirts.commanders.command_level import NAMES, Commander, make_commander
+from rllib_llm_comm.envs.minirts.commanders.command_level import Commander, make_commander
 from rllib_llm_comm.envs.minirts.commanders.executor import Executor
-from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED
 from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, MINE, NOTHING, TRAIN, Command
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.engine.units import ARMY, MADE_BY
-from rllib_llm_comm.envs.minirts.env import MAX_TICK, MiniRTS
+from rllib_llm_comm.envs.minirts.env import MiniRTS
 from rllib_llm_comm.envs.minirts.view.names import KIND_OF, SINGULAR
 from rllib_llm_comm.evaluation.columns import from_columns, to_columns
 from rllib_llm_comm.evaluation.statistics import holm, same_share, wilson
@@ -101,49 +100,6 @@ _SAVE_AFTER = 10.0
 _MOST_BYTES = 2**28
 
 
-@dataclass(frozen=True)
-class OfficerScoreSettings:
-    """Settings of the games.
-
-    Attributes:
-        executor: The officers, as of `envs.minirts`.
-        commanders: Names of scripted commanders; "random:0.5" says a random command with that probability at each
-            decision, and else nothing.
-        games: Games per commander, >= 1.
-        seed: Seed of the first game; the others count up.
-        opponent: As of `envs.minirts`.
-        num_agents: As of `envs.minirts`.
-        max_tick: As of `envs.minirts`.
-        side_by_side: Games that are played at once, >= 1. More of them take less time each, and change no result.
-    """
-
-    executor: str = SCRIPTED
-    commanders: Sequence[str] = NAMES
-    games: int = 100
-    seed: int = 0
-    opponent: str = "medium2"
-    num_agents: int = 2
-    max_tick: int = MAX_TICK
-    side_by_side: int = 16
-
-    def __post_init__(self) -> None:
-        require_whole("games", self.games, 1)
-        require_whole("seed", self.seed, 0)
-        require_whole("side_by_side", self.side_by_side, 1)
-        for name in self.commanders:
-            _parts_of(name)
-
-    def env(self) -> MiniRTS:
-        """The game that is played; refuses settings that it does not allow."""
-        return MiniRTS(
-            num_agents=self.num_agents,
-            opponent=self.opponent,
-            max_tick=self.max_tick,
-            executor=self.executor,
-            observe=["vector"],
-        )
-
-
 def officer_scores(
     settings: OfficerScoreSettings,
     path: Path | None = None,
@@ -165,7 +121,7 @@ def officer_scores(
     """
     envs, kept = (
         [settings.env()],
-        {k: v for k, v in asdict(settings).items() if k not in ("commanders", "games", "side_by_side")},
+        {k: v for k, v in settings.to_dict().items() if k not in ("commanders", "games", "side_by_side")},
     )
     played = _kept(path, kept)
     seeds = range(settings.seed, settings.seed + settings.games)
@@ -221,28 +177,12 @@ class _ScoredGame(LockstepGame):
 
 
 def _commander(env: MiniRTS, name: str, seed: int) -> Commander:
-    plain, share = _parts_of(name)
+    plain, share = commander_of(name)
     commander = make_commander(plain, env.executor, env.commands, seed)
     if share == 1.0:
         return commander
     rng = np.random.default_rng([seed, 1])
     return lambda number: commander(number) if rng.random() < share else NOTHING
-
-
-def _parts_of(name: str) -> tuple[str, float]:
-    """A commander's plain name, and the share of decisions at which it speaks."""
-    plain, colon, share = name.partition(":")
-    require_choice("commanders", plain, NAMES)
-    if not colon:
-        return plain, 1.0
-    try:
-        number = float(share)
-    except ValueError:
-        number = float("nan")
-    if plain != _RANDOM:
-        raise UserError(f"`commanders` has {name!r}, but only 'random' has a probability, such as 'random:0.5'.")
-    require_number(f"commanders.{name}", number, 0.0, 1.0)
-    return plain, number
 
 
 def _figures(same: Mapping[str, Any], played: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -306,46 +246,6 @@ UNITS = tuple(SINGULAR[kind] for kind in ARMY)
 TOLD, UNTOLD = "told", "not told"
 
 
-@dataclass(frozen=True)
-class OfficerTaskSettings:
-    """Settings of the test.
-
-    In each game all commanders say "mine" at first. The last one says "build one ..." for the building that makes the
-    unit, until a commander has it. From then on the owner says "train 1 ..." once, or with the control nothing.
-
-    Attributes:
-        executor: The officers, as of `envs.minirts`.
-        units: Units to make, such as "archer"; all fighters by default.
-        games: Games per unit, with and without the command, >= 1.
-        decisions: Decisions within which the building must stand, and then the unit, >= 1. RED: 30 for the unit.
-        seed: Seed of the first game; the others count up.
-        opponent: As of `envs.minirts`.
-        num_agents: As of `envs.minirts`.
-        side_by_side: Games that are played at once, >= 1; changes no result.
-    """
-
-    executor: str = SCRIPTED
-    units: Sequence[str] = UNITS
-    games: int = 100
-    decisions: int = 30
-    seed: int = 0
-    opponent: str = "medium2"
-    num_agents: int = 2
-    side_by_side: int = 16
-
-    def __post_init__(self) -> None:
-        for name, least in (("games", 1), ("decisions", 1), ("seed", 0), ("side_by_side", 1)):
-            require_whole(name, getattr(self, name), least)
-        for unit in self.units:
-            require_choice("units", unit, UNITS)
-        if len(set(self.units)) < len(self.units):
-            raise UserError(f"`units` is {', '.join(self.units)} but must name each unit once.")
-
-    def env(self) -> MiniRTS:
-        """The game that is played; refuses settings that it does not allow."""
-        return MiniRTS(num_agents=self.num_agents, opponent=self.opponent, executor=self.executor, observe=["vector"])
-
-
 def officer_tasks(settings: OfficerTaskSettings, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
     """Plays the beginnings of games in which one unit is asked for, and the same games without asking.
 
@@ -368,7 +268,7 @@ def officer_tasks(settings: OfficerTaskSettings, progress: Callable[[int, int], 
         ended.append((game.unit, game.how, game.built, game.made))
         if progress:
             progress(len(ended), len(asked))
-    kept = {name: value for name, value in asdict(settings).items() if name != "side_by_side"}
+    kept = {name: value for name, value in settings.to_dict().items() if name != "side_by_side"}
     return {"settings": kept, "units": {unit: _task_figures(unit, ended) for unit in settings.units}}
 
 
@@ -422,13 +322,13 @@ class _TaskGame(LockstepGame):
 
 def _task_figures(unit: str, ended: Sequence[tuple[str, str, bool, bool]]) -> dict[str, Any]:
     own = [one for one in ended if one[0] == unit]
-    standing = [one for one in own if one[2]]
-    built = wilson(len(standing), len(own)).rounded()
+    built_games = [one for one in own if one[2]]
+    built = wilson(len(built_games), len(own)).rounded()
     figures: dict[str, Any] = {
         "games": len(own), "building": built["value"], "building_95": [built["low"], built["high"]],
     }  # fmt: skip
     for how, name in ((TOLD, "told"), (UNTOLD, "not_told")):
-        made = [one[3] for one in standing if one[1] == how]
+        made = [one[3] for one in built_games if one[1] == how]
         if made:
             share = wilson(sum(made), len(made)).rounded()
             figures |= {name: share["value"], f"{name}_95": [share["low"], share["high"]], f"{name}_games": len(made)}

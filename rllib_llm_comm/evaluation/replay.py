@@ -632,12 +632,12 @@ def replay_checkpoint(
         UserError: If a checkpoint cannot be loaded or played, or the game draws no pictures for an animation.
     """
     chosen = ReplaySettings.like(settings, **given)
-    standing: dict[str, None] = {}
+    phrases: dict[str, None] = {}
 
     def play(path: str | Path, how: ReplaySettings) -> list[Episode]:
         policy = how.load(path)
-        found = [phrase for phrase in chosen.stand_ins(policy) if phrase not in standing]
-        standing.update(dict.fromkeys(found))
+        found = [phrase for phrase in chosen.stand_ins(policy) if phrase not in phrases]
+        phrases.update(dict.fromkeys(found))
         if tell is not None:
             tell(found)
         return chosen.play(
@@ -654,11 +654,11 @@ def replay_checkpoint(
     if animation is not None:
         write_animation(played[0], animation)
     if beside is None:
-        return write_replay(played, page, stand_ins=list(standing))
+        return write_replay(played, page, stand_ins=list(phrases))
     names = name_apart(str(find_checkpoint(checkpoint)), str(find_checkpoint(beside)))
     other = play(beside, chosen.replace(messages=None))
     sides = dict(zip(names, (played, other), strict=True))
-    return write_comparison(sides, page, title="Side by side", stand_ins=list(standing))
+    return write_comparison(sides, page, title="Side by side", stand_ins=list(phrases))
 
 
 def name_apart(one: str, two: str) -> tuple[str, str]:

@@ -209,7 +209,7 @@ def kept_checkpoints(path: str | Path) -> list[Path]:
     if len(kept) < 2:
         raise UserError(
             f"`curve` is true but {short_path(found.parent)!r} holds {len(kept)} checkpoints; train with "
-            "`checkpoint_config: {checkpoint_frequency: N, num_to_keep: null}`, or leave `curve` away."
+            "`checkpoint_config: {checkpoint_frequency: N, num_to_keep: null}`, or omit `curve`."
         )
     return kept
 

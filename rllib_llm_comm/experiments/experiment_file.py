@@ -71,56 +71,50 @@ _COUNTERS = (
 
 
 class CheckpointSettings(Settings):
-    """The times at which checkpoints are written, and the number that is kept (Ray's `CheckpointConfig`).
-
-    Attributes:
-        checkpoint_frequency: Training iterations between two checkpoints; 0 for none. After `kill -9` about
-            this many iterations are done again.
-        num_to_keep: Number of checkpoints that stay on disk, or `None` for all.
-        checkpoint_score_attribute: Result key by which the kept ones are chosen; by default the newest stay.
-        checkpoint_score_order: True if a large or a small score is good.
-        checkpoint_at_end: True if the end of a run is saved in any case.
-    """
+    """The times at which checkpoints are written, and the number that is kept (Ray's `CheckpointConfig`)."""
 
     checkpoint_frequency: int = Field(default=2, ge=0)
+    """Training iterations between two checkpoints; 0 for none. After `kill -9` about this many iterations are done
+    again."""
     num_to_keep: int | None = Field(default=3, ge=1)
+    """Number of checkpoints that stay on disk, or `None` for all."""
     checkpoint_score_attribute: str | None = None
+    """Result key by which the kept ones are chosen; by default the newest stay."""
     checkpoint_score_order: Literal["max", "min"] = "max"
+    """Whether a large or a small score is good."""
     checkpoint_at_end: bool = True
+    """True if the end of a run is saved in any case."""
 
 
 class Experiment(Settings):
-    """One entry of an experiment file: what runs, on what, until when.
-
-    Attributes:
-        run: A registered algorithm, or a stage of `stages_without_tune.KINDS`, such as `evaluate`.
-        env: Environment id, where the thing that runs needs one.
-        stop: Result key -> value at which a trial ends; the first that is reached counts.
-        config: Settings of the algorithm or stage.
-        checkpoint_config: Settings of checkpoints.
-        num_samples: Trials per point of the search space.
-        storage_path: Folder above the results.
-        scheduler: Name of a Tune trial scheduler.
-        scheduler_config: Arguments of the scheduler.
-        resources_per_trial: `{"cpu": ..., "gpu": ...}` of the process that holds the learner.
-        restore: Checkpoint from which every trial starts.
-        max_failures: Number of times that a crashed trial is started again from its last checkpoint.
-        time_budget_s: Longest duration of the experiment in seconds.
-    """
+    """One entry of an experiment file: what runs, on what, until when."""
 
     run: str = Field(min_length=1, examples=["run: PPO"])
+    """An algorithm, or a stage that trains nothing, such as `evaluate`."""
     env: str | type | None = None
+    """Environment id, where the thing that runs needs one."""
     stop: dict[str, Any] = Field(default_factory=dict)
+    """Result key -> value at which a trial ends; the first that is reached counts."""
     config: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the algorithm or stage."""
     checkpoint_config: CheckpointSettings = Field(default_factory=CheckpointSettings)
+    """Settings of checkpoints."""
     num_samples: int = Field(default=1, ge=1)
+    """Trials per point of the search space."""
     storage_path: str | None = None
+    """Folder above the results."""
     scheduler: str = "FIFO"
+    """Name of a Tune trial scheduler, such as `ASHA` or `PBT`."""
     scheduler_config: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of the scheduler."""
     resources_per_trial: dict[str, Any] = Field(default_factory=dict)
+    """`{"cpu": ..., "gpu": ...}` of the process that holds the learner."""
     restore: str | None = None
+    """Checkpoint from which every trial starts."""
     max_failures: int = Field(default=0, ge=-1)
+    """Number of times that a crashed trial is started again from its last checkpoint."""
     time_budget_s: float | None = Field(default=None, gt=0)
+    """Longest duration of the experiment in seconds."""
 
     @model_validator(mode="before")
     @classmethod

@@ -155,16 +155,13 @@ def _of_the_package(chat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class ChatStageSettings(Settings):
-    """`config:` of stages that ask a chat model.
-
-    Attributes:
-        chat: Settings of the chat model, as for `open_chat`: `model` and `base_url` of any endpoint with OpenAI's
-            protocol, `local`, or `cassette`, a file or a recording that comes with the package.
-        seed: Of everything that is drawn.
-    """
+    """`config:` of stages that ask a chat model."""
 
     chat: dict[str, Any] = Field(examples=["chat: {model: gpt-4o}"])
+    """Settings of the chat model, as for `open_chat`: `model` and `base_url` of any endpoint with OpenAI's protocol,
+    `local`, or `cassette`, a file or a recording that comes with the package."""
     seed: int = Field(0, ge=0, le=2**31 - 1)
+    """Of everything that is drawn."""
 
 
 class _ChatStage(PlainStage):
@@ -195,17 +192,14 @@ class _ChatStage(PlainStage):
 
 
 class GameStageSettings(ChatStageSettings):
-    """`config:` of stages that show a game to the model; `env` above it names the game, by default the kitchens.
-
-    Attributes:
-        env_config: Settings of the game.
-        layout: Short for `env_config: {layout: ...}`, for games that have layouts.
-        prompts: "ours", or "paper": the questions of SAMA's listings, in our own words.
-    """
+    """`config:` of stages that show a game to the model; `env` above it names the game, by default the kitchens."""
 
     prompts: PromptsOf = OURS
+    """"ours", or "paper": the questions of SAMA's listings, in our own words."""
     env_config: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the game."""
     layout: str = ""
+    """Short for `env_config: {layout: ...}`, for games that have layouts."""
 
     def game(self, env: Any) -> dict[str, Any]:
         """Id of the environment (`env`) and its `settings`, as of `open_game`.
@@ -238,18 +232,14 @@ class _GameStage(_ChatStage):
 
 
 class ManualStageSettings(ChatStageSettings):
-    """`config:` of `run: make_manual`.
-
-    Attributes:
-        paper: LaTeX file of a paper about the game, or the name of a description that comes with the package; or
-            several.
-        words: Most words of the manual (ours; SAMA does not say).
-        batch: Paragraphs per request (ours).
-    """
+    """`config:` of `run: make_manual`."""
 
     paper: str | list[str] = Field(examples=["paper: onion_soup"])
+    """LaTeX file of a paper about the game, or the name of a description that comes with the package; or several."""
     words: int = Field(400, ge=20, le=5000)
+    """Most words of the manual (ours; SAMA does not say)."""
     batch: int = Field(8, ge=1, le=100)
+    """Paragraphs per request (ours)."""
 
 
 class MakeManual(_ChatStage):
@@ -385,22 +375,18 @@ def _provenance(sources: dict[Path, str], figures: dict[str, Any], chat_model: A
 
 
 class TranslationStageSettings(GameStageSettings):
-    """`config:` of `run: translate`.
-
-    Attributes:
-        manual: Manual that the model is shown: a file, or one that comes with the package; empty: the game's own.
-        code: Python files of the game; empty: those of the game; of the kitchens a recorded copy, which
-            recordings quote.
-        pieces: Pieces of code that the model is shown (ours; SAMA does not say).
-        states: Random states in which the translator is checked (ours); fewer where the game has no more that differ.
-        actions: Random states in which the model tells the effects of the first agent's actions, to be checked (ours).
-    """
+    """`config:` of `run: translate`."""
 
     manual: str = ""
+    """Manual that the model is shown: a file, or one that comes with the package; empty: the game's own."""
     code: list[str] = Field(default_factory=list)
+    """Python files of the game; empty: those of the game; of the kitchens a recorded copy, which recordings quote."""
     pieces: int = Field(1, ge=1, le=20)
+    """Pieces of code that the model is shown (ours; SAMA does not say)."""
     states: int = Field(200, ge=1, le=10_000)
+    """Random states in which the translator is checked (ours); fewer where the game has no more that differ."""
     actions: int = Field(1, ge=0, le=1000)
+    """Random states in which the model tells the effects of the first agent's actions, to be checked (ours)."""
 
 
 class Translate(_GameStage):
@@ -523,23 +509,19 @@ def _joined(effects: Sequence[dict[str, dict[str, str]] | None]) -> tuple[dict[s
 
 
 class SubgoalStageSettings(GameStageSettings):
-    """`config:` of `run: collect_subgoals`.
-
-    Attributes:
-        planner: Settings of `make_planner` that asks a chat model, without `chat`.
-        states: States in which the planner is asked (ours; SAMA does not say).
-        states_by: "model" (SAMA): the chat model proposes the states, in games in which it can; "random": they are
-            drawn.
-        apart: Least distance between the words of two proposed states, 1 minus the cosine of their mean token vectors;
-            0 keeps all that differ (ours; SAMA lets the model sort out duplicates).
-        text_encoder: The frozen text encoder that compares them.
-    """
+    """`config:` of `run: collect_subgoals`."""
 
     planner: dict[str, Any] = Field(default_factory=lambda: {"name": "sama"})
+    """Settings of `make_planner` that asks a chat model, without `chat`."""
     states: int = Field(30, ge=1, le=10_000)
+    """States in which the planner is asked (ours; SAMA does not say)."""
     states_by: Literal["model", "random"] = "model"
+    """"model" (SAMA): the chat model proposes the states, in games in which it can; "random": they are drawn."""
     apart: float = Field(0.0, ge=0, le=2)
+    """Least distance between the words of two proposed states, 1 minus the cosine of their mean token vectors; 0 keeps
+    all that differ (ours; SAMA lets the model sort out duplicates)."""
     text_encoder: str = "embedded"
+    """The frozen text encoder that compares them."""
 
 
 class CollectSubgoals(_GameStage):
@@ -588,7 +570,7 @@ def planner_without_chat(planner: Mapping[str, Any], chat: Mapping[str, Any]) ->
         UserError: If the planner asks no chat model, names one itself, or a setting is not allowed.
     """
     if "chat" in planner or "cassette" in planner:
-        raise UserError("`chat` is given for the whole stage; leave it away here.")
+        raise UserError("`chat` is given for the whole stage; omit it here.")
     if planner.get("name") not in WITH_MODEL:
         raise UserError(f"`name` is {planner.get('name')!r} but must ask a chat model: {', '.join(WITH_MODEL)}.")
     # A chat model that nobody asks: settings are checked without loading one.
@@ -662,22 +644,19 @@ class _Nobody:
 
 
 class RewardStageSettings(ChatStageSettings):
-    """`config:` of `run: write_rewards`.
-
-    Attributes:
-        subgoals: Data set of subgoals, usually `${stage}`; one reward is written for each.
-        manual: Manual that the model is shown: a file, or one that comes with the package; empty: the game's own.
-        steps: Steps of disturbed scripted play in which the code is compared with the game's own test (ours).
-        least_agreement: Least share of judgements that agree, in [0, 1]; code below it is left out together with its
-            subgoal (ours; SAMA checks nothing).
-        prompts: "ours", or "paper": the question of SAMA's listing, in our own words.
-    """
+    """`config:` of `run: write_rewards`."""
 
     prompts: PromptsOf = OURS
+    """"ours", or "paper": the questions of SAMA's listings, in our own words."""
     subgoals: str = Field(examples=["subgoals: ${subgoals}"])
+    """Data set of subgoals, usually `${stage}`; one reward is written for each."""
     manual: str = ""
+    """Manual that the model is shown: a file, or one that comes with the package; empty: the game's own."""
     steps: int = Field(300, ge=1, le=100_000)
+    """Steps of disturbed scripted play in which the code is compared with the game's own test (ours)."""
     least_agreement: float = Field(0.8, ge=0, le=1)
+    """Least share of judgements that agree, in [0, 1]; code below it is left out together with its subgoal (ours; SAMA
+    checks nothing)."""
 
 
 class WriteRewards(_ChatStage):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +11,10 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor, checkpoints_of
 from rllib_llm_comm.experiments.console import counting_bar, say
-from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult, model_of
+from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.baselines.red.officer_cloning import OfficerCloningSettings
+    from rllib_llm_comm.baselines.red.officer_settings import OfficerCloningSettings
 
 _DEMONSTRATIONS = "demonstrations"
 _EXAMPLE = "demonstrations: ${demonstrations}"
@@ -36,26 +34,6 @@ def _check_officer(stage: Stage, setting: str, checkpoint: str) -> None:
         raise UserError(f"In `{stage.name}.config`: {error}") from None
 
 
-class _OfficerStage(PlainStage):
-    """A stage whose `config:` are the fields of a dataclass, which checks their ranges itself."""
-
-    def dataclass(self) -> Callable[..., Any]:
-        """The dataclass."""
-        raise NotImplementedError
-
-    def model(self) -> type[Settings]:
-        """The fields of the dataclass."""
-        return model_of(self.dataclass())
-
-    def settings(self, stage: Stage) -> Any:
-        """The dataclass made of the checked `config:`."""
-        given = self.model().checked(f"{stage.name}.config", stage.experiment.config)
-        try:
-            return self.dataclass()(**{name: getattr(given, name) for name in given.model_fields_set})
-        except UserError as error:
-            raise UserError(f"In `{stage.name}.config`: {error}") from None
-
-
 class DemonstrateOfficers(PlainStage):
     """`run: demonstrate_officers`: games of imperfect scripted officers, to learn from."""
 
@@ -64,7 +42,7 @@ class DemonstrateOfficers(PlainStage):
 
     def model(self) -> type[Settings]:
         """`DemonstrationSettings`."""
-        from rllib_llm_comm.baselines.red.officer_cloning import DemonstrationSettings
+        from rllib_llm_comm.baselines.red.officer_settings import DemonstrationSettings
 
         return DemonstrationSettings
 
@@ -91,14 +69,14 @@ class CloneOfficer(PlainStage):
 
     def model(self) -> type[Settings]:
         """`OfficerCloningSettings` and the demonstrations."""
-        from rllib_llm_comm.baselines.red.officer_cloning import OfficerCloningSettings
+        from rllib_llm_comm.baselines.red.officer_settings import OfficerCloningSettings
 
-        source: Any = {_DEMONSTRATIONS: (str, Field(examples=[_EXAMPLE]))}
+        source: Any = {_DEMONSTRATIONS: (str, Field(examples=[_EXAMPLE], description="Folder of the demonstrations."))}
         return create_model("clone_officer settings", __base__=OfficerCloningSettings, **source)
 
     def settings(self, stage: Stage) -> tuple[str, OfficerCloningSettings]:
         """Folder of the demonstrations, and the checked rest of `config:`."""
-        from rllib_llm_comm.baselines.red.officer_cloning import OfficerCloningSettings
+        from rllib_llm_comm.baselines.red.officer_settings import OfficerCloningSettings
 
         given = super().settings(stage)
         own = {name: getattr(given, name) for name in OfficerCloningSettings.names()}
@@ -128,14 +106,14 @@ class CloneOfficer(PlainStage):
         return StageResult([folder], summary=figures)
 
 
-class PlayOfficers(_OfficerStage):
+class PlayOfficers(PlainStage):
     """`run: play_officers`: win rates of officers under scripted commanders."""
 
     name = "play_officers"
 
-    def dataclass(self) -> Callable[..., Any]:
+    def model(self) -> type[Settings]:
         """`OfficerScoreSettings`."""
-        from rllib_llm_comm.evaluation.officers import OfficerScoreSettings
+        from rllib_llm_comm.baselines.red.officer_settings import OfficerScoreSettings
 
         return OfficerScoreSettings
 
@@ -146,7 +124,7 @@ class PlayOfficers(_OfficerStage):
         for checkpoint in checkpoints_of(settings.executor) or ():
             if not any(path in checkpoint for path in unresolved):
                 _check_officer(stage, "executor", checkpoint)
-        dataclasses.replace(settings, executor=SCRIPTED).env()
+        settings.replace(executor=SCRIPTED).env()
 
     def run(self, stage: Stage) -> StageResult:
         """Plays the games and writes `officer.json`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shlex
 import shutil
@@ -445,6 +446,17 @@ def _make_room(stage: Stage, resume: bool) -> None:
         return
     aside = move_aside(stage.folder, f"{stage.folder.name}.old")
     say(f"Results of earlier settings were moved to {short_path(aside)}.", "dim")
+    if record is not None and record.outputs and _only_stop_differs(stage, record):
+        say(f"Only `stop` differs; to go on from them, set `restore: {short_path(aside / record.outputs[-1])}`.")
+
+
+def _only_stop_differs(stage: Stage, record: StageRecord) -> bool:
+    """True if a stage differs from its earlier results in nothing but the moment at which it ends."""
+    settings = json.loads(json.dumps(stage.experiment.model_dump(), default=str))
+    return settings["stop"] != record.settings.get("stop") and settings == {
+        **record.settings,
+        "stop": settings["stop"],
+    }
 
 
 def _is_unfinished(stage: Stage, record: StageRecord | None) -> bool:

@@ -437,8 +437,8 @@ def compare_reward_code(
     if json_file is not None and json_file.exists():
         scores.take_over(read_text(json_file))
     kitchens = layouts or LAYOUT_NAMES
-    standing = stand_ins({"planner": planner})
-    say_stand_ins(standing)
+    phrases = stand_ins({"planner": planner})
+    say_stand_ins(phrases)
 
     def keep(text: str) -> None:
         if json_file is not None:
@@ -453,9 +453,9 @@ def compare_reward_code(
         for layout, found in summary.items()
     ]
     print_table([names, *rows])
-    say_stand_ins(standing)
+    say_stand_ins(phrases)
     if markdown_file is not None:
-        write_atomically(markdown_file, markdown(names, rows, standing))
+        write_atomically(markdown_file, markdown(names, rows, phrases))
 
 
 def _recorded(
@@ -523,8 +523,8 @@ def collect_subgoals(
     from rllib_llm_comm.sama.preparation import open_game
 
     model = planner_model(planner)
-    standing = stand_ins({"planner": planner})
-    say_stand_ins(standing)
+    phrases = stand_ins({"planner": planner})
+    say_stand_ins(phrases)
     rows = []
     for kitchen in [get_layout(name).name for name in layouts or LAYOUT_NAMES]:
         game, path = open_game(ENV_ID, {"layout": kitchen}, seed), folder / f"{kitchen}.json"
@@ -537,10 +537,10 @@ def collect_subgoals(
             say(f"{kitchen} has only {there} states that differ to a planner, as far as was drawn.")
         rows.append([kitchen, *_counts(data.summary())])
     print_table([_COLUMNS, *rows])
-    say_stand_ins(standing)
+    say_stand_ins(phrases)
     say(f"Data sets: {short_path(folder)}")
     if markdown_file is not None:
-        write_atomically(markdown_file, markdown(_COLUMNS, rows, standing))
+        write_atomically(markdown_file, markdown(_COLUMNS, rows, phrases))
 
 
 def _counts(summary: Mapping[str, Any]) -> list[str]:

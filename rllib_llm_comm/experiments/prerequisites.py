@@ -340,9 +340,7 @@ def _check_talk(config: Mapping[str, Any], trained: _Trained) -> None:
     if trained.talk is None:
         for name in _TALK:
             if config.get(name) not in (None, "none"):
-                raise UserError(
-                    f"`{name}` is {config[name]!r} but agents of {trained.algorithm} say nothing; leave it away."
-                )
+                raise UserError(f"`{name}` is {config[name]!r} but agents of {trained.algorithm} say nothing; omit it.")
         return
     given = {name: config[name] for name in ("messages", "message_server") if config.get(name) is not None}
     if given.get("message_server") == "none":

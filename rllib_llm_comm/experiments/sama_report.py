@@ -28,15 +28,12 @@ _NO_MODEL = {RULES: "rules", RANDOM: "random draws", OWN: "a planner of one's ow
 
 
 class SamaReportSettings(Settings):
-    """`config:` of `run: sama_report`.
-
-    Attributes:
-        of: Results of the stages that are reported, usually `${stage}` each.
-        title: Heading of the page.
-    """
+    """`config:` of `run: sama_report`."""
 
     of: list[Any] = Field(min_length=1, examples=["of: [${manual}, ${planned}]"])
+    """Results of the stages that are reported, usually `${stage}` each."""
     title: str = "SAMA"
+    """Heading of the page."""
 
 
 class SamaReport(PlainStage):

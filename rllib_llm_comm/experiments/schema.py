@@ -129,7 +129,7 @@ def _ref(name: str) -> Schema:
 
 
 def _model(model: type[BaseModel]) -> Schema:
-    """The schema of a model, with what its docstring says of its fields."""
+    """The schema of a model, with what its fields, or the docstring of the function that it is made of, say of them."""
     schema = model.model_json_schema(schema_generator=_Lenient)
     for name, about in (*schema.get("$defs", {}).items(), (model.__name__, schema)):
         kind = next((one for one in (model, *_models_in(model)) if one.__name__ == name), None)
@@ -139,10 +139,11 @@ def _model(model: type[BaseModel]) -> Schema:
             about["properties"].pop(key, None)  # not for files
         for key, value in about.get("properties", {}).items():
             value.pop("title", None)
+            said = _said(value.get("description") or told.get(key))
             if key not in about.get("required", ()):  # what is not given may be written as null
-                about["properties"][key] = {**_or(value, {"type": "null"}), **_said(told.get(key))}
+                about["properties"][key] = {**_or(value, {"type": "null"}), **said}
             else:
-                value |= _said(told.get(key))
+                value |= said
     return schema
 
 
@@ -161,9 +162,8 @@ def _or(schema: Schema, other: Schema) -> Schema:
 def _stage_config(kind: Any) -> Schema:
     """The settings of a stage that trains nothing; a text may be the result of another stage."""
     schema = _model(kind.model())
-    told = _entries([kind.model()])
     for key, value in schema.get("properties", {}).items():
-        schema["properties"][key] = {**_or(value, _REFERENCE), **_said(told.get(key))}
+        schema["properties"][key] = _or(value, _REFERENCE)
     return schema
 
 

@@ -326,20 +326,17 @@ class Replay(_OnCheckpoint):
 
 
 class ChatPlaySettings(Settings):
-    """`config:` of `run: chat_play`.
-
-    Attributes:
-        chat: Settings of the chat model, as for `open_chat`: `model`, `base_url`, `budget`, `cache_dir`, ...; `local`;
-            `cassette`.
-        episodes: Number of episodes.
-        seed: Seed of the first episode; the others count up.
-        env_config: Settings of the environment.
-    """
+    """`config:` of `run: chat_play`."""
 
     chat: dict[str, Any] = Field(examples=["chat: {model: gpt-4o}"])
+    """Settings of the chat model, as for `open_chat`: `model`, `base_url`, `budget`, `cache_dir`, ...; `local`;
+    `cassette`."""
     episodes: int = Field(default=10, ge=1, le=1_000_000)
+    """Number of episodes."""
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
+    """Seed of the first episode; the others count up."""
     env_config: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the environment."""
 
 
 class ChatPlay(PlainStage):

@@ -44,48 +44,42 @@ _Different = AfterValidator(_different)
 
 
 class StudyEvaluation(Settings):
-    """The evaluation of every trained policy.
-
-    Attributes:
-        episodes: Episodes per checkpoint and mode.
-        seed: Seed of the first episode; the others count up.
-        modes: True if actions are sampled, the most likely ones, or both, one after the other.
-        communication: True if talk is measured (`evaluation.communication`), with sampled actions.
-        env_config: Settings of the environment that differ from those of training, such as shaped rewards left out.
-        strangers: Group -> partners that no system has met in training; `${stage}` is the result of a shared stage. The
-            seeds of each system play with each other and with these, in every seat (`run: crossplay`).
-        stranger_episodes: Episodes per pair and seat.
-    """
+    """The evaluation of every trained policy."""
 
     episodes: int = Field(default=100, ge=1, le=1_000_000)
+    """Episodes per checkpoint and mode."""
     seed: int = Field(default=1000, ge=0, le=2**31 - 1)
+    """Seed of the first episode; the others count up."""
     communication: bool = False
+    """True if talk is measured (`evaluation.communication`), with sampled actions."""
     env_config: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the environment that differ from those of training, such as shaped rewards left out."""
     modes: Annotated[list[Literal["sampled", "greedy"]], _Different] = Field(
         default=["sampled", "greedy"], min_length=1
     )
+    """Actions that are sampled, the most likely ones, or both, one after the other."""
     strangers: dict[str, list[Any] | str] = Field(default_factory=dict)
+    """Group -> partners that no system has met in training; `${stage}` is the result of a shared stage. The seeds of
+    each system play with each other and with these, in every seat (`run: crossplay`)."""
     stranger_episodes: int = Field(default=10, ge=1, le=1_000_000)
+    """Episodes per pair and seat."""
 
 
 class StudySystem(Settings):
-    """One system that is compared: an experiment without `env`, `env_config` and `seed`, which the study gives.
-
-    Attributes:
-        run: A registered algorithm.
-        label: Its name in the report.
-        config: Its settings; `${stage}` is the result of a shared stage.
-        stop: Stop criteria of a trial; at least one.
-        interventions: Message modes with which its trained policies are played as well, to see whether they listen.
-        scenarios: The scenarios in which it is compared; all by default.
-    """
+    """One system that is compared: an experiment without `env`, `env_config` and `seed`, which the study gives."""
 
     run: str = Field(min_length=1, examples=["run: Verco"])
+    """A registered algorithm."""
     label: str = ""
+    """Its name in the report."""
     config: dict[str, Any] = Field(default_factory=dict)
+    """Its settings; `${stage}` is the result of a shared stage."""
     stop: dict[str, Any] = Field(min_length=1, examples=["stop: {training_iteration: 16}"])
+    """Stop criteria of a trial; at least one."""
     interventions: Annotated[list[str], _Different] = Field(default_factory=list)
+    """Message modes with which its trained policies are played as well, to see whether they listen."""
     scenarios: Annotated[list[str], _Different] | None = Field(default=None, min_length=1)
+    """The scenarios in which it is compared; all by default."""
 
     @field_validator("config")
     @classmethod
@@ -105,33 +99,30 @@ class StudySystem(Settings):
 
 
 class Study(Settings):
-    """The content of a study file.
-
-    Attributes:
-        title: Heading of the report.
-        model: Settings of the language model of all stages that load one (`pipeline.with_model`).
-        env: Environment id of all runs.
-        scenarios: Name -> settings of the environment.
-        shared: Stages that run once per scenario before the systems, such as labels and the message adapter.
-            `${env}` and `${scenario}` stand for the environment's id and its settings. With `seed: ${seeds}` a stage
-            is trained once per seed, and a trial of a system takes the result of its own seed.
-        systems: Name -> system.
-        baseline: The system with which the others are compared; the first by default.
-        seeds: One trial each; different, >= 0.
-        evaluation: The evaluation of the trained policies.
-    """
+    """The content of a study file."""
 
     title: str = "Study"
+    """Heading of the report."""
     model: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the language model of all stages that load one (`pipeline.with_model`)."""
     env: str = Field(min_length=1, examples=["env: rllib_llm_comm/overcooked_text-v0"])
+    """Environment id of all runs."""
     scenarios: dict[str, dict[str, Any]] = Field(min_length=1, examples=["scenarios: {B: {map_name: B}}"])
+    """Name -> settings of the environment."""
     shared: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Stages that run once per scenario before the systems, such as labels and the message adapter. `${env}` and
+    `${scenario}` stand for the environment's id and its settings. With `seed: ${seeds}` a stage is trained once per
+    seed, and a trial of a system takes the result of its own seed."""
     systems: dict[str, StudySystem] = Field(
         min_length=1, examples=["systems: {verco: {run: Verco, stop: {training_iteration: 16}}}"]
     )
+    """Name -> system."""
     baseline: str | None = None
+    """The system with which the others are compared; the first by default."""
     seeds: Annotated[list[Annotated[int, Field(ge=0)]], _Different] = Field(default=[0, 1, 2, 3], min_length=1)
+    """One trial each; different, >= 0."""
     evaluation: StudyEvaluation = Field(default_factory=StudyEvaluation)
+    """The evaluation of the trained policies."""
 
     def label(self, system: str) -> str:
         """A system's name in the report."""

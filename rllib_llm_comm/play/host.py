@@ -147,15 +147,15 @@ def host_table(
     with listening:
         table = set_table(checkpoint, partners=how.partners, settings=how, seed=how.seed, silence=how.why)
         trained = [one.policy.manifest for one in table.policy.seats.values() if one.policy is not None]
-        standing = stand_ins(*trained, how.planning())
-        log = None if how.record is None else SessionRecorder(how.record, table, consent, standing)
+        phrases = stand_ins(*trained, how.planning())
+        log = None if how.record is None else SessionRecorder(how.record, table, consent, phrases)
         room = Room(
             table, bounds, title=f"Play with {checkpoint}", why=how.why, spectators=how.spectators,
             consent=consent, recorded=log is not None, watch=how.watch,
         )  # fmt: skip
         access = Access(how.host, listening.getsockname()[1])
         tell(f"Open {access.url}")
-        for phrase in standing:
+        for phrase in phrases:
             tell(f"Stands in: {phrase}")
         tell(f"Every browser with this address can take one of the seats: {', '.join(table.agents)}. Ctrl-C ends it.")
         if not access.local:

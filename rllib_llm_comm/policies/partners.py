@@ -87,7 +87,7 @@ def pose_of(env: Any, agent: Any) -> Hashable:
     if record is None or not record.pose:
         raise UserError(
             f"`unstuck` needs a game that tells where its agents stand, but {type(env.unwrapped).__name__} does not; "
-            "leave it away, or register the game with `pose`."
+            "omit it, or register the game with `pose`."
         )
     pose: Hashable = load(record.pose)(env.unwrapped, agent)
     return pose

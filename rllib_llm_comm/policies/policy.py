@@ -104,7 +104,7 @@ def planning_of(manifest: PolicyManifest, planning: Mapping[str, Any] | None = N
     if manifest.kind == NUMERIC and not by.get("in_vector"):
         raise UserError(
             f"`planner` is {by['planner']!r} but these agents of {manifest.algorithm} were trained without one and "
-            "know of no subgoals; train them with `planner`, or leave it away."
+            "know of no subgoals; train them with `planner`, or omit it."
         )
     return by
 

@@ -71,7 +71,7 @@ Schedule = Annotated[float | list[Any], AfterValidator(_schedule)]
 """A number, or pairs [decisions, number] that lie on lines."""
 
 
-def part(model: type[Settings], *names: str, base: type[Settings] = Settings) -> type[Settings]:
+def select_fields(model: type[Settings], *names: str, base: type[Settings] = Settings) -> type[Settings]:
     """A model of some settings of another.
 
     Args:

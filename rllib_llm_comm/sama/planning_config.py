@@ -141,7 +141,7 @@ def apply_planning(config: PlanningConfigMixin) -> None:
     present: list[Any] = force_list(untyped.callbacks_class)
     if any(isinstance(one, type) and issubclass(one, AddPlannedSubgoals) and one.planner for one in present):
         raise UserError(
-            f"`planner` is {config.planner!r} but `callbacks` has another AddPlannedSubgoals; leave one of them away."
+            f"`planner` is {config.planner!r} but `callbacks` has another AddPlannedSubgoals; omit one of them."
         )
     config._add_callback(AddPlannedSubgoals)
 

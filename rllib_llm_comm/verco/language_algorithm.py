@@ -18,7 +18,7 @@ from rllib_llm_comm.policies.find_checkpoint import is_named
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_first_learner
-from rllib_llm_comm.rl.strict_config import StrictConfigMixin, part
+from rllib_llm_comm.rl.strict_config import StrictConfigMixin, select_fields
 from rllib_llm_comm.verco.module import LLMCommModule
 from rllib_llm_comm.verco.policy import tell_other_prompts
 from rllib_llm_comm.verco.settings import MODEL_SETTINGS, CommunicationSettings, LanguageModelSettings
@@ -29,7 +29,7 @@ class LanguageModelConfigMixin(StrictConfigMixin):
 
     prompts: Any
     settings_models = {
-        "language_model": part(LanguageModelSettings, *MODEL_SETTINGS),
+        "language_model": select_fields(LanguageModelSettings, *MODEL_SETTINGS),
         "communication": CommunicationSettings,
     }
 

@@ -22,7 +22,7 @@ from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig, PPOTraining
 from rllib_llm_comm.rl.observations import AddObservationsInOrder
 from rllib_llm_comm.rl.past_policies import KeepsPastPolicies, PastSettings
 from rllib_llm_comm.rl.rllib_adapter import StartAlike, playable_id
-from rllib_llm_comm.rl.strict_config import PER_AGENT, AgentPoliciesMixin, Schedule, agents_apart, part
+from rllib_llm_comm.rl.strict_config import PER_AGENT, AgentPoliciesMixin, Schedule, agents_apart, select_fields
 from rllib_llm_comm.verco.language_algorithm import (
     AdapterCheckpointMixin,
     LanguageModelConfigMixin,
@@ -59,7 +59,8 @@ class VercoTraining(PastSettings, PPOTraining):
     """Learning rate of the action adapter, or a schedule. 2e-3 (ours, for the embedded model); TWOSOME with LLaMA-7B:
     5e-7."""
     advantage_floor: float = Field(0.02, ge=0)
-    """As of `PPOTraining`; groups have no use for it. 0.02 (ours)."""
+    """Advantages are divided by their standard deviation, but by no less than this, in units of reward; groups have no
+    use for it. 0.02 (ours)."""
     message_lr: float = Field(2e-4, gt=0)
     """Learning rate of the message adapter. 2e-4 (ours): a message is many tokens, so its probability changes faster
     than that of an action."""
@@ -154,7 +155,7 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
     settings_models = {
         **MultiAgentPPOConfig.settings_models,
         "training": VercoTraining,
-        "language_model": part(LanguageModelSettings, *MODEL_SETTINGS, base=WithActionCheckpoint),
+        "language_model": select_fields(LanguageModelSettings, *MODEL_SETTINGS, base=WithActionCheckpoint),
         "communication": VercoTalk,
     }
 

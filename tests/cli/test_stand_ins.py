@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -19,8 +20,7 @@ from rllib_llm_comm.sama.planners import PLANNERS, planner_stands_in
 from rllib_llm_comm.verco.teachers.base import TEACHERS
 from tests.cli.command import rllib
 
-KITCHEN = "rllib_llm_comm/overcooked_text-v0"
-ENV = {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 16}
+SMOKE = Path(__file__).parents[1] / "data" / "verco_smoke.yaml"
 READER, COOK = "base model embedded: ", "teacher scripted: "
 
 
@@ -49,29 +49,18 @@ def run(*arguments):
 
 @pytest.mark.timeout(300)
 def test_a_trained_pipeline(tmp_path):
-    labels = {"env_config": ENV, "policy": "random", "num_envs": 2, "target_labels": 20}
-    tiny = {"num_envs_per_env_runner": 2, "train_batch_size_per_learner": 16, "minibatch_size": 16, "num_epochs": 1}
-    stages = {
-        "labels": {"run": "collect_labels", "env": KITCHEN, "config": labels},
-        "sft": {"run": "MessageSFT", "stop": {"training_iteration": 1}, "config": {"input_": "${labels}"}},
-        "verco": {
-            "run": "Verco", "env": KITCHEN, "stop": {"training_iteration": 1},
-            "config": {"env_config": ENV, "message_checkpoint": "${sft}", **tiny},
-        },
-        "evaluation": {"run": "evaluate", "config": {"checkpoint": "${verco}", "episodes": 1}},
-        "replay": {"run": "replay", "config": {"checkpoint": "${verco}"}},
-    }  # fmt: skip
-    (tmp_path / "f.json").write_text(json.dumps(stages))
-    done = rllib("train", "file", "f.json", "--ray-num-cpus", "4", cwd=tmp_path)
+    """The main job in its smallest form."""
+    done = rllib("train", "file", str(SMOKE), "--ray-num-cpus", "4", cwd=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
     begin, _, end = done.stdout.partition("Everything lies here")
     assert begins(told(begin), READER, COOK)
     assert begin.index("Stands in: ") < begin.index("[1/5]")
     panel = re.sub(r"[\s│]", "", end)  # a narrow one breaks lines
     assert all("standsin" + re.sub(r"\s", "", phrase) in panel for phrase in told(begin)), end
-    results = tmp_path / "results" / "f"
-    records = {name: json.loads((results / name / "stage.json").read_text())["stand_ins"] for name in stages}
-    assert begins(records["labels"], COOK) and begins(records["sft"], READER) and begins(records["verco"], READER)
+    results = tmp_path / "results" / SMOKE.stem
+    told_of = {path.parent.name: json.loads(path.read_text())["stand_ins"] for path in results.glob("*/stage.json")}
+    assert len(told_of) == 5 and begins(told_of["labels"], COOK)
+    assert begins(told_of["message_sft"], READER) and begins(told_of["verco"], READER)
     # The checkpoint remembers who taught its messages.
     assert begins(json.loads((results / "evaluation" / "evaluation.json").read_text())["stand_ins"], READER, COOK)
     page = (results / "replay" / "replay.html").read_text()

@@ -95,7 +95,7 @@ def test_missing_files_and_unknown_contents_are_refused(tmp_path, episodes):
     with pytest.raises(UserError, match="cannot be read"):
         check_golden(tmp_path)
     episode = json.loads(json.dumps(episodes["macro"]))
-    with pytest.raises(UserError, match=r"e049.*overcooked_text.*'Z'"):
+    with pytest.raises(UserError, match=r"e049.*`map` is 'Z' but must be one of 'A', 'B', 'C'"):
         check_golden(write(tmp_path / "f", {**episode, "map": "Z"}))
     del episode["steps"][0]["state"]
     with pytest.raises(UserError, match="not of the format 'overcooked_text'"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import pytest
@@ -123,7 +122,7 @@ def test_a_call_that_is_cut_off_goes_on_and_keeps_what_was_played(executors, tmp
     assert json.loads(path.read_text())["summary"].keys() == whole["summary"].keys()
     del whole["played"]["none"]["0"]
     assert went_on["played"] == whole["played"] and list(went_on["played"]["none"]) == ["1", "2", "3"]
-    more = dataclasses.replace(settings, games=5, side_by_side=1)
+    more = settings.replace(games=5, side_by_side=1)
     assert officers.officer_scores(more, path)["summary"]["random:0.5"]["games"] == 5
     assert [file.name for file in tmp_path.iterdir()] == ["kept.json"]
 

@@ -12,6 +12,7 @@ import pytest
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
+from rllib_llm_comm.experiments.pipeline import _make_room
 from rllib_llm_comm.experiments.run_experiments import apply_settings
 from rllib_llm_comm.experiments.stages import StageResult, resolve
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
@@ -174,6 +175,21 @@ def test_labels_are_collected_skipped_and_collected_anew(tmp_path, capsys):
     assert json.loads((folder / "stage.json").read_text())["settings"]["config"]["target_labels"] == 6
     assert (tmp_path / "f" / "labels.old-1" / "stage.json").exists()
     assert "moved to" in collect(tmp_path, 6, capsys, resume=False)
+
+
+def test_results_that_differ_in_stop_alone_say_how_to_go_on_from_them(tmp_path, capsys):
+    spec = {"run": "PPO", "env": "CartPole-v1", "stop": {"training_iteration": 2}, "config": {"lr": 0.1}}
+    (before,) = stages_of({"ppo": spec}, tmp_path)
+    more, other = {**spec, "stop": {"training_iteration": 4}}, {**spec, "config": {"lr": 0.2}}
+    for changed, told in ((more, True), (other, False), ({**other, "stop": more["stop"]}, False)):
+        checkpoint = before.folder / "trial_0" / "checkpoint_000000"
+        checkpoint.mkdir(parents=True)
+        before.write(StageResult([checkpoint]))
+        (stage,) = stages_of({"ppo": changed}, tmp_path)
+        _make_room(stage, resume=True)
+        said = " ".join(capsys.readouterr().out.split())
+        assert "moved to" in said and ("Only `stop` differs" in said) == told
+        assert not told or "ppo.old-1/trial_0/checkpoint_000000`" in said
 
 
 def test_an_interrupted_stage_is_continued_in_its_folder(tmp_path, capsys):

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 from test_table import SALADS, play_as_taught, table_of
+from typer.testing import CliRunner
 
 from rllib_llm_comm.baselines.numeric.behavior_cloning import CloningSettings, clone_players, read_demonstrations
-from rllib_llm_comm.cli.main import app
+from rllib_llm_comm.cli.main import app, cli
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.session_files import COLUMNS, DECISIONS, SESSION, read_session
 from rllib_llm_comm.envs.games import make_env
@@ -260,11 +261,16 @@ def test_recorded_people_are_strangers_who_say_and_do_what_they_did_in_the_likes
 
 
 @pytest.mark.timeout(300)
-def test_people_are_cloned_on_a_language_model_from_the_command_line(session, tmp_path):
+def test_people_are_cloned_on_a_language_model_from_the_command_line(session, tmp_path, monkeypatch):
     folder, _ = session
+    monkeypatch.chdir(tmp_path)
+
+    def clone(*words):
+        return CliRunner().invoke(cli, ["clone", *map(str, words)], catch_exceptions=False)
+
     options = ("--base-model", "embedded", "--epochs", "1", "--held-out", "0")
-    done = rllib("clone", str(folder), "clone", *options, "--half", "first", cwd=tmp_path)
-    assert done.returncode == 1 and "`--half`" in done.stderr
+    with pytest.raises(UserError, match="`--half` is 'first', which is for numeric clones"):
+        clone(folder, "clone", *options, "--half", "first")
     done = rllib("clone", str(folder), "clone", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
     assert "actions cloned from recorded people" in done.stdout
@@ -275,5 +281,5 @@ def test_people_are_cloned_on_a_language_model_from_the_command_line(session, tm
     assert again.returncode == 0 and again.stdout.count("already there, skipped") == 2
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine").touch()
-    refused = rllib("clone", str(folder), "other", *options, cwd=tmp_path)
-    assert refused.returncode == 1 and "give a new folder" in refused.stderr
+    with pytest.raises(UserError, match="give a new folder"):
+        clone(folder, "other", *options)

@@ -14,13 +14,17 @@ MORE = 6
 
 def games_won(commanders):
     """Games won by commander."""
-    found = officer_scores(OfficerScoreSettings(SHIPPED, commanders, GAMES, SEED, side_by_side=2 * GAMES))
+    found = officer_scores(
+        OfficerScoreSettings(executor=SHIPPED, commanders=commanders, games=GAMES, seed=SEED, side_by_side=2 * GAMES)
+    )
     return {name: sum(game["result"] == 1 for game in games.values()) for name, games in found["played"].items()}
 
 
 def spearmen_made(games):
     """Games with a spearman in time, told to and not told."""
-    one = officer_tasks(OfficerTaskSettings(SHIPPED, ["spearman"], games, seed=SEED))["units"]["spearman"]
+    one = officer_tasks(OfficerTaskSettings(executor=SHIPPED, units=["spearman"], games=games, seed=SEED))["units"][
+        "spearman"
+    ]
     return [round(one.get(how, 0.0) * one.get(f"{how}_games", 0)) for how in ("told", "not_told")]
 
 

@@ -321,7 +321,11 @@ def test_learns_to_use_messages():
             .communication(messages=messages, teacher="telling")
             .build_algo()
         )
-        best[messages] = max(algo.train()["env_runners"].get("episode_return_mean", 0) for _ in range(15))
+        best[messages] = 0.0
+        for _ in range(15):
+            best[messages] = max(best[messages], algo.train()["env_runners"].get("episode_return_mean", 0))
+            if best[messages] > 13:
+                break
         algo.stop()
     assert best["teacher"] > 13  # of 14.7: now and then the right colour is forbidden
     assert best["constant"] < 8

@@ -10,7 +10,7 @@ from ray.rllib.utils.annotations import override
 from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPOConfig
 from rllib_llm_comm.policies.numeric_network import NumericSettings
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
-from rllib_llm_comm.rl.strict_config import part
+from rllib_llm_comm.rl.strict_config import select_fields
 
 
 class CommNetConfig(NumericPPOConfig):
@@ -32,7 +32,9 @@ class CommNetConfig(NumericPPOConfig):
     network: ClassVar[str] = "commnet"
     settings_models = {
         **NumericPPOConfig.settings_models,
-        "policy_network": part(NumericSettings, "hiddens", "communication", "communication_passes", "share_passes"),
+        "policy_network": select_fields(
+            NumericSettings, "hiddens", "communication", "communication_passes", "share_passes"
+        ),
     }
 
     def __init__(self, algo_class: type | None = None) -> None:

@@ -17,7 +17,7 @@ from rllib_llm_comm.policies.numeric_network import NumericSettings, moments
 from rllib_llm_comm.rl.multi_agent_ppo import PPOTraining
 from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
-from rllib_llm_comm.rl.strict_config import part
+from rllib_llm_comm.rl.strict_config import select_fields
 
 if TYPE_CHECKING:
     from ray.rllib.core.learner import Learner
@@ -27,7 +27,8 @@ class MAPPOTraining(PPOTraining):
     """The optimisation; defaults are those of the original code, sizes of batches excepted."""
 
     huber_delta: float | None = Field(10.0, gt=0)
-    """Size of an error of the (normalised) value from which on its loss grows on a line; None: the squared error."""
+    """Size of an error of the (normalised) value from which on its loss grows on a line (MAPPO); None: the
+    squared error."""
 
 
 class MAPPOConfig(NumericPPOConfig):
@@ -50,8 +51,8 @@ class MAPPOConfig(NumericPPOConfig):
     network: ClassVar[str] = "mlp"
     settings_models = {
         **NumericPPOConfig.settings_models,
-        "training": part(NumericSettings, "use_value_norm", "value_norm_beta", base=MAPPOTraining),
-        "policy_network": part(NumericSettings, "hiddens", "activation", "layer_norm", "critic_observation"),
+        "training": select_fields(NumericSettings, "use_value_norm", "value_norm_beta", base=MAPPOTraining),
+        "policy_network": select_fields(NumericSettings, "hiddens", "activation", "layer_norm", "critic_observation"),
     }
 
     def __init__(self, algo_class: type | None = None) -> None:

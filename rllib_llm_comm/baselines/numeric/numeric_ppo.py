@@ -36,7 +36,7 @@ from rllib_llm_comm.rl.actor_critic import ActorCriticModule
 from rllib_llm_comm.rl.columns import LATEST_VECTORS
 from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig
 from rllib_llm_comm.rl.observations import AddObservationsInOrder, newest_observation
-from rllib_llm_comm.rl.strict_config import SHARED_POLICY, part
+from rllib_llm_comm.rl.strict_config import SHARED_POLICY, select_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -233,7 +233,10 @@ def _resolved(settings: NumericSettings, space: gym.Space) -> NumericSettings:
 class NumericPPOConfig(MultiAgentPPOConfig):
     """Settings of algorithms whose agents observe numbers: the parts `vector` and `action_mask`."""
 
-    settings_models = {**MultiAgentPPOConfig.settings_models, "policy_network": part(NumericSettings, "hiddens")}
+    settings_models = {
+        **MultiAgentPPOConfig.settings_models,
+        "policy_network": select_fields(NumericSettings, "hiddens"),
+    }
     network: ClassVar[str]
     subgoals_in_vector: ClassVar[bool] = True
     own_env: ClassVar[str | None] = None

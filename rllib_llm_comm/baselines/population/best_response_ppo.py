@@ -28,7 +28,7 @@ from rllib_llm_comm.policies.numeric_network import BY_OWN, BY_PARTNER, NumericS
 from rllib_llm_comm.policies.partner_settings import PartnerSettings, parse_partners
 from rllib_llm_comm.rl.past_policies import PastPolicy
 from rllib_llm_comm.rl.policy_checkpoints import on_first_learner
-from rllib_llm_comm.rl.strict_config import part
+from rllib_llm_comm.rl.strict_config import select_fields
 
 
 class BestResponsePartners(Settings):
@@ -62,7 +62,7 @@ class BestResponsePPOConfig(SelfPlayPPOConfig):
     settings_models = {
         **SelfPlayPPOConfig.settings_models,
         "partners": BestResponsePartners,
-        "policy_network": part(NumericSettings, "hiddens", "activation", "critic_observation"),
+        "policy_network": select_fields(NumericSettings, "hiddens", "activation", "critic_observation"),
     }
     _rows_in_words: ClassVar[str] = (
         "a row for each of `num_envs_per_env_runner` games and one more for those with itself (`self_play_share`)"

@@ -32,7 +32,7 @@ from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.policy_folder import PolicyExport
 from rllib_llm_comm.rl.past_policies import KeepsPastPolicies, PastPolicy
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
-from rllib_llm_comm.rl.strict_config import StrictConfigMixin, part
+from rllib_llm_comm.rl.strict_config import StrictConfigMixin, select_fields
 
 SIGNED, CLAMPED = "signed", "clamped"
 DAMPING = 0.85
@@ -419,7 +419,7 @@ class COLEConfigMixin(StrictConfigMixin):
             UserError: If a value is not allowed or settings do not fit together.
         """
         if self.pool:
-            raise UserError(f"`pool` is {self.pool!r} but COLE's partners are its own members; leave it away.")
+            raise UserError(f"`pool` is {self.pool!r} but COLE's partners are its own members; omit it.")
         super().validate()
 
     def most_partners(self) -> None:
@@ -445,7 +445,7 @@ class COLEConfig(COLEConfigMixin, BestResponsePPOConfig):
 
     settings_models = {
         **BestResponsePPOConfig.settings_models,
-        "population": part(BestResponsePartners, "self_play_share", base=COLESettings),
+        "population": select_fields(BestResponsePartners, "self_play_share", base=COLESettings),
     }
 
     def __init__(self, algo_class: type | None = None) -> None:

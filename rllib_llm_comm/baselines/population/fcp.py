@@ -132,7 +132,7 @@ class Member:
 class Population:
     """Members that are trained one part after the other, as many side by side as Ray has CPUs for.
 
-    A part that is under way belongs to no state: whoever goes on from a checkpoint begins it anew. What a part
+    A part that is under way belongs to no state: whoever goes on from a checkpoint begins it anew. What a select_fields
     computes depends on the member and the part alone, not on which part ends first.
 
     Args:
@@ -381,7 +381,7 @@ class FCPConfigMixin(StrictConfigMixin):
     def _validate_pool(self) -> None:
         if self.pool:
             raise UserError(
-                f"`pool` is {self.pool!r} but FCP makes its partners itself; leave it away, or train a best response "
+                f"`pool` is {self.pool!r} but FCP makes its partners itself; omit it, or train a best response "
                 "to a pool of your own (BestResponsePPO; of language agents Verco)."
             )
         require_own("member_settings", self.member_settings, self.member_settings_known)

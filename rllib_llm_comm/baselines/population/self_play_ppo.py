@@ -50,7 +50,7 @@ from rllib_llm_comm.rl.gae import gae_of_steps, standardized
 from rllib_llm_comm.rl.kitchen_games import KitchenGames
 from rllib_llm_comm.rl.multi_agent_ppo import PlanningSettings, PPOTraining
 from rllib_llm_comm.rl.past_policies import KeepsPastPolicies, PastSettings
-from rllib_llm_comm.rl.strict_config import part
+from rllib_llm_comm.rl.strict_config import select_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -287,7 +287,7 @@ class SelfPlayPPOConfig(NumericPPOConfig):
     settings_models = {
         "training": SelfPlayTraining,
         "planning": PlanningSettings,
-        "policy_network": part(NumericSettings, "hiddens", "activation"),
+        "policy_network": select_fields(NumericSettings, "hiddens", "activation"),
     }
     own_env: ClassVar[str | None] = ENV_ID
     env_defaults: ClassVar[Mapping[str, Any]] = {"observe": ["vector"], "vector": "planes"}

@@ -18,24 +18,23 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field, field_validator
 
-from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork, OfficerSettings
-from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork
+from rllib_llm_comm.baselines.red.officer_settings import DemonstrationSettings, OfficerCloningSettings
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import disk_error, read_foreign_json, write_atomically
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.minirts import ENV_ID
 from rllib_llm_comm.envs.minirts.collective_command import GO_ON_AT, SIZES
 from rllib_llm_comm.envs.minirts.commanders.collective_label import CollectiveLabels, MoodyCommander, disturbed
-from rllib_llm_comm.envs.minirts.commanders.command_level import NAMES, Commander, make_commander
+from rllib_llm_comm.envs.minirts.commanders.command_level import Commander, make_commander
 from rllib_llm_comm.envs.minirts.commanders.executor import Instructions
 from rllib_llm_comm.envs.minirts.commanders.tasks import WAIT, all_commands, wordings
-from rllib_llm_comm.envs.minirts.env import MAX_TICK, MiniRTS
+from rllib_llm_comm.envs.minirts.env import MiniRTS
 from rllib_llm_comm.envs.minirts.view.officer_view import observe, officer_spaces
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import OFFICER, PolicyManifest
@@ -49,52 +48,6 @@ SEEN = tuple(officer_spaces())
 """Names of the arrays that the network reads."""
 _LOOK_AHEAD = 2
 _GRAD_NORM = 0.5
-
-
-class DemonstrationSettings(Settings):
-    """Settings of demonstrations; people's games took their place in the paper, so all of it is ours."""
-
-    games: int = Field(400, ge=1, le=10**6)
-    """Number of games; the people's data of the paper: about 4,600."""
-    opponent: str = "medium2"
-    """The scripted opponent, as of `envs.minirts` (SAMA)."""
-    num_agents: int = 2
-    """Commanders of the side, 1 to 3 (SAMA)."""
-    max_tick: int = MAX_TICK
-    """Length of a game (RED)."""
-    commanders: dict[str, Annotated[float, Field(ge=0, le=1e6)]] = {"oracle": 0.4, "random": 0.4, "adversarial": 0.2}
-    """Share of games of each scripted commander, by name; not all 0."""
-    delay: float = Field(0.2, ge=0, le=0.99)
-    """Chance that an officer orders nothing at a decision."""
-    wrong: float = Field(0.15, ge=0, le=1)
-    """Chance that what it orders has a wrong target."""
-    rule: Literal["turns", "same", "majority"] = "turns"
-    """Rule of the label, as of `CollectiveLabels`."""
-    seed: int = Field(0, ge=0)
-    """The same seed gives the same demonstrations."""
-
-    @field_validator("commanders")
-    @classmethod
-    def _known_commanders(cls, commanders: dict[str, float]) -> dict[str, float]:
-        for name in commanders:
-            require_choice("commanders", name, NAMES)
-        if not sum(commanders.values()) > 0:
-            raise UserError(f"`commanders` is {commanders!r} but at least one share must be above 0.")
-        return commanders
-
-    def env(self) -> MiniRTS:
-        """The game that is played; refuses settings that it does not allow."""
-        return MiniRTS(
-            num_agents=self.num_agents,
-            opponent=self.opponent,
-            action_level="red",
-            max_tick=self.max_tick,
-            observe=["vector"],
-        )
-
-    def identity(self) -> dict[str, Any]:
-        """The settings that determine the games, but not their number; JSON-able."""
-        return {name: value for name, value in self.to_dict().items() if name != "games"}
 
 
 @dataclass(frozen=True)
@@ -286,28 +239,6 @@ def idle_share(rows: OfficerRows) -> float:
         rows: The decisions.
     """
     return float((rows.columns[ACTION][:, GO_ON_AT] == 1).mean())
-
-
-class OfficerCloningSettings(Settings):
-    """Settings of the behaviour cloning before RL; those of the original code unless marked."""
-
-    network: OfficerSettings = OfficerSettings()
-    """The network."""
-    lr: float = Field(2e-3, ge=1e-12, le=1)
-    """Learning rate of Adamax."""
-    epochs: int = Field(8, ge=1, le=10**4)
-    """Most passes over the decisions (ours). The original: 50."""
-    batch_size: int = Field(128, ge=1, le=10**6)
-    """Decisions per gradient step."""
-    idle: float = Field(0.3, ge=1e-3, le=1)
-    """Share of the decisions at which nothing was ordered that is taken in a pass; each counts for as many as are left
-    out (ours)."""
-    held_out: float = Field(0.1, ge=0.01, le=0.5)
-    """Share of the games that is held out (ours)."""
-    seed: int = Field(0, ge=-(2**63), le=2**63 - 1)
-    """Seed of weights and batches."""
-    start: str | None = None
-    """Policy folder of an officer with the same network to go on from; None for fresh weights (ours)."""
 
 
 @dataclass(frozen=True)

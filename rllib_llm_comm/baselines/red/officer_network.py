@@ -8,16 +8,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import nn
 from torch.nn import functional
 
 from rllib_llm_comm.baselines.red.collective_choice import CollectiveChoice
-from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.baselines.red.officer_settings import OfficerSettings
 from rllib_llm_comm.envs.minirts.collective_command import HEADS, KIND_AT, SITE_AT
 from rllib_llm_comm.envs.minirts.commanders.executor import MOST_SENTENCES, OLDEST
 from rllib_llm_comm.envs.minirts.commanders.tasks import NUM_WORDS
@@ -44,9 +43,8 @@ from rllib_llm_comm.envs.minirts.view.officer_view import (
     TYPE,
 )
 from rllib_llm_comm.language.packing import distinct_rows
-from rllib_llm_comm.policies.numeric_network import BY_OWN, BY_TEAM, FORBIDDEN
+from rllib_llm_comm.policies.numeric_network import BY_TEAM, FORBIDDEN
 
-_MOST = 4096
 GROUND = slice(2, 8)
 """Planes of sight and terrain; those before are coordinates, those behind are counts of units."""
 _OWN = GROUND.stop
@@ -65,32 +63,6 @@ _MONEY_STEP = 0.05
 _MASKED = -1e9
 _MANY = 8.0
 _ROWS = 256
-
-
-class OfficerSettings(Settings):
-    """Settings of an `OfficerNetwork`: its `model_config`."""
-
-    filters: int = Field(32, ge=1, le=_MOST)
-    """Filters of the three convolutions over the map. RED: 256; 32 (ours)."""
-    stride: Literal[1, 2] = 2
-    """Cells per step of the first convolution. RED: 1; 2 (ours), a quarter of the work."""
-    width: int = Field(64, ge=1, le=_MOST)
-    """Length of the vectors of units and of hidden layers. RED: 256 and 128; 64 (ours)."""
-    words: int = Field(32, ge=1, le=_MOST)
-    """Length of word vectors and of half of the sentence LSTM. RED: 64; 32 (ours)."""
-    keys: int = Field(16, ge=1, le=_MOST)
-    """Length of the vectors whose dot products choose targets and cells. RED: 128 to 256; 16 (ours)."""
-    critic_observation: Literal["own", "team"] = "own"
-    """Input of the critic. `"own"`: what the officer sees, in one pass of the map less per minibatch. `"team"` (RED,
-    SAMA): the view that the officers of a side share, with the units of all as one's own; for one commander both are
-    the same. Default here `"own"` (ours), as policy folders that do not say it were trained so; `REDConfig` says
-    `"team"`."""
-    init_seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
-    """Seed of the fresh weights; `None` takes torch's global generator."""
-
-    def shape(self) -> OfficerSettings:
-        """The settings without those that change no weight's shape: equal for networks that can take over weights."""
-        return self.replace(critic_observation=BY_OWN, init_seed=None)
 
 
 def used_rows(rows: torch.Tensor) -> torch.Tensor:
@@ -566,7 +538,7 @@ class OfficerNetwork(nn.Module):
         wholes = []
         for rows in first.split(_ROWS):
             views = {name: part[rows] for name, part in seen.items()}
-            wholes.append(self._criticized(views, self.map.begin(views), self._heard(views)).whole)
+            wholes.append(self._criticized(views, self.map.begin(views), self._encode_sentences(views)).whole)
         return self.values(torch.cat(wholes)[shared])
 
     def choice(self, seen: Mapping[str, torch.Tensor]) -> CollectiveChoice:
@@ -575,7 +547,7 @@ class OfficerNetwork(nn.Module):
         Args:
             seen: The arrays of `officer_view`, stacked.
         """
-        return self._choice(seen, self._encoded(seen, self.map.begin(seen), self._heard(seen)))
+        return self._choice(seen, self._encoded(seen, self.map.begin(seen), self._encode_sentences(seen)))
 
     def choose(self, seen: Mapping[str, torch.Tensor]) -> tuple[CollectiveChoice, torch.Tensor]:
         """The distribution of a batch of observations, and the global vectors (B, D) of what the critic reads.
@@ -583,7 +555,7 @@ class OfficerNetwork(nn.Module):
         Args:
             seen: The arrays of `officer_view`, stacked.
         """
-        begun, heard = self.map.begin(seen), self._heard(seen)
+        begun, heard = self.map.begin(seen), self._encode_sentences(seen)
         encoded = self._encoded(seen, begun, heard)
         whole = encoded.whole
         if self.settings.critic_observation == BY_TEAM:
@@ -607,7 +579,7 @@ class OfficerNetwork(nn.Module):
         begun = begun + self.map.added(marks_of_others(seen), len(begun))
         return self._encoded(team_view(seen), begun, heard)
 
-    def _heard(self, seen: Mapping[str, torch.Tensor]) -> Heard:
+    def _encode_sentences(self, seen: Mapping[str, torch.Tensor]) -> Heard:
         found: Heard = self.sentences(seen[SENTENCES], seen[AGES])
         return found
 

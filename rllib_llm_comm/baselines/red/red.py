@@ -56,7 +56,7 @@ from rllib_llm_comm.rl.observations import newest_observation
 from rllib_llm_comm.rl.plain_errors import ToldErrors
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_first_learner
 from rllib_llm_comm.rl.rllib_adapter import StartApart
-from rllib_llm_comm.rl.strict_config import SHARED_POLICY, part
+from rllib_llm_comm.rl.strict_config import SHARED_POLICY, select_fields
 
 Decisions = Mapping[str, np.ndarray]
 """Arrays by name with a row for each decision."""
@@ -674,8 +674,8 @@ class REDConfig(MAPPOConfig):
     network: ClassVar[str] = "officer"
     settings_models = {
         **MAPPOConfig.settings_models,
-        "training": part(NumericSettings, "use_value_norm", "value_norm_beta", base=REDTraining),
-        "policy_network": part(OfficerSettings, *_NETWORK, "critic_observation"),
+        "training": select_fields(NumericSettings, "use_value_norm", "value_norm_beta", base=REDTraining),
+        "policy_network": select_fields(OfficerSettings, *_NETWORK, "critic_observation"),
     }
     own_env: ClassVar[str | None] = ENV_ID
     env_defaults: ClassVar[Mapping[str, Any]] = {
@@ -748,7 +748,7 @@ class REDConfig(MAPPOConfig):
         if self.env == self.own_env and level != "red":
             raise UserError(
                 f"`env_config.action_level` is {level!r} but must be 'red', since officers order units themselves; set "
-                "that, or leave it away."
+                "that, or omit it."
             )
 
     def _require_same_network(self) -> None:

@@ -24,7 +24,7 @@ from rllib_llm_comm.baselines.value.value_decomposition import (
     ValueDecomposition,
     ValueTraining,
 )
-from rllib_llm_comm.rl.strict_config import part
+from rllib_llm_comm.rl.strict_config import select_fields
 
 
 class LDSATraining(ValueTraining):
@@ -84,7 +84,7 @@ class LDSAConfig(QMIXConfig):
 
     settings_models = {
         "training": LDSATraining,
-        "policy_network": part(
+        "policy_network": select_fields(
             QSettings, *AGENT_SETTINGS, *MIXER_SETTINGS, "subtasks", "subtask_width", "random_subtasks"
         ),
     }

@@ -26,7 +26,7 @@ from rllib_llm_comm.baselines.value.value_decomposition import (
     chosen,
 )
 from rllib_llm_comm.core.errors import require_whole
-from rllib_llm_comm.rl.strict_config import part
+from rllib_llm_comm.rl.strict_config import select_fields
 
 
 class MASERTraining(ValueTraining):
@@ -38,19 +38,19 @@ class MASERTraining(ValueTraining):
     already, and steps behind an episode's end and closed actions count. False (ours): it is trained, the evenness is
     that of live values over open actions, and only steps that were played count."""
     subgoal_reward: float = Field(0.03, ge=0)
-    """lam, the weight of the rewards for nearness."""
+    """lam, the weight of the rewards for nearness (authors)."""
     own_value_share: float = Field(0.5, ge=0, le=1)
-    """alpha, the share of an agent's own value in the choice of its subgoal."""
+    """alpha, the share of an agent's own value in the choice of its subgoal (authors)."""
     maser_weight: float = Field(0.001, ge=0)
-    """Weight of all three terms together."""
+    """Weight of all three terms together (authors)."""
     individual_weight: float = Field(0.8, ge=0)
-    """Weight of the agents' own temporal differences."""
+    """Weight of the agents' own temporal differences (authors' file; the run in their README: 1)."""
     mixed_weight: float = Field(0.2, ge=0)
-    """Weight of the two terms below together."""
+    """Weight of the two terms below together (authors' file; their README: 1)."""
     exploring_weight: float = Field(0.3, ge=0)
-    """Weight of the evenness of values behind the subgoal."""
+    """Weight of the evenness of values behind the subgoal (authors' file; their README: 1)."""
     distance_weight: float = Field(0.7, ge=0)
-    """Weight of the distance network's error."""
+    """Weight of the distance network's error (authors' file; their README: 1)."""
 
 
 class MASERLoss(TeamLoss):
@@ -175,7 +175,7 @@ class MASERConfig(QMIXConfig):
 
     settings_models = {
         "training": MASERTraining,
-        "policy_network": part(QSettings, *AGENT_SETTINGS, *MIXER_SETTINGS, "distance_width"),
+        "policy_network": select_fields(QSettings, *AGENT_SETTINGS, *MIXER_SETTINGS, "distance_width"),
     }
 
     def __init__(self, algo_class: type | None = None) -> None:

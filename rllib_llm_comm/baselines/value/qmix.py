@@ -16,7 +16,7 @@ from rllib_llm_comm.baselines.value.value_decomposition import (
     ValueDecomposition,
     ValueDecompositionConfig,
 )
-from rllib_llm_comm.rl.strict_config import part
+from rllib_llm_comm.rl.strict_config import select_fields
 
 MIXER_SETTINGS = ("mixing_width", "hypernet_layers", "hypernet_width")
 
@@ -68,7 +68,7 @@ class QMIXConfig(ValueDecompositionConfig):
 
     settings_models = {
         **ValueDecompositionConfig.settings_models,
-        "policy_network": part(QSettings, *AGENT_SETTINGS, *MIXER_SETTINGS),
+        "policy_network": select_fields(QSettings, *AGENT_SETTINGS, *MIXER_SETTINGS),
     }
     mixer: ClassVar[str] = QMIX_MIXER
 

@@ -30,7 +30,7 @@ from rllib_llm_comm.baselines.value.value_decomposition import (
     ValueDecomposition,
     ValueTraining,
 )
-from rllib_llm_comm.rl.strict_config import part
+from rllib_llm_comm.rl.strict_config import select_fields
 
 _LOG_FLOOR = 13.9
 
@@ -48,7 +48,7 @@ class ROMATraining(ValueTraining):
     role_difference: float = Field(1e-3, ge=0)
     """Weight of the roles' difference (authors)."""
     raw_roles: bool = False
-    """True to leave both losses of roles away: the ablation."""
+    """True to omit both losses of roles: the ablation."""
 
 
 class ROMALoss(TeamLoss):
@@ -65,7 +65,7 @@ class ROMALoss(TeamLoss):
         entropy: h_w. Authors: 1e-4; for other maps 5e-2.
         inference: kl_w. Authors: 1e-4.
         difference: dis_w. Authors: 1e-3.
-        raw: True to leave both terms away: the ablation.
+        raw: True to omit both terms: the ablation.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class ROMAConfig(QMIXConfig):
 
     settings_models = {
         "training": ROMATraining,
-        "policy_network": part(
+        "policy_network": select_fields(
             QSettings, *AGENT_SETTINGS, *MIXER_SETTINGS, "role_size", "role_width", "role_variance_floor"
         ),
     }

@@ -63,7 +63,7 @@ from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds
 from rllib_llm_comm.rl.plain_errors import ToldErrors, raise_told
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_first_learner
 from rllib_llm_comm.rl.rllib_adapter import ensure_registered
-from rllib_llm_comm.rl.strict_config import StrictConfigMixin, part, require_schedule
+from rllib_llm_comm.rl.strict_config import StrictConfigMixin, require_schedule, select_fields
 
 logger = logging.getLogger(__name__)
 
@@ -569,7 +569,7 @@ def require_same(theirs: Mapping[str, Any], own: Mapping[str, Any], origin: str)
 class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
     """Settings that VDN, QMIX and the systems built on them share; of stock DQN's those that this class names count."""
 
-    settings_models = {"training": ValueTraining, "policy_network": part(QSettings, *AGENT_SETTINGS)}
+    settings_models = {"training": ValueTraining, "policy_network": select_fields(QSettings, *AGENT_SETTINGS)}
     kind: ClassVar[str] = PLAIN
     mixer: ClassVar[str]
     env_config: dict[str, Any]
@@ -669,7 +669,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
         if self.is_multi_agent:
             raise UserError(
                 f"`policies` is {shown(sorted(map(str, self.policies)))}, but a team is one policy, whose agents share "
-                "their weights; leave `multi_agent` away."
+                "their weights; omit `multi_agent`."
             )
         require_whole("num_learners", self.num_learners, 0)
         if self.num_learners > 1:
@@ -684,7 +684,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
             if getattr(self, name) != getattr(stock, name):
                 raise UserError(
                     f"`{name}` is {getattr(self, name)!r}, a setting of stock DQN that means nothing for "
-                    f"{self.algo_class.__name__}; leave it away."
+                    f"{self.algo_class.__name__}; omit it."
                 )
 
 

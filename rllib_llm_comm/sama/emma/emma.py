@@ -28,7 +28,7 @@ from rllib_llm_comm.policies.policy_manifest import GROUNDED
 from rllib_llm_comm.rl.actor_critic import ActorCriticModule
 from rllib_llm_comm.rl.observations import newest_observation
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
-from rllib_llm_comm.rl.strict_config import part
+from rllib_llm_comm.rl.strict_config import select_fields
 from rllib_llm_comm.sama.emma.network import (
     ENTITIES,
     FRAMES,
@@ -170,7 +170,7 @@ class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
     settings_models = {
         **MAPPOConfig.settings_models,
         "subgoal_data": SubgoalData,
-        "policy_network": part(
+        "policy_network": select_fields(
             EmmaSettings, "text_encoder", "width", "frames", "filters", "hiddens", "critic_observation",
             "max_subgoal_tokens", "max_manual_tokens",
         ),

@@ -123,7 +123,7 @@ def _check_kitchen(config: Any) -> None:
     """Refuses settings with which a kitchen that gives subgoals itself does not draw those of a data set."""
     game = config.env_config or {}
     wanted = (
-        ("planner", config.planner, None, "leave one of them away"),
+        ("planner", config.planner, None, "omit one of them"),
         ("env_config.subgoals", game.get("subgoals", "sampled"), "sampled", "only sampled ones are drawn"),
         ("env_config.dynamics", game.get("dynamics", "old"), "old", "planners know no other"),
     )

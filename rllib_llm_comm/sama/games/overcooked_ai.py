@@ -334,7 +334,7 @@ class KitchenPlanning(PlanningGame):
             )
         if game.settings["wanted"] is not None:
             raise UserError(
-                f"`wanted` is {game.settings['wanted']!r}, but plans and subgoals do not know of it; leave it away."
+                f"`wanted` is {game.settings['wanted']!r}, but plans and subgoals do not know of it; omit it."
             )
         game.kitchen.layout.require_classic("Plans")
         self._layout: Layout = game.kitchen.layout
