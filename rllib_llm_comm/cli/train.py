@@ -139,11 +139,13 @@ def study_file(
 
         rllib study file tuned_examples/study.yaml --scenario B_all_three --storage-path here
 
-        rllib study file tuned_examples/study_salads.yaml --system '*_embedded'
+        rllib study file tuned_examples/study_salads.yaml --system '*_embedded' --dry-run
     """
     from rllib_llm_comm.experiments.runs import PAGE, REPORT, run_report
 
     folder, failed = run_study(file, settings, scenario or (), system or (), after=lambda folder: run_report([folder]))
+    if settings.dry_run:
+        return
     say(f"Open {short_path(folder / REPORT / PAGE)} in a browser.")
     if failed:
         raise UserError(

@@ -174,29 +174,28 @@ class WarnOfClosing(RLlibCallback):
     ) -> None:
         """Looks at one iteration."""
 
-        def seen(*place: str) -> float | None:
-            value: float | None = metrics_logger.peek((CLOSING, *place), default=None)
-            return value
+        def seen(*place: str) -> float:  # not a number if it was not
+            return float(metrics_logger.peek((CLOSING, *place), default=math.nan))
 
         def keep(value: float, *place: str) -> None:
             metrics_logger.log_value((CLOSING, *place), value, reduce="lifetime_sum")
 
         best = float(result.get(ENV_RUNNER_RESULTS, {}).get("episode_return_max", math.nan))
         if math.isfinite(best):
-            if (nothing := seen("nothing")) is None:
+            if math.isnan(nothing := seen("nothing")):
                 nothing = min(best, 0.0)
                 keep(nothing, "nothing")
-            elif nothing < 0.0 <= best and not seen("zero"):
+            elif best >= 0.0 > nothing and not seen("zero") > 0.0:
                 keep(1.0, "zero")  # a return of 0 can be had, so that less is no start to compare with
-            if best > (0.0 if best >= 0.0 or seen("zero") else nothing):
+            if best > (0.0 if seen("zero") > 0.0 else nothing):
                 keep(1.0, "paid")
-        if seen("paid") or seen("told"):
+        if seen("paid") > 0.0 or seen("told") > 0.0:
             return
         for module_id, learned in result.get(LEARNER_RESULTS, {}).items():
             if module_id == ALL_MODULES or "entropy" not in learned:
                 continue
             entropy = float(learned["entropy"])
-            if (first := seen("entropy", module_id)) is None:
+            if math.isnan(first := seen("entropy", module_id)):
                 first = entropy
                 keep(first, "entropy", module_id)
             if entropy < CLOSED * first:

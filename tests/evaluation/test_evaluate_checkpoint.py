@@ -23,7 +23,6 @@ from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSetti
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 
-
 TOOK = {"decisions", "tokens", *(["gpu_memory_gb"] if torch.cuda.is_available() else [])}
 
 
