@@ -246,7 +246,6 @@ def _show_plan(
         state = "done" if stage.name in records else f"{found[1]:.0%} done" if found else "to do"
         rows.append([stage.name, experiment.run, str(trials_of(experiment) or ""), str(model or ""), state])
     print_table(rows, optional=["trials", "runs"])
-    say("Measuring in small what no run has told yet; this takes minutes. Ctrl-C ends it.", "dim")
     left = left_of(stages, records, rehearse(file, stages, play), settings.resume)
     say(f"{len(stages) - len(records)} of {len(stages)} stages are left: about {left.text()} on this machine.")
 

@@ -12,7 +12,7 @@ from typing import Any
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.study_results import CURVE_ERRORS, read_rows
 from rllib_llm_comm.experiments.algorithm_settings import default_config, find_algorithm
-from rllib_llm_comm.experiments.console import fraction_done, lookup, out, span
+from rllib_llm_comm.experiments.console import fraction_done, lookup, out, say, span
 from rllib_llm_comm.experiments.experiment_file import Experiment, ExperimentFile
 from rllib_llm_comm.experiments.ray_session import demand, trials_at_once
 from rllib_llm_comm.experiments.search_space import GRID, grid_points, search_kind
@@ -145,6 +145,7 @@ def rehearse(
             small[name] = in_small(experiment)
     if not small:
         return {}
+    say(f"Measuring {len(small)} stages in small, which takes minutes; ctrl-C ends it.", "dim")
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
         quiet, out.quiet = out.quiet, True
         try:
