@@ -119,7 +119,7 @@ def rehearse(
 ) -> dict[str, float]:
     """Runs those stages of a file in small whose speed nothing tells, each kind once.
 
-    What would ask a chat model is left out, together with what uses it.
+    What would ask a chat model or cannot be made small is left out, together with what uses it.
 
     Args:
         file: The experiments, with the settings of their language model.
@@ -141,7 +141,7 @@ def rehearse(
     small: dict[str, Experiment] = {}
     for name in by_name:
         experiment = file.experiments[name]
-        if name in needed and not _asks(experiment.config) and set(by_name[name].uses) <= set(small):
+        if name in needed and _may_be_small(experiment) and set(by_name[name].uses) <= set(small):
             small[name] = in_small(experiment)
     if not small:
         return {}
@@ -246,6 +246,12 @@ def _value(experiment: Experiment, name: str) -> Any:
     if kind := KINDS.get(experiment.run):
         return kind.model().model_fields[name].default
     return getattr(default_config(experiment.run), name, None)
+
+
+def _may_be_small(experiment: Experiment) -> bool:
+    """True if a stage takes no money and can be ended soon."""
+    kind = KINDS.get(experiment.run)
+    return not _asks(experiment.config) and (kind is None or bool(_AMOUNTS.keys() & kind.model().model_fields.keys()))
 
 
 def _asks(value: Any) -> bool:
