@@ -73,7 +73,7 @@ def test_it_reaches_labels_judging_training_and_the_evaluation(tmp_path):
     }
     run_file(read_experiment_file(write(tmp_path, content)), TrainSettings(storage_path=str(tmp_path)))
     results = tmp_path / "file"
-    told = json.loads((results / "labels/labels/collection.json").read_text())
+    told = json.loads((results / "labels/labels/_collection.json").read_text())
     assert "bfloat16" in json.dumps(told)
     judged = json.loads((results / "sft/trial_0/result.json").read_text().splitlines()[-1])
     assert judged["config"]["dtype"] == "bfloat16" and 0 <= judged["message_sft"]["exact_match"] <= 1
