@@ -28,9 +28,9 @@ DEMONSTRATIONS = {"env_config": GAME, "num_envs": 2, "target_demonstrations": 40
 COMMAND = ("train", "file", "cloned.json", "--ray-num-cpus", "3")
 PPO = {
     "env_config": GAME, "messages": "none", "action_checkpoint": "${clone}", "num_envs_per_env_runner": 2,
-    "train_batch_size_per_learner": 64, "minibatch_size": 64, "num_epochs": 1, "seed": 0,
+    "train_batch_size_per_learner": 32, "minibatch_size": 32, "num_epochs": 1, "seed": 0,
 }  # fmt: skip
-BUDGET = 170  # decisions
+BUDGET = 70  # decisions; three iterations of PPO, one or two of groups, whose episodes are played to the end
 GROUPS = {"batch_mode": "complete_episodes", "group_size": 2, "group_by": "episode"}
 WAYS = {
     "verco": ("Verco", {}),
@@ -88,7 +88,7 @@ def test_killed_in_demonstrations_and_in_the_clone_it_goes_on_to_four_ways_of_tr
     collect_demonstrations(KITCHEN, tmp_path / "whole", **DEMONSTRATIONS)
     assert collected(kept) == collected(tmp_path / "whole"), "a kill changes no row"
 
-    done = rllib(*COMMAND, cwd=tmp_path)
+    done = rllib(*COMMAND, cwd=tmp_path, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Continuing where the last call stopped." in done.stdout
     assert rows(results / "clone/trial_0") == [1, 2, 3, 4, 5, 6]
@@ -99,7 +99,7 @@ def test_killed_in_demonstrations_and_in_the_clone_it_goes_on_to_four_ways_of_tr
         told = [json.loads(line) for line in (results / name / "trial_0/result.json").read_text().splitlines()]
         decisions = [row["decisions"] for row in told]
         assert all(one < BUDGET for one in decisions[:-1]) and decisions[-1] >= BUDGET, (name, decisions)
-        assert len(decisions) > 1 and annealed(1.0, decisions[-1], BUDGET) == 0.0, (name, decisions)
+        assert annealed(1.0, decisions[-1], BUDGET) == 0.0, (name, decisions)
         returns = told[-1]["env_runners"]["agent_episode_returns_mean"]
         assert set(returns) == {"alice", "bob"} and np.isfinite(list(returns.values())).all(), (name, returns)
         moved = action_weights(results / name)
