@@ -64,6 +64,8 @@ def clone_language_agents(player: str, base_model: str, folder: Path, **given: A
     }
     file = ExperimentFile(folder.name, {name: make_experiment(name, spec) for name, spec in stages.items()})
     run_experiments(file, TrainSettings(storage_path=str(folder.absolute().parent), experiment_name=folder.name))
+    clone = short_path(folder / _CLONE)
+    say(f"To train on from it, set `action_checkpoint: {clone}` in the `config` of Verco or TWOSOME.")
 
 
 def _game(player: str, env: str | None, given: Mapping[str, Any]) -> tuple[str, dict[str, Any], Any]:

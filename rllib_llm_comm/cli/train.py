@@ -118,10 +118,12 @@ def study_file(
     settings: TrainSettings,
     file: Annotated[Path, Argument(help="YAML or JSON file.")],
     scenario: Annotated[
-        list[str] | None, Option(metavar="NAME", help="Run this scenario only; may be given several times.")
+        list[str] | None,
+        Option(metavar="NAME", help="Run this scenario (or pattern) only; may be given several times."),
     ] = None,
     system: Annotated[
-        list[str] | None, Option(metavar="NAME", help="Run this system only; may be given several times.")
+        list[str] | None,
+        Option(metavar="NAME", help="Run this system (or pattern) only; may be given several times."),
     ] = None,
 ) -> None:
     """Train and judge every system in every scenario with every seed, then write the report.
@@ -136,10 +138,14 @@ def study_file(
         rllib study file tuned_examples/study.yaml
 
         rllib study file tuned_examples/study.yaml --scenario B_all_three --storage-path here
+
+        rllib study file tuned_examples/study_salads.yaml --system '*_embedded' --dry-run
     """
     from rllib_llm_comm.experiments.runs import PAGE, REPORT, run_report
 
     folder, failed = run_study(file, settings, scenario or (), system or (), after=lambda folder: run_report([folder]))
+    if settings.dry_run:
+        return
     say(f"Open {short_path(folder / REPORT / PAGE)} in a browser.")
     if failed:
         raise UserError(

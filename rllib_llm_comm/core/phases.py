@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -64,6 +65,11 @@ class PhaseClock:
         """Counts tokens that the language model computes, those that fill up a row included."""
         self._tokens += tokens
 
+    @property
+    def tokens(self) -> int:
+        """The tokens since they were taken last."""
+        return self._tokens
+
     def take_tokens(self) -> int:
         """The tokens since the last call."""
         tokens, self._tokens = self._tokens, 0
@@ -87,11 +93,18 @@ def log_cost(logger: Any, place: tuple[str, ...] = ()) -> None:
         logger: RLlib's logger of the process.
         place: Keys above these results.
     """
-    import torch
-
     for name, seconds in phase.take().items():
         logger.log_value((*place, PHASE_SECONDS, name), seconds, reduce="sum")
     if tokens := phase.take_tokens():
         logger.log_value((*place, TOKENS), tokens, reduce="lifetime_sum")
-    if torch.cuda.is_available():
-        logger.log_value((*place, GPU_MEMORY), torch.cuda.max_memory_allocated() / 1e9, reduce="max")
+    if (memory := gpu_memory_gb()) is not None:
+        logger.log_value((*place, GPU_MEMORY), memory, reduce="max")
+
+
+def gpu_memory_gb() -> float | None:
+    """The most GPU memory that torch has held in this process, in GB; `None` without a GPU, or where nobody asked torch
+    for anything."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return None
+    return float(torch.cuda.max_memory_allocated()) / 1e9

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rllib_llm_comm.core.phases import gpu_memory_gb, phase
 from rllib_llm_comm.evaluation.communication import CommunicationFigures, TurnRecorder, measure
 from rllib_llm_comm.evaluation.play_settings import EvaluationSettings, PlaySettings
 from rllib_llm_comm.evaluation.rollout import Episode, EvaluationResult, Progress, figures_of
@@ -27,6 +28,8 @@ class CheckpointEvaluation:
         episodes: The episodes without their frames; under a planner their `rounds` hold all plans.
         communication: Measures of communication; `None` where they are not wanted or agents have no language model.
         seconds: Wall-clock time of all episodes; games that are played side by side share it. `None` if not measured.
+        tokens: Tokens that the language model computed, those that fill up a row included; 0 without one.
+        gpu_memory_gb: The most GPU memory that the process has held; `None` without a GPU.
         lacks_reference: True if PPO trained the messages but the checkpoint carries no adapter to measure their drift
             from; only with `communication`.
         stand_ins: What stands in for what the papers use (`evaluation.stand_ins`).
@@ -37,6 +40,8 @@ class CheckpointEvaluation:
     episodes: list[Episode] = field(repr=False)
     communication: CommunicationFigures | None = None
     seconds: float | None = None
+    tokens: int = 0
+    gpu_memory_gb: float | None = None
     lacks_reference: bool = False
     stand_ins: list[str] = field(default_factory=list)
 
@@ -45,11 +50,22 @@ class CheckpointEvaluation:
         told: dict[str, Any] = {"checkpoint": str(self.checkpoint), **self.figures.to_json()}
         if self.seconds is not None:
             told["seconds_per_game"] = round(self.seconds / len(self.episodes), 3)
+        told["took"] = self.took()
         told |= answers_told(self.episodes)
         told["stand_ins"] = self.stand_ins
         if self.communication is not None:
             told["communication"] = self.communication.to_json()
         return told
+
+    def took(self) -> dict[str, float]:
+        """What playing took, as far as it was counted: the names of `study_results.RUN_COSTS` -> amounts."""
+        counted = {
+            "seconds": None if self.seconds is None else round(self.seconds, 1),
+            "decisions": sum(episode.decisions for episode in self.episodes),
+            "tokens": self.tokens or None,
+            "gpu_memory_gb": None if self.gpu_memory_gb is None else round(self.gpu_memory_gb, 2),
+        }
+        return {name: amount for name, amount in counted.items() if amount is not None}
 
 
 def evaluate_checkpoint(
@@ -82,7 +98,7 @@ def evaluate_checkpoint(
     if tell is not None:
         tell(phrases)
     turns = TurnRecorder() if how.communication else None
-    begun = time.perf_counter()
+    begun, before = time.perf_counter(), phase.tokens
     played = how.play(
         policy,
         episodes=how.episodes,
@@ -91,12 +107,14 @@ def evaluate_checkpoint(
         progress=progress,
         observers=[] if turns is None else [turns],
     )
-    seconds = time.perf_counter() - begun
+    seconds, tokens = time.perf_counter() - begun, phase.tokens - before
     talk = None if turns is None else _measured(policy, turns, how.seed)
     trained = policy.communication is not None and policy.communication.train_messages
     lacks = talk is not None and talk.drift is None and bool(talk.messages) and trained
     figures = figures_of(played, policy.draws and not how.greedy)
-    return CheckpointEvaluation(found, figures, played, talk, seconds, lacks, phrases)
+    return CheckpointEvaluation(
+        found, figures, played, talk, seconds, tokens, gpu_memory_gb(), lacks_reference=lacks, stand_ins=phrases
+    )
 
 
 def _measured(policy: Policy, turns: TurnRecorder, seed: int) -> CommunicationFigures | None:

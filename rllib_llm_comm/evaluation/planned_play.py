@@ -290,6 +290,7 @@ class AttemptRecorder:
             observations: Observations of these agents.
         """
         self._decisions = self._policy.act_together([Request(memory, observations)], explore=self._explore)[0]
+        self._episode.decisions += len(self._decisions)
         return {agent: decision.action for agent, decision in self._decisions.items()}
 
     def watch(self, attempt: Attempt, seen: Any, infos: Any, rewards: Any, actions: Mapping[Any, int]) -> None:

@@ -90,7 +90,7 @@ def add_corrected(told: Mapping[str, Mapping[str, dict[str, Any]]], results: Stu
     Args:
         told: Scenario -> system -> its part of a report. `against_baseline` gets the `p_value` of a permutation test,
             and `p_corrected`, the same after Holm's correction. `corrected` gets the return with an interval after
-            Bonferroni, and whether it overlaps that of the baseline (`None` if that was not judged in
+            Bonferroni, and whether it overlaps that of its baseline (`None` if that was not judged in
             the scenario).
         results: The study.
     """
@@ -104,7 +104,8 @@ def add_corrected(told: Mapping[str, Mapping[str, dict[str, Any]]], results: Stu
         for scenario in told
         for name in told[scenario]
     }
-    raw = [permutation_test(scores[pair], scores[pair[0], results.baseline]) for pair in compared]
+    base_of = {pair: (pair[0], results.baseline_of(pair[1]) or pair[1]) for pair in scores}
+    raw = [permutation_test(scores[pair], scores[base_of[pair]]) for pair in compared]
     for (scenario, name), plain, adjusted in zip(compared, raw, holm(raw), strict=True):
         told[scenario][name]["against_baseline"] |= {"p_value": round(plain, 5), "p_corrected": round(adjusted, 5)}
     level = 1 - (1 - _LEVEL) / len(compared)
@@ -117,7 +118,7 @@ def add_corrected(told: Mapping[str, Mapping[str, dict[str, Any]]], results: Stu
         told[scenario][name]["corrected"] = {
             **found.rounded(),
             "overlaps_baseline": None
-            if (base := intervals.get((scenario, results.baseline))) is None
+            if (base := intervals.get(base_of[scenario, name])) is None
             else found.overlaps(base),
             "comparisons": len(compared),
         }
@@ -158,10 +159,14 @@ def summarise(results: StudyResults) -> dict[str, Any]:
     """
     scenarios: dict[str, dict[str, Any]] = {}
     for scenario, systems in results.scenarios.items():
-        base = systems[results.baseline]
+        bases = {name: systems.get(results.baseline_of(name) or name, one) for name, one in systems.items()}
         trained = results.study["systems"]
         shuffled = {name for name in systems if trained.get(name, {}).get("config", {}).get("messages") in _SHUFFLED}
-        told = {name: _system(system, base, name in shuffled) for name, system in systems.items() if system.evaluations}
+        told = {
+            name: _system(system, bases[name], name in shuffled)
+            for name, system in systems.items()
+            if system.evaluations
+        }
         if measures_talk(results):
             for name in told:
                 told[name]["talk"] = talk_of(systems[name])
@@ -169,7 +174,7 @@ def summarise(results: StudyResults) -> dict[str, Any]:
             "settings": results.study["scenarios"][scenario],
             "systems": told,
             "shuffled": any(SHUFFLED_SAME in f for system in told.values() for f in system["evaluations"].values()),
-            "sentences": [_sentence(told[name], base.label) for name in told if "against_baseline" in told[name]]
+            "sentences": [_sentence(told[name]) for name in told if "against_baseline" in told[name]]
             + [text for name in told for text in _listening(told[name])],
         }
         if measures_talk(results):
@@ -183,6 +188,7 @@ def summarise(results: StudyResults) -> dict[str, Any]:
         "title": results.study["title"],
         "env": results.study["env"],
         "baseline": results.baseline,
+        "several_baselines": len({results.baseline_of(name) for name in results.study["systems"]} - {None}) > 1,
         "baseline_label": results.scenarios[next(iter(results.scenarios))][results.baseline].label,
         "episodes": results.study["evaluation"]["episodes"],
         "seeds": results.study["seeds"],
@@ -274,6 +280,7 @@ def _system(system: SystemResults, base: SystemResults, shuffled: bool) -> dict[
     ours, other = system.scores(SAMPLED, "return_mean"), base.scores(SAMPLED, "return_mean")
     if system.name != base.name and len(ours) and len(other):
         told["against_baseline"] = {
+            "label": base.label,
             "difference": bootstrap_difference(ours, other).rounded(),
             "overlap": bootstrap(ours).overlaps(bootstrap(other)),
             "probability_of_improvement": probability_of_improvement(ours, other).rounded(),
@@ -357,8 +364,8 @@ def _interval(scores: np.ndarray) -> dict[str, float]:
     return bootstrap(scores, iqm if len(scores) >= 4 else mean).rounded()
 
 
-def _sentence(told: dict[str, Any], baseline: str) -> str:
-    found = told["against_baseline"]["difference"]
+def _sentence(told: dict[str, Any]) -> str:
+    baseline, found = told["against_baseline"]["label"], told["against_baseline"]["difference"]
     chance = told["against_baseline"]["probability_of_improvement"]["value"]
     by = f"{found['value']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
     if found["low"] > 0:

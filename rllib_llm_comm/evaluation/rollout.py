@@ -37,6 +37,7 @@ class Episode:
         returns: Undiscounted sum of rewards per agent.
         success: True if the task was done (`envs.interface.solved`).
         length: Game steps.
+        decisions: Decisions of all agents, those of attempts that were put back included.
         collisions: Number of times that an agent was blocked by another one.
         messages: Everything that was said, in order; silence is left out.
         control: The message mode of the policy; empty if it has none.
@@ -59,6 +60,7 @@ class Episode:
     returns: dict[str, float] = field(default_factory=dict)
     success: bool = False
     length: int = 0
+    decisions: int = 0
     collisions: int = 0
     messages: list[str] = field(default_factory=list)
     control: str = ""
@@ -147,6 +149,7 @@ class EpisodeRecorder(Observer):
     @override
     def on_decisions(self, game: PlayedGame, decisions: Mapping[Any, Decision]) -> None:
         episode = self.episodes[game.seed]
+        episode.decisions += len(decisions)
         episode.messages += [decision.said for decision in decisions.values() if decision.said]
         episode.replaced += replaced_messages(decisions)
 

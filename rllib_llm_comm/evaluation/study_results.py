@@ -409,8 +409,15 @@ class StudyResults:
 
     @property
     def baseline(self) -> str:
-        """The system with which the others are compared."""
+        """The system with which those are compared that name no baseline themselves."""
         return str(self.study.get("baseline") or next(iter(self.study["systems"])))
+
+    def baseline_of(self, system: str) -> str | None:
+        """The system with which another is compared; `None` for one that is a baseline and names none itself."""
+        named = {name: spec.get("baseline") for name, spec in self.study["systems"].items()}
+        if named[system]:
+            return str(named[system])
+        return None if system in (self.baseline, *named.values()) else self.baseline
 
 
 def read_results(folder: Path) -> StudyResults:
@@ -490,8 +497,9 @@ def _checked_study(study: JsonValue) -> dict[str, Any]:
                 scenario.text()
         for mode in system["interventions"].elements():
             mode.text()
-    if "baseline" in study and study["baseline"].content is not None and study["baseline"].text() not in systems:
-        raise study["baseline"].wrong(f"one of {', '.join(systems)}")
+    for holder in (study, *systems.values()):
+        if "baseline" in holder and holder["baseline"].content is not None and holder["baseline"].text() not in systems:
+            raise holder["baseline"].wrong(f"one of {', '.join(systems)}")
     for seed in study["seeds"].elements(least=1):
         seed.whole()
     study["evaluation"]["episodes"].whole()
@@ -516,7 +524,7 @@ def _kept_results(path: Path) -> StudyResults:
         _ = kept["study"]["scenarios"][scenario], systems[results.baseline]  # both must be there
         results.scenarios[scenario] = {}
         for name, system in systems.items().items():
-            _ = kept["study"]["systems"][name]
+            _ = kept["study"]["systems"][name], systems[results.baseline_of(name) or name]
             results.scenarios[scenario][name] = _kept_system(name, system)
     return results
 
@@ -642,9 +650,11 @@ def join_results(parts: Sequence[StudyResults]) -> StudyResults:
             known = scenarios.setdefault(scenario, {})
             for name, found in systems.items():
                 known[name] = _joined(scenario, known[name], found) if name in known else found
+    joined = StudyResults(study, scenarios, [])
     for scenario, systems in scenarios.items():
-        if first.baseline not in systems:
-            raise UserError(f"Scenario {scenario!r} lacks the baseline {first.baseline!r}; give the study that has it.")
+        for baseline in (first.baseline, *(joined.baseline_of(name) for name in systems)):
+            if baseline is not None and baseline not in systems:
+                raise UserError(f"Scenario {scenario!r} lacks the baseline {baseline!r}; give the study that has it.")
     notes = dict.fromkeys(part.note for part in parts if part.note)
     notes.update(dict.fromkeys(_lacking_seeds(scenarios, study["seeds"]) if len(parts) > 1 else ()))
     there = {

@@ -389,6 +389,12 @@ def summary_of(result: Mapping[str, Any]) -> dict[str, float]:
     return {title: round(value, 6) for title, value in pairs if value is not None and math.isfinite(value)}
 
 
+def span(seconds: float) -> str:
+    """A long time in words, such as "2 h 05 min"."""
+    hours, minutes = divmod(max(1, round(seconds / 60)), 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
+
+
 def fraction_done(result: Mapping[str, Any], stop: Mapping[str, Any]) -> float:
     """The progress of a trial in [0, 1], by the stop criteria that only grow (iterations, steps, time).
 
@@ -449,9 +455,7 @@ class TrainingTable:
             self._told_time = True
             left = (now - self._first[0]) * (1 - done) / (done - self._first[1])
             if left > _LONG:
-                hours, minutes = divmod(round(left / 60), 60)
-                told = f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
-                self._line([f"At this speed the stage takes {told} more."], style="dim")
+                self._line([f"At this speed the stage takes {span(left)} more."], style="dim")
 
     @property
     def moves(self) -> bool:

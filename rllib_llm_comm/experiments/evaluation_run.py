@@ -37,6 +37,12 @@ _SHOWN = (
 )
 # Told of controls that change messages, where they say what the control is worth.
 _OF_CONTROLS = ("message_words_mean", "shuffled_same_share", "shuffled_silent_share")
+_COSTS = {
+    "seconds": "seconds",
+    "decisions": "decisions",
+    "tokens": "tokens",
+    "gpu_memory_gb": "GPU memory (GB)",
+}
 _TALK = {
     "signalling (nats)": "signalling.corrected",
     "p": "signalling.p_value",
@@ -57,7 +63,7 @@ _DRIFT = {
 
 
 def print_figures(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Prints returns, success and metrics, a row per checkpoint.
+    """Prints returns, success, metrics, and what playing took, a row per checkpoint.
 
     Args:
         rows: The figures of each (`CheckpointEvaluation.to_json`).
@@ -70,11 +76,13 @@ def print_figures(rows: Sequence[Mapping[str, Any]]) -> None:
         for name in _SHOWN
         if any(row.get(name) is not None for row in rows) and (changed or name not in _OF_CONTROLS)
     ]
+    costs = [name for name in _COSTS if any(name in row.get("took", ()) for row in rows)]
     metrics = [row["metrics"] for row in rows]
     counted = without_empty_counts(dict.fromkeys(name for one in metrics for name in one), metrics)
     figures = [
         {name: "" if row.get(name) is None else row[name] for name in shown}
         | {name: row["metrics"].get(name, "") for name in counted}
+        | {_COSTS[name]: row.get("took", {}).get(name, "") for name in costs}
         for row in rows
     ]
     # Equal figures of all checkpoints stand once below: a terminal has few columns.

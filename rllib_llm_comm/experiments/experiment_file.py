@@ -497,6 +497,9 @@ class TrainSettings(Settings):
     """Follow it in tensorboard, mlflow or wandb."""
     modules: Several[str] | None = None
     """Import these modules first; they register your own environments, algorithms or teachers."""
+    dry_run: bool = False
+    """Check all, say what would run and about how long it takes here, and end. What no run tells is measured in small,
+    which takes minutes and leaves nothing behind."""
     trust: bool = False
     """Go on from checkpoints and unfinished runs that were not written here, which runs what is pickled in them, take
     the addresses, names of keys and paths that played checkpoints recorded, and let the file name code, readers that

@@ -25,12 +25,22 @@ from rllib_llm_comm.core.trust import KEYS, evaluated_in, secrets_in, trusted_in
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.experiments import tune_stage
 from rllib_llm_comm.experiments.algorithm_settings import default_config
-from rllib_llm_comm.experiments.console import StoppedError, one_line, out, plain, say, say_stand_ins, short_path
+from rllib_llm_comm.experiments.console import (
+    StoppedError,
+    one_line,
+    out,
+    plain,
+    print_table,
+    say,
+    say_stand_ins,
+    short_path,
+)
 from rllib_llm_comm.experiments.experiment_file import DEFAULT_STORAGE, MODEL, ExperimentFile, TrainSettings
 from rllib_llm_comm.experiments.language_stages import ANSWERS
 from rllib_llm_comm.experiments.prerequisites import check_base_models, check_played_games, on_this_machine
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, gpus_here, ray_runs
 from rllib_llm_comm.experiments.remote_results import results_folder, sent
+from rllib_llm_comm.experiments.run_time import left_of, measured, rehearse, trials_of
 from rllib_llm_comm.experiments.search_space import check_searches, grid_points, search_kind, seeds_of
 from rllib_llm_comm.experiments.stages import REFERENCE, Stage, make_stages, resolve
 from rllib_llm_comm.experiments.stages_without_tune import KINDS, config_identity
@@ -117,7 +127,8 @@ def run_file(
     stages = [replace(_vouched_for(stage) if settings.trust else stage, track=track) for stage in made]
     with sent({stage.folder.parent for stage in stages}):
         failed = _check_and_run(file, settings, stages, before, keep_going)
-        after()
+        if not settings.dry_run:
+            after()
     return failed
 
 
@@ -146,6 +157,16 @@ def _check_and_run(
         return []
     stages = [replace(stage, stand_ins=tuple(_stand_ins(stage))) for stage in stages]
     say_stand_ins(dict.fromkeys(phrase for stage in stages for phrase in stage.stand_ins))
+    if settings.dry_run:
+        _show_plan(file, settings, stages, records)
+        return []
+    if keep_going and to_run:
+        left = left_of(stages, records, resume=settings.resume)
+        known = (
+            f"{left.text()} at the speeds measured here" if left.seconds else "how long they take is told as they run"
+        )
+        hint = "" if left.seconds else "; `--dry-run` measures it in small before"
+        say(f"{len(to_run)} of {len(stages)} stages are left: {known}{hint}.")
     # Nothing is written if all is done, so that results on a read-only disk can be told once more.
     with _lock({stage.folder.parent for stage in stages if to_run}), _session(settings, cpus) as ray:
         before()
@@ -189,6 +210,9 @@ def _run_all(
             outputs = {one.name: _absolute(one, records[one.name].outputs) for one in stages if one.name in records}
             resolved = _resolved(stage, outputs, _seed_sweeps(stages))
             records[stage.name] = _run(stage, resolved, ray, settings)
+            if keep_going and (more := [one for one in to_run if one not in (*records, *failed)]):
+                left = left_of(stages, [*records, *failed], resume=settings.resume)
+                say(f"{len(more)} stages are left: {left.text()}.", "dim")
         except UserError as error:
             if not keep_going:
                 raise
@@ -212,6 +236,28 @@ def _run(stage: Stage, resolved: Stage, ray: RaySession, settings: TrainSettings
         if disk_fault(error) is None:
             raise
         raise disk_error(error, f"`{stage.name}` stopped") from error
+
+
+def _show_plan(
+    file: ExperimentFile, settings: TrainSettings, stages: list[Stage], records: Mapping[str, StageRecord]
+) -> None:
+    """Tells what would run, and about how long it takes; what no run tells is measured in small."""
+
+    def play(small: ExperimentFile, folder: Path) -> None:
+        given = {name: getattr(settings, name) for name in ("ray_address", "ray_num_cpus", "ray_num_gpus", "modules")}
+        how = TrainSettings(**given, storage_path=str(folder), trust=settings.trust)
+        run_file(small, how, keep_going=True)
+
+    rows = [["stage", "runs", "trials", "model", "state"]]
+    for stage in stages:
+        experiment, found = stage.experiment, measured(stage)
+        default = default_config(experiment.run) if _needs_ray(stage) else None
+        model = experiment.config.get("base_model", getattr(default, "base_model", None))
+        state = "done" if stage.name in records else f"{found[1]:.0%} done" if found else "to do"
+        rows.append([stage.name, experiment.run, str(trials_of(experiment) or ""), str(model or ""), state])
+    print_table(rows, optional=["trials", "runs"])
+    left = left_of(stages, records, rehearse(file, stages, play), settings.resume)
+    say(f"{len(stages) - len(records)} of {len(stages)} stages are left: about {left.text()} on this machine.")
 
 
 def _stand_ins(stage: Stage) -> list[str]:

@@ -257,22 +257,31 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
         adapter = getattr(config, f"{role}_checkpoint", None)
         if adapter and adapter not in unresolved:
             check_adapter_of(adapter, str(base), config.prompt_format, str(config.prompt_date), role)
-            _tell_other_prompts(adapter, config, role)
+            tell_other_prompts(adapter, config, role)
 
 
-def _tell_other_prompts(adapter: str, config: Any, role: str) -> None:
-    """Says so where the user sees it: a trial's process logs into its own files."""
+def tell_other_prompts(path: str, config: Any, role: str | None = None) -> None:
+    """Says so where the user sees it: a trial's process logs into its own files.
+
+    Args:
+        path: What is taken over, an adapter or a whole run.
+        config: The settings of the algorithm that takes it over.
+        role: Of the adapter; `None` for a whole run.
+    """
+    if not hasattr(config, "language_model_settings"):
+        return
     from rllib_llm_comm.language.adapters import MESSAGE
+    from rllib_llm_comm.language.prompts import AGENT_TEMPLATES
     from rllib_llm_comm.policies.policy_folder import find_policy
     from rllib_llm_comm.policies.policy_manifest import read_manifest
     from rllib_llm_comm.verco.policy import TEMPLATES_OF, other_prompts
 
     try:
-        manifest = read_manifest(find_policy(adapter))
+        manifest = read_manifest(find_policy(path))
     except UserError:  # a PEFT folder tells no prompts
         return
     settings = config.language_model_settings((MESSAGE,), train_critic=False)
-    told = other_prompts(adapter, manifest, settings, TEMPLATES_OF[role])
+    told = other_prompts(path, manifest, settings, AGENT_TEMPLATES if role is None else TEMPLATES_OF[role])
     if told:
         say(told)
 

@@ -108,7 +108,8 @@ class _Collection(PlainStage):
                 f"`{stage.name}` found only {report.labels} {self.noun} in {report.decisions} decisions; raise "
                 f"`config.max_decisions` to go on from them, or lower `config.target_{self.noun}` to collect anew."
             )
-        figures = {key: value for key, value in report.to_json().items() if key != "output"}
+        counted = {"labels": self.noun}  # what the report calls rows of any kind
+        figures = {counted.get(key, key): value for key, value in report.to_json().items() if key != "output"}
         say(f"{report.labels} {self.noun} of {report.prompts} different observations, {report.decisions} decisions")
         cost = cost_of(asked) if asked.requests or asked.cached else {}
         return StageResult([folder], summary={**figures, **cost})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import fnmatch
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -80,6 +81,8 @@ class StudySystem(Settings):
     """Message modes with which its trained policies are played as well, to see whether they listen."""
     scenarios: Annotated[list[str], _Different] | None = Field(default=None, min_length=1)
     """The scenarios in which it is compared; all by default."""
+    baseline: str | None = None
+    """The system with which it is compared; that of the study by default."""
 
     @field_validator("config")
     @classmethod
@@ -118,7 +121,8 @@ class Study(Settings):
     )
     """Name -> system."""
     baseline: str | None = None
-    """The system with which the others are compared; the first by default."""
+    """The system with which those are compared that name no `baseline` themselves; the first by default. A system that
+    is anyone's baseline and names none is compared with nothing."""
     seeds: Annotated[list[Annotated[int, Field(ge=0)]], _Different] = Field(default=[0, 1, 2, 3], min_length=1)
     """One trial each; different, >= 0."""
     evaluation: StudyEvaluation = Field(default_factory=StudyEvaluation)
@@ -161,9 +165,7 @@ def read_study(path: Path) -> Study:
     both = set(study.shared) & set(study.systems)
     if both:
         raise UserError(f"`{min(both)}` is among `shared` and among `systems`; give one of them another name.")
-    if study.baseline is not None and study.baseline not in study.systems:
-        hint = did_you_mean(study.baseline, study.systems)
-        raise UserError(f"`baseline` is {study.baseline!r} but must be one of {', '.join(study.systems)}.{hint}")
+    _check_baselines(study)
     for name in study.shared:
         if f"${{{name}}}" in (_ENV, _SCENARIO, _SEEDS):
             raise UserError(f"`shared.{name}` cannot be referred to, as `${{{name}}}` is given; choose another name.")
@@ -212,17 +214,13 @@ def part_of(
     Args:
         study: The study.
         file: Its stages, as of `expand`.
-        scenarios: Names; empty for all.
-        systems: Names; empty for all.
+        scenarios: Names or patterns such as `*_embedded`; empty for all.
+        systems: The same.
 
     Raises:
         UserError: If a name is none of the study's, or no system is compared in such a scenario.
     """
-    for kind, asked, known in (("scenario", scenarios, study.scenarios), ("system", systems, study.systems)):
-        for name in asked:
-            if name not in known:
-                hint = did_you_mean(name, known)
-                raise UserError(f"`--{kind}` is {name!r} but must be one of {', '.join(known)}.{hint}")
+    scenarios, systems = _named("scenario", scenarios, study.scenarios), _named("system", systems, study.systems)
     wanted = [
         stage_name(scenario, system)
         for scenario in scenarios or study.scenarios
@@ -242,6 +240,15 @@ def part_of(
         if f"${{{name}}}" in text:
             kept.add(name)
     return replace(file, experiments={name: one for name, one in file.experiments.items() if name in kept})
+
+
+def _named(kind: str, asked: Sequence[str], known: Mapping[str, Any]) -> list[str]:
+    """The names that are asked for, each as it is or by a pattern."""
+    for name in asked:
+        if not fnmatch.filter(known, name):
+            hint = did_you_mean(name, known)
+            raise UserError(f"`--{kind}` is {name!r} but must be one (or a pattern) of {', '.join(known)}.{hint}")
+    return [name for name in known if any(fnmatch.fnmatchcase(name, one) for one in asked)]
 
 
 def evaluations(study: Study, system: str) -> dict[str, dict[str, Any]]:
@@ -308,6 +315,18 @@ def _refuse_search(value: Any, place: str = "") -> None:
             _refuse_search(item, f"{place}.{key}" if place else str(key))
 
 
+def _check_baselines(study: Study) -> None:
+    named = {"baseline": study.baseline} | {f"systems.{k}.baseline": one.baseline for k, one in study.systems.items()}
+    for place, baseline in named.items():
+        if baseline is None:
+            continue
+        if baseline not in study.systems:
+            hint = did_you_mean(baseline, study.systems)
+            raise UserError(f"`{place}` is {baseline!r} but must be one of {', '.join(study.systems)}.{hint}")
+        if place == f"systems.{baseline}.baseline":
+            raise UserError(f"`{place}` is the system itself; leave it out, or name another system.")
+
+
 def _check_scenarios(study: Study) -> None:
     for key, system in study.systems.items():
         for scenario in system.scenarios or ():
@@ -322,3 +341,11 @@ def _check_scenarios(study: Study) -> None:
             f"`systems.{baseline}.scenarios` lacks {lacking[0]!r}, but {baseline!r} is the baseline, with which all "
             "others are compared in every scenario; leave `scenarios` out there or name another `baseline`."
         )
+    for key, system in study.systems.items():
+        for scenario in study.scenarios:
+            there = study.compared_in(scenario)
+            if system.baseline and key in there and system.baseline not in there:
+                raise UserError(
+                    f"`systems.{system.baseline}.scenarios` lacks {scenario!r}, in which {key!r} is compared with "
+                    f"{system.baseline!r}; add it there, or name another `systems.{key}.baseline`."
+                )

@@ -35,7 +35,13 @@ from rllib_llm_comm.experiments.env_settings import (
     without_missing,
 )
 from rllib_llm_comm.experiments.experiment_file import Experiment
-from rllib_llm_comm.experiments.prerequisites import check_cores, check_prerequisites, require_checkpoint, require_path
+from rllib_llm_comm.experiments.prerequisites import (
+    check_cores,
+    check_prerequisites,
+    require_checkpoint,
+    require_path,
+    tell_other_prompts,
+)
 from rllib_llm_comm.experiments.ray_session import (
     RaySession,
     available_cpus,
@@ -108,6 +114,8 @@ def check(
         config = check_config(stage.name, algorithm, plain, unresolved, stage.trust)
         check_planned_environment(stage.name, config)
         check_prerequisites(stage.name, experiment.run, config, unresolved)
+        if experiment.restore and experiment.restore not in unresolved:
+            tell_other_prompts(experiment.restore, config)
         if not many_cpus:
             check_cores(stage.name, config)
 

@@ -11,6 +11,7 @@ import numpy as np
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.core import ALL_MODULES
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS, NUM_AGENT_STEPS_SAMPLED_LIFETIME
+from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_llm_comm.core.phases import GPU_MEMORY, PHASE_SECONDS, PHASES, TOKENS, log_cost
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, solved
@@ -20,6 +21,7 @@ EPISODE_GAME_STEPS = "episode_game_steps"
 TEAM_RETURN_MEAN = "team_return_mean"
 DECISIONS = "decisions"
 logger = logging.getLogger(__name__)
+CLOSING = "closing"
 CLOSED = 0.1
 """Share of the first entropy below which a policy counts as closed."""
 
@@ -158,37 +160,55 @@ class WarnOfClosing(RLlibCallback):
     """Warns once when the entropy falls below a tenth of its start before any episode paid more than nothing.
 
     Such a policy has chosen among actions that all paid the same: it followed the noise of its critic, and explores no
-    more.
+    more. In a game in which every return is negative, such as one that charges each step, nothing is the best return of
+    the first iteration in which an episode ended.
+
+    What it has seen lies among the algorithm's metrics, below `closing`, and so in its checkpoints: a run that goes on
+    after a kill is judged by its own start.
 
     `Verco` and the systems that it is compared with add this callback by themselves.
     """
 
-    def __init__(self) -> None:
-        self._first: dict[str, float] = {}
-        self._paid = False
-        self._told = False
-
-    def on_train_result(self, *, algorithm: Any, result: dict[str, Any], **kwargs: Any) -> None:
+    def on_train_result(
+        self, *, algorithm: Any, metrics_logger: MetricsLogger, result: dict[str, Any], **kwargs: Any
+    ) -> None:
         """Looks at one iteration."""
-        best = result.get(ENV_RUNNER_RESULTS, {}).get("episode_return_max", float("nan"))
-        self._paid = self._paid or best > 0.0
-        if self._paid or self._told:
+
+        def seen(*place: str) -> float:  # not a number if it was not
+            return float(metrics_logger.peek((CLOSING, *place), default=math.nan))
+
+        def keep(value: float, *place: str) -> None:
+            metrics_logger.log_value((CLOSING, *place), value, reduce="lifetime_sum")
+
+        best = float(result.get(ENV_RUNNER_RESULTS, {}).get("episode_return_max", math.nan))
+        if math.isfinite(best):
+            if math.isnan(nothing := seen("nothing")):
+                nothing = min(best, 0.0)
+                keep(nothing, "nothing")
+            elif best >= 0.0 > nothing and not seen("zero") > 0.0:
+                keep(1.0, "zero")  # a return of 0 can be had, so that less is no start to compare with
+            if best > (0.0 if seen("zero") > 0.0 else nothing):
+                keep(1.0, "paid")
+        if seen("paid") > 0.0 or seen("told") > 0.0:
             return
         for module_id, learned in result.get(LEARNER_RESULTS, {}).items():
             if module_id == ALL_MODULES or "entropy" not in learned:
                 continue
             entropy = float(learned["entropy"])
-            first = self._first.setdefault(module_id, entropy)
+            if math.isnan(first := seen("entropy", module_id)):
+                first = entropy
+                keep(first, "entropy", module_id)
             if entropy < CLOSED * first:
-                self._told = True
+                keep(1.0, "told")
                 logger.warning(
-                    "The entropy of %r fell from %.3g to %.3g before any episode had a return above 0: the policy "
+                    "The entropy of %r fell from %.3g to %.3g before any episode paid more than nothing: the policy "
                     "closes up on noise. %s",
                     module_id,
                     first,
                     entropy,
                     _remedy(algorithm.config),
                 )
+                return
 
 
 def _remedy(config: Any) -> str:

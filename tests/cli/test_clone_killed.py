@@ -1,4 +1,7 @@
-"""A cloned start on the command line: demonstrations, clone, and four ways to go on from it; killed in both stages."""
+"""A cloned start on the command line: demonstrations, clone, and four ways to go on from it; killed in both stages.
+
+Each way stops at the first iteration that reaches its decisions, where its learning rate has fallen to 0.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,15 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as parquet
+import torch
+from safetensors.torch import load_file
 
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
+from rllib_llm_comm.policies.policy_folder import find_policy
+from rllib_llm_comm.rl.multi_agent_ppo_learner import annealed
 from tests.cli.command import rllib, start_rllib
 from tests.cli.faults import rows
 
@@ -21,8 +29,9 @@ DEMONSTRATIONS = {"env_config": GAME, "num_envs": 2, "target_demonstrations": 40
 COMMAND = ("train", "file", "cloned.json", "--ray-num-cpus", "1")
 PPO = {
     "env_config": GAME, "messages": "none", "action_checkpoint": "${clone}", "num_envs_per_env_runner": 2,
-    "train_batch_size_per_learner": 16, "minibatch_size": 16, "num_epochs": 1, "seed": 0,
+    "train_batch_size_per_learner": 32, "minibatch_size": 32, "num_epochs": 1, "seed": 0,
 }  # fmt: skip
+BUDGET = 70  # decisions; three iterations of PPO, one or two of groups, whose episodes are played to the end
 GROUPS = {"batch_mode": "complete_episodes", "group_size": 2, "group_by": "episode"}
 WAYS = {
     "verco": ("Verco", {"advantages": {"grid_search": ["gae", "rloo", "grpo"]}, **GROUPS}),
@@ -41,8 +50,14 @@ def write(folder: Path) -> None:
     }  # fmt: skip
     for name, (run, settings) in WAYS.items():
         config = {key: value for key, value in {**PPO, **settings}.items() if run != "TWOSOME" or key != "messages"}
-        stages[name] = {"run": run, "env": KITCHEN, "stop": {"training_iteration": 1}, "config": config}
+        config["anneal"] = BUDGET
+        stages[name] = {"run": run, "env": KITCHEN, "stop": {"decisions": BUDGET}, "config": config}
     (folder / "cloned.json").write_text(json.dumps(stages))
+
+
+def action_weights(stage: Path) -> dict[str, torch.Tensor]:
+    (file,) = find_policy(stage).rglob("adapters/action/adapter_model.safetensors")
+    return load_file(file)
 
 
 def collected(folder: Path) -> list[dict[str, object]]:
@@ -76,12 +91,23 @@ def test_killed_in_demonstrations_and_in_the_clone_it_goes_on_to_four_ways_of_tr
     collect_demonstrations(KITCHEN, tmp_path / "whole", **DEMONSTRATIONS)
     assert collected(kept) == collected(tmp_path / "whole"), "a kill changes no row"
 
-    done = rllib(*COMMAND, cwd=tmp_path)
+    done = rllib(*COMMAND, cwd=tmp_path, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Continuing where the last call stopped." in done.stdout
     assert rows(results / "clone/trial_0") == [1, 2, 3, 4, 5, 6]
+    cloned = action_weights(results / "clone")
     trained = [path for name in WAYS for path in outputs(results / name)]
     assert [path.parent.name.partition("=")[2] for path in trained] == ["gae", "rloo", "grpo", ""]
     for path in trained:
-        assert load_policy(path).manifest.provenance["cloned_from"] == ["scripted"], path
-        assert rows(path.parent) == [1], path
+        manifest = load_policy(path).manifest
+        assert manifest.provenance["cloned_from"] == ["scripted"], path
+        told = [json.loads(line) for line in (path.parent / "result.json").read_text().splitlines()]
+        decisions = [row["decisions"] for row in told]
+        assert all(one < BUDGET for one in decisions[:-1]) and decisions[-1] >= BUDGET, (path, decisions)
+        assert annealed(1.0, decisions[-1], BUDGET) == 0.0, (path, decisions)
+        returns = told[-1]["env_runners"]["agent_episode_returns_mean"]
+        assert set(returns) == {"alice", "bob"} and np.isfinite(list(returns.values())).all(), (path, returns)
+        moved = action_weights(path)
+        assert moved.keys() == cloned.keys(), path
+        steps = [float((moved[weight] - cloned[weight]).abs().max()) for weight in cloned]
+        assert 0 < max(steps) < 0.1, (path, max(steps))  # it began with the clone's, and went on from them

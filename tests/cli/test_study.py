@@ -15,6 +15,7 @@ from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.evaluation.study_results import read_results
 from rllib_llm_comm.experiments import pipeline
 from rllib_llm_comm.experiments.packaged_examples import examples
+from rllib_llm_comm.experiments.pipeline import with_model
 from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.experiments.study_file import expand, part_of, read_study
 from tests.cli.command import rllib
@@ -54,10 +55,24 @@ def test_a_part_of_a_study_has_what_it_uses_and_nothing_else():
     numbers = part_of(study, whole, systems=["symbolic_ppo"]).experiments
     assert len(numbers) == len(study.scenarios) * 3 and not any("labels" in name for name in numbers)
     assert part_of(study, whole) == whole
-    with pytest.raises(UserError, match="`--scenario` is 'B_all' but must be one of .* Did you mean 'B_all_three'"):
+    with pytest.raises(UserError, match="`--scenario` is 'B_all' but must be one .* Did you mean 'B_all_three'"):
         part_of(study, whole, ["B_all"])
-    with pytest.raises(UserError, match="`--system` is 'werco'"):
-        part_of(study, whole, systems=["werco"])
+    for unknown in ("werco", "verco_?"):
+        with pytest.raises(UserError, match="`--system` is"):
+            part_of(study, whole, systems=[unknown])
+
+
+def test_a_part_of_a_study_may_be_named_by_a_pattern():
+    study = read_study(examples()["study_salads"])
+    file = with_model(expand(study, "study"))
+    part = part_of(study, file, ["B_*"], ["*_embedded"]).experiments
+    trained = {name for name, stage in part.items() if stage.run in ("Verco", "TWOSOME")}
+    assert trained == {
+        f"{scenario}.{system}_embedded"
+        for scenario in ("B_tomato", "B_lettuce_tomato")
+        for system in ("verco", "none", "twosome")
+    }
+    assert {stage.config["base_model"] for stage in part.values() if stage.run != "evaluate"} == {"embedded"}
 
 
 def test_games_may_be_judged_by_other_settings_than_those_of_training():
@@ -205,6 +220,22 @@ def test_systems_may_be_compared_in_some_scenarios(tmp_path):
             r"`shared.seeds` cannot be referred to, as `\$\{seeds\}` is given",
         ),
         (lambda s: s.update(baseline="nobody"), "`baseline` is 'nobody'"),
+        (
+            lambda s: s["systems"]["symbolic_ppo"].update(baseline="constnt"),
+            "`systems.symbolic_ppo.baseline` is 'constnt' .* Did you mean 'constant'",
+        ),
+        (
+            lambda s: s["systems"]["symbolic_ppo"].update(baseline="symbolic_ppo"),
+            "`systems.symbolic_ppo.baseline` is the system itself",
+        ),
+        (
+            lambda s: (
+                s["scenarios"].update(A={}),
+                s["systems"].update(third={**s["systems"]["constant"], "scenarios": ["A"]}),
+                s["systems"]["symbolic_ppo"].update(baseline="third"),
+            ),
+            "`systems.third.scenarios` lacks 'B', in which 'symbolic_ppo' is compared with 'third'",
+        ),
         (
             lambda s: s.update(shared={"constant": {"run": "MessageSFT"}}),
             "`constant` is among `shared` and among `systems`",

@@ -63,6 +63,23 @@ def test_rows(whole):
     assert len({row["episode"] for row in found}) > 1 and {row["agent"] for row in found} == {"alice", "bob"}
 
 
+def test_where_all_are_told_every_cook_reads_its_order_and_nobody_is_heard(tmp_path):
+    """The control kitchen, in which a clone learns to cook and not to listen."""
+
+    def seen_by(told_to):
+        settings = {**TOLD, "told_to": told_to}
+        collect(tmp_path / str(told_to), env_config=settings, messages="none", target_demonstrations=150)
+        found = rows(tmp_path / str(told_to))
+        assert {row["heard"] for row in found} == {"{}"}
+        assert all(json.loads(row["env"])["settings"] == settings for row in found)
+        orders = {agent: [row["text"].lower() for row in found if row["agent"] == agent] for agent in ("alice", "bob")}
+        return {agent: [any(one in text for one in TOLD["recipe"]) for text in own] for agent, own in orders.items()}
+
+    told = seen_by("all")
+    assert all(told["alice"]) and all(told["bob"]) and told["bob"]
+    assert not all(seen_by(["alice"])["bob"]), "bob alone does not know the order"
+
+
 def test_random_moves_are_played_and_not_demonstrated(tmp_path):
     name = f"{__name__}:last_of_all"
     collect(tmp_path / "random", player=name, random_share=1.0, max_choices_per_state=1)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from hostile import write_checkpoint
 from typer.testing import CliRunner
 
@@ -21,6 +22,8 @@ from rllib_llm_comm.evaluation.play_settings import EvaluationSettings
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
+
+TOOK = {"decisions", "tokens", *(["gpu_memory_gb"] if torch.cuda.is_available() else [])}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +47,13 @@ def test_the_function_gives_the_figures_of_the_command_and_prints_nothing(checkp
     of_command, of_function = json.loads(told.read_text()), json.loads(json.dumps(found.to_json()))
     for figures in (of_command, of_function):
         assert figures.pop("checkpoint") and 0 < figures.pop("seconds_per_game") < 60
+        took = figures.pop("took")
+        assert 0 < took.pop("seconds") < 120 and took["tokens"] > took["decisions"] > 0 and set(took) == TOOK, took
     assert of_command == of_function
+    assert found.took()["decisions"] == sum(episode.decisions for episode in found.episodes)
+    assert (
+        "decisions" in done.stdout and "tokens" in done.stdout and ("GPU" in done.stdout) == ("gpu_memory_gb" in TOOK)
+    )
     assert found.seconds == pytest.approx(2 * found.to_json()["seconds_per_game"], abs=0.002)
 
 

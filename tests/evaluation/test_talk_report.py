@@ -75,6 +75,35 @@ def test_all_comparisons_of_the_study_count(folder):
     assert found["low"] <= usual["low"] < usual["value"] == found["value"] < usual["high"] <= found["high"]
 
 
+def test_systems_may_have_baselines_of_their_own(folder):
+    study = json.loads(json.dumps(STUDY))
+    study["systems"]["talk"]["baseline"] = "other"
+    study["systems"]["late"] = {**study["systems"]["other"], "label": "late"}
+    (folder / "study.json").write_text(json.dumps(study))
+    shutil.copytree(folder / "one.talk.sampled", folder / "one.late.sampled")
+    results = read_results(folder)
+    assert {name: results.baseline_of(name) for name in study["systems"]} == {
+        "talk": "other", "none": None, "other": None, "late": "none"
+    }  # fmt: skip
+    page = write_report(results, folder / "report")
+    told = json.loads((page.parent / "report.json").read_text())["scenarios"]["one"]
+    compared = {name: one["against_baseline"] for name, one in told["systems"].items() if "against_baseline" in one}
+    assert {name: one["label"] for name, one in compared.items()} == {"talk": "other", "late": "none"}
+    means = {name: sum(returns) / 4 for name, returns in RETURNS.items()}
+    assert compared["talk"]["difference"]["value"] == pytest.approx(means["talk"] - means["other"], abs=0.03)
+    assert [one["p_corrected"] for one in compared.values()] == pytest.approx([4 / 70] * 2, abs=1e-5)  # of both
+    assert told["systems"]["talk"]["corrected"]["comparisons"] == 2
+    for kind in ("md", "html"):
+        text = (page.parent / f"report.{kind}").read_text()
+        assert "Against its baseline" in text and "other: intervals do not overlap" in text, kind
+    again = write_report(read_results(folder / "report"), folder / "again").parent
+    assert (again / "report.md").read_text() == (page.parent / "report.md").read_text()
+    study["systems"]["talk"]["baseline"] = "otherr"
+    (folder / "study.json").write_text(json.dumps(study))
+    with pytest.raises(UserError, match="systems.talk.baseline.*must be one of"):
+        read_results(folder)
+
+
 def test_of_agents_in_silence_only_their_cues_are_told(folder):
     for name in ("talk", "none"):
         path = folder / f"one.{name}.sampled/evaluation.json"

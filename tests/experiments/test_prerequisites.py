@@ -11,9 +11,11 @@ import pyarrow.parquet as parquet
 import pytest
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.console import out
 from rllib_llm_comm.experiments.experiment_file import parse_experiments
+from rllib_llm_comm.experiments.prerequisites import tell_other_prompts
 from rllib_llm_comm.experiments.ray_session import available_cpus
 from rllib_llm_comm.language.base_model import embedded_model_path
 from rllib_llm_comm.verco.sft import check_rows
@@ -248,3 +250,5 @@ def test_a_checkpoint_of_other_prompts_is_told_where_the_user_sees_it(capsys, tm
     spec = {"f": {"run": "TWOSOME", "env": KITCHEN, "config": model}}
     staged.check(spec, tmp_path)
     assert ("other prompts" in capsys.readouterr().out) == told
+    tell_other_prompts("zoo:told_salad", VercoConfig().language_model(prompts=prompts))  # as of `restore`
+    assert ("message, action" in capsys.readouterr().out) == told

@@ -5,34 +5,58 @@ from __future__ import annotations
 import types
 
 import pytest
+from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.rl.callbacks import WarnOfClosing
 
-ALGORITHM = types.SimpleNamespace(config=VercoConfig())
+
+class Run:
+    """What the callback sees of an algorithm: results, and the logger whose state lies in checkpoints."""
+
+    def __init__(self, config=None):
+        self.metrics, self.algorithm = MetricsLogger(root=True), types.SimpleNamespace(config=config or VercoConfig())
+
+    def goes_on(self, entropy, best=None):
+        returns = {} if best is None else {"episode_return_max": best}
+        result = {"learners": {"shared": {"entropy": entropy}, "__all_modules__": {}}, "env_runners": returns}
+        WarnOfClosing().on_train_result(algorithm=self.algorithm, metrics_logger=self.metrics, result=result)
+        self.metrics.reduce()
+
+    def killed(self):
+        state, self.metrics = self.metrics.get_state(), MetricsLogger(root=True)
+        self.metrics.set_state(state)
 
 
-def result(entropy, best):
-    return {"learners": {"shared": {"entropy": entropy}, "__all_modules__": {}}, "env_runners": best}
-
-
+@pytest.mark.parametrize("kill", [False, True])
 @pytest.mark.parametrize(
     ("best", "told"),
-    [([{}, {}, {}], 1), ([{"episode_return_max": -0.1}] * 3, 1), ([{"episode_return_max": 0.2}, {}, {}], 0)],
+    [
+        ([None, None, None], 1),
+        ([0.0, 0.0, 0.0], 1),
+        ([-0.1, -0.1, -0.1], 1),
+        ([-0.1, 0.0, 0.0], 1),  # to lose nothing is no reward
+        ([0.0, -0.1, -0.05], 1),
+        ([0.2, None, None], 0),
+        ([0.2, 0.0, 0.0], 0),
+        ([-1.0, -0.6, -0.7], 0),  # each step is charged, and some episodes end sooner
+        ([None, -1.0, -0.6], 1),  # closed before any
+    ],
 )
-def test_it_warns_once_where_no_reward_came(caplog, best, told):
-    callback = WarnOfClosing()
-    for entropy, own in zip((0.5, 0.06, 0.04), best, strict=True):
-        callback.on_train_result(algorithm=ALGORITHM, result=result(entropy, own))
-    callback.on_train_result(algorithm=ALGORITHM, result=result(0.01, {}))
+def test_it_warns_once_where_no_reward_came(caplog, best, told, kill):
+    run = Run()
+    for entropy, own in zip((0.5, 0.04, 0.03), best, strict=True):
+        run.goes_on(entropy, own)
+        if kill:
+            run.killed()
+    run.goes_on(0.01)
     assert sum("advantage_floor" in record.getMessage() for record in caplog.records) == told
 
 
 def test_without_a_critic_it_names_no_setting_of_one(caplog):
-    config = VercoConfig().training(advantages="grpo")
-    callback = WarnOfClosing()
+    run = Run(VercoConfig().training(advantages="grpo"))
     for entropy in (0.5, 0.04):
-        callback.on_train_result(algorithm=types.SimpleNamespace(config=config), result=result(entropy, {}))
+        run.goes_on(entropy)
     assert "`entropy_coeff` (now 0.01)" in caplog.text
     assert "advantage_floor" not in caplog.text and "critic_warmup" not in caplog.text
 

@@ -177,6 +177,11 @@ def test_two_optimizers_with_their_own_rates_and_annealing():
         rates.append([opt.param_groups[0]["lr"] for opt in loop.learner._named_optimizers.values()])
     assert decisions < 300
     np.testing.assert_allclose(rates, np.outer(left, [1e-3, 4e-3]))
+    while decisions < 300:  # where `stop: {decisions: 300}` ends the run
+        loop.update()
+        decisions += len(loop.trained["actions"])
+    loop.update()
+    assert {opt.param_groups[0]["lr"] for opt in loop.learner._named_optimizers.values()} == {0.0}
     groups = [opt.param_groups[0] for opt in loop.learner._named_optimizers.values()]
     assert all(g["eps"] == 1e-5 and g["weight_decay"] == 0.0 for g in groups)
 

@@ -27,6 +27,7 @@ report = {
     "messages": core.write_messages(["you see red. i say:"]),
     "probabilities": core.remembered_logits(batch).softmax(-1).tolist(),
     "iteration": algo.training_iteration,
+    "nothing": algo.metrics.peek(("closing", "nothing")),
     "steps": [int(next(iter(optimizer.state.values()))["step"]) for optimizer in optimizers],
 }
 result = algo.train()

@@ -199,6 +199,7 @@ def test_restore_in_a_fresh_process_continues(message_source, tmp_path):
     for _ in range(2):
         results = algo.train()
     path = algo.save_to_path(str(tmp_path / "checkpoint"))
+    nothing = algo.metrics.peek(("closing", "nothing"))  # of the start by which a closing policy is judged
     learner = algo.learner_group._learner
     steps = [int(next(iter(o.state.values()))["step"]) for o in learner._named_optimizers.values()]
     algo.stop()
@@ -210,7 +211,7 @@ def test_restore_in_a_fresh_process_continues(message_source, tmp_path):
     assert restored["iteration"] == 2 and restored["after"]["iteration"] == 3
     assert restored["after"]["ratio"] < 1e-5 and restored["again"] == 3
     assert restored["after"]["sampled"] > int(results["num_env_steps_sampled_lifetime"])
-    assert restored["steps"] == steps
+    assert restored["steps"] == steps and restored["nothing"] == nothing
     rate = 1e-3 * (1 - results["decisions"] / 240)
     np.testing.assert_allclose(restored["after"]["rates"], [rate, rate])  # annealing goes on
     assert restored["messages"] == policy.core.write_messages(["you see red. i say:"])

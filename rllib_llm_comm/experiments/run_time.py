@@ -1,0 +1,261 @@
+"""How long the stages of a file take here, by what was measured: in runs that are there, or in a rehearsal in small."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.evaluation.study_results import CURVE_ERRORS, read_rows
+from rllib_llm_comm.experiments.algorithm_settings import default_config, find_algorithm
+from rllib_llm_comm.experiments.console import fraction_done, lookup, out, say, span
+from rllib_llm_comm.experiments.experiment_file import Experiment, ExperimentFile
+from rllib_llm_comm.experiments.ray_session import demand, trials_at_once
+from rllib_llm_comm.experiments.search_space import GRID, grid_points, search_kind
+from rllib_llm_comm.experiments.stages import REFERENCE, Stage
+from rllib_llm_comm.experiments.stages_without_tune import KINDS
+from rllib_llm_comm.experiments.tune_stage import tune_config
+
+# Setting of a stage that does not train, in proportion to which it takes its time -> its value in a rehearsal.
+_AMOUNTS = {"target_labels": 64, "target_demonstrations": 64, "episodes": 8}
+# Settings of an algorithm that acts -> the most in a rehearsal; an iteration takes time in proportion to the first.
+_BATCH = "train_batch_size_per_learner"
+_ACTING = {_BATCH: 128, "minibatch_size": 128, "num_envs_per_env_runner": 16}
+_ITERATIONS = 2  # the first one also loads and compiles
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is left of a file.
+
+    Attributes:
+        seconds: Of the stages whose speed is known.
+        unknown: The stages whose speed is not known.
+    """
+
+    seconds: float
+    unknown: tuple[str, ...]
+
+    def text(self) -> str:
+        """Both in words."""
+        more = f"{span(self.seconds)} more" if self.seconds else "an unknown time more"
+        if not self.unknown or not self.seconds:
+            return more
+        first = ", ".join(self.unknown[:3]) + (", ..." if len(self.unknown) > 3 else "")
+        return f"{more}, and {len(self.unknown)} stages that were not measured yet ({first})"
+
+
+def trials_of(experiment: Experiment) -> int:
+    """The number of trials of a stage; 0 of one that does not train."""
+    return 0 if experiment.run in KINDS else experiment.num_samples * grid_points(experiment.config)
+
+
+def measured(stage: Stage) -> tuple[float, float] | None:
+    """What the runs of a stage tell.
+
+    Returns:
+        The seconds that the whole stage takes, and the share of it that is done; `None` if nothing is known yet.
+    """
+    record, finished = stage.record(), stage.finished() is not None
+    if stage.experiment.run in KINDS:
+        return (record.seconds, 1.0) if finished and record is not None else None
+    if record is None or record.fingerprint != stage.fingerprint:
+        return None
+    shares, seconds = 0.0, 0.0
+    for path in stage.folder.glob("trial_*/result.json"):
+        try:
+            rows = read_rows(path)
+        except CURVE_ERRORS:  # told when the stage goes on
+            continue
+        if rows:
+            shares += 1.0 if finished else fraction_done(rows[-1], stage.experiment.stop)
+            seconds += lookup(rows[-1], "time_total_s") or 0.0
+    if not shares:
+        return None
+    trials = trials_of(stage.experiment)
+    return seconds / shares * _turns(stage.experiment, trials), min(1.0, shares / trials)
+
+
+def left_of(
+    stages: Sequence[Stage],
+    finished: Iterable[str],
+    rehearsed: Mapping[str, float] | None = None,
+    resume: bool = True,
+) -> Left:
+    """What is left of a file, a stage that was not measured taken for as long as its like.
+
+    Alike are the stages of one system in several scenarios, and all its evaluations in one.
+
+    Args:
+        stages: All stages.
+        finished: Names of those that need not run.
+        rehearsed: Stage -> seconds of the whole stage, as a rehearsal found; what really ran stands above them.
+        resume: False if everything is done again.
+    """
+    done = set(finished)
+    whole: dict[str, float] = dict(rehearsed or {})
+    shares: dict[str, float] = {}
+    for stage in stages:
+        if found := measured(stage):
+            whole[stage.name], shares[stage.name] = found
+    seconds, unknown = 0.0, []
+    for stage in stages:
+        if stage.name in done:
+            continue
+        if (known := _like(stage, whole)) is None:
+            unknown.append(stage.name)
+        else:
+            again = not resume or stage.finished() is not None  # it has to run, whatever is there
+            seconds += known * (1.0 - (0.0 if again else shares.get(stage.name, 0.0)))
+    return Left(seconds, tuple(unknown))
+
+
+def rehearse(
+    file: ExperimentFile, stages: Sequence[Stage], play: Callable[[ExperimentFile, Path], object]
+) -> dict[str, float]:
+    """Runs those stages of a file in small whose speed nothing tells, each kind once.
+
+    What would ask a chat model or cannot be made small is left out, together with what uses it.
+
+    Args:
+        file: The experiments, with the settings of their language model.
+        stages: Its stages.
+        play: Runs experiments with results below a folder; passes over those that fail.
+
+    Returns:
+        Stage -> seconds of the whole stage, of those that could be measured.
+    """
+    known = {stage.name: found[0] for stage in stages if (found := measured(stage))}
+    wanted: dict[str, Stage] = {}
+    for stage in stages:
+        if _like(stage, {**known, **dict.fromkeys(wanted, 0.0)}) is None:
+            wanted[stage.name] = stage
+    by_name = {stage.name: stage for stage in stages}
+    needed = set(wanted)
+    for stage in reversed(stages):  # what a stage uses comes before it
+        needed |= set(stage.uses) if stage.name in needed else set()
+    small: dict[str, Experiment] = {}
+    for name in by_name:
+        experiment = file.experiments[name]
+        if name in needed and _may_be_small(experiment) and set(by_name[name].uses) <= set(small):
+            small[name] = in_small(experiment)
+    if not small:
+        return {}
+    say(f"Measuring {len(small)} stages in small, which takes minutes; ctrl-C ends it.", "dim")
+    with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
+        quiet, out.quiet = out.quiet, True
+        try:
+            play(replace(file, name="rehearsal", experiments=small, model={}), Path(folder))
+        finally:
+            out.quiet = quiet
+        return {
+            name: seconds
+            for name, experiment in small.items()
+            if (seconds := _scaled(file, name, experiment, Path(folder) / "rehearsal" / name)) is not None
+        }
+
+
+def in_small(experiment: Experiment) -> Experiment:
+    """An experiment of the same kind that ends soon: one seed, two iterations, few rows and episodes."""
+    config = dict(experiment.config)
+    if kind := KINDS.get(experiment.run):
+        for name, most in _AMOUNTS.items():
+            if name in kind.model().model_fields:
+                config[name] = min(_value(experiment, name), most)
+        return experiment.model_copy(update={"config": config})
+    if search_kind(config.get("seed")) == GRID:
+        config["seed"] = {GRID: config["seed"][GRID][:1]}
+    if _acts(experiment):
+        for name, most in _ACTING.items():
+            if isinstance(value := _value(experiment, name), int):
+                config[name] = min(value, most)
+    update = {"config": config, "stop": {"training_iteration": _ITERATIONS}, "num_samples": 1}
+    return experiment.model_copy(update=update)
+
+
+def _scaled(file: ExperimentFile, name: str, small: Experiment, folder: Path) -> float | None:
+    """The seconds of a whole stage, by those of its rehearsal; `None` if that failed."""
+    from rllib_llm_comm.policies.stage_record import read_record
+
+    experiment, record = file.experiments[name], read_record(folder)
+    if record is None or record.status != "finished":
+        return None
+    if experiment.run in KINDS:
+        return record.seconds * max(
+            [1.0, *(_value(experiment, k) / small.config[k] for k in _AMOUNTS if k in small.config)]
+        )
+    rows = [row for path in folder.glob("trial_*/result.json") for row in read_rows(path)]
+    if len(rows) < _ITERATIONS:
+        return None
+    larger = 1.0  # than an iteration of the rehearsal is a whole one
+    if _acts(experiment):
+        larger = _value(experiment, _BATCH) / small.config[_BATCH]
+    elif source := REFERENCE.fullmatch(str(experiment.config.get("input_"))):
+        rows_of = file.experiments[source.group(1)]
+        larger = max([1.0, *(_value(rows_of, k) / most for k, most in _AMOUNTS.items() if k in rows_of.config)])
+    first, last = ({**row, "training_iteration": row["training_iteration"] / larger} for row in rows[-2:])
+    share = fraction_done(last, experiment.stop) - fraction_done(first, experiment.stop)
+    if share <= 0.0:
+        return None
+    begin = max(0.0, record.seconds - sum(lookup(row, "time_this_iter_s") or 0.0 for row in rows))
+    return begin + (lookup(last, "time_this_iter_s") or 0.0) / share * _turns(experiment, trials_of(experiment))
+
+
+def _like(stage: Stage, whole: Mapping[str, float]) -> float | None:
+    """The seconds of a whole stage, of itself or in the mean of those that are like it."""
+    if stage.name in whole:
+        return whole[stage.name]
+    scenario, dot, rest = stage.name.partition(".")
+    if not dot:
+        return None
+    system, evaluates, _ = rest.partition(".")
+    kinds = [lambda name: name.partition(".")[2] == rest]
+    if evaluates:
+        kinds += [lambda name: name.startswith(f"{scenario}.{system}."), lambda name: f".{system}." in name]
+    for kind in kinds:
+        if alike := [seconds for name, seconds in whole.items() if kind(name)]:
+            return sum(alike) / len(alike)
+    return None
+
+
+def _turns(experiment: Experiment, trials: int) -> float:
+    """The number of trials that are run one after the other on this machine."""
+    algorithm = find_algorithm(experiment.run)
+    try:
+        cpus = demand(algorithm, tune_config(experiment, algorithm)).cpus
+    except (UserError, ValueError):  # told by the stage's check, or asked by an algorithm that wants more than settings
+        cpus = 1.0
+    return math.ceil(trials / trials_at_once(cpus))
+
+
+def _acts(experiment: Experiment) -> bool:
+    """True if a training plays with a policy whose batches may be smaller, as all on-policy algorithms of ours do."""
+    from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig
+
+    return isinstance(default_config(experiment.run), MultiAgentPPOConfig)
+
+
+def _value(experiment: Experiment, name: str) -> Any:
+    """A setting of a stage, or its default."""
+    if name in experiment.config:
+        return experiment.config[name]
+    if kind := KINDS.get(experiment.run):
+        return kind.model().model_fields[name].default
+    return getattr(default_config(experiment.run), name, None)
+
+
+def _may_be_small(experiment: Experiment) -> bool:
+    """True if a stage takes no money and can be ended soon."""
+    kind = KINDS.get(experiment.run)
+    return not _asks(experiment.config) and (kind is None or bool(_AMOUNTS.keys() & kind.model().model_fields.keys()))
+
+
+def _asks(value: Any) -> bool:
+    """True if a chat model is named anywhere in settings, whose answers take money."""
+    if isinstance(value, Mapping):
+        return "chat" in value or any(map(_asks, value.values()))
+    return any(map(_asks, value)) if isinstance(value, list | tuple) else value == "chat"

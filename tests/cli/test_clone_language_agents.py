@@ -1,0 +1,43 @@
+"""`rllib clone --base-model`: language agents that act as a player does."""
+
+from __future__ import annotations
+
+import json
+
+from rllib_llm_comm import load_policy
+from tests.cli.command import rllib
+
+KITCHEN = "rllib_llm_comm/overcooked_text-v0"
+GAME = {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 40}
+CLONE = ("clone", "scripted", "results/cook", "--base-model", "embedded")
+
+
+def test_the_scripted_cook_is_cloned_and_what_stands_in_the_way_is_told(tmp_path):
+    asked = [*CLONE, "--env", KITCHEN, "--env-config", json.dumps(GAME), "--demonstrations", "60", "--epochs", "1"]
+    done = rllib(*asked, "--random-share", "0.5", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "`action_checkpoint: results/cook/clone`" in " ".join(done.stdout.split())
+    run = tmp_path / "results/cook"
+    rows = json.loads((run / "demonstrations/stage.json").read_text())
+    assert rows["summary"]["demonstrations"] >= 60 and "labels" not in rows["summary"]
+    assert rows["settings"]["config"]["random_share"] == 0.5 and rows["settings"]["config"]["env_config"] == GAME
+    policy = load_policy(run / "clone")
+    assert policy.manifest.provenance["cloned_from"] == ["scripted"] and policy.manifest.env == KITCHEN
+    observations, _ = policy.env().reset(seed=0)
+    policy.reset(seed=0)
+    assert set(policy.act(observations)) == {"alice", "bob"}
+
+    again = rllib(*asked, "--random-share", "0.5", cwd=tmp_path)
+    assert again.returncode == 0 and again.stdout.count("already there, skipped") == 2
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes.txt").write_text("keep me")
+    refused = {
+        ("clone", "scripted", "mine", *CLONE[3:], "--env", KITCHEN): "give a new folder",
+        CLONE: "`--env` is missing",
+        (*CLONE, "--env", KITCHEN, "--layout", "cramped_room"): "--layout",
+        (*CLONE[:3], "--demonstrations", "60"): "--base-model",
+    }
+    for words, told in refused.items():
+        failed = rllib(*words, cwd=tmp_path)
+        assert failed.returncode != 0 and told in " ".join(failed.stderr.split()), failed.stderr
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]

@@ -1,0 +1,141 @@
+"""How long what is left of a study takes: by runs that are there, and by a rehearsal in small."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rllib_llm_comm.experiments.console import out
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
+from rllib_llm_comm.experiments.packaged_examples import examples
+from rllib_llm_comm.experiments.pipeline import with_model
+from rllib_llm_comm.experiments.ray_session import available_cpus
+from rllib_llm_comm.experiments.run_experiments import run_study
+from rllib_llm_comm.experiments.run_time import in_small, left_of, measured, rehearse, trials_of
+from rllib_llm_comm.experiments.stages import StageResult, make_stages
+from rllib_llm_comm.experiments.study_file import expand, read_study
+
+SMOKE = Path(__file__).parents[1] / "data" / "study_smoke.yaml"
+KITCHEN = "rllib_llm_comm/overcooked_text-v0"
+SEEDS = 2 * available_cpus()  # two trials one after the other on each core
+STAGES = {
+    f"{scenario}.{name}": spec
+    for scenario in ("A", "B")
+    for name, spec in {
+        "labels": {"run": "collect_labels", "env": KITCHEN, "config": {"target_labels": 640}},
+        "verco": {
+            "run": "Verco",
+            "env": KITCHEN,
+            "stop": {"decisions": 1000},
+            "config": {"messages": "none", "seed": {"grid_search": list(range(SEEDS))}},
+        },
+        "verco.sampled": {"run": "evaluate", "config": {"checkpoint": f"${{{scenario}.verco}}", "episodes": 80}},
+        "verco.messages_none": {"run": "evaluate", "config": {"checkpoint": f"${{{scenario}.verco}}", "episodes": 80}},
+    }.items()
+}
+
+
+@pytest.fixture
+def stages(tmp_path):
+    return {one.name: one for one in make_stages(parse_experiments(STAGES, "f"), lambda name, _: tmp_path / name)}
+
+
+def ends(stage, seconds):
+    (stage.folder / "result").mkdir(parents=True, exist_ok=True)
+    stage.write(StageResult([stage.folder / "result"]), seconds)
+
+
+def trains(stage, seed, decisions, seconds):
+    stage.write()
+    trial = stage.folder / f"trial_{seed}"
+    trial.mkdir()
+    row = {"training_iteration": 3, "decisions": decisions, "time_total_s": seconds}
+    (trial / "result.json").write_text(json.dumps(row) + "\n")
+
+
+def test_nothing_is_known_before_anything_ran(stages):
+    left = left_of(list(stages.values()), [])
+    assert left.seconds == 0 and left.unknown == tuple(stages) and "unknown time" in left.text()
+
+
+def test_the_first_run_of_each_system_tells_those_of_the_others(stages):
+    every = list(stages.values())
+    ends(stages["A.labels"], 50.0)
+    assert left_of(every, ["A.labels"]).seconds == 50.0  # those of the other scenario
+    trains(stages["A.verco"], 0, 500, 30.0)  # half of a run: a whole one takes a minute, each core makes two
+    assert measured(stages["A.verco"]) == (pytest.approx(120.0), pytest.approx(0.5 / SEEDS))
+    left = left_of(every, ["A.labels"])
+    assert left.seconds == pytest.approx(50 + 120 + 120 * (1 - 0.5 / SEEDS))
+    assert left.unknown == tuple(name for name in stages if name.count(".") == 2) and "4 stages" in left.text()
+    ends(stages["A.verco.sampled"], 7.0)
+    left = left_of(every, ["A.labels", "A.verco.sampled"])
+    assert left.seconds == pytest.approx(50 + 120 + 120 * (1 - 0.5 / SEEDS) + 3 * 7) and not left.unknown
+
+
+def test_only_what_is_left_counts_and_results_of_other_settings_do_not(stages, tmp_path):
+    for stage in stages.values():
+        if stage.experiment.run == "Verco":
+            for seed in range(SEEDS):
+                trains(stage, seed, 1000, 60.0)
+        ends(stage, 5.0)
+    assert left_of(list(stages.values()), stages).seconds == 0
+    assert left_of(list(stages.values()), set(stages) - {"B.verco.sampled"}).seconds == pytest.approx(5.0)
+    changed = json.loads(json.dumps(STAGES))
+    changed["A.verco"]["config"]["lr"] = 0.5
+    other = make_stages(parse_experiments(changed, "f"), lambda name, _: tmp_path / name)
+    assert [one.name for one in other if measured(one) is None] == [
+        "A.verco",
+        "A.verco.sampled",
+        "A.verco.messages_none",
+    ]
+
+
+def test_a_damaged_result_is_passed_over(stages):
+    trains(stages["A.verco"], 0, 500, 30.0)
+    broken = stages["A.verco"].folder / "trial_1"
+    broken.mkdir()
+    (broken / "result.json").write_text("[1]\n")
+    assert measured(stages["A.verco"])[0] == pytest.approx(120.0)
+
+
+def test_a_rehearsal_is_small_and_changes_nothing_else():
+    for name in ("study_salads", "study_listening", "study_start_and_size", "study_shrinking_limit"):
+        file = with_model(expand(read_study(examples()[name]), name))
+        for stage, experiment in file.experiments.items():
+            small = in_small(experiment)
+            assert trials_of(small) <= 1 and small.run == experiment.run and small.env == experiment.env, stage
+            for key in {*experiment.config, *small.config} - {"seed"}:
+                if small.config[key] != experiment.config.get(key):
+                    assert isinstance(small.config[key], int) and small.config[key] <= 128, (stage, key)
+
+
+def test_what_would_ask_a_chat_model_is_not_rehearsed(tmp_path):
+    specs = {
+        "labels": {"run": "collect_labels", "env": KITCHEN, "config": {"teacher": {"name": "chat", "model": "x"}}},
+        "sft": {"run": "MessageSFT", "stop": {"training_iteration": 1}, "config": {"input_": "${labels}"}},
+    }
+    file = ExperimentFile("f", parse_experiments(specs, "f"))
+
+    def play(small, folder):
+        raise AssertionError(small)
+
+    assert rehearse(file, make_stages(file.experiments, lambda name, _: tmp_path / name), play) == {}
+
+
+@pytest.mark.timeout(400)
+def test_a_dry_run_says_what_would_run_and_for_how_long_and_leaves_nothing(tmp_path, capsys):
+    study = yaml.safe_load(SMOKE.read_text())
+    study["systems"]["symbolic_ppo"]["stop"] = {"decisions": 10_000_000}
+    study["evaluation"]["episodes"] = 4
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(study))
+    out.file = None  # the stream that pytest captures
+    settings = TrainSettings(dry_run=True, storage_path=str(tmp_path / "results"), ray_num_cpus=4)
+    folder, failed = run_study(tmp_path / "small.yaml", settings, systems=["symbolic_ppo"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert not folder.exists() and not failed
+    assert re.search(r"2 of 2 stages are left: about (\d+ h )?\d+ min more on this machine", told), told
+    assert all(word in told for word in ("B.symbolic_ppo", "SymbolicPPO", "to do", "Measuring 2 stages in small"))
