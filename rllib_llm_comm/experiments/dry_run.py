@@ -1,4 +1,4 @@
-"""`rllib train file FILE --dry-run`: what the stages of a file will ask of chat models, before anybody is asked.
+"""For `--dry-run`: what the stages of a file will ask of chat models, before anybody is asked.
 
 Games are played once by rules, which costs nothing, and prompts are those that the first moment of a game leads to.
 """
@@ -150,7 +150,8 @@ def tell(stages: Sequence[Stage], prices: str | None) -> None:
     listed = None if prices is None else read_prices(prices)
     rows = [asked.row(name, listed) for name, asked in questions(stages)]
     if not rows:
-        say("Dry run: no stage asks a chat model.")
+        if prices is not None:
+            say("No stage asks a chat model.")
         return
     texts = [[_text(row[name]) for name in _COLUMNS] for row in rows]
     known = [row for row in rows if row["requests"] != "?"]
@@ -166,7 +167,7 @@ def tell(stages: Sequence[Stage], prices: str | None) -> None:
         say("`?`: asked while agents learn, or in a game that rules do not play; nobody can tell how often.")
     if listed is not None:
         say(f"Prices in {listed.currency} of {listed.date}{f' ({listed.note})' if listed.note else ''}.")
-    say("Dry run: nobody was asked, nothing was trained and nothing was written.")
+    say("Nobody was asked.")
 
 
 def _text(value: Any) -> str:

@@ -498,16 +498,14 @@ class TrainSettings(Settings):
     modules: Several[str] | None = None
     """Import these modules first; they register your own environments, algorithms or teachers."""
     dry_run: bool = False
-    """Check all, say what would run and about how long it takes here, and end. What no run tells is measured in small,
-    which takes minutes and leaves nothing behind."""
+    """Check all, say what chat models will be asked and what that costs, what would run and about how long it takes
+    here, and end. What no run tells is measured in small, which takes minutes and leaves nothing behind."""
+    prices: str | None = None
+    """With `dry_run`: a price list, a YAML or JSON file of yours, or "example". The costs alone are told, at once."""
     trust: bool = False
     """Go on from checkpoints and unfinished runs that were not written here, which runs what is pickled in them, take
     the addresses, names of keys and paths that played checkpoints recorded, and let the file name code, readers that
     unpickle, and keys of any server."""
-    dry_run: bool = False
-    """Check everything, tell what the stages will ask of chat models and what that costs, and end."""
-    prices: str | None = None
-    """With `dry_run`: a price list, a YAML or JSON file of yours, or "example"."""
     verbose: int = Field(0, ge=0)
     """0: results alone; 1: output of Ray's workers, too; 2: all, with tracebacks."""
 

@@ -150,15 +150,14 @@ def _check_and_run(
         for stage in stages:
             if stage.name in to_run and settings.resume and _needs_ray(stage) and _is_unfinished(stage, stage.record()):
                 unsigned_parts(stage)
+    stages = [replace(stage, stand_ins=tuple(_stand_ins(stage))) for stage in stages]
+    say_stand_ins(dict.fromkeys(phrase for stage in stages for phrase in stage.stand_ins))
     if settings.dry_run:
         from rllib_llm_comm.experiments.dry_run import tell
 
         tell(stages, settings.prices)
-        return []
-    stages = [replace(stage, stand_ins=tuple(_stand_ins(stage))) for stage in stages]
-    say_stand_ins(dict.fromkeys(phrase for stage in stages for phrase in stage.stand_ins))
-    if settings.dry_run:
-        _show_plan(file, settings, stages, records)
+        if settings.prices is None:
+            _show_plan(file, settings, stages, records)
         return []
     if keep_going and to_run:
         left = left_of(stages, records, resume=settings.resume)
