@@ -60,7 +60,7 @@ class CheckpointEvaluation:
     def took(self) -> dict[str, float]:
         """What playing took, as far as it was counted: the names of `study_results.RUN_COSTS` -> amounts."""
         counted = {
-            "seconds": None if self.seconds is None else round(self.seconds, 1),
+            "seconds": None if self.seconds is None else round(self.seconds, 3),
             "decisions": sum(episode.decisions for episode in self.episodes),
             "tokens": self.tokens or None,
             "gpu_memory_gb": None if self.gpu_memory_gb is None else round(self.gpu_memory_gb, 2),

@@ -173,6 +173,8 @@ def in_small(experiment: Experiment) -> Experiment:
         for name, most in _ACTING.items():
             if isinstance(value := _value(experiment, name), int):
                 config[name] = min(value, most)
+        if _value(experiment, "critic_warmup") < _budget(experiment):  # in a whole run most updates move the actions
+            config["critic_warmup"] = 0
     update = {"config": config, "stop": {"training_iteration": _ITERATIONS}, "num_samples": 1}
     return experiment.model_copy(update=update)
 
@@ -220,6 +222,12 @@ def _like(stage: Stage, whole: Mapping[str, float]) -> float | None:
         if alike := [seconds for name, seconds in whole.items() if kind(name)]:
             return sum(alike) / len(alike)
     return None
+
+
+def _budget(experiment: Experiment) -> float:
+    """Decisions after which a run of an algorithm that acts stops; infinite where something else stops it."""
+    iterations = experiment.stop.get("training_iteration", math.inf) * _value(experiment, _BATCH)
+    return min(experiment.stop.get("decisions", math.inf), iterations)
 
 
 def _turns(experiment: Experiment, trials: int) -> float:

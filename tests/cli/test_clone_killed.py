@@ -88,6 +88,7 @@ def test_killed_in_demonstrations_and_in_the_clone_it_goes_on_to_four_ways_of_tr
     assert 0 < len(collected(kept)) < DEMONSTRATIONS["target_demonstrations"]
 
     kill_when(tmp_path, "clone/trial_0/checkpoint_000001/complete.json")
+    first = (results / "clone/trial_0/result.json").read_text().splitlines()[0]
     collect_demonstrations(KITCHEN, tmp_path / "whole", **DEMONSTRATIONS)
     assert collected(kept) == collected(tmp_path / "whole"), "a kill changes no row"
 
@@ -95,6 +96,7 @@ def test_killed_in_demonstrations_and_in_the_clone_it_goes_on_to_four_ways_of_tr
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Continuing where the last call stopped." in done.stdout
     assert rows(results / "clone/trial_0") == [1, 2, 3, 4, 5, 6]
+    assert (results / "clone/trial_0/result.json").read_text().splitlines()[0] == first, "it began anew"
     cloned = action_weights(results / "clone")
     trained = [path for name in WAYS for path in outputs(results / name)]
     assert [path.parent.name.partition("=")[2] for path in trained] == ["gae", "rloo", "grpo", ""]

@@ -21,7 +21,7 @@ from rllib_llm_comm.verco.teachers.base import TEACHERS
 from tests.cli.command import rllib
 
 SMOKE = Path(__file__).parents[1] / "data" / "verco_smoke.yaml"
-READER, COOK = "base model embedded: ", "teacher scripted: "
+READER, COOK, CLONE = "base model embedded: ", "teacher scripted: ", "actions cloned from the scripted player"
 
 
 def told(output: str) -> list[str]:
@@ -53,16 +53,16 @@ def test_a_trained_pipeline(tmp_path):
     done = rllib("train", "file", str(SMOKE), "--ray-num-cpus", "4", cwd=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
     begin, _, end = done.stdout.partition("Everything lies here")
-    assert begins(told(begin), READER, COOK)
-    assert begin.index("Stands in: ") < begin.index("[1/5]")
+    assert begins(told(begin), READER, COOK, CLONE)
+    assert begin.index("Stands in: ") < begin.index("[1/7]")
     panel = re.sub(r"[\s│]", "", end)  # a narrow one breaks lines
     assert all("standsin" + re.sub(r"\s", "", phrase) in panel for phrase in told(begin)), end
     results = tmp_path / "results" / SMOKE.stem
     told_of = {path.parent.name: json.loads(path.read_text())["stand_ins"] for path in results.glob("*/stage.json")}
-    assert len(told_of) == 5 and begins(told_of["labels"], COOK)
-    assert begins(told_of["message_sft"], READER) and begins(told_of["verco"], READER)
+    assert len(told_of) == 7 and begins(told_of["labels"], COOK, READER)
+    assert all(begins(told_of[stage], READER) for stage in ("message_sft", "action_sft", "verco"))
     # The checkpoint remembers who taught its messages.
-    assert begins(json.loads((results / "evaluation" / "evaluation.json").read_text())["stand_ins"], READER, COOK)
+    assert begins(json.loads((results / "evaluation" / "evaluation.json").read_text())["stand_ins"], READER, COOK, CLONE)
     page = (results / "replay" / "replay.html").read_text()
     assert "Stands in: base model embedded" in page and "Stands in: teacher scripted" in page
 

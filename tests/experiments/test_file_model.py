@@ -89,9 +89,13 @@ def test_it_reaches_labels_judging_training_and_the_evaluation(tmp_path):
 def test_a_study_has_it_too(tmp_path):
     study = {
         "env": KITCHEN, "model": MODEL, "scenarios": {"A": {"map_name": "A"}},
-        "shared": {"labels": {"run": "collect_labels", "env": "${env}"}},
+        "shared": {
+            "labels": {"run": "collect_labels", "env": "${env}"},
+            "message_sft": {"run": "MessageSFT", "stop": {"training_iteration": 1}, "config": {"input_": "${labels}"}},
+        },
         "systems": {
-            "verco": {"run": "Verco", "stop": {"decisions": 1}}, "mappo": {"run": "MAPPO", "stop": {"decisions": 1}},
+            "verco": {"run": "Verco", "stop": {"decisions": 1}, "config": {"message_checkpoint": "${message_sft}"}},
+            "mappo": {"run": "MAPPO", "stop": {"decisions": 1}},
         },
     }  # fmt: skip
     study = read_study(write(tmp_path, study))

@@ -251,4 +251,4 @@ def test_a_checkpoint_of_other_prompts_is_told_where_the_user_sees_it(capsys, tm
     staged.check(spec, tmp_path)
     assert ("other prompts" in capsys.readouterr().out) == told
     tell_other_prompts("zoo:told_salad", VercoConfig().language_model(prompts=prompts))  # as of `restore`
-    assert ("message, action" in capsys.readouterr().out) == told
+    assert ("the templates action, critic differ" in capsys.readouterr().out) == told
