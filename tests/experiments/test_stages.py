@@ -307,7 +307,7 @@ def test_wrong_settings_of_the_collection(tmp_path, config, words):
         ),
         (
             {"run": "evaluate", "config": {"checkpoint": "${sft}", "trust": True}},
-            ["`last.config.trust` is no known key"],
+            ["`last.config.trust` is true"],
         ),
         ({"run": "evaluate", "config": {"checkpoint": "tests/data"}}, ["In `last.config`", "has no `policy/"]),
         ({"run": "replay", "config": {"checkpoint": ["${sft}", "README.md"]}}, ["In `last.config`", "is no folder"]),

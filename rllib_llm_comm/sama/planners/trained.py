@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +42,8 @@ class TrainedPlanner(Planner):
     ) -> None:
         if not policy:
             raise UserError(f"`planner` is {self.name!r} but `policy` is not set; write '{self.name}:CHECKPOINT'.")
+        if not isinstance(policy, str | os.PathLike):
+            raise UserError(f"`planner.policy` is {policy!r} but must be a checkpoint's path, or `zoo:NAME`.")
         for name, value in (("greedy", greedy), ("trust", trust)):
             require_choice(f"planner.{name}", value, (False, True))
         loading = Loading(base_model=base_model, trust=trust, trust_own=True)
