@@ -62,7 +62,9 @@ def test_a_trained_pipeline(tmp_path):
     assert len(told_of) == 7 and begins(told_of["labels"], COOK, READER)
     assert all(begins(told_of[stage], READER) for stage in ("message_sft", "action_sft", "verco"))
     # The checkpoint remembers who taught its messages.
-    assert begins(json.loads((results / "evaluation" / "evaluation.json").read_text())["stand_ins"], READER, COOK, CLONE)
+    assert begins(
+        json.loads((results / "evaluation" / "evaluation.json").read_text())["stand_ins"], READER, COOK, CLONE
+    )
     page = (results / "replay" / "replay.html").read_text()
     assert "Stands in: base model embedded" in page and "Stands in: teacher scripted" in page
 
