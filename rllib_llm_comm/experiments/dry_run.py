@@ -299,7 +299,10 @@ def _games(stage: Stage, stages: Mapping[str, Stage], played: dict[str, int | No
         planner = config.get("planner") or played_with(checkpoint, stages).get("planner")
         if chats := chats_in(planner):
             once = not any(one.chat == chats[0] for one in found)  # kept answers serve all checkpoints
-            asked = _games_of(checkpoint, dict(planner), stage.experiment.config, stages, played, episodes, once)
+            asked = None
+            if isinstance(planner, Mapping) and "name" in planner:  # else a sweep over planners
+                with suppress(UserError):  # what its training itself would refuse
+                    asked = _games_of(checkpoint, planner, config, stages, played, episodes, once)
             found.append(asked or Asked(None, 0, PLAN, chats[0]))
     return found
 
@@ -317,7 +320,7 @@ def _games_of(
     from rllib_llm_comm.policies.planning_settings import PlanningSettings
     from rllib_llm_comm.sama.planning_game import planning_game
 
-    disturbed = "planner" in planner
+    chat, disturbed = chats_in(planner)[0], "planner" in planner
     while isinstance(planner.get("planner"), Mapping):
         planner = planner["planner"]
     source, env, settings = _game_of(checkpoint, config, stages)
@@ -341,7 +344,7 @@ def _games_of(
     trained = trials_of(stages[used.group(1)].experiment) if used else 1
     games = episodes * max(1, trained)
     asked = int(once and bool(planner.get("objects", True)))
-    return Asked(asked + games * per_game, prompt, PLAN, chats_in(planner)[0], float(per_game))
+    return Asked(asked + games * per_game, prompt, PLAN, chat, float(per_game))
 
 
 def _game_of(

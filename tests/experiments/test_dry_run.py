@@ -115,6 +115,16 @@ def test_the_planner_that_a_checkpoint_recorded_is_asked_unless_another_one_plan
     assert [list(small.experiments) for small in rehearsed] == [["ruled"]]
 
 
+def test_a_sweep_over_planners_is_a_question_mark(tmp_path):
+    both = planned({"model": "m"})
+    swept = {"grid_search": [both["games"]["config"].pop("planner"), "scripted"]}
+    both["follower"]["config"] = {**both["follower"]["config"], "planner": swept}
+    assert [(name, asked.requests) for name, asked in questions(stages(tmp_path, **both))] == [
+        ("follower", None),
+        ("games", None),
+    ]
+
+
 def test_what_is_done_is_not_told_but_still_known_to_what_uses_it(tmp_path):
     both = planned({"model": "m"})
     both["follower"]["config"] = {**both["follower"]["config"], "planner": both["games"]["config"].pop("planner")}
