@@ -31,7 +31,7 @@ _SPELLED = {
 }
 _OF_FILES = (
     "stop", "num_samples", "restore", "resources_per_trial", "checkpoint_freq", "checkpoint_at_end",
-    "keep_checkpoints_num", "checkpoint_score_attr", "scheduler", "scheduler_config", "seed", "prices",
+    "keep_checkpoints_num", "checkpoint_score_attr", "scheduler", "scheduler_config", "seed",
 )  # fmt: skip
 """Settings of an experiment, which a study says itself."""
 

@@ -6,7 +6,7 @@ Games are played once by rules, which costs nothing, and prompts are those that 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,11 @@ from rllib_llm_comm.core.files import read_text
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import make_env, without_subgoals
+from rllib_llm_comm.experiments.asked_models import chats_in, chats_of, checkpoints, played_with
 from rllib_llm_comm.experiments.console import print_table, say
+from rllib_llm_comm.experiments.run_time import trials_of
 from rllib_llm_comm.experiments.stages import REFERENCE, Stage
+from rllib_llm_comm.experiments.stages_without_tune import KINDS
 
 CHARACTERS_PER_TOKEN = 4
 """A rule of thumb for English (ours); a server counts by its own vocabulary."""
@@ -137,21 +140,22 @@ def _price(model: str, chat: Mapping[str, Any], prices: Prices | None) -> Price:
     return prices.models[model]
 
 
-def tell(stages: Sequence[Stage], prices: str | None) -> None:
+def tell(stages: Sequence[Stage], prices: str | None, done: Collection[str] = ()) -> None:
     """Prints what the stages will ask, and what it costs; nobody is asked and nothing is written.
 
     Args:
         stages: The stages of a file, checked; references to each other are still in them.
+        done: Names of those that need not run.
         prices: See `read_prices`; `None`: the prices in the chat models' own settings.
 
     Raises:
         UserError: If the price list cannot be used.
     """
     listed = None if prices is None else read_prices(prices)
-    rows = [asked.row(name, listed) for name, asked in questions(stages)]
+    rows = [asked.row(name, listed) for name, asked in questions(stages, done)]
     if not rows:
         if prices is not None:
-            say("No stage asks a chat model.")
+            say("No stage that is left asks a chat model." if done else "No stage asks a chat model.")
         return
     texts = [[_text(row[name]) for name in _COLUMNS] for row in rows]
     known = [row for row in rows if row["requests"] != "?"]
@@ -164,7 +168,10 @@ def tell(stages: Sequence[Stage], prices: str | None) -> None:
         "answers that cannot be used, and rounds that are put back (`trials`), cost more."
     )
     if len(known) < len(rows):
-        say("`?`: asked while agents learn, or in a game that rules do not play; nobody can tell how often.")
+        say(
+            "`?`: nobody can tell how often: while agents learn, by who speaks or plays, at all checkpoints of a "
+            "curve, in a game that rules do not play, or anew where plans that are kept are disturbed."
+        )
     if listed is not None:
         say(f"Prices in {listed.currency} of {listed.date}{f' ({listed.note})' if listed.note else ''}.")
     say("Nobody was asked.")
@@ -176,34 +183,33 @@ def _text(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def questions(stages: Sequence[Stage]) -> list[tuple[str, Asked]]:
+def questions(stages: Sequence[Stage], done: Collection[str] = ()) -> list[tuple[str, Asked]]:
     """What each stage will ask, with its name; stages that ask nobody are left out.
 
     Args:
         stages: As of `tell`.
+        done: As of `tell`.
     """
     by_name = {stage.name: stage for stage in stages}
     played: dict[str, int | None] = {}
     found: list[tuple[str, Asked]] = []
     for stage in stages:
+        chats = [] if stage.name in done else chats_of(stage, by_name)
         config = stage.experiment.config
+        if not chats:
+            continue
         if stage.experiment.run in _STAGES:
-            found.append((stage.name, _STAGES[stage.experiment.run](stage, config, by_name)))
+            asked = [_STAGES[stage.experiment.run](stage, config, by_name)]
         elif stage.experiment.run in ("evaluate", "replay"):
-            found += [(stage.name, one) for one in _games(config, by_name, played)]
+            asked = list(_games(stage, by_name, played))
         elif stage.experiment.run == "collect_labels":
-            found += [(stage.name, one) for one in _labels(stage, config)]
-        else:  # of training: planners, judges, the growing data set
-            found += [(stage.name, Asked(None, 0, PLAN, chat)) for chat in _chats(config)]
+            asked = _labels(stage, config)
+        else:
+            asked = []
+        # Where nobody counts: of training (planners, judges, the growing data set), of teachers and players.
+        asked += [Asked(None, 0, PLAN, chat) for chat in chats if not any(one.chat == chat for one in asked)]
+        found += [(stage.name, one) for one in asked]
     return found
-
-
-def _chats(config: Any) -> list[Mapping[str, Any]]:
-    """All settings of chat models in a stage's settings."""
-    if isinstance(config, Mapping):
-        own = [config["chat"]] if isinstance(config.get("chat"), Mapping) else []
-        return own + [chat for key, value in config.items() if key != "chat" for chat in _chats(value)]
-    return [chat for one in config for chat in _chats(one)] if isinstance(config, list | tuple) else []
 
 
 def _told(value: Any, otherwise: Any) -> Any:
@@ -285,21 +291,41 @@ def _plan(planner: Any, game: Any) -> tuple[int, float]:
     return {"sama": 2, "deps": 2}.get(str(given.get("name")), 3), longest
 
 
-def _games(config: Mapping[str, Any], stages: Mapping[str, Stage], played: dict[str, int | None]) -> list[Asked]:
-    """The questions of a stage that plays whole games."""
-    source, env, settings = _game_of(config, stages)
-    planner = config.get("planner") or source.get("planner")
-    while isinstance(planner, Mapping) and "planner" in planner:  # of those that disturb another one
-        planner = planner["planner"]
-    named = planner if isinstance(planner, Mapping) else {}
-    if "chat" not in named and named.get("name") != "cassette":
-        return []
-    chat = named.get("chat") or {"cassette": named.get("cassette")}
-    if env is None:
-        return [Asked(None, 0, PLAN, chat)]
+def _games(stage: Stage, stages: Mapping[str, Stage], played: dict[str, int | None]) -> list[Asked]:
+    """The questions of a stage that plays whole games to planners, per entry of its checkpoints."""
+    config, found = stage.experiment.config, list[Asked]()
+    episodes = config.get("episodes") or KINDS[stage.experiment.run].model().model_fields["episodes"].default
+    for checkpoint in checkpoints(config.get("checkpoint")):
+        planner = config.get("planner") or played_with(checkpoint, stages).get("planner")
+        if chats := chats_in(planner):
+            once = not any(one.chat == chats[0] for one in found)  # kept answers serve all checkpoints
+            asked = None
+            if isinstance(planner, Mapping) and "name" in planner:  # else a sweep over planners
+                with suppress(UserError):  # what its training itself would refuse
+                    asked = _games_of(checkpoint, planner, config, stages, played, episodes, once)
+            found.append(asked or Asked(None, 0, PLAN, chats[0]))
+    return found
+
+
+def _games_of(
+    checkpoint: Any,
+    planner: Mapping[str, Any],
+    config: Mapping[str, Any],
+    stages: Mapping[str, Stage],
+    played: dict[str, int | None],
+    episodes: int,
+    once: bool,
+) -> Asked | None:
+    """The questions of the games of a checkpoint; `None` where nobody can tell. `once`: nobody has asked before."""
     from rllib_llm_comm.policies.planning_settings import PlanningSettings
     from rllib_llm_comm.sama.planning_game import planning_game
 
+    chat, disturbed = chats_in(planner)[0], "planner" in planner
+    while isinstance(planner.get("planner"), Mapping):
+        planner = planner["planner"]
+    source, env, settings = _game_of(checkpoint, config, stages)
+    if env is None or config.get("curve") or (disturbed and planner.get("ahead")):
+        return None
     patience = config.get("patience") or source.get("patience") or PlanningSettings.defaults()["patience"]
     rounds = config.get("trials") is not None
     key = repr((env, settings, patience, rounds))
@@ -307,28 +333,28 @@ def _games(config: Mapping[str, Any], stages: Mapping[str, Stage], played: dict[
         played[key] = plans_in_a_game(env, settings, patience=patience, rounds=rounds)
     plans = played[key]
     if plans is None:
-        return [Asked(None, 0, PLAN, chat)]
+        return None
     made = make_env(env, **settings)
     made.reset(seed=0)
-    each, prompt = _plan(named, planning_game(made))
-    per_game = math.ceil(plans / max(1, int(named.get("ahead", 0)))) * each
-    if named.get("opening"):
-        per_game = min(per_game, int(named["opening"]) * each)
-    once = int(bool(named.get("objects", True)))
-    checkpoints = len(config["checkpoint"]) if isinstance(config.get("checkpoint"), list) else 1
-    games = int(config.get("episodes", 50)) * checkpoints
-    return [Asked(once + games * per_game, prompt, PLAN, chat, float(per_game))]
+    each, prompt = _plan(planner, planning_game(made))
+    per_game = math.ceil(plans / max(1, int(planner.get("ahead", 0)))) * each
+    if planner.get("opening"):
+        per_game = min(per_game, int(planner["opening"]) * each)
+    used = REFERENCE.fullmatch(str(checkpoint))
+    trained = trials_of(stages[used.group(1)].experiment) if used else 1
+    games = episodes * max(1, trained)
+    asked = int(once and bool(planner.get("objects", True)))
+    return Asked(asked + games * per_game, prompt, PLAN, chat, float(per_game))
 
 
-def _game_of(config: Mapping[str, Any], stages: Mapping[str, Stage]) -> tuple[Mapping[str, Any], str | None, Any]:
-    """Settings of the training that a stage plays, and its game; without an id where nobody can tell."""
+def _game_of(
+    checkpoint: Any, config: Mapping[str, Any], stages: Mapping[str, Stage]
+) -> tuple[Mapping[str, Any], str | None, Any]:
+    """Settings of the training of a checkpoint, and its game; without an id where nobody can tell."""
     from rllib_llm_comm.policies.policy_folder import find_policy
     from rllib_llm_comm.policies.policy_manifest import read_manifest
 
-    checkpoint, own = config.get("checkpoint"), config.get("env_config") or {}
-    if isinstance(checkpoint, list):
-        checkpoint = checkpoint[0]
-    used = REFERENCE.fullmatch(str(checkpoint))
+    own, used = config.get("env_config") or {}, REFERENCE.fullmatch(str(checkpoint))
     if used:
         source = stages[used.group(1)].experiment
         trained, env = dict(source.config), source.env

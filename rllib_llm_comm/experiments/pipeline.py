@@ -98,6 +98,7 @@ def run_file(
     before: Callable[[], None] = lambda: None,
     keep_going: bool = False,
     after: Callable[[], object] = lambda: None,
+    rehearses: bool = False,
 ) -> list[str]:
     """Checks all stages, then runs them.
 
@@ -106,6 +107,7 @@ def run_file(
         settings: Settings of the run.
         before: Called after all checks, before anything runs.
         keep_going: True if a stage that fails is told and passed over, together with those that use it.
+        rehearses: True if a stage whose settings are refused is passed over, too.
         after: Called when everything has run; what it writes to the results' folder is sent with them.
 
     Returns:
@@ -126,14 +128,19 @@ def run_file(
     track = tuple(settings.track or ())
     stages = [replace(_vouched_for(stage) if settings.trust else stage, track=track) for stage in made]
     with sent({stage.folder.parent for stage in stages}):
-        failed = _check_and_run(file, settings, stages, before, keep_going)
+        failed = _check_and_run(file, settings, stages, before, keep_going, rehearses)
         if not settings.dry_run:
             after()
     return failed
 
 
 def _check_and_run(
-    file: ExperimentFile, settings: TrainSettings, stages: list[Stage], before: Callable[[], None], keep_going: bool
+    file: ExperimentFile,
+    settings: TrainSettings,
+    stages: list[Stage],
+    before: Callable[[], None],
+    keep_going: bool,
+    rehearses: bool,
 ) -> list[str]:
     """Checks all stages, then runs them; see `run_file`."""
     track = tuple(settings.track or ())
@@ -144,9 +151,10 @@ def _check_and_run(
         from rllib_llm_comm.experiments.trackers import check_trackers, open_trackers
 
         check_trackers(track, any_training=bool(training))
+    refused: list[str] | None = [] if rehearses else None
     with out.status("checking all settings"):
         many_cpus = bool(settings.ray_address or settings.ray_num_cpus)
-        cpus = check_stages(stages, records, file.checked_by_python, many_cpus, _known_resources(settings))
+        cpus = check_stages(stages, records, file.checked_by_python, many_cpus, _known_resources(settings), refused)
         for stage in stages:
             if stage.name in to_run and settings.resume and _needs_ray(stage) and _is_unfinished(stage, stage.record()):
                 unsigned_parts(stage)
@@ -155,7 +163,7 @@ def _check_and_run(
     if settings.dry_run:
         from rllib_llm_comm.experiments.dry_run import tell
 
-        tell(stages, settings.prices)
+        tell(stages, settings.prices, records)
         if settings.prices is None:
             _show_plan(file, settings, stages, records)
         return []
@@ -171,7 +179,7 @@ def _check_and_run(
         before()
         if track:
             open_trackers(track, {stage.folder.parent for stage in training if stage.name in to_run})
-        failed = _run_all(stages, records, to_run, ray, settings, keep_going)
+        failed = _run_all(stages, records, to_run, ray, settings, keep_going, refused or ())
     _show_end([stage for stage in stages if stage.name in records], records, settings.modules or ())
     return failed
 
@@ -183,13 +191,14 @@ def _run_all(
     ray: RaySession,
     settings: TrainSettings,
     keep_going: bool,
+    refused: Sequence[str],
 ) -> list[str]:
     """Runs the stages that have to run and adds their records.
 
     Returns:
         The stages that failed or were passed over.
     """
-    failed: list[str] = []
+    failed = list(refused)
     for number, stage in enumerate(stages, 1):
         title = f"{stage.name} ({stage.experiment.run})"
         if stage.name not in to_run:
@@ -197,6 +206,8 @@ def _run_all(
                 f"[{number}/{len(stages)}] {title}: already there, skipped ({short_path(stage.folder)})",
                 "dim",
             )
+            continue
+        if stage.name in refused:
             continue
         if lost := sorted(set(stage.uses) & set(failed)):
             say(f"[{number}/{len(stages)}] {title}: left out, as it needs {', '.join(lost)}", "dim")
@@ -245,7 +256,7 @@ def _show_plan(
     def play(small: ExperimentFile, folder: Path) -> None:
         given = {name: getattr(settings, name) for name in ("ray_address", "ray_num_cpus", "ray_num_gpus", "modules")}
         how = TrainSettings(**given, storage_path=str(folder), trust=settings.trust)
-        run_file(small, how, keep_going=True)
+        run_file(small, how, keep_going=True, rehearses=True)
 
     rows = [["stage", "runs", "trials", "model", "state"]]
     for stage in stages:
@@ -255,7 +266,12 @@ def _show_plan(
         state = "done" if stage.name in records else f"{found[1]:.0%} done" if found else "to do"
         rows.append([stage.name, experiment.run, str(trials_of(experiment) or ""), str(model or ""), state])
     print_table(rows, optional=["trials", "runs"])
-    left = left_of(stages, records, rehearse(file, stages, play), settings.resume)
+    rehearsed: dict[str, float] = {}
+    try:
+        rehearsed = rehearse(file, stages, play)
+    except UserError as error:  # about settings that nobody wrote: the file itself was checked
+        say(f"Nothing could be measured in small: {error}", "dim")
+    left = left_of(stages, records, rehearsed, settings.resume)
     say(f"{len(stages) - len(records)} of {len(stages)} stages are left: about {left.text()} on this machine.")
 
 
@@ -293,6 +309,7 @@ def check_stages(
     trusted: bool = False,
     many_cpus: bool = False,
     have: Mapping[str, float] | None = None,
+    refused: list[str] | None = None,
 ) -> int:
     """Checks all stages that will run, with their references replaced by the paths that there will be.
 
@@ -302,6 +319,7 @@ def check_stages(
         trusted: True if settings come from `AlgorithmConfig` objects, whose setters have seen them.
         many_cpus: True if Ray may have more CPUs than this machine has cores.
         have: "CPU" and "GPU" -> how many a local Ray will have, as far as that is known.
+        refused: Is given the names of stages whose own settings cannot be used, in place of an error.
 
     Returns:
         Logical CPUs that a local Ray should have.
@@ -335,6 +353,10 @@ def check_stages(
             except OSError as error:
                 path = one_line(str(error.filename), 80)
                 raise UserError(f"`{stage.name}` names the path {path!r}, but {error.strerror or error}.") from error
+            except UserError:
+                if refused is None:
+                    raise
+                refused.append(stage.name)
             future = str(stage.folder.absolute() / "(not there yet)")
             missing = (*missing, future)
             outputs[stage.name] = [future] * max(1, len(seeds.get(stage.name, ())))

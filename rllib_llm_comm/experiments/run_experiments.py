@@ -37,8 +37,6 @@ def run_experiments(
         StoppedError: After ctrl-C.
     """
     settings = settings or TrainSettings()
-    if settings.prices is not None and not settings.dry_run:
-        raise UserError(f"`--prices` is {settings.prices!r} without `--dry-run`, which alone reads it; give both.")
     _begin(settings)
     if isinstance(source, Path) and source.is_file() and is_study(source):
         raise UserError(f"{str(source)!r} holds a study; run it with `rllib study file {shlex.quote(str(source))}`.")
@@ -104,8 +102,8 @@ def run_study(
 
     Args:
         source: A YAML or JSON file.
-        settings: Settings of the run: names, places, Ray, `resume`, `track`, `modules`, `trust` and `verbose`;
-            `None` for none.
+        settings: Settings of the run: names, places, Ray, `resume`, `track`, `modules`, `trust`, `verbose`, `dry_run`
+            and `prices`; `None` for none.
         scenarios: Names of those that run; empty for all.
         systems: Names of those that run; empty for all.
         after: Called with the study's folder when everything has run; what it writes there lies with the results.
@@ -134,7 +132,13 @@ def run_study(
 
 
 def _begin(settings: TrainSettings) -> None:
-    """Silences Ray and its dependencies before they are imported, then imports the user's modules."""
+    """Silences Ray and its dependencies before they are imported, then imports the user's modules.
+
+    Raises:
+        UserError: If settings exclude each other.
+    """
+    if settings.prices is not None and not settings.dry_run:
+        raise UserError(f"`--prices` is {settings.prices!r} without `--dry-run`, which alone reads it; give both.")
     from rllib_llm_comm.experiments.ray_session import quiet_libraries
 
     state.verbosity = settings.verbose

@@ -12,6 +12,7 @@ from typing import Any
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.study_results import CURVE_ERRORS, read_rows
 from rllib_llm_comm.experiments.algorithm_settings import default_config, find_algorithm
+from rllib_llm_comm.experiments.asked_models import chats_of, checkpoints
 from rllib_llm_comm.experiments.console import fraction_done, lookup, out, say, span
 from rllib_llm_comm.experiments.experiment_file import Experiment, ExperimentFile
 from rllib_llm_comm.experiments.ray_session import demand, trials_at_once
@@ -119,12 +120,13 @@ def rehearse(
 ) -> dict[str, float]:
     """Runs those stages of a file in small whose speed nothing tells, each kind once.
 
-    What would ask a chat model or cannot be made small is left out, together with what uses it.
+    What would ask a chat model or cannot be made small is left out, together with what uses it. So is what refuses the
+    small settings, which nobody wrote.
 
     Args:
         file: The experiments, with the settings of their language model.
         stages: Its stages.
-        play: Runs experiments with results below a folder; passes over those that fail.
+        play: Runs experiments with results below a folder; passes over those that are refused or fail.
 
     Returns:
         Stage -> seconds of the whole stage, of those that could be measured.
@@ -140,8 +142,9 @@ def rehearse(
         needed |= set(stage.uses) if stage.name in needed else set()
     small: dict[str, Experiment] = {}
     for name in by_name:
-        experiment = file.experiments[name]
-        if name in needed and _may_be_small(experiment) and set(by_name[name].uses) <= set(small):
+        experiment, stage = file.experiments[name], by_name[name]
+        free = name in needed and set(stage.uses) <= set(small) and not chats_of(stage, by_name)
+        if free and (experiment.run not in KINDS or _amounts(experiment)):
             small[name] = in_small(experiment)
     if not small:
         return {}
@@ -155,17 +158,15 @@ def rehearse(
         return {
             name: seconds
             for name, experiment in small.items()
-            if (seconds := _scaled(file, name, experiment, Path(folder) / "rehearsal" / name)) is not None
+            if (seconds := _scaled(file, small, name, Path(folder) / "rehearsal" / name)) is not None
         }
 
 
 def in_small(experiment: Experiment) -> Experiment:
     """An experiment of the same kind that ends soon: one seed, two iterations, few rows and episodes."""
     config = dict(experiment.config)
-    if kind := KINDS.get(experiment.run):
-        for name, most in _AMOUNTS.items():
-            if name in kind.model().model_fields:
-                config[name] = min(_value(experiment, name), most)
+    if experiment.run in KINDS:
+        config |= {name: min(amount, _AMOUNTS[name]) for name, amount in _amounts(experiment).items()}
         return experiment.model_copy(update={"config": config})
     if search_kind(config.get("seed")) == GRID:
         config["seed"] = {GRID: config["seed"][GRID][:1]}
@@ -173,13 +174,14 @@ def in_small(experiment: Experiment) -> Experiment:
         for name, most in _ACTING.items():
             if isinstance(value := _value(experiment, name), int):
                 config[name] = min(value, most)
-        if _value(experiment, "critic_warmup") < _budget(experiment):  # in a whole run most updates move the actions
+        warmup = _value(experiment, "critic_warmup")
+        if isinstance(warmup, int) and warmup < _budget(experiment):  # in a whole run most updates move the actions
             config["critic_warmup"] = 0
     update = {"config": config, "stop": {"training_iteration": _ITERATIONS}, "num_samples": 1}
     return experiment.model_copy(update=update)
 
 
-def _scaled(file: ExperimentFile, name: str, small: Experiment, folder: Path) -> float | None:
+def _scaled(file: ExperimentFile, small: Mapping[str, Experiment], name: str, folder: Path) -> float | None:
     """The seconds of a whole stage, by those of its rehearsal; `None` if that failed."""
     from rllib_llm_comm.policies.stage_record import read_record
 
@@ -187,18 +189,19 @@ def _scaled(file: ExperimentFile, name: str, small: Experiment, folder: Path) ->
     if record is None or record.status != "finished":
         return None
     if experiment.run in KINDS:
-        return record.seconds * max(
-            [1.0, *(_value(experiment, k) / small.config[k] for k in _AMOUNTS if k in small.config)]
-        )
+        games = _seatings(experiment, file.experiments) / _seatings(small[name], small)
+        return record.seconds * _larger(experiment) * games
     rows = [row for path in folder.glob("trial_*/result.json") for row in read_rows(path)]
     if len(rows) < _ITERATIONS:
         return None
     larger = 1.0  # than an iteration of the rehearsal is a whole one
     if _acts(experiment):
-        larger = _value(experiment, _BATCH) / small.config[_BATCH]
+        batch, smaller = _value(experiment, _BATCH), _value(small[name], _BATCH)
+        if not isinstance(batch, int):  # a sweep over it
+            return None
+        larger = batch / smaller
     elif source := REFERENCE.fullmatch(str(experiment.config.get("input_"))):
-        rows_of = file.experiments[source.group(1)]
-        larger = max([1.0, *(_value(rows_of, k) / most for k, most in _AMOUNTS.items() if k in rows_of.config)])
+        larger = _larger(file.experiments[source.group(1)])
     first, last = ({**row, "training_iteration": row["training_iteration"] / larger} for row in rows[-2:])
     share = fraction_done(last, experiment.stop) - fraction_done(first, experiment.stop)
     if share <= 0.0:
@@ -226,7 +229,8 @@ def _like(stage: Stage, whole: Mapping[str, float]) -> float | None:
 
 def _budget(experiment: Experiment) -> float:
     """Decisions after which a run of an algorithm that acts stops; infinite where something else stops it."""
-    iterations = experiment.stop.get("training_iteration", math.inf) * _value(experiment, _BATCH)
+    batch = _value(experiment, _BATCH)
+    iterations = experiment.stop.get("training_iteration", math.inf) * (batch if isinstance(batch, int) else math.inf)
     return min(experiment.stop.get("decisions", math.inf), iterations)
 
 
@@ -249,21 +253,40 @@ def _acts(experiment: Experiment) -> bool:
 
 def _value(experiment: Experiment, name: str) -> Any:
     """A setting of a stage, or its default."""
-    if name in experiment.config:
+    if experiment.config.get(name) is not None:
         return experiment.config[name]
     if kind := KINDS.get(experiment.run):
         return kind.model().model_fields[name].default
     return getattr(default_config(experiment.run), name, None)
 
 
-def _may_be_small(experiment: Experiment) -> bool:
-    """True if a stage takes no money and can be ended soon."""
+def _amounts(experiment: Experiment) -> dict[str, float]:
+    """The settings of a stage that does not train, in proportion to which it takes its time; of others none."""
     kind = KINDS.get(experiment.run)
-    return not _asks(experiment.config) and (kind is None or bool(_AMOUNTS.keys() & kind.model().model_fields.keys()))
+    return (
+        {}
+        if kind is None
+        else {name: _value(experiment, name) for name in _AMOUNTS if name in kind.model().model_fields}
+    )
 
 
-def _asks(value: Any) -> bool:
-    """True if a chat model is named anywhere in settings, whose answers take money."""
-    if isinstance(value, Mapping):
-        return "chat" in value or any(map(_asks, value.values()))
-    return any(map(_asks, value)) if isinstance(value, list | tuple) else value == "chat"
+def _larger(experiment: Experiment) -> float:
+    """The number of times that a stage which does not train has more rows or episodes than its rehearsal."""
+    return max([1.0, *(amount / _AMOUNTS[name] for name, amount in _amounts(experiment).items())])
+
+
+def _seatings(experiment: Experiment, experiments: Mapping[str, Experiment]) -> int:
+    """The number of groups of agents whose episodes a stage plays: checkpoints, planners, or pairs of players."""
+
+    def results(value: Any) -> int:
+        used = [REFERENCE.fullmatch(str(one)) for one in checkpoints(value)]
+        return sum(max(1, trials_of(experiments[one.group(1)])) if one else 1 for one in used)
+
+    if experiment.run == "play_planners":
+        planners = [one.get("policy") for one in experiment.config.get("planner") or () if isinstance(one, Mapping)]
+        return max(1, len(experiment.config.get("planner") or ()) - len(planners) + sum(map(results, planners)))
+    if experiment.run != "crossplay":
+        return results(experiment.config.get("checkpoint"))
+    players = results(experiment.config.get("players"))
+    strangers = sum(map(results, (experiment.config.get("partners") or {}).values()))
+    return players * (players + 2 * strangers)  # in either seat beside a stranger

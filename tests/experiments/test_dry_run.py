@@ -11,9 +11,11 @@ from chat_server import ChatServer
 from rllib_llm_comm.chat.chat_model import PLAN, TOKENS
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.dry_run import EXAMPLE, Asked, questions, read_prices
-from rllib_llm_comm.experiments.experiment_file import TrainSettings, make_experiment
-from rllib_llm_comm.experiments.run_experiments import run_experiments
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, make_experiment
+from rllib_llm_comm.experiments.run_experiments import run_experiments, run_study
+from rllib_llm_comm.experiments.run_time import rehearse
 from rllib_llm_comm.experiments.stages import make_stages
+from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 
 GAME = {"layout": "cramped_room", "horizon": 60, "observe": ["entities"], "action_level": "goal_cell"}
 
@@ -70,13 +72,88 @@ def test_games_ask_less_where_plans_are_kept(tmp_path):
     assert counts[0] >= 2 * counts[4] > 0
 
 
-def test_a_disturbed_planner_asks_as_the_one_inside(tmp_path):
-    plain = planned({"model": "m"}, ahead=4, objects=False)
-    inside = planned({"model": "m"}, ahead=4, objects=False)
-    config = inside["games"]["config"]
-    config["planner"] = {"name": "disturbed", "planner": config["planner"], "share": 0.5}
-    found = [questions(stages(tmp_path, **one))[-1][1].requests for one in (plain, inside)]
-    assert found[0] == found[1] > 0
+def test_a_disturbed_planner_asks_as_the_one_inside_unless_plans_are_kept(tmp_path):
+    for ahead in (0, 4):
+        plain = planned({"model": "m"}, ahead=ahead, objects=False)
+        inside = planned({"model": "m"}, ahead=ahead, objects=False)
+        config = inside["games"]["config"]
+        config["planner"] = {"name": "disturbed", "planner": config["planner"], "share": 0.5}
+        found = [questions(stages(tmp_path, **one))[-1][1].requests for one in (plain, inside)]
+        assert found[0] > 0 and found[1] == (None if ahead else found[0])  # a replaced subgoal breaks a kept plan
+
+
+def test_an_evaluation_asks_for_each_seed_of_what_it_plays(tmp_path):
+    several = planned({"model": "m"}, objects=False)
+    (_, one), *_ = questions(stages(tmp_path, **several))
+    several["follower"]["config"] = {**several["follower"]["config"], "seed": {"grid_search": [0, 1, 2, 3]}}
+    (_, four), *_ = questions(stages(tmp_path, **several))
+    assert four.requests == 4 * one.requests > 0 and four.per_game == one.per_game
+    several["games"]["config"]["curve"] = True
+    del several["games"]["config"]["trials"]
+    (_, along), *_ = questions(stages(tmp_path, **several))
+    assert along.requests is None
+
+
+def test_the_planner_that_a_checkpoint_recorded_is_asked_unless_another_one_plans(tmp_path):
+    planner = {"name": "sama", "chat": {"model": "m"}, "objects": False}
+    folder = tmp_path / "checkpoint" / "policy"
+    folder.mkdir(parents=True)
+    env, planning = "rllib_llm_comm/overcooked_ai-v0", {"planner": planner, "patience": 20}
+    manifest = PolicyManifest("EMMA", {}, {}, env, GAME, kind="grounded", planning=planning)
+    (folder / "policy.json").write_text(manifest.to_json())
+    config = {"checkpoint": str(folder.parent), "episodes": 2}
+    played = {"run": "evaluate", "config": config}
+    ruled = {"run": "evaluate", "config": {**config, "planner": "scripted"}}
+    crossed = {"run": "crossplay", "config": {"players": [str(folder.parent)] * 2}}
+    made = stages(tmp_path, played=played, ruled=ruled, crossed=crossed)
+    found = dict(questions(made))
+    assert list(found) == ["played", "crossed"] and found["played"].requests == 2 * found["played"].per_game > 0
+    rehearsed = []
+    rehearse(
+        ExperimentFile("f", {one.name: one.experiment for one in made}), made, lambda small, _: rehearsed.append(small)
+    )
+    assert [list(small.experiments) for small in rehearsed] == [["ruled"]]
+
+
+def test_a_sweep_over_planners_is_a_question_mark(tmp_path):
+    both = planned({"model": "m"})
+    swept = {"grid_search": [both["games"]["config"].pop("planner"), "scripted"]}
+    both["follower"]["config"] = {**both["follower"]["config"], "planner": swept}
+    assert [(name, asked.requests) for name, asked in questions(stages(tmp_path, **both))] == [
+        ("follower", None),
+        ("games", None),
+    ]
+
+
+def test_what_is_done_is_not_told_but_still_known_to_what_uses_it(tmp_path):
+    both = planned({"model": "m"})
+    both["follower"]["config"] = {**both["follower"]["config"], "planner": both["games"]["config"].pop("planner")}
+    made = stages(tmp_path, **both)
+    assert [name for name, _ in questions(made)] == ["follower", "games"]
+    assert [name for name, _ in questions(made, {"follower"})] == ["games"]
+    assert not questions(made, {"follower", "games"})
+
+
+def test_teachers_that_ask_are_found_where_they_speak(tmp_path):
+    teacher, kitchen = {"name": "chat", "model": "m"}, "rllib_llm_comm/overcooked_text-v0"
+
+    def named(**config):
+        verco = {"run": "Verco", "env": kitchen, "config": config}
+        played = {"run": "evaluate", "config": {"checkpoint": "${verco}"}}
+        quiet = {"run": "evaluate", "config": {"checkpoint": "${verco}", "messages": "none"}}
+        found = questions(stages(tmp_path, verco=verco, played=played, quiet=quiet))
+        assert all(asked.requests is None and asked.chat == teacher for _, asked in found)
+        return [name for name, _ in found]
+
+    assert named(messages="teacher", teacher=teacher) == ["verco", "played"]
+    assert named(messages="student", teacher=teacher) == [] == named(messages="teacher", teacher="scripted")
+    shown = {"run": "collect_demonstrations", "env": kitchen, "config": {"messages": "teacher", "teacher": teacher}}
+    assert len(questions(stages(tmp_path, rows=shown))) == 1
+
+
+def test_a_study_takes_a_price_list_with_a_dry_run_alone(tmp_path):
+    with pytest.raises(UserError, match="without `--dry-run`"):
+        run_study(tmp_path / "study.yaml", TrainSettings(prices=EXAMPLE))
 
 
 def test_a_label_teacher_asks_once_a_moment(tmp_path):

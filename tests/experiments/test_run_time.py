@@ -10,14 +10,19 @@ import pytest
 import yaml
 
 from rllib_llm_comm.experiments.console import out
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
+from rllib_llm_comm.experiments.experiment_file import (
+    ExperimentFile,
+    TrainSettings,
+    parse_experiments,
+    read_experiment_file,
+)
 from rllib_llm_comm.experiments.packaged_examples import examples
-from rllib_llm_comm.experiments.pipeline import with_model
+from rllib_llm_comm.experiments.pipeline import check_stages, with_model
 from rllib_llm_comm.experiments.ray_session import available_cpus
-from rllib_llm_comm.experiments.run_experiments import run_study
+from rllib_llm_comm.experiments.run_experiments import run_experiments, run_study
 from rllib_llm_comm.experiments.run_time import in_small, left_of, measured, rehearse, trials_of
 from rllib_llm_comm.experiments.stages import StageResult, make_stages
-from rllib_llm_comm.experiments.study_file import expand, read_study
+from rllib_llm_comm.experiments.study_file import expand, is_study, read_study
 
 SMOKE = Path(__file__).parents[1] / "data" / "study_smoke.yaml"
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
@@ -111,6 +116,65 @@ def test_a_rehearsal_is_small_and_changes_nothing_else():
             for key in {*experiment.config, *small.config} - {"seed"}:
                 if small.config[key] != experiment.config.get(key):
                     assert isinstance(small.config[key], int) and small.config[key] <= 128, (stage, key)
+
+
+def test_every_packaged_file_can_be_made_small():
+    for path in examples().values():
+        if path.suffix == ".yaml":
+            file = expand(read_study(path), path.stem) if is_study(path) else read_experiment_file(path)
+            for experiment in with_model(file).experiments.values():
+                small = in_small(experiment)
+                assert trials_of(small) <= max(1, trials_of(experiment))
+
+
+@pytest.mark.parametrize(("name", "unfit"), [("cole", "cole"), ("fcp", "fcp"), ("sama_rules", None)])
+def test_what_refuses_small_settings_is_passed_over_without_an_error(tmp_path, name, unfit):
+    experiments = read_experiment_file(examples()[name]).experiments
+    small = {stage: in_small(experiment) for stage, experiment in experiments.items()}
+    refused = []
+    check_stages(make_stages(small, lambda name, _: tmp_path / name), {}, refused=refused)
+    assert refused == ([] if unfit is None else [unfit])
+    whole = []
+    check_stages(make_stages(experiments, lambda name, _: tmp_path / name), {}, refused=whole)
+    assert not whole
+
+
+def test_a_plan_ends_without_an_error_about_settings_that_nobody_wrote(tmp_path, capsys):
+    out.file = None  # the stream that pytest captures
+    run_experiments(Path(examples()["cole"]), TrainSettings(dry_run=True, storage_path=str(tmp_path / "results")))
+    told = " ".join(capsys.readouterr().out.split())
+    assert "stages are left: about an unknown time more" in told and not (tmp_path / "results").exists()
+
+
+def test_evaluations_are_scaled_by_seeds_and_cross_play_by_pairs(tmp_path):
+    file = ExperimentFile(
+        "f",
+        parse_experiments(
+            {
+                "labels": {"run": "collect_labels", "env": KITCHEN, "config": {}},
+                "verco": {"run": "Verco", "env": KITCHEN, "config": {"seed": {"grid_search": [0, 1, 2, 3]}}},
+                "other": {"run": "Verco", "env": KITCHEN, "config": {"seed": {"grid_search": [0, 1]}}},
+                "games": {"run": "evaluate", "config": {"checkpoint": "${verco}", "episodes": 80}},
+                "pairs": {"run": "crossplay", "config": {"players": "${verco}", "episodes": 8}},
+                "met": {
+                    "run": "crossplay",
+                    "config": {"players": "${verco}", "partners": {"new": "${other}"}, "episodes": 8},
+                },
+            },
+            "f",
+        ),
+    )
+    stages = make_stages(file.experiments, lambda name, _: tmp_path / "none" / name)
+
+    def play(small, folder):
+        for stage in make_stages(small.experiments, lambda name, _: folder / "rehearsal" / name):
+            ends(stage, 2.0)
+
+    told = rehearse(file, stages, play)
+    assert told["labels"] == pytest.approx(2.0 * 4000 / 64)  # the default, which nobody wrote down
+    assert told["games"] == pytest.approx(2.0 * 4 * 80 / 8)
+    assert told["pairs"] == pytest.approx(2.0 * 4 * 4)
+    assert told["met"] == pytest.approx(2.0 * (4 * 4 + 2 * 4 * 2) / (1 + 2))
 
 
 def test_what_would_ask_a_chat_model_is_not_rehearsed(tmp_path):
