@@ -62,14 +62,14 @@ class PlainNetwork(OfficerNetwork):
 
     def choice(self, seen: Arrays) -> CollectiveChoice:
         """The distribution, with keys of all cells."""
-        encoded = self._encoded(seen, self.map.begin(seen), self._heard(seen))
+        encoded = self._encoded(seen, self.map.begin(seen), self._encode_sentences(seen))
         keys = self.map.cell_keys(encoded.features, planes_of(seen))
         return dataclasses.replace(self._choice(seen, encoded), cell_keys=keys)
 
     def choose(self, seen: Arrays) -> tuple[CollectiveChoice, torch.Tensor]:
         """The distribution, and what the critic reads, row by row."""
         shared = team_view(seen)
-        return self.choice(seen), self._encoded(shared, self.map.begin(shared), self._heard(shared)).whole
+        return self.choice(seen), self._encoded(shared, self.map.begin(shared), self._encode_sentences(shared)).whole
 
 
 def measure(options: argparse.Namespace) -> list[Row]:

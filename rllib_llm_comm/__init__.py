@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from rllib_llm_comm.baselines.population.pbt import PBTConfig as PBTConfig
     from rllib_llm_comm.baselines.population.self_play_ppo import SelfPlayPPO as SelfPlayPPO
     from rllib_llm_comm.baselines.population.self_play_ppo import SelfPlayPPOConfig as SelfPlayPPOConfig
+    from rllib_llm_comm.baselines.population.talkers import VercoCOLE as VercoCOLE
+    from rllib_llm_comm.baselines.population.talkers import VercoCOLEConfig as VercoCOLEConfig
+    from rllib_llm_comm.baselines.population.talkers import VercoFCP as VercoFCP
+    from rllib_llm_comm.baselines.population.talkers import VercoFCPConfig as VercoFCPConfig
+    from rllib_llm_comm.baselines.population.talkers import VercoPBT as VercoPBT
+    from rllib_llm_comm.baselines.population.talkers import VercoPBTConfig as VercoPBTConfig
     from rllib_llm_comm.baselines.red.red import RED as RED
     from rllib_llm_comm.baselines.red.red import REDConfig as REDConfig
     from rllib_llm_comm.baselines.value.ldsa import LDSA as LDSA
