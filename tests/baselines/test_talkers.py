@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +12,9 @@ import pytest
 
 from rllib_llm_comm import VercoCOLEConfig, VercoConfig, VercoFCPConfig, VercoPBTConfig, load_policy
 from rllib_llm_comm.baselines.population.fcp import Member, partners_of
+from rllib_llm_comm.baselines.population.responder import Met
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.policies.signatures import make_key, sign_checkpoint
 
 TEXT = "rllib_llm_comm/overcooked_text-v0"
 TALKER, OTHER_BASE = "zoo:told_salad", "zoo:minirts_commanders"
@@ -123,6 +128,11 @@ def test_another_learner_meets_the_members_of_an_earlier_run_as_strangers(grown)
             heard.setdefault(game.partner.settings.name, set()).update(game.mailbox.values())
         assert heard["lossy_4002_final"] == {""}, "all its words get lost, as `as_partner` says"
         assert heard["taught_4000_final"] - {""} and heard["drifting_4001_final"] <= set(MENU["message_menu"])
+        final = algo._population.members[0].milestones["final"]
+        moved = {**final.manifest, "model_config": {**final.manifest["model_config"], "base_model": "moved/since"}}
+        algo.meet([Met("moved", dataclasses.replace(final, manifest=moved))])
+        bases = {one.policy.core.lm.base.model for one in algo.env_runner.env.envs[0].unwrapped.env._pool}
+        assert bases == {algo.env_runner.module["shared"].unwrapped().core.lm.base.model}
     finally:
         algo.stop()
     config = VercoConfig().environment(TEXT, env_config=fcp().env_config)
@@ -225,6 +235,33 @@ def test_populations_that_cannot_be_get_one_sentence(change, why):
 def test_members_of_another_base_or_shape_are_refused_before_the_training(grown, setting, value):
     with pytest.raises(UserError, match=f"population_from.*{setting}"):
         fcp(population_from=grown[0], member_kinds={}).language_model(**{setting: value}).validate()
+
+
+def test_members_that_reach_beyond_this_program_are_taken_from_own_checkpoints_alone(grown, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    make_key()
+    foreign = Path(shutil.copytree(grown[0], tmp_path / "foreign"))
+    config = fcp(population_from=foreign, member_kinds={})
+    record = foreign / "population" / "taught_4000_final" / "policy.json"
+    told = json.loads(record.read_text())
+    told["model_config"]["base_model"] = "somebody/else"  # of the same digest: the base is this config's own
+    record.write_text(json.dumps(told))
+    policy, manifest = config.read_member(record.parent)
+    assert policy.model_config["base_model"] == manifest.model_config["base_model"] == config.base_model
+    server = {"base_url": "http://127.0.0.1:9", "model": "m"}
+    for section, value in (
+        ("communication", {**told["communication"], "message_server": server}),
+        ("teacher", "chat"),
+        ("env_config", {**told["env_config"], "subgoal_file": "/etc/passwd"}),
+    ):
+        record.write_text(json.dumps({**told, section: value}))
+        with pytest.raises(UserError, match=r"`population_from` has the member .*taught_4000_final"):
+            config.validate()
+        sign_checkpoint(foreign, "VercoFCP")
+        config.read_member(record.parent)
+        record.write_text(json.dumps({**told, section: value}, indent=1))
+        with pytest.raises(UserError, match="was not written by your own"):
+            config.read_member(record.parent)
 
 
 def test_kinds_that_the_population_has_not_are_told(grown):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +26,9 @@ from rllib_llm_comm.policies.partners import Partner, game_difference
 from rllib_llm_comm.policies.play_loop import Observer, PlayedGame, play_games
 from rllib_llm_comm.policies.policy_folder import PolicyExport, read_export
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, PolicyManifest, read_manifest
+from rllib_llm_comm.policies.recorded_settings import reaches_outside
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
+from rllib_llm_comm.policies.signatures import is_own_checkpoint
 from rllib_llm_comm.rl.partners import SeatPartners, use_partners
 from rllib_llm_comm.rl.past_policies import PastPolicy
 from rllib_llm_comm.rl.policy_checkpoints import on_first_learner
@@ -163,7 +166,7 @@ class Talkers(Responder, Verco):
     @override(Responder)
     def meet(self, partners: Sequence[Met]) -> None:
         """Takes other partners; they share the learner's base model."""
-        pool = [_seated(one) for one in partners]
+        pool = [self._as_partner(one) for one in partners]
         use_partners(self.env_runner, pool, self.config.self_play_share)
         self._met = tuple(one.name for one in partners)
 
@@ -172,7 +175,9 @@ class Talkers(Responder, Verco):
         self, policies: Sequence[PastPolicy], pairs: Sequence[tuple[int, int]], games: int, seed: Sequence[int]
     ) -> Matches:
         """Plays the pairs one after the other, the games of each side by side."""
-        players = {n: _seated(Met(f"member_{n}", policies[n])) for n in sorted({n for pair in pairs for n in pair})}
+        players = {
+            n: self._as_partner(Met(f"member_{n}", policies[n])) for n in sorted({n for pair in pairs for n in pair})
+        }
         env_id, settings = str(playable_id(self.config.env)), dict(self.config.env_config)
         first = np.random.SeedSequence(list(seed)).generate_state(1)[0] % 2**30
         sums = [_Sums() for _ in pairs]
@@ -184,6 +189,11 @@ class Talkers(Responder, Verco):
                        at_once=games)  # fmt: skip
         returns, steps = np.array([one.returns for one in sums]), np.array([float(one.steps) for one in sums])
         return Matches(returns, np.zeros(len(pairs)), steps, games)
+
+    def _as_partner(self, one: Met) -> Partner:
+        """A partner on the learner's base model, wherever that lay in the member's own training."""
+        settings = PartnerSettings(policy=f"population/{one.name}", name=one.name, weight=one.weight, **one.traits)
+        return Partner(settings, one.policy.load(base_model=self.config.base_model, device=self.config.device))
 
     @override(Responder)
     def take_policy(self, policy: PastPolicy) -> None:
@@ -202,11 +212,6 @@ class _Sums(Observer):
         """Counts a step."""
         self.returns += sum(map(float, game.rewards.values())) / len(game.env.possible_agents)
         self.steps += 1
-
-
-def _seated(one: Met) -> Partner:
-    settings = PartnerSettings(policy=f"population/{one.name}", name=one.name, weight=one.weight, **one.traits)
-    return Partner(settings, one.policy.load())
 
 
 def _load(learner: Any, files: Mapping[str, bytes]) -> None:
@@ -266,6 +271,16 @@ class VercoFCPConfig(FCPConfigMixin, TalkersConfig):
         """Reads a member's policy folder; its adapters must be of this base model and of these shapes."""
         manifest = read_manifest(folder)
         self._require_alike(folder, manifest)
+        own = {**manifest.model_config, "base_model": self.base_model, "device": self.device}
+        manifest = dataclasses.replace(manifest, model_config=own)
+        # It becomes part of checkpoints that are signed here. What this config itself says of the game needs no trust.
+        others = {name: value for name, value in manifest.env_config.items() if self.env_config.get(name) != value}
+        if reaches_outside(dataclasses.replace(manifest, env_config=others)) and not is_own_checkpoint(folder):
+            raise UserError(
+                f"`population_from` has the member {str(folder)!r}, whose `policy.json` names servers, files or models "
+                "beyond this program and was not written by your own `rllib train` here, or changed since; take one "
+                "that was, or leave them out of the `policy.json`."
+            )
         return read_export(folder, manifest), manifest
 
     def _require_alike(self, folder: Path, manifest: PolicyManifest) -> None:
