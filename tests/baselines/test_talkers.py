@@ -13,6 +13,7 @@ import pytest
 from rllib_llm_comm import VercoCOLEConfig, VercoConfig, VercoFCPConfig, VercoPBTConfig, load_policy
 from rllib_llm_comm.baselines.population.fcp import Member, partners_of
 from rllib_llm_comm.baselines.population.responder import Met
+from rllib_llm_comm.baselines.population.talkers import VercoPBT
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.policies.signatures import make_key, sign_checkpoint
 
@@ -211,7 +212,22 @@ def test_a_talker_of_cole_trains_with_copies_of_itself(tmp_path):
         (lambda c: c.population(member_kinds={"a": {"lora_r": 4}}), "'lora_r' but all members are adapters of one"),
         (lambda c: c.population(member_kinds={"a": {"message_checkpoint": OTHER_BASE}}), "`member_kinds.a.message_"),
         (lambda c: c.population(member_kinds={"a": {"messages": "menu"}}), "`member_kinds.a`, with which"),
-        (lambda c: c.population(member_kinds={"a": {"messages": "other_moments"}}), "speaks for itself"),
+        (
+            lambda c: c.population(member_kinds={"a": {"messages": "other_moments"}}),
+            "`member_kinds.a.messages` is 'other_moments'",
+        ),
+        (
+            lambda c: c.population(member_settings={"messages": "other_moments"}),
+            "`member_settings.messages` is 'other_moments'",
+        ),
+        (
+            lambda c: c.population(member_kinds={}).communication(messages="other_moments"),
+            "`messages` is 'other_moments'",
+        ),
+        (
+            lambda c: c.population(member_kinds={}, member_settings={"message_checkpoint": OTHER_BASE}),
+            "`member_settings.message_checkpoint`",
+        ),
         (lambda c: c.population(member_kinds={"a": {"as_partner": {"word_noise": 2}}}), "as_partner.word_noise` is 2"),
         (lambda c: c.population(member_kinds={"a": {"as_partner": {"unstuck": 2}}}), "not a member's own"),
         (
@@ -229,6 +245,22 @@ def test_a_talker_of_cole_trains_with_copies_of_itself(tmp_path):
 def test_populations_that_cannot_be_get_one_sentence(change, why):
     with pytest.raises(UserError, match=why):
         change(fcp()).validate()
+
+
+@pytest.mark.parametrize("config", [VercoPBTConfig, VercoCOLEConfig])
+def test_members_of_the_other_methods_speak_for_themselves_too(config):
+    with pytest.raises(UserError, match="`messages` is 'other_moments' .* speaks for itself"):
+        small(config()).communication(messages="other_moments").validate()
+
+
+def test_the_critic_rate_of_a_kind_moves_with_the_rate_of_pbt():
+    config = small(VercoPBTConfig(), size=2, member_kinds={"slow": {"critic_lr": 1e-5}, "own": {}})
+    algo = VercoPBT.__new__(VercoPBT)  # not built: nothing is trained
+    algo.config = config
+    rates = [algo._member_config({"lr": 2 * config.lr}, kind, [0]).critic_lr for kind in config.member_kinds]
+    assert rates == pytest.approx([2e-5, 2 * config.critic_lr])
+    with pytest.raises(UserError, match=r"`member_kinds\.slow\.critic_lr` is a schedule"):
+        small(VercoPBTConfig(), size=2, member_kinds={"slow": {"critic_lr": [[0, 1e-3], [9, 0.0]]}}).validate()
 
 
 @pytest.mark.parametrize(("setting", "value"), [("lora_r", 4), ("base_model", "embedded_minirts"), ("lora_layers", 1)])

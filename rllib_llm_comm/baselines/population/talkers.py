@@ -106,26 +106,36 @@ class TalkersConfig(VercoConfig):
     def _validate_pool(self) -> None:
         """Checks the population; it brings its own partners."""
 
+    def _of_members(self, setting: str) -> dict[str, Any]:
+        """Where members get a setting from, and its value there: their kind, `member_settings`, or this config."""
+        shared, kinds = getattr(self, "member_settings", {}), getattr(self, "member_kinds", {})
+        found: dict[str, Any] = {}
+        for place, own in ({f"member_kinds.{kind}.": own for kind, own in kinds.items()} or {"": {}}).items():
+            if setting in own:
+                found[f"`{place}{setting}`"] = own[setting]
+            elif setting in shared:
+                found[f"`member_settings.{setting}`"] = shared[setting]
+            else:
+                found[f"`{setting}`"] = getattr(self, setting)
+        return found
+
     def _adapters(self) -> Iterator[tuple[str, str, str]]:
         """Setting, path and role of all adapters with which members begin."""
-        kinds: Mapping[str, Mapping[str, Any]] = getattr(self, "member_kinds", {})
-        for kind, settings in (kinds or {"": {}}).items():
-            for setting, role in (("message_checkpoint", MESSAGE), ("action_checkpoint", ACTION)):
-                if path := settings.get(setting, getattr(self, setting)):
-                    yield f"`member_kinds.{kind}.{setting}`" if kind else f"`{setting}`", str(path), role
+        for setting, role in (("message_checkpoint", MESSAGE), ("action_checkpoint", ACTION)):
+            for where, path in self._of_members(setting).items():
+                if path:
+                    yield where, str(path), role
 
-    def require_kinds_of_talkers(self) -> None:
-        """Checks what kinds of members say, and that their adapters are for this base model; none is loaded.
+    def require_talkers(self) -> None:
+        """Checks what members say, and that their adapters are for this base model; none is loaded.
 
         Raises:
             UserError: If one is not.
         """
-        for kind, settings in getattr(self, "member_kinds", {}).items():
-            mode = settings.get("messages", self.messages)
+        for where, mode in self._of_members("messages").items():
             if mode not in _MODES:
                 raise UserError(
-                    f"`member_kinds.{kind}` has `messages` {mode!r} but a member speaks for itself: one of "
-                    f"{', '.join(_MODES)}."
+                    f"{where} is {mode!r} but a member of a population speaks for itself: one of {', '.join(_MODES)}."
                 )
         for where, path, role in self._adapters():
             if not (is_named(path) or Path(path).exists()):
@@ -309,7 +319,7 @@ class VercoFCPConfig(FCPConfigMixin, TalkersConfig):
     @override(FCPConfigMixin)
     def _validate_training_of_members(self) -> None:
         super()._validate_training_of_members()
-        self.require_kinds_of_talkers()
+        self.require_talkers()
 
 
 class VercoFCP(FCPMixin, Talkers):
@@ -360,7 +370,7 @@ class VercoPBTConfig(PBTConfigMixin, TalkersConfig):
         super()._validate_pool()
         for name in set(self.mutate) & {name for kind in self.member_kinds.values() for name in kind}:
             raise UserError(f"`{name}` is a setting of `member_kinds` and in `mutate`; leave it out of one of both.")
-        self.require_kinds_of_talkers()
+        self.require_talkers()
 
 
 class VercoPBT(PBTMixin, Talkers):
@@ -391,6 +401,10 @@ class VercoCOLEConfig(COLEConfigMixin, TalkersConfig):
         """Sets the defaults: as of `COLE`, on the embedded model (ours)."""
         super().__init__(algo_class=algo_class or VercoCOLE)
         self.self_play_share = 0.25  # COLE's "1:3"
+
+    def _validate_pool(self) -> None:
+        super()._validate_pool()
+        self.require_talkers()
 
 
 class VercoCOLE(COLEMixin, Talkers):
