@@ -15,6 +15,7 @@ from rllib_llm_comm.baselines.population.fcp import Member, partners_of
 from rllib_llm_comm.baselines.population.responder import Met
 from rllib_llm_comm.baselines.population.talkers import VercoPBT
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.policies.find_checkpoint import shipped_policy
 from rllib_llm_comm.policies.signatures import make_key, sign_checkpoint
 
 TEXT = "rllib_llm_comm/overcooked_text-v0"
@@ -142,6 +143,24 @@ def test_another_learner_meets_the_members_of_an_earlier_run_as_strangers(grown)
 
 
 @pytest.mark.usefixtures("small_ray")
+def test_a_population_that_is_done_needs_the_adapters_of_its_kinds_no_more(tmp_path):
+    taught = Path(shutil.copytree(shipped_policy(TALKER), tmp_path / "taught"))
+    algo = fcp(size=2, member_kinds={"taught": {"message_checkpoint": str(taught)}, "own": {}}).build_algo()
+    try:
+        for _ in range(2):
+            algo.train()
+        path = algo.save_to_path(str(tmp_path / "done"))
+    finally:
+        algo.stop()
+    shutil.rmtree(taught)
+    again = type(algo).from_checkpoint(path)
+    try:
+        assert again.train()["population"]["members_done"] == 2 and again.met
+    finally:
+        again.stop()
+
+
+@pytest.mark.usefixtures("small_ray")
 def test_a_member_none_of_whose_games_ended_has_no_half_way_policy():
     settings = fcp(size=2, member_kinds={}).training(train_batch_size_per_learner=4)
     algo = settings.environment(TEXT, env_config={**settings.env_config, "max_game_steps": 100}).build_algo()
@@ -258,6 +277,7 @@ def test_the_critic_rate_of_a_kind_moves_with_the_rate_of_pbt():
     algo = VercoPBT.__new__(VercoPBT)  # not built: nothing is trained
     algo.config = config
     rates = [algo._member_config({"lr": 2 * config.lr}, kind, [0]).critic_lr for kind in config.member_kinds]
+    assert algo._member_config({}, "slow", [0])._adapters_are_known, "the population has tried all, once"
     assert rates == pytest.approx([2e-5, 2 * config.critic_lr])
     with pytest.raises(UserError, match=r"`member_kinds\.slow\.critic_lr` is a schedule"):
         small(VercoPBTConfig(), size=2, member_kinds={"slow": {"critic_lr": [[0, 1e-3], [9, 0.0]]}}).validate()

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.utils.annotations import override
+from ray.rllib.utils.checkpoints import Checkpointable
 
 from rllib_llm_comm.baselines.population.cole import COLEConfigMixin, COLEMixin, COLESettings
 from rllib_llm_comm.baselines.population.fcp import FCPConfigMixin, FCPMixin, FCPPopulation
@@ -71,6 +72,11 @@ def _told(where: str) -> Iterator[None]:
 
 class TalkersConfig(VercoConfig):
     """Settings of a Verco learner that meets the members of a population, which are adapters on its base model."""
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        """Sets the defaults: as of Verco."""
+        super().__init__(algo_class=algo_class)
+        self._adapters_are_known = False  # of a member's run and of a checkpoint: the population has tried them
 
     def validate(self) -> None:
         """Checks all settings.
@@ -164,8 +170,15 @@ class Talkers(Responder, Verco):
     @override(Algorithm)
     def setup(self, config: Any) -> None:
         """Builds the learner; all adapters of a population are tried before anything is trained."""
-        config.require_adapters()
+        if not config._adapters_are_known:
+            config.require_adapters()
         super().setup(config)
+
+    @override(Checkpointable)
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The config of a population whose adapters were tried; the files of kinds that have begun may be gone."""
+        args, kwargs = super().get_ctor_args_and_kwargs()
+        return ({**dict(args[0]), "_adapters_are_known": True}, *args[1:]), kwargs
 
     @property
     @override(Responder)
@@ -375,6 +388,12 @@ class VercoPBTConfig(PBTConfigMixin, TalkersConfig):
 
 class VercoPBT(PBTMixin, Talkers):
     """Population-based training of agents that talk; settings: `VercoPBTConfig`."""
+
+    @override(PBTMixin)
+    def _member_config(self, settings: Mapping[str, Any], kind: str, place: Sequence[int]) -> Any:
+        config = super()._member_config(settings, kind, place)
+        config._adapters_are_known = True
+        return config
 
     @classmethod
     @override(Verco)
