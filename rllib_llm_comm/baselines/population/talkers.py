@@ -353,9 +353,11 @@ class TalkersPBT(PBTSettings):
     run_batches: int = Field(1, ge=1, le=LARGEST)
     """Train batches of one PPO run with one partner. 1 (ours); Carroll: 3 of 12,000 steps."""
     selection_games: int = Field(8, ge=2, le=LARGEST)
-    """As of `PBTSettings`. 8 (ours); Carroll: 6."""
+    """Games of each pair of two agents for the fitness, an even number: half of them in each seat. 8 (ours); Carroll:
+    6."""
     members_at_once: int | None = Field(0, ge=0, le=LARGEST)
-    """As of `TalkersPopulation`."""
+    """0 (ours): runs are done one after the other in the algorithm's own process, on one base model. Else as of
+    `PBTSettings`: Ray tasks, each with a base model of its own."""
 
 
 class VercoPBTConfig(PBTConfigMixin, TalkersConfig):
