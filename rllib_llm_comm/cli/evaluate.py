@@ -158,7 +158,7 @@ def play_command(
     host_table(checkpoint, settings, tell=say)
 
 
-@takes_settings(CrossPlaySettings, ["planning", "arrays"])
+@takes_settings(CrossPlaySettings, ["planning", "arrays", "trust_own"])
 def crossplay_command(
     players: Annotated[
         list[str],

@@ -27,7 +27,7 @@ from rllib_llm_comm.policies.policy_folder import weights_digest
 from rllib_llm_comm.policies.policy_manifest import GROUNDED
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
-from rllib_llm_comm.sama.planners import ScriptedPlanner
+from rllib_llm_comm.sama.planners import ScriptedPlanner, trusting
 from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
 
 RETURN = "return"
@@ -333,13 +333,15 @@ class CrossPlay:
     ) -> None:
         self._how = settings or CrossPlaySettings()
         self._planning = None if self._how.planning is None else {"planner": SCRIPTED, **self._how.planning}
+        if self._planning is not None and self._how.trust:
+            self._planning["planner"] = trusting(self._planning["planner"])
         self.players = parse_partners(players, "players")
         self.groups = _groups(partners or {}, [one.name for one in self.players])
         known: dict[str, Any] = {}
 
         def load(path: str) -> Any:
             if path not in known:
-                known[path] = Loading(trust=self._how.trust).load(path)
+                known[path] = Loading(trust=self._how.trust, trust_own=self._how.trust_own).load(path)
             return known[path]
 
         every = [*self.players, *(one for group in self.groups.values() for one in group)]

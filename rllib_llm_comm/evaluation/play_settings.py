@@ -224,3 +224,5 @@ class CrossPlaySettings(SideBySide):
     are the same, in a fraction of the time."""
     trust: bool = Field(False, exclude=True)
     """Take the addresses, names of keys, paths and hub ids that the checkpoints recorded as they are."""
+    trust_own: bool = Field(False, exclude=True)
+    """As of `Loading`."""

@@ -60,10 +60,8 @@ class CrossPlayStage(PlainStage):
         from rllib_llm_comm.evaluation.cross_play import CrossPlay
 
         given = self.settings(stage)
-        settings = CrossPlaySettings(
-            **{name: getattr(given, name) for name in CrossPlaySettings.model_fields if name != "trust"},
-            trust=stage.trust,
-        )
+        own = {name: getattr(given, name) for name in CrossPlaySettings.model_fields}
+        settings = CrossPlaySettings(**{**own, "trust": stage.trust, "trust_own": True})
         partners = {name: _list(group) for name, group in given.partners.items()}
         json_path, page = stage.folder / "crossplay.json", stage.folder / "crossplay.html"
         told = play_crosswise(CrossPlay(_list(given.players), partners, settings), json_path, page)

@@ -106,11 +106,11 @@ def signed_algorithm(folder: str | os.PathLike[str]) -> str | None:
     Args:
         folder: The checkpoint.
     """
-    key, content, files = _key(), _read(Path(folder) / SIGNATURE), _digests(Path(folder))
-    if key is None or files is None or not isinstance(content, dict):
+    key, content = _key(), _read(Path(folder) / SIGNATURE)
+    if key is None or not isinstance(content, dict):
         return None
     algorithm, code = content.get("algorithm"), content.get("code")
-    if not isinstance(algorithm, str) or not isinstance(code, str):
+    if not isinstance(algorithm, str) or not isinstance(code, str) or (files := _digests(Path(folder))) is None:
         return None
     return algorithm if hmac.compare_digest(code, _code(key, "checkpoint", [algorithm, files])) else None
 
@@ -119,9 +119,12 @@ def is_own_checkpoint(folder: str | os.PathLike[str]) -> bool:
     """True if a checkpoint was written here and not changed since.
 
     Args:
-        folder: The checkpoint.
+        folder: The checkpoint, or a policy folder in it, such as `population/agent_0` or `past/initial`, for which the
+            checkpoint's signature speaks.
     """
-    return signed_algorithm(folder) is not None
+    root = Path(folder).resolve()
+    signed = next((one for one in (root, *root.parents[:2]) if (one / SIGNATURE).is_file()), root)
+    return signed_algorithm(signed) is not None
 
 
 class OwnStates:

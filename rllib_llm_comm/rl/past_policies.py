@@ -71,12 +71,16 @@ class PastPolicy:
         """
         return write_policy(folder, self.policy.files, PolicyManifest(**self.manifest))
 
-    def load(self) -> TrainedPolicy:
-        """The policy, to act with; language models of one base share it in this process."""
+    def load(self, **options: Any) -> TrainedPolicy:
+        """The policy, to act with; language models of one base share it in this process.
+
+        Args:
+            **options: Arguments of `load_policy`, such as `base_model` and `device`, if not as in its training.
+        """
         with tempfile.TemporaryDirectory() as scratch:
             folder = self.write(Path(scratch) / POLICY_FOLDER)
             manifest = PolicyManifest(**self.manifest)
-            policy: TrainedPolicy = KINDS[manifest.kind].load(folder, manifest)
+            policy: TrainedPolicy = KINDS[manifest.kind].load(folder, manifest, **options)
         return policy
 
 

@@ -328,6 +328,8 @@ def test_remote_runners_seat_the_same_partners(checkpoint, tmp_path):
         (lambda c, p: c.policy_network(critic_observation="state"), "`critic_observation` is 'state'"),
         (lambda c, p: c.partners(pool=["some.module:player"]), "`policy` of the partner"),
         (lambda c, p: c.partners(pool=[{"policy": "scripted", "habit": "one_pot"}]), "`habit` of the partner"),
+        (lambda c, p: c.partners(pool=[{"policy": p, "word_noise": 0.5}]), "`word_noise` of the partner"),
+        (lambda c, p: c.partners(pool=[{"policy": p, "word_order": "reversed"}]), "`word_order` of the partner"),
         (lambda c, p: c.partners(pool=["nowhere/at_all"]), "nowhere"),
         (lambda c, p: c.partners(pool=["stay"], self_play_share=0.34), "multiple of 4"),
         (lambda c, p: c.environment(env_config={"layout": "forced_coordination"}).partners(pool=[p]), "same kitchen"),

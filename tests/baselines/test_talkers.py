@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +12,11 @@ import pytest
 
 from rllib_llm_comm import VercoCOLEConfig, VercoConfig, VercoFCPConfig, VercoPBTConfig, load_policy
 from rllib_llm_comm.baselines.population.fcp import Member, partners_of
+from rllib_llm_comm.baselines.population.responder import Met
+from rllib_llm_comm.baselines.population.talkers import VercoPBT
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.policies.find_checkpoint import shipped_policy
+from rllib_llm_comm.policies.signatures import make_key, sign_checkpoint
 
 TEXT = "rllib_llm_comm/overcooked_text-v0"
 TALKER, OTHER_BASE = "zoo:told_salad", "zoo:minirts_commanders"
@@ -123,11 +130,34 @@ def test_another_learner_meets_the_members_of_an_earlier_run_as_strangers(grown)
             heard.setdefault(game.partner.settings.name, set()).update(game.mailbox.values())
         assert heard["lossy_4002_final"] == {""}, "all its words get lost, as `as_partner` says"
         assert heard["taught_4000_final"] - {""} and heard["drifting_4001_final"] <= set(MENU["message_menu"])
+        final = algo._population.members[0].milestones["final"]
+        moved = {**final.manifest, "model_config": {**final.manifest["model_config"], "base_model": "moved/since"}}
+        algo.meet([Met("moved", dataclasses.replace(final, manifest=moved))])
+        bases = {one.policy.core.lm.base.model for one in algo.env_runner.env.envs[0].unwrapped.env._pool}
+        assert bases == {algo.env_runner.module["shared"].unwrapped().core.lm.base.model}
     finally:
         algo.stop()
     config = VercoConfig().environment(TEXT, env_config=fcp().env_config)
     config.partners(pool=[f"{path}/population/taught_4000_initial", f"{path}/population/taught_4000_final"])
     config.validate()  # members are partners of any other learner, too
+
+
+@pytest.mark.usefixtures("small_ray")
+def test_a_population_that_is_done_needs_the_adapters_of_its_kinds_no_more(tmp_path):
+    taught = Path(shutil.copytree(shipped_policy(TALKER), tmp_path / "taught"))
+    algo = fcp(size=2, member_kinds={"taught": {"message_checkpoint": str(taught)}, "own": {}}).build_algo()
+    try:
+        for _ in range(2):
+            algo.train()
+        path = algo.save_to_path(str(tmp_path / "done"))
+    finally:
+        algo.stop()
+    shutil.rmtree(taught)
+    again = type(algo).from_checkpoint(path)
+    try:
+        assert again.train()["population"]["members_done"] == 2 and again.met
+    finally:
+        again.stop()
 
 
 @pytest.mark.usefixtures("small_ray")
@@ -201,7 +231,22 @@ def test_a_talker_of_cole_trains_with_copies_of_itself(tmp_path):
         (lambda c: c.population(member_kinds={"a": {"lora_r": 4}}), "'lora_r' but all members are adapters of one"),
         (lambda c: c.population(member_kinds={"a": {"message_checkpoint": OTHER_BASE}}), "`member_kinds.a.message_"),
         (lambda c: c.population(member_kinds={"a": {"messages": "menu"}}), "`member_kinds.a`, with which"),
-        (lambda c: c.population(member_kinds={"a": {"messages": "other_moments"}}), "speaks for itself"),
+        (
+            lambda c: c.population(member_kinds={"a": {"messages": "other_moments"}}),
+            "`member_kinds.a.messages` is 'other_moments'",
+        ),
+        (
+            lambda c: c.population(member_settings={"messages": "other_moments"}),
+            "`member_settings.messages` is 'other_moments'",
+        ),
+        (
+            lambda c: c.population(member_kinds={}).communication(messages="other_moments"),
+            "`messages` is 'other_moments'",
+        ),
+        (
+            lambda c: c.population(member_kinds={}, member_settings={"message_checkpoint": OTHER_BASE}),
+            "`member_settings.message_checkpoint`",
+        ),
         (lambda c: c.population(member_kinds={"a": {"as_partner": {"word_noise": 2}}}), "as_partner.word_noise` is 2"),
         (lambda c: c.population(member_kinds={"a": {"as_partner": {"unstuck": 2}}}), "not a member's own"),
         (
@@ -221,10 +266,54 @@ def test_populations_that_cannot_be_get_one_sentence(change, why):
         change(fcp()).validate()
 
 
+@pytest.mark.parametrize("config", [VercoPBTConfig, VercoCOLEConfig])
+def test_members_of_the_other_methods_speak_for_themselves_too(config):
+    with pytest.raises(UserError, match="`messages` is 'other_moments' .* speaks for itself"):
+        small(config()).communication(messages="other_moments").validate()
+
+
+def test_the_critic_rate_of_a_kind_moves_with_the_rate_of_pbt():
+    config = small(VercoPBTConfig(), size=2, member_kinds={"slow": {"critic_lr": 1e-5}, "own": {}})
+    algo = VercoPBT.__new__(VercoPBT)  # not built: nothing is trained
+    algo.config = config
+    rates = [algo._member_config({"lr": 2 * config.lr}, kind, [0]).critic_lr for kind in config.member_kinds]
+    assert algo._member_config({}, "slow", [0])._adapters_are_known, "the population has tried all, once"
+    assert rates == pytest.approx([2e-5, 2 * config.critic_lr])
+    with pytest.raises(UserError, match=r"`member_kinds\.slow\.critic_lr` is a schedule"):
+        small(VercoPBTConfig(), size=2, member_kinds={"slow": {"critic_lr": [[0, 1e-3], [9, 0.0]]}}).validate()
+
+
 @pytest.mark.parametrize(("setting", "value"), [("lora_r", 4), ("base_model", "embedded_minirts"), ("lora_layers", 1)])
 def test_members_of_another_base_or_shape_are_refused_before_the_training(grown, setting, value):
     with pytest.raises(UserError, match=f"population_from.*{setting}"):
         fcp(population_from=grown[0], member_kinds={}).language_model(**{setting: value}).validate()
+
+
+def test_members_that_reach_beyond_this_program_are_taken_from_own_checkpoints_alone(grown, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    make_key()
+    foreign = Path(shutil.copytree(grown[0], tmp_path / "foreign"))
+    config = fcp(population_from=foreign, member_kinds={})
+    record = foreign / "population" / "taught_4000_final" / "policy.json"
+    told = json.loads(record.read_text())
+    told["model_config"]["base_model"] = "somebody/else"  # of the same digest: the base is this config's own
+    record.write_text(json.dumps(told))
+    policy, manifest = config.read_member(record.parent)
+    assert policy.model_config["base_model"] == manifest.model_config["base_model"] == config.base_model
+    server = {"base_url": "http://127.0.0.1:9", "model": "m"}
+    for section, value in (
+        ("communication", {**told["communication"], "message_server": server}),
+        ("teacher", "chat"),
+        ("env_config", {**told["env_config"], "subgoal_file": "/etc/passwd"}),
+    ):
+        record.write_text(json.dumps({**told, section: value}))
+        with pytest.raises(UserError, match=r"`population_from` has the member .*taught_4000_final"):
+            config.validate()
+        sign_checkpoint(foreign, "VercoFCP")
+        config.read_member(record.parent)
+        record.write_text(json.dumps({**told, section: value}, indent=1))
+        with pytest.raises(UserError, match="was not written by your own"):
+            config.read_member(record.parent)
 
 
 def test_kinds_that_the_population_has_not_are_told(grown):

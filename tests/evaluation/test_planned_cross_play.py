@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from hostile import write_checkpoint
 from typer.testing import CliRunner
 
 from rllib_llm_comm import load_policy
@@ -74,6 +75,15 @@ def test_goals_in_single_steps_make_the_same_game(level):
         single.step({agent: one.action() for agent, one in cooks.items()})
         assert np.array_equal(single.kitchen.state, expected.pop(0))
     assert not theirs.agents and single.kitchen.time == 200
+
+
+def test_who_trusts_a_cross_play_trusts_what_its_planner_recorded_too(follower, tmp_path):
+    server = {"base_url": "http://127.0.0.1:9", "model": "m"}
+    path = write_checkpoint(tmp_path, communication={"message_server": server})
+    for trust, why in ((False, "recorded `message_server`"), (True, "was trained in .* and not as a planner")):
+        settings = CrossPlaySettings(planning={"planner": f"trained:{path}"}, trust=trust)
+        with pytest.raises(UserError, match=why):
+            CrossPlay([follower], None, settings)
 
 
 def test_a_follower_with_itself_plays_as_it_does_without_partners(follower):

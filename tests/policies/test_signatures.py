@@ -12,10 +12,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from completion_server import CompletionServer
 from hostile import Ear, change, write_checkpoint
 from toys import TESTS
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
+from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.policies import signatures
 from rllib_llm_comm.policies.signatures import OwnStates, is_own_checkpoint, key_file, make_key, sign_checkpoint
 from tests.cli.command import rllib, start_rllib
@@ -236,6 +239,45 @@ def test_playing_unpickles_nothing(tmp_path):
         told = rllib("evaluate", str(spoiled), "--episodes", "1", cwd=tmp_path)
         assert told.returncode == 1 and "cannot be read as safetensors" in told.stderr
     assert not spoilt.exists()
+
+
+def test_a_checkpoint_speaks_for_the_policies_in_it(home):
+    own = checkpoint_in(home / "trial" / "checkpoint_0")
+    member = checkpoint_in(own / "population" / "agent_0")
+    sign_checkpoint(own, "VercoPBT")
+    assert is_own_checkpoint(own) and is_own_checkpoint(member) and is_own_checkpoint(own / "part")
+    (home / "way").symlink_to(member)
+    assert is_own_checkpoint(home / "way")
+    copied = Path(shutil.copytree(member, home / "trial" / "agent_0"))
+    assert not is_own_checkpoint(copied) and not is_own_checkpoint(home / "trial")
+    foreign = checkpoint_in(home / "foreign")
+    (home / "other").symlink_to(foreign)
+    assert not is_own_checkpoint(home / "other")
+    (own / "population" / "agent_1").symlink_to(foreign)
+    assert not is_own_checkpoint(own / "population" / "agent_1") and not is_own_checkpoint(member)
+    (own / "population" / "agent_1").unlink()
+    assert is_own_checkpoint(member)
+    (member / "algorithm_state.pkl").write_bytes(b"3")
+    assert not is_own_checkpoint(member)
+
+
+def test_cross_play_in_a_file_takes_own_recorded_settings_of_checkpoints_and_of_policies_in_them(home):
+    def strangers(name):
+        spec = {"run": "crossplay", "config": {"players": [str(member)], "partners": {"x": [str(own)]}, "episodes": 1}}
+        file = ExperimentFile(name, parse_experiments({"strangers": spec}, name))
+        run_file(file, TrainSettings(storage_path=str(home / "results")))
+
+    with CompletionServer(lambda prompts: ["i wait"] * len(prompts)) as server:
+        talk = {"messages": "student", "message_server": {"base_url": server.url, "model": "m", "max_retries": 0}}
+        own = write_checkpoint(home / "own", communication=talk)
+        member = own / "population" / "agent_0"
+        shutil.copytree(own / "policy", member)
+        with pytest.raises(UserError, match="recorded `message_server`"):
+            strangers("unsigned")
+        assert not server.requests
+        sign_checkpoint(own, "VercoPBT")
+        strangers("signed")
+        assert server.requests and (home / "results/signed/strangers/crossplay.json").exists()
 
 
 def test_stages_play_what_this_file_has_trained_with_its_own_settings(tmp_path):

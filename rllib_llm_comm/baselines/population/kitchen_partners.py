@@ -327,11 +327,13 @@ def check_partner(partner: PartnerSettings, env_config: Mapping[str, Any]) -> No
         "habit": bool(partner.habit),
         "unstuck": bool(partner.unstuck),
         "speech": partner.speech == "scripted",
+        "word_noise": bool(partner.word_noise),
+        "word_order": partner.word_order != "own",
     }
     for setting in (name for name, found in refused.items() if found):
         raise UserError(
             f"`{setting}` of {where} is {getattr(partner, setting)!r}, which the arrays of games do not know; take "
-            "checkpoints, 'scripted', 'random' or 'stay', without habits, `unstuck` and speech."
+            "checkpoints, 'scripted', 'random' or 'stay', without habits, `unstuck`, and words."
         )
     if partner.kind == CHECKPOINT:
         _check_manifest(read_manifest(find_policy(partner.policy)), where, env_config)

@@ -428,6 +428,9 @@ class PBTConfigMixin(StrictConfigMixin):
         for name in (*self.mutate, "critic_lr"):
             if isinstance(getattr(self, name, None), list):
                 raise UserError(f"`{name}` is a schedule but PBT moves it; give a number, or leave it out of `mutate`.")
+        for kind, settings in self.member_kinds.items():
+            if isinstance(settings, Mapping) and isinstance(settings.get("critic_lr"), list):
+                raise UserError(f"`member_kinds.{kind}.critic_lr` is a schedule but PBT moves it; give a number.")
         if self.pool or self.self_play_share:
             raise UserError("`pool` and `self_play_share` mean nothing to PBT, whose agents are each other's partners.")
         for name in ("num_env_runners", "num_learners"):
@@ -561,7 +564,7 @@ class PBTMixin(Responder):
         config.update_from_dict(self.config.kind_settings(kind))
         config.training(**settings)
         if "lr" in settings:
-            config.critic_lr = self.config.critic_lr * settings["lr"] / self.config.lr
+            config.critic_lr *= settings["lr"] / self.config.lr  # that of its kind, if it has one
         config.debugging(seed=int(np.random.SeedSequence([self.config.seed or 0, *place]).generate_state(1)[0]) % 2**31)
         config.evaluation(evaluation_interval=None)
         config.keep_policy_every = None

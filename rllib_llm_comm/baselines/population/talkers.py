@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from pydantic import Field
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.utils.annotations import override
+from ray.rllib.utils.checkpoints import Checkpointable
 
 from rllib_llm_comm.baselines.population.cole import COLEConfigMixin, COLEMixin, COLESettings
 from rllib_llm_comm.baselines.population.fcp import FCPConfigMixin, FCPMixin, FCPPopulation
@@ -25,7 +27,9 @@ from rllib_llm_comm.policies.partners import Partner, game_difference
 from rllib_llm_comm.policies.play_loop import Observer, PlayedGame, play_games
 from rllib_llm_comm.policies.policy_folder import PolicyExport, read_export
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, PolicyManifest, read_manifest
+from rllib_llm_comm.policies.recorded_settings import reaches_outside
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
+from rllib_llm_comm.policies.signatures import is_own_checkpoint
 from rllib_llm_comm.rl.partners import SeatPartners, use_partners
 from rllib_llm_comm.rl.past_policies import PastPolicy
 from rllib_llm_comm.rl.policy_checkpoints import on_first_learner
@@ -69,6 +73,11 @@ def _told(where: str) -> Iterator[None]:
 class TalkersConfig(VercoConfig):
     """Settings of a Verco learner that meets the members of a population, which are adapters on its base model."""
 
+    def __init__(self, algo_class: type | None = None) -> None:
+        """Sets the defaults: as of Verco."""
+        super().__init__(algo_class=algo_class)
+        self._adapters_are_known = False  # of a member's run and of a checkpoint: the population has tried them
+
     def validate(self) -> None:
         """Checks all settings.
 
@@ -103,26 +112,36 @@ class TalkersConfig(VercoConfig):
     def _validate_pool(self) -> None:
         """Checks the population; it brings its own partners."""
 
+    def _of_members(self, setting: str) -> dict[str, Any]:
+        """Where members get a setting from, and its value there: their kind, `member_settings`, or this config."""
+        shared, kinds = getattr(self, "member_settings", {}), getattr(self, "member_kinds", {})
+        found: dict[str, Any] = {}
+        for place, own in ({f"member_kinds.{kind}.": own for kind, own in kinds.items()} or {"": {}}).items():
+            if setting in own:
+                found[f"`{place}{setting}`"] = own[setting]
+            elif setting in shared:
+                found[f"`member_settings.{setting}`"] = shared[setting]
+            else:
+                found[f"`{setting}`"] = getattr(self, setting)
+        return found
+
     def _adapters(self) -> Iterator[tuple[str, str, str]]:
         """Setting, path and role of all adapters with which members begin."""
-        kinds: Mapping[str, Mapping[str, Any]] = getattr(self, "member_kinds", {})
-        for kind, settings in (kinds or {"": {}}).items():
-            for setting, role in (("message_checkpoint", MESSAGE), ("action_checkpoint", ACTION)):
-                if path := settings.get(setting, getattr(self, setting)):
-                    yield f"`member_kinds.{kind}.{setting}`" if kind else f"`{setting}`", str(path), role
+        for setting, role in (("message_checkpoint", MESSAGE), ("action_checkpoint", ACTION)):
+            for where, path in self._of_members(setting).items():
+                if path:
+                    yield where, str(path), role
 
-    def require_kinds_of_talkers(self) -> None:
-        """Checks what kinds of members say, and that their adapters are for this base model; none is loaded.
+    def require_talkers(self) -> None:
+        """Checks what members say, and that their adapters are for this base model; none is loaded.
 
         Raises:
             UserError: If one is not.
         """
-        for kind, settings in getattr(self, "member_kinds", {}).items():
-            mode = settings.get("messages", self.messages)
+        for where, mode in self._of_members("messages").items():
             if mode not in _MODES:
                 raise UserError(
-                    f"`member_kinds.{kind}` has `messages` {mode!r} but a member speaks for itself: one of "
-                    f"{', '.join(_MODES)}."
+                    f"{where} is {mode!r} but a member of a population speaks for itself: one of {', '.join(_MODES)}."
                 )
         for where, path, role in self._adapters():
             if not (is_named(path) or Path(path).exists()):
@@ -151,8 +170,15 @@ class Talkers(Responder, Verco):
     @override(Algorithm)
     def setup(self, config: Any) -> None:
         """Builds the learner; all adapters of a population are tried before anything is trained."""
-        config.require_adapters()
+        if not config._adapters_are_known:
+            config.require_adapters()
         super().setup(config)
+
+    @override(Checkpointable)
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The config of a population whose adapters were tried; the files of kinds that have begun may be gone."""
+        args, kwargs = super().get_ctor_args_and_kwargs()
+        return ({**dict(args[0]), "_adapters_are_known": True}, *args[1:]), kwargs
 
     @property
     @override(Responder)
@@ -163,7 +189,7 @@ class Talkers(Responder, Verco):
     @override(Responder)
     def meet(self, partners: Sequence[Met]) -> None:
         """Takes other partners; they share the learner's base model."""
-        pool = [_seated(one) for one in partners]
+        pool = [self._as_partner(one) for one in partners]
         use_partners(self.env_runner, pool, self.config.self_play_share)
         self._met = tuple(one.name for one in partners)
 
@@ -172,7 +198,9 @@ class Talkers(Responder, Verco):
         self, policies: Sequence[PastPolicy], pairs: Sequence[tuple[int, int]], games: int, seed: Sequence[int]
     ) -> Matches:
         """Plays the pairs one after the other, the games of each side by side."""
-        players = {n: _seated(Met(f"member_{n}", policies[n])) for n in sorted({n for pair in pairs for n in pair})}
+        players = {
+            n: self._as_partner(Met(f"member_{n}", policies[n])) for n in sorted({n for pair in pairs for n in pair})
+        }
         env_id, settings = str(playable_id(self.config.env)), dict(self.config.env_config)
         first = np.random.SeedSequence(list(seed)).generate_state(1)[0] % 2**30
         sums = [_Sums() for _ in pairs]
@@ -184,6 +212,11 @@ class Talkers(Responder, Verco):
                        at_once=games)  # fmt: skip
         returns, steps = np.array([one.returns for one in sums]), np.array([float(one.steps) for one in sums])
         return Matches(returns, np.zeros(len(pairs)), steps, games)
+
+    def _as_partner(self, one: Met) -> Partner:
+        """A partner on the learner's base model, wherever that lay in the member's own training."""
+        settings = PartnerSettings(policy=f"population/{one.name}", name=one.name, weight=one.weight, **one.traits)
+        return Partner(settings, one.policy.load(base_model=self.config.base_model, device=self.config.device))
 
     @override(Responder)
     def take_policy(self, policy: PastPolicy) -> None:
@@ -202,11 +235,6 @@ class _Sums(Observer):
         """Counts a step."""
         self.returns += sum(map(float, game.rewards.values())) / len(game.env.possible_agents)
         self.steps += 1
-
-
-def _seated(one: Met) -> Partner:
-    settings = PartnerSettings(policy=f"population/{one.name}", name=one.name, weight=one.weight, **one.traits)
-    return Partner(settings, one.policy.load())
 
 
 def _load(learner: Any, files: Mapping[str, bytes]) -> None:
@@ -266,6 +294,16 @@ class VercoFCPConfig(FCPConfigMixin, TalkersConfig):
         """Reads a member's policy folder; its adapters must be of this base model and of these shapes."""
         manifest = read_manifest(folder)
         self._require_alike(folder, manifest)
+        own = {**manifest.model_config, "base_model": self.base_model, "device": self.device}
+        manifest = dataclasses.replace(manifest, model_config=own)
+        # It becomes part of checkpoints that are signed here. What this config itself says of the game needs no trust.
+        others = {name: value for name, value in manifest.env_config.items() if self.env_config.get(name) != value}
+        if reaches_outside(dataclasses.replace(manifest, env_config=others)) and not is_own_checkpoint(folder):
+            raise UserError(
+                f"`population_from` has the member {str(folder)!r}, whose `policy.json` names servers, files or models "
+                "beyond this program and was not written by your own `rllib train` here, or changed since; take one "
+                "that was, or leave them out of the `policy.json`."
+            )
         return read_export(folder, manifest), manifest
 
     def _require_alike(self, folder: Path, manifest: PolicyManifest) -> None:
@@ -294,7 +332,7 @@ class VercoFCPConfig(FCPConfigMixin, TalkersConfig):
     @override(FCPConfigMixin)
     def _validate_training_of_members(self) -> None:
         super()._validate_training_of_members()
-        self.require_kinds_of_talkers()
+        self.require_talkers()
 
 
 class VercoFCP(FCPMixin, Talkers):
@@ -315,9 +353,11 @@ class TalkersPBT(PBTSettings):
     run_batches: int = Field(1, ge=1, le=LARGEST)
     """Train batches of one PPO run with one partner. 1 (ours); Carroll: 3 of 12,000 steps."""
     selection_games: int = Field(8, ge=2, le=LARGEST)
-    """As of `PBTSettings`. 8 (ours); Carroll: 6."""
+    """Games of each pair of two agents for the fitness, an even number: half of them in each seat. 8 (ours); Carroll:
+    6."""
     members_at_once: int | None = Field(0, ge=0, le=LARGEST)
-    """As of `TalkersPopulation`."""
+    """0 (ours): runs are done one after the other in the algorithm's own process, on one base model. Else as of
+    `PBTSettings`: Ray tasks, each with a base model of its own."""
 
 
 class VercoPBTConfig(PBTConfigMixin, TalkersConfig):
@@ -345,11 +385,17 @@ class VercoPBTConfig(PBTConfigMixin, TalkersConfig):
         super()._validate_pool()
         for name in set(self.mutate) & {name for kind in self.member_kinds.values() for name in kind}:
             raise UserError(f"`{name}` is a setting of `member_kinds` and in `mutate`; leave it out of one of both.")
-        self.require_kinds_of_talkers()
+        self.require_talkers()
 
 
 class VercoPBT(PBTMixin, Talkers):
     """Population-based training of agents that talk; settings: `VercoPBTConfig`."""
+
+    @override(PBTMixin)
+    def _member_config(self, settings: Mapping[str, Any], kind: str, place: Sequence[int]) -> Any:
+        config = super()._member_config(settings, kind, place)
+        config._adapters_are_known = True
+        return config
 
     @classmethod
     @override(Verco)
@@ -376,6 +422,10 @@ class VercoCOLEConfig(COLEConfigMixin, TalkersConfig):
         """Sets the defaults: as of `COLE`, on the embedded model (ours)."""
         super().__init__(algo_class=algo_class or VercoCOLE)
         self.self_play_share = 0.25  # COLE's "1:3"
+
+    def _validate_pool(self) -> None:
+        super()._validate_pool()
+        self.require_talkers()
 
 
 class VercoCOLE(COLEMixin, Talkers):
