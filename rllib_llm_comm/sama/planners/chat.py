@@ -421,10 +421,11 @@ class ChatPlanner(Planner):
             problems: dict[str, str] = {}
             for agent, subgoals in work.items():
                 first, *later = (one.subgoal for one in subgoals)
-                problems[first] = self._refusal(request, agent, first)
+                if why := self._refusal(request, agent, first):
+                    problems[first] = why
                 unknown = f"is none of the subgoals of this game that {agent} has, or more than one"
                 problems |= {one: f"{one!r} {unknown}" for one in later if not self._meant(request, agent, one)}
-            _note(refused, "decomposition", {text: why for text, why in problems.items() if why})
+            _note(refused, "decomposition", problems)
             if {agent: self._meant(request, agent, one[0].subgoal) for agent, one in work.items()} in failed:
                 raise UnusableError("these first subgoals have failed from here already")
 
