@@ -44,6 +44,7 @@ class PlayPlanners(PlainStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, the seats, and planners that should be there by now."""
+        from rllib_llm_comm.experiments.planning_run import planners_by_label
         from rllib_llm_comm.sama.planner_seats import SEATS
         from rllib_llm_comm.sama.planners import make_planner, planner_model
 
@@ -53,12 +54,12 @@ class PlayPlanners(PlainStage):
         there = without_missing(settings.env_config, unresolved)
         check_environment(stage.name, env, there, stage.trust)
         game = make_env(str(env), **there).game
-        for planner in settings.planners():
-            if not any(path in str(planner) for path in unresolved):
-                try:
+        try:
+            for planner in planners_by_label(settings.planners()).values():
+                if not any(path in str(planner) for path in unresolved):
                     make_planner(planner, planner_model(planner)).check_game(game)
-                except UserError as error:
-                    raise UserError(f"In `{stage.name}.config.planner`: {error}") from None
+        except UserError as error:
+            raise UserError(f"In `{stage.name}.config.planner`: {error}") from None
 
     def loads(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """The first planner."""
@@ -73,7 +74,7 @@ class PlayPlanners(PlainStage):
             PolicyExecutor,
             ScriptedExecutor,
         )
-        from rllib_llm_comm.experiments.planning_run import ComparisonSettings, play_and_tell, short_planner
+        from rllib_llm_comm.experiments.planning_run import ComparisonSettings, planners_by_label, play_and_tell
         from rllib_llm_comm.policies.policy_folder import weights_digest
         from rllib_llm_comm.sama.planner_seats import SEATS, SeatSettings, executor_of
 
@@ -86,7 +87,7 @@ class PlayPlanners(PlainStage):
             if policy is None
             else PolicyExecutor(policy, name, seats.game, seats.greedy, weights_digest(name))
         )
-        planners = {short_planner(planner): planner for planner in settings.planners()}
+        planners = planners_by_label(settings.planners())
         cells = [
             Cell({"planner": label}, executor, {}, PlanningSetup(planner, patience=seats.patience))
             for label, planner in planners.items()

@@ -387,6 +387,27 @@ def test_a_stage_plays_trained_planners_beside_rules_and_random_draws(trained, t
         stage(env=KITCHEN, config={"planner": [f"trained:{path}"]})
 
 
+def games_of(folder, *planners, **config):
+    config = {"planner": list(planners), "env_config": {"game": {"layout": "cramped_room", "horizon": 20}}, **config}
+    spec = {"games": {"run": "play_planners", "env": KITCHEN, "config": {"episodes": 1, **config}}}
+    (stage,) = make_stages(parse_experiments(spec, "f"), lambda name, _: folder / name)
+    check_stages([stage], {})
+    return stage
+
+
+def test_planners_of_one_name_all_play_and_are_told_apart(tmp_path):
+    shares = [{"name": "disturbed", "share": share} for share in (0.0, 1.0)]
+    nested = [{"name": "disturbed", "share": 1.0, "planner": {"name": "random", "seed": seed}} for seed in (1, 2)]
+    result = KINDS["play_planners"].run(games_of(tmp_path, *shares, *nested, "scripted"))
+    cells = json.loads(result.outputs[0].read_text())["cells"]
+    assert [cell["made_with"]["planner"] for cell in cells] == [*shares, *nested, "scripted"]
+    labels = [cell["labels"]["planner"] for cell in cells]
+    assert len(set(labels)) == 5 == len(result.summary) and labels[-1] == "scripted"
+    assert "share: 0.0" in labels[0] and "planner.seed: 2" in labels[3]
+    with pytest.raises(UserError, match=r"games.config.planner.*twice"):
+        games_of(tmp_path, "scripted", *shares, {"name": "scripted"})
+
+
 @pytest.mark.parametrize(
     ("name", "scenario", "system"),
     [("study_planner", "cramped_room_apart", "cloned_ppo_talk"), ("study_planner_told", "B_apart", "ppo_talk")],
