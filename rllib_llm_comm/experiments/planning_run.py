@@ -380,7 +380,7 @@ def planners_by_label(planners: Sequence[PlannerSettings]) -> dict[str, PlannerS
         label = ", ".join([name, *(f"{key}: {own[key]}" for key in differing)])
         if label in found:
             raise UserError(
-                f"The planner {json.dumps(planner, default=str)} is given twice; give each once, or with other settings."
+                f"The planner {json.dumps(planner, default=str)} is given twice; give it once, or other settings."
             )
         found[label] = planner
     return found

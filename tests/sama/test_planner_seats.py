@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from chat_server import ChatServer
 from toys import language_model
 
 from rllib_llm_comm import EMMAConfig, VercoConfig, load_policy
@@ -36,6 +37,7 @@ from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import FailedAttempt, PlanRequest
 from rllib_llm_comm.sama.reflection import ReflectivePlay
 from rllib_llm_comm.testing import check_env
+from tools.rules_chat import RulesChat
 
 KITCHEN, SALAD = "rllib_llm_comm/overcooked_ai_planner-v0", "rllib_llm_comm/overcooked_text_planner-v0"
 TOLD = {
@@ -406,6 +408,34 @@ def test_planners_of_one_name_all_play_and_are_told_apart(tmp_path):
     assert "share: 0.0" in labels[0] and "planner.seed: 2" in labels[3]
     with pytest.raises(UserError, match=r"games.config.planner.*twice"):
         games_of(tmp_path, "scripted", *shares, {"name": "scripted"})
+
+
+@pytest.mark.usefixtures("chat_client_at_home")
+def test_what_chat_models_answer_in_games_of_planners_is_recorded_apart_and_told(tmp_path):
+    rules = RulesChat()
+    with ChatServer(rules.complete) as server:
+        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_retries": 0}
+        asking = {"name": "chat", "chat": chat, "objects": False}
+        several = [
+            asking,
+            {"name": "disturbed", "share": 0.0, "planner": {**asking, "chat": {**chat, "model": "other"}}},
+        ]
+        stage = games_of(tmp_path, "scripted", *several)
+        told = KINDS["play_planners"].run(stage).summary
+        asked = len(server.requests)
+        assert asked > 0 == told["kept_answers"] and told["requests"] == asked
+        assert {request["model"] for request in server.requests} == {"tiny", "other"}
+        (stage.folder / "planners.json").unlink()  # as after a kill
+        again = KINDS["play_planners"].run(stage).summary
+        assert len(server.requests) == asked == again["kept_answers"] and again["requests"] == 0
+    assert "requests" not in KINDS["play_planners"].run(games_of(tmp_path / "rules", "scripted")).summary
+
+
+def test_all_planners_of_a_stage_are_named_if_they_stand_in():
+    loads = KINDS["play_planners"].loads
+    found = stand_ins(loads({"planner": ["random", {"name": "cassette", "cassette": "sama"}, "scripted"]}))
+    assert [one.partition(":")[0] for one in found] == ["planner cassette", "planner scripted"]
+    assert [one.partition(":")[0] for one in stand_ins(loads({}))] == ["planner scripted"]
 
 
 @pytest.mark.parametrize(
