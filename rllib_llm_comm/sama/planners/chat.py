@@ -40,7 +40,7 @@ from rllib_llm_comm.sama.planners.matching import (
     failed_assignments,
     made_possible,
 )
-from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, OURS, PAPER, PromptsOf, worded
+from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, OURS, PAPER, PlanningGame, PromptsOf, worded
 from rllib_llm_comm.sama.plans import (
     BY_RULES,
     DONE,
@@ -342,6 +342,15 @@ class ChatPlanner(Planner):
     def settings(self) -> dict[str, Any]:
         """Model and settings that identify this planner, JSON-able."""
         return {"name": self.name, **self.how.to_dict()}
+
+    def check_game(self, game: PlanningGame) -> None:
+        """Refuses `view: truth` in a game that hides nothing that could be told.
+
+        Raises:
+            UserError: If it is such.
+        """
+        if self.how.view == "truth" and type(game).truth is PlanningGame.truth:
+            game.truth(None)  # says so
 
     def begin(self) -> None:
         """Begins an episode: nothing stands yet."""
