@@ -22,9 +22,9 @@ from rllib_llm_comm.envs.minirts.commanders.command_level import Commander, make
 from rllib_llm_comm.envs.minirts.commanders.executor import Executor
 from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, MINE, NOTHING, TRAIN, Command
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
-from rllib_llm_comm.envs.minirts.engine.units import ARMY, MADE_BY
+from rllib_llm_comm.envs.minirts.engine.units import MADE_BY
 from rllib_llm_comm.envs.minirts.env import MiniRTS
-from rllib_llm_comm.envs.minirts.view.names import KIND_OF, SINGULAR
+from rllib_llm_comm.envs.minirts.view.names import KIND_OF
 from rllib_llm_comm.evaluation.columns import from_columns, to_columns
 from rllib_llm_comm.evaluation.statistics import holm, same_share, wilson
 
@@ -95,7 +95,6 @@ def _orders(going: Sequence[LockstepGame]) -> list[list[Order]]:
     return orders_together(trained) if trained else [executor.give_orders() for executor in executors]
 
 
-_RANDOM = "random"
 _SAVE_AFTER = 10.0
 _MOST_BYTES = 2**28
 
@@ -242,7 +241,6 @@ def _save(path: Path, same: Mapping[str, Any], played: Mapping[str, Mapping[str,
     write_atomically(path, json.dumps(figures, separators=(",", ":")) + "\n")
 
 
-UNITS = tuple(SINGULAR[kind] for kind in ARMY)
 TOLD, UNTOLD = "told", "not told"
 
 

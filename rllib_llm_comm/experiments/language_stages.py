@@ -113,6 +113,8 @@ def kept_planner(planner: Any, folder: Path) -> Any:
         planner: As of `make_planner`.
         folder: The stage's folder.
     """
+    if isinstance(planner, Mapping) and "planner" in planner:  # it disturbs another one
+        return {**planner, "planner": kept_planner(planner["planner"], folder)}
     if not isinstance(planner, Mapping) or not isinstance(planner.get("chat"), Mapping):
         return planner
     chat = planner["chat"]

@@ -7,10 +7,12 @@ from typing import Any
 
 from pydantic import Field
 
+from rllib_llm_comm.chat.chat_model import cost_of, count_scope
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.experiments.env_settings import check_environment, without_missing
+from rllib_llm_comm.experiments.language_stages import kept_planner
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
 
 
@@ -44,6 +46,7 @@ class PlayPlanners(PlainStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, the seats, and planners that should be there by now."""
+        from rllib_llm_comm.experiments.planning_run import planners_by_label
         from rllib_llm_comm.sama.planner_seats import SEATS
         from rllib_llm_comm.sama.planners import make_planner, planner_model
 
@@ -53,16 +56,16 @@ class PlayPlanners(PlainStage):
         there = without_missing(settings.env_config, unresolved)
         check_environment(stage.name, env, there, stage.trust)
         game = make_env(str(env), **there).game
-        for planner in settings.planners():
-            if not any(path in str(planner) for path in unresolved):
-                try:
+        try:
+            for planner in planners_by_label(settings.planners()).values():
+                if not any(path in str(planner) for path in unresolved):
                     make_planner(planner, planner_model(planner)).check_game(game)
-                except UserError as error:
-                    raise UserError(f"In `{stage.name}.config.planner`: {error}") from None
+        except UserError as error:
+            raise UserError(f"In `{stage.name}.config.planner`: {error}") from None
 
     def loads(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The first planner."""
-        return {"planner": next(iter(config.get("planner") or ()), None)}
+        """All of `config:`, with the planners that it has by default."""
+        return {**self.settings_class.defaults(), **config}
 
     def run(self, stage: Stage) -> StageResult:
         """Plays the games that are not played yet and writes `planners.json` and `planners.md`."""
@@ -73,7 +76,7 @@ class PlayPlanners(PlainStage):
             PolicyExecutor,
             ScriptedExecutor,
         )
-        from rllib_llm_comm.experiments.planning_run import ComparisonSettings, play_and_tell, short_planner
+        from rllib_llm_comm.experiments.planning_run import ComparisonSettings, planners_by_label, play_and_tell
         from rllib_llm_comm.policies.policy_folder import weights_digest
         from rllib_llm_comm.sama.planner_seats import SEATS, SeatSettings, executor_of
 
@@ -86,15 +89,17 @@ class PlayPlanners(PlainStage):
             if policy is None
             else PolicyExecutor(policy, name, seats.game, seats.greedy, weights_digest(name))
         )
-        planners = {short_planner(planner): planner for planner in settings.planners()}
-        cells = [
-            Cell({"planner": label}, executor, {}, PlanningSetup(planner, patience=seats.patience))
-            for label, planner in planners.items()
-        ]
+        cells = []
+        for number, (label, planner) in enumerate(planners_by_label(settings.planners()).items()):
+            # A recording of its own each: planners of different models have the same questions.
+            kept = kept_planner(planner, stage.folder / f"planner_{number}")
+            cells.append(Cell({"planner": label}, executor, {}, PlanningSetup(kept, patience=seats.patience)))
         seeds = range(settings.seed, settings.seed + settings.episodes)
         scores = PlannerScores("planners", "which planner brings the most with the same executor", cells, seeds)
         stage.folder.mkdir(parents=True, exist_ok=True)
         json_file, table = stage.folder / "planners.json", stage.folder / "planners.md"
-        play_and_tell(scores, ComparisonSettings(json_file=json_file, markdown_file=table))
+        with count_scope() as asked:
+            play_and_tell(scores, ComparisonSettings(json_file=json_file, markdown_file=table))
         told = {row["labels"]["planner"]: row["summary"]["value"] for row in scores.figures()}
-        return StageResult([json_file], {"table": table}, summary=told)
+        cost = cost_of(asked) if asked.requests or asked.cached else {}
+        return StageResult([json_file], {"table": table}, summary={**told, **cost})

@@ -293,7 +293,8 @@ def compare_planners(settings: ComparisonSettings) -> None:
         known.remove("plan4mc")
         say("plan4mc is left out, as this game has no skill graph.")
     wanted = [*known, *(one for one in given if one not in known)]
-    variants: list[Variant] = [({"planner": short_planner(one)}, one, settings.trials) for one in wanted]
+    labelled = planners_by_label(wanted)
+    variants: list[Variant] = [({"planner": label}, one, settings.trials) for label, one in labelled.items()]
     measures = "which planner brings the most with the same executor"
     play_and_tell(comparison("planners", measures, variants, settings), settings)
 
@@ -362,12 +363,38 @@ def _begin(settings: ComparisonSettings) -> None:
     import_modules(settings.modules)
 
 
-def short_planner(planner: PlannerSettings) -> str:
-    """A planner's name for a table.
+def planners_by_label(planners: Sequence[PlannerSettings]) -> dict[str, PlannerSettings]:
+    """Planners by their names for a table; those of one name are told apart by the settings in which they differ.
 
     Args:
-        planner: A name or settings.
+        planners: Names or settings.
+
+    Raises:
+        UserError: If one is there twice.
     """
+    flat = [(_short(planner), _flat(with_settings(planner))) for planner in planners]
+    found: dict[str, PlannerSettings] = {}
+    for planner, (name, own) in zip(planners, flat, strict=True):
+        others = [other for other_name, other in flat if other_name == name]
+        differing = [key for key in own if any(key not in other or other[key] != own[key] for other in others)]
+        label = ", ".join([name, *(f"{key}: {own[key]}" for key in differing)])
+        if label in found:
+            raise UserError(
+                f"The planner {json.dumps(planner, default=str)} is given twice; give it once, or other settings."
+            )
+        found[label] = planner
+    return found
+
+
+def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Settings without nesting, under names such as `chat.model`."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        found |= _flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
+    return found
+
+
+def _short(planner: PlannerSettings) -> str:
     if isinstance(planner, str):
         return planner
     if planner.get("policy"):

@@ -93,7 +93,10 @@ def draw_messages(
 
         ids = _decode_statically(rows, model, max_words, temperature, draws(), role)
         if ids is None:
-            ids = _decode(rows, model, max_words, temperature, draws(), role)
+            ids = []
+            for first in range(0, len(rows), _ROWS_PER_BATCH):  # a growing cache has room for fewer
+                those = slice(first, first + _ROWS_PER_BATCH)
+                ids += _decode(rows[those], model, max_words, temperature, draws(part[those]), role)
         for key, row in zip(part, ids, strict=True):
             drawn[key] = as_written(model.base, row, max_words)
     return [drawn[key] for key in keys]

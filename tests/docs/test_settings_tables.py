@@ -1,9 +1,12 @@
 """Tables of settings in the docs are those of the fields that declare them; no other table repeats fields."""
 
+import inspect
 import re
 
 import pytest
 
+from rllib_llm_comm.sama.planners import PLANNERS
+from rllib_llm_comm.sama.planners.chat import ChatPlanSettings
 from tools.settings_tables import ROOT, TABLE, pages, table, value, written
 
 PAGES = list(pages())
@@ -84,3 +87,15 @@ def test_values_are_those_of_files(given, shown):
 
     assert value(given) == shown
     assert yaml.safe_load(shown.strip("`")) == (list(given) if isinstance(given, tuple) else given)
+
+
+def test_the_page_of_planners_names_each_setting_of_each_planner():
+    lines = (ROOT / "docs" / "guides" / "planners.md").read_text().splitlines()
+    rows = {
+        row[1].split("`")[1]: row[3] for row in (line.split("|") for line in lines) if len(row) == 5 and "`" in row[1]
+    }
+    for name in ("random", "disturbed", "guessing", "trained"):
+        assert set(re.findall(r"`(\w+)`", rows[name])) == set(inspect.signature(PLANNERS[name]).parameters) - {
+            "model"
+        }, name
+    assert set(re.findall(r"`(\w+)`", rows["chat"])) - {"open_chat"} == {"chat", *ChatPlanSettings.names()}

@@ -133,6 +133,24 @@ def test_a_device_that_cannot_do_it_writes_as_before(caplog, monkeypatch):
     assert "not permitted when stream is capturing" in caplog.text
 
 
+def test_who_takes_over_writes_no_more_rows_at_once_than_a_growing_cache_has_room_for(monkeypatch):
+    from rllib_llm_comm.language import generation, static_decoding
+
+    def fails(*_):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    model, rows = statically(model_of("embedded")), list[int]()
+    monkeypatch.setattr(static_decoding, "StaticWriter", fails)
+    decoder = model.decoder
+    monkeypatch.setattr(
+        model, "decoder", lambda **given: rows.append(len(given["input_ids"])) or decoder(**given), raising=False
+    )
+    prompts = [f"cook {number} says:" for number in range(static_decoding.ROWS_PER_BATCH + 60)]
+    how = {"max_words": 1, "temperature": 1.0, "seed": 2}
+    assert draw_messages(model, prompts, **how) == draw_messages(model_of("embedded"), prompts, **how)
+    assert max(rows) == generation._ROWS_PER_BATCH < static_decoding.ROWS_PER_BATCH
+
+
 def test_a_device_that_does_not_hold_one_text_is_refused():
     base = model_of("llama").base
     assert base.kept_bytes_per_token == 2 * 3 * 24 * 4  # keys and values, layers, heads times size, float32

@@ -114,6 +114,23 @@ def test_a_first_subgoal_must_be_possible_and_a_later_one_known_and_both_are_tol
         make_planner(asking(server, ahead=3)).plan(PlanRequest(game, game.state()))
 
 
+@pytest.mark.parametrize("name", ["chat", "sama"])
+def test_a_subgoal_that_one_of_two_agents_cannot_do_is_refused_also_if_the_other_can(name):
+    env = overcooked_ai.parallel_env(layout="forced_coordination", observe=["entities"], action_level="goal_cell")
+    env.reset(seed=0)
+    game = planning_game(env)
+    state = game.state()
+    both = [set(game.possible(state, agent)) for agent in game.agents]
+    for number, agent in enumerate(game.agents):
+        only_other = min(both[1 - number] - both[number])
+        own = [min(one - {only_other}) for one in both]
+        with ChatServer(team([only_other], [only_other]), team([own[0]], [own[1]])) as server:
+            planner = make_planner(asking(server, name, ahead=1, fallback="none"))
+            plan = planner.plan(PlanRequest(game, state))
+            assert len(server.requests) == 2, f"{agent} got what it cannot do"
+        assert list(plan.by_agent().values()) == own and [one.subgoal for one in plan.refused] == [only_other]
+
+
 def played(ahead: int, **settings):
     rules = RulesChat()
     with ChatServer(rules.complete) as server:

@@ -338,6 +338,17 @@ def test_the_truth_names_enemies_that_the_fog_hides():
         assert not server.requests
 
 
+@pytest.mark.parametrize("name", ["chat", "deps", "sama"])
+def test_the_truth_is_refused_in_a_game_without_fog_before_anything_is_played(name):
+    kitchen = open_game("rllib_llm_comm/overcooked_ai-v0", {"layout": "cramped_room", "observe": ["entities"]})
+    asked = {"name": name, "chat": {"model": "tiny"}, "view": "truth"}
+    for planner in (asked, {"name": "disturbed", "planner": asked}):
+        with pytest.raises(UserError, match="`view` is 'truth'"):
+            PlannedSubgoals(kitchen.env, planner)
+    make_planner({**asked, "view": "fog"}).check_game(kitchen)
+    make_planner(asked).check_game(started()[1])
+
+
 def test_one_question_a_game_opens_it_and_then_the_commanders_act_on_their_own():
     with ChatServer(MINES) as server:
         env = minirts.parallel_env(numbers=EVERY, max_tick=1200, opponent="simple")

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from chat_server import ChatServer
 from toys import language_model
 
 from rllib_llm_comm import EMMAConfig, VercoConfig, load_policy
@@ -36,6 +37,7 @@ from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import FailedAttempt, PlanRequest
 from rllib_llm_comm.sama.reflection import ReflectivePlay
 from rllib_llm_comm.testing import check_env
+from tools.rules_chat import RulesChat
 
 KITCHEN, SALAD = "rllib_llm_comm/overcooked_ai_planner-v0", "rllib_llm_comm/overcooked_text_planner-v0"
 TOLD = {
@@ -385,6 +387,55 @@ def test_a_stage_plays_trained_planners_beside_rules_and_random_draws(trained, t
         stage(env="rllib_llm_comm/overcooked_text-v0")
     with pytest.raises(UserError, match="overcooked_text-v0"):
         stage(env=KITCHEN, config={"planner": [f"trained:{path}"]})
+
+
+def games_of(folder, *planners, **config):
+    config = {"planner": list(planners), "env_config": {"game": {"layout": "cramped_room", "horizon": 20}}, **config}
+    spec = {"games": {"run": "play_planners", "env": KITCHEN, "config": {"episodes": 1, **config}}}
+    (stage,) = make_stages(parse_experiments(spec, "f"), lambda name, _: folder / name)
+    check_stages([stage], {})
+    return stage
+
+
+def test_planners_of_one_name_all_play_and_are_told_apart(tmp_path):
+    shares = [{"name": "disturbed", "share": share} for share in (0.0, 1.0)]
+    nested = [{"name": "disturbed", "share": 1.0, "planner": {"name": "random", "seed": seed}} for seed in (1, 2)]
+    result = KINDS["play_planners"].run(games_of(tmp_path, *shares, *nested, "scripted"))
+    cells = json.loads(result.outputs[0].read_text())["cells"]
+    assert [cell["made_with"]["planner"] for cell in cells] == [*shares, *nested, "scripted"]
+    labels = [cell["labels"]["planner"] for cell in cells]
+    assert len(set(labels)) == 5 == len(result.summary) and labels[-1] == "scripted"
+    assert "share: 0.0" in labels[0] and "planner.seed: 2" in labels[3]
+    with pytest.raises(UserError, match=r"games.config.planner.*twice"):
+        games_of(tmp_path, "scripted", *shares, {"name": "scripted"})
+
+
+@pytest.mark.usefixtures("chat_client_at_home")
+def test_what_chat_models_answer_in_games_of_planners_is_recorded_apart_and_told(tmp_path):
+    rules = RulesChat()
+    with ChatServer(rules.complete) as server:
+        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_retries": 0}
+        asking = {"name": "chat", "chat": chat, "objects": False}
+        several = [
+            asking,
+            {"name": "disturbed", "share": 0.0, "planner": {**asking, "chat": {**chat, "model": "other"}}},
+        ]
+        stage = games_of(tmp_path, "scripted", *several)
+        told = KINDS["play_planners"].run(stage).summary
+        asked = len(server.requests)
+        assert asked > 0 == told["kept_answers"] and told["requests"] == asked
+        assert {request["model"] for request in server.requests} == {"tiny", "other"}
+        (stage.folder / "planners.json").unlink()  # as after a kill
+        again = KINDS["play_planners"].run(stage).summary
+        assert len(server.requests) == asked == again["kept_answers"] and again["requests"] == 0
+    assert "requests" not in KINDS["play_planners"].run(games_of(tmp_path / "rules", "scripted")).summary
+
+
+def test_all_planners_of_a_stage_are_named_if_they_stand_in():
+    loads = KINDS["play_planners"].loads
+    found = stand_ins(loads({"planner": ["random", {"name": "cassette", "cassette": "sama"}, "scripted"]}))
+    assert [one.partition(":")[0] for one in found] == ["planner cassette", "planner scripted"]
+    assert [one.partition(":")[0] for one in stand_ins(loads({}))] == ["planner scripted"]
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ from rllib_llm_comm.sama.planners.matching import (
     failed_assignments,
     made_possible,
 )
-from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, OURS, PAPER, PromptsOf, worded
+from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, OURS, PAPER, PlanningGame, PromptsOf, worded
 from rllib_llm_comm.sama.plans import (
     BY_RULES,
     DONE,
@@ -343,6 +343,15 @@ class ChatPlanner(Planner):
         """Model and settings that identify this planner, JSON-able."""
         return {"name": self.name, **self.how.to_dict()}
 
+    def check_game(self, game: PlanningGame) -> None:
+        """Refuses `view: truth` in a game that hides nothing that could be told.
+
+        Raises:
+            UserError: If it is such.
+        """
+        if self.how.view == "truth" and type(game).truth is PlanningGame.truth:
+            game.truth(None)  # says so
+
     def begin(self) -> None:
         """Begins an episode: nothing stands yet."""
         self._standing, self._ahead, self._asked = None, {}, 0
@@ -421,10 +430,11 @@ class ChatPlanner(Planner):
             problems: dict[str, str] = {}
             for agent, subgoals in work.items():
                 first, *later = (one.subgoal for one in subgoals)
-                problems[first] = self._refusal(request, agent, first)
+                if why := self._refusal(request, agent, first):
+                    problems[first] = why
                 unknown = f"is none of the subgoals of this game that {agent} has, or more than one"
                 problems |= {one: f"{one!r} {unknown}" for one in later if not self._meant(request, agent, one)}
-            _note(refused, "decomposition", {text: why for text, why in problems.items() if why})
+            _note(refused, "decomposition", problems)
             if {agent: self._meant(request, agent, one[0].subgoal) for agent, one in work.items()} in failed:
                 raise UnusableError("these first subgoals have failed from here already")
 
