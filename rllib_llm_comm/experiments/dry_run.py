@@ -34,31 +34,25 @@ _COLUMNS = ("stage", "asks", "questions a game", "requests", "tokens in", "token
 
 
 class Price(Settings):
-    """Prices of a million tokens.
-
-    Attributes:
-        input: Of those sent.
-        output: Of those received.
-    """
+    """Prices of a million tokens."""
 
     input: float = Field(ge=0)
+    """Of those sent."""
     output: float = Field(ge=0)
+    """Of those received."""
 
 
 class Prices(Settings):
-    """A price list, as a YAML or JSON file holds it.
-
-    Attributes:
-        date: The day for which it holds.
-        models: Price by the model's name at the server.
-        currency: Of the prices.
-        note: Where they are from.
-    """
+    """A price list, as a YAML or JSON file holds it."""
 
     date: str = Field(min_length=1, examples=["date: 2026-01-31"])
+    """The day for which it holds."""
     models: dict[str, Price] = Field(min_length=1, examples=["models: {my-model: {input: 2.5, output: 10}}"])
+    """Price by the model's name at the server."""
     currency: str = "USD"
+    """Of the prices."""
     note: str = ""
+    """Where they are from."""
 
 
 def read_prices(path: str) -> Prices:
