@@ -11,7 +11,6 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.trust import texts_in
 from rllib_llm_comm.experiments.stages import REFERENCE, Stage
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
-from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import read_manifest
 
 _TEACHER = "teacher"
@@ -73,6 +72,8 @@ def played_with(checkpoint: Any, stages: Mapping[str, Stage]) -> dict[str, Any]:
         checkpoint: A stage of the file (`${stage}`), or a path.
         stages: All stages by name.
     """
+    from rllib_llm_comm.policies.policy_folder import find_policy
+
     used = REFERENCE.fullmatch(str(checkpoint))
     if used:
         source = stages[used.group(1)].experiment

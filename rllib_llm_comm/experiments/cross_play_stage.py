@@ -14,7 +14,6 @@ from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings
 from rllib_llm_comm.experiments.evaluation_run import play_crosswise
 from rllib_llm_comm.experiments.stages import REFERENCE, PlainStage, Stage, StageResult
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, PartnerSettings, parse_partners
-from rllib_llm_comm.policies.policy_folder import find_policy
 
 
 class CrossPlayStageSettings(CrossPlaySettings):
@@ -34,6 +33,8 @@ class CrossPlayStage(PlainStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, and checkpoints that should be there by now."""
+        from rllib_llm_comm.policies.policy_folder import find_policy
+
         for text in () if stage.trust else texts_in(stage.experiment.config):
             if names_code(text):
                 raise UserError(

@@ -25,8 +25,7 @@ from tests.cli.faults import rows
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 GAME = {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 40}
 DEMONSTRATIONS = {"env_config": GAME, "num_envs": 2, "target_demonstrations": 400, "seed": 0}
-# With one CPU the trials of a sweep take turns in one process.
-COMMAND = ("train", "file", "cloned.json", "--ray-num-cpus", "1")
+COMMAND = ("train", "file", "cloned.json", "--ray-num-cpus", "3")
 PPO = {
     "env_config": GAME, "messages": "none", "action_checkpoint": "${clone}", "num_envs_per_env_runner": 2,
     "train_batch_size_per_learner": 32, "minibatch_size": 32, "num_epochs": 1, "seed": 0,
