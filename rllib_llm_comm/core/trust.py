@@ -110,6 +110,17 @@ def texts_in(value: Any) -> Iterator[str]:
             yield from texts_in(item)
 
 
+def _mappings_in(value: Any, place: str) -> Iterator[tuple[str, Mapping[Any, Any]]]:
+    """All mappings in plain data, each with its place."""
+    if isinstance(value, Mapping):
+        yield place, value
+        for name, item in value.items():
+            yield from _mappings_in(item, f"{place}.{name}")
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            yield from _mappings_in(item, f"{place}[{number}]")
+
+
 def evaluated_in(value: Any, place: str) -> Iterator[str]:
     """Places in plain data of `{eval: TEXT}`, whose text Ray Tune evaluates as Python.
 
@@ -117,14 +128,7 @@ def evaluated_in(value: Any, place: str) -> Iterator[str]:
         value: Settings, such as an experiment.
         place: Their name.
     """
-    if isinstance(value, Mapping):
-        if "eval" in value:
-            yield f"{place}.eval"
-        for name, item in value.items():
-            yield from evaluated_in(item, f"{place}.{name}")
-    elif isinstance(value, list | tuple):
-        for number, item in enumerate(value):
-            yield from evaluated_in(item, f"{place}[{number}]")
+    return (f"{where}.eval" for where, found in _mappings_in(value, place) if "eval" in found)
 
 
 def trusted_in(value: Any, place: str) -> Iterator[str]:
@@ -134,14 +138,7 @@ def trusted_in(value: Any, place: str) -> Iterator[str]:
         value: Settings, such as an experiment.
         place: Their name.
     """
-    if isinstance(value, Mapping):
-        if value.get("trust"):
-            yield f"{place}.trust"
-        for name, item in value.items():
-            yield from trusted_in(item, f"{place}.{name}")
-    elif isinstance(value, list | tuple):
-        for number, item in enumerate(value):
-            yield from trusted_in(item, f"{place}[{number}]")
+    return (f"{where}.trust" for where, found in _mappings_in(value, place) if found.get("trust"))
 
 
 def secrets_in(value: Any, place: str) -> Iterator[tuple[str, str, str]]:
@@ -157,19 +154,14 @@ def secrets_in(value: Any, place: str) -> Iterator[tuple[str, str, str]]:
     Yields:
         Place of the setting, name of the variable, and address.
     """
-    if isinstance(value, Mapping):
-        if "base_url" in value or "api_key_env" in value:
-            keys = list(_options(value.get("api_key_env", _DEFAULT_KEY)))
-            urls: list[str | None] = [*_options(value.get("base_url"))]
+    for where, found in _mappings_in(value, place):
+        if "base_url" in found or "api_key_env" in found:
+            keys = list(_options(found.get("api_key_env", _DEFAULT_KEY)))
+            urls: list[str | None] = [*_options(found.get("base_url"))]
             for url in urls or [None]:
                 for key in keys:
                     if not _belongs(key, url):
-                        yield place, key, url or f"https://{KEYS[_DEFAULT_KEY][0]}"
-        for name, item in value.items():
-            yield from secrets_in(item, f"{place}.{name}")
-    elif isinstance(value, list | tuple):
-        for number, item in enumerate(value):
-            yield from secrets_in(item, f"{place}[{number}]")
+                        yield where, key, url or f"https://{KEYS[_DEFAULT_KEY][0]}"
 
 
 def _options(value: Any) -> Iterator[str]:

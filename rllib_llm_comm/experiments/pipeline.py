@@ -23,6 +23,7 @@ from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
 from rllib_llm_comm.core.trust import KEYS, evaluated_in, secrets_in, trusted_in
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
+from rllib_llm_comm.evaluation.study_results import COSTS
 from rllib_llm_comm.experiments import tune_stage
 from rllib_llm_comm.experiments.algorithm_settings import default_config
 from rllib_llm_comm.experiments.console import (
@@ -628,10 +629,14 @@ def say_curves(folder: Path) -> None:
 
 
 def _figures(summary: Mapping[str, Any]) -> str:
-    """A few figures of a stage on one line."""
+    """A few figures of a stage on one line; what chat models cost only where they were asked."""
+    asked = summary.get("requests") or summary.get("kept_answers")
     numbers = {
         key: value
         for key, value in summary.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and key != "seed"
+        if isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and key != "seed"
+        and (asked or key not in COSTS)
     }
     return ", ".join(f"{k.replace('_', ' ')} {round(v, 3) + 0:g}" for k, v in list(numbers.items())[:8])

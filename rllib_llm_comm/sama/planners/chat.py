@@ -488,16 +488,7 @@ class ChatPlanner(Planner):
         replaced = {one.agent for one in given if not self.free and game.parse(first[one.agent].subgoal) != one.subgoal}
         # What was to follow a subgoal that was replaced follows nothing.
         self._ahead = {agent: [] if agent in replaced else subgoals[1:] for agent, subgoals in work.items()}
-        return Plan(
-            goal=goal or answer.goal,
-            reason=answer.thoughts,
-            subgoals=given,
-            refused=refused,
-            planner=self.name,
-            answered_by=PhaseAnswers(**by),
-            fallback=self.how.fallback,
-            source=source_of(self.model),
-        )
+        return self._made(goal or answer.goal, answer.thoughts, given, refused, by)
 
     def _listed(self, request: PlanRequest) -> str:
         """The subgoals that there are, for the question that asks for everything."""
@@ -541,6 +532,16 @@ class ChatPlanner(Planner):
             ]
         else:
             given = assigned(made_possible(request, way, self.nearest, refused), reasons, authors, refused)
+        return self._made(goal, reason, given, refused, by)
+
+    def _made(
+        self,
+        goal: str,
+        reason: str,
+        given: list[AssignedSubgoal],
+        refused: list[Refusal],
+        by: dict[Phase, Answerer],
+    ) -> Plan:
         return Plan(
             goal=goal,
             reason=reason,
