@@ -39,9 +39,11 @@ from rllib_llm_comm.language.prompts import Prompt
 
 EMBEDDED = "embedded"
 EMBEDDED_MINIRTS = "embedded_minirts"
+EMBEDDED_SOUP = "embedded_soup"
 PACKAGED = {
     EMBEDDED: "0.5 M parameters, has read what the scripted cook does and says in made-up kitchens",
     EMBEDDED_MINIRTS: "0.5 M parameters, has read what scripted commanders do and say in the game's own maps",
+    EMBEDDED_SOUP: "0.5 M parameters, has read what planners by rules do in made-up onion-soup kitchens",
 }
 """Tiny models that come with the package, in place of a large one, and what they have read."""
 KNOWN = (*PACKAGED, SMOLLM2)
@@ -339,7 +341,8 @@ def load_base_model(
     """Loads a causal language model, once per process.
 
     Args:
-        name: `"embedded"` (has read about kitchens), `"embedded_minirts"` (about the strategy game), `"smollm2"` (see
+        name: `"embedded"` (has read about kitchens), `"embedded_minirts"` (about the strategy game),
+            `"embedded_soup"` (about planning in onion-soup kitchens), `"smollm2"` (see
             `rllib_llm_comm.language.model_sources.smollm2_folder`), a folder with a Hugging Face model (safetensors),
             or a hub id.
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, in which the frozen weights are held.
