@@ -211,4 +211,5 @@ class LLMCommModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFunctionAP
     def export_policy(self) -> PolicyExport:
         """Settings and weights of this module for a checkpoint's policy folder."""
         core = self.core
-        return PolicyExport(LANGUAGE, policy_files(core), core.settings.to_dict(), base_model_digest(core.lm.base))
+        digests = (base_model_digest(core.lm.base), core.lm.base.sha256)
+        return PolicyExport(LANGUAGE, policy_files(core), core.settings.to_dict(), *digests)

@@ -53,7 +53,7 @@ TRAINS_ALONE = {MESSAGE: "MessageSFT", ACTION: "ActionSFT"}
 """Role of an adapter -> the algorithm that trains it alone, from what was recorded."""
 TEMPLATES_OF = {MESSAGE: ("message", "subgoal"), ACTION: ("action", "heard", "subgoal")}
 """Role of an adapter -> templates of the prompts that it reads."""
-_told_prompts: set[str] = set()
+_told: set[str] = set()
 
 
 @dataclass
@@ -409,6 +409,18 @@ def base_model_digest(base: BaseModel) -> str:
     return hashlib.blake2b(json.dumps(shape).encode() + sample.tobytes(), digest_size=8).hexdigest()
 
 
+def has_base(manifest: PolicyManifest, base: BaseModel) -> bool:
+    """True if a policy's adapters were trained on these weights, held in whatever format.
+
+    Args:
+        manifest: The policy's manifest.
+        base: The base model that is at hand.
+    """
+    if manifest.base_model_sha256 and manifest.base_model_sha256 == base.sha256:
+        return True
+    return manifest.base_model_digest == base_model_digest(base)
+
+
 def policy_files(core: LLMCommCore) -> dict[str, bytes]:
     """Adapters and critic as file contents by relative path."""
     from safetensors.torch import save
@@ -584,10 +596,14 @@ def tell_other_prompts(
     templates: Sequence[str] = AGENT_TEMPLATES,
 ) -> None:
     """Tells it once per process, in one line of the log: `other_prompts`."""
-    told = other_prompts(path, manifest, settings, templates)
-    if told and told not in _told_prompts:
-        _told_prompts.add(told)
-        logger.warning("%s", told)
+    if told := other_prompts(path, manifest, settings, templates):
+        _tell_once(told)
+
+
+def _tell_once(sentence: str) -> None:
+    if sentence not in _told:
+        _told.add(sentence)
+        logger.warning("%s", sentence)
 
 
 def check_adapter_of(
@@ -671,8 +687,17 @@ def _require_learned(where: str, manifest: PolicyManifest, role: str) -> None:
 
 def _require_same_base(base: BaseModel, manifest: PolicyManifest, where: str) -> None:
     _require_same_form(where, manifest, base.prompt_format, base.prompt_date)
-    if manifest.base_model_digest and manifest.base_model_digest != base_model_digest(base):
-        raise _other_base(where, str(manifest.model_config.get("base_model")), base.name)
+    if not manifest.base_model_digest:
+        return
+    told, known, here = str(manifest.model_config.get("base_model")), manifest.base_model_sha256, base.sha256
+    if not has_base(manifest, base):
+        raise _other_base(where, told, base.name, known, here)
+    if known and here and known != here:  # weights that were saved anew, or of which only those in between are others
+        _tell_once(
+            f"the adapters in {where!r} were trained on base model {told!r}{_of_file(known)}, but `base_model` "
+            f"{base.name!r} is another file{_of_file(here)}: its shape and embedding are the same, the weights between "
+            "may not be."
+        )
 
 
 def _require_same_form(where: str, manifest: PolicyManifest, prompt_format: str, prompt_date: str) -> None:
@@ -690,8 +715,13 @@ def _same_name(one: str, other: str) -> bool:
     return one == other or os.path.realpath(one) == os.path.realpath(other)
 
 
-def _other_base(where: str, trained_on: str, base: str) -> UserError:
+def _other_base(where: str, trained_on: str, base: str, known: str = "", here: str = "") -> UserError:
     return UserError(
-        f"the adapters in {where!r} were trained on base model {trained_on!r}, whose weights are not those "
-        f"of `base_model` {base!r}; use the base model that they were trained on, or train new ones."
+        f"the adapters in {where!r} were trained on base model {trained_on!r}{_of_file(known)}, whose weights are not "
+        f"those of `base_model` {base!r}{_of_file(here)}; use the base model that they were trained on, or train new "
+        "ones."
     )
+
+
+def _of_file(digest: str) -> str:
+    return f" (sha256 {digest[:12]}...)" if digest else ""
