@@ -25,7 +25,8 @@ class Voices:
 
     The base's products are computed once for all rows, those of the adapters for the rows of each; gradients flow to
     every adapter's own parameters. Rows of one adapter share what they have in common at their beginning, as elsewhere.
-    Where Hugging Face's model computes the base, each adapter has a pass of its own.
+    Where Hugging Face's model computes the base, each adapter has a pass of its own, and so it has on a GPU for
+    messages, whose CUDA graphs have one adapter each.
 
     Args:
         models: At least one; owners of rows are numbers in this sequence.
@@ -103,7 +104,7 @@ class Voices:
             texts = [prompts[row] for row in rows]
             return draw_messages(model, texts, max_words=max_words, temperature=temperature, seed=own, role=who)
 
-        order, parts = self._asked(owners, role, ask)
+        order, parts = self._asked(owners, role, ask, apart=self.models[0].static_writers is not None)
         written = dict(zip(order.tolist(), [message for part in parts for message in part], strict=True))
         return [written[row] for row in range(len(prompts))]
 
@@ -145,9 +146,11 @@ class Voices:
                 self._pools[readers] = AdapterPool(adapters, PrefixCache(first, "rows", most))
         return self._pools[readers]
 
-    def _asked(self, owners: Sequence[int], role: RowRoles, ask: Callable[..., Any]) -> tuple[torch.Tensor, list[Any]]:
+    def _asked(
+        self, owners: Sequence[int], role: RowRoles, ask: Callable[..., Any], apart: bool = False
+    ) -> tuple[torch.Tensor, list[Any]]:
         """The answers of one pass of all rows, or of one per adapter, and the rows that they are of."""
-        if (rows := self.rows(owners, role)) is not None:
+        if not apart and (rows := self.rows(owners, role)) is not None:
             everything = torch.arange(len(owners))
             return everything, [ask(self.models[0], rows, everything)]
         numbers, readers = self._numbered(owners, role)
