@@ -39,9 +39,10 @@ from rllib_llm_comm.policies.policy import Spoken, TalkingPolicy, make_environme
 from rllib_llm_comm.policies.policy_folder import find_policy, require_shapes
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, PolicyManifest, read_manifest
 from rllib_llm_comm.policies.recorded_settings import Withheld, granted
+from rllib_llm_comm.verco.chorus import Chorus
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, read_observation
 from rllib_llm_comm.verco.language_agent import LLMCommCore, build_critic
-from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, require_possible, write_apart
+from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, require_possible
 from rllib_llm_comm.verco.settings import MESSAGE_MODES, WRITTEN, CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.verco.teachers.base import make_teacher
 from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
@@ -90,6 +91,7 @@ class LanguagePolicy(TalkingPolicy):
         self.communication = communication
         self.manifest = manifest
         any_core = core if isinstance(core, LLMCommCore) else next(iter(core.values()))
+        self._chorus = Chorus([core] if isinstance(core, LLMCommCore) else core.values())
         self._encoder = ObservationEncoder(any_core.lm.base, any_core.settings)
         self._protocol = MessageProtocol(communication)
         self._memory = EpisodeMemory(np.random.default_rng())
@@ -252,7 +254,7 @@ class LanguagePolicy(TalkingPolicy):
             Speaker(str(row.agent), row.view, row.memory.mailbox, row.memory.secret, core.settings.templates)
             for row, core in zip(rows, cores, strict=True)
         ]
-        write = write_apart([core.write_messages for core in cores])
+        write = self._chorus.writer(cores)
         models = [core.lm for core in cores]
         said = self._protocol.speak(speakers, write, greedy=not explore, models=models)
         replaced: Sequence[str | None] = self._protocol.replaced or [None] * len(rows)
@@ -321,9 +323,14 @@ class LanguagePolicy(TalkingPolicy):
         encoded = [self._encoder.encode(view, dict(ears)) for _, view, ears in rows]
         cores = [self.core_of(agent) for agent, _, _ in rows]
         probabilities, values = [np.empty(0)] * len(rows), [float("nan")] * len(rows)
-        for core in dict.fromkeys(cores):
-            own = [row for row, other in enumerate(cores) if other is core]
-            batch = {name: torch.from_numpy(np.stack([encoded[row][name] for row in own])) for name in encoded[0]}
+        places = {core: [row for row, other in enumerate(cores) if other is core] for core in dict.fromkeys(cores)}
+        batches = {
+            core: {name: torch.from_numpy(np.stack([encoded[row][name] for row in own])) for name in encoded[0]}
+            for core, own in places.items()
+        }
+        self._chorus.score_ahead(list(batches.items()))
+        for core, own in places.items():
+            batch = batches[core]
             with torch.no_grad():
                 chances = core.remembered_logits(batch).double().softmax(-1).numpy()
                 judged = core.values(batch).tolist() if with_values else []
