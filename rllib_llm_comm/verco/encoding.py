@@ -15,11 +15,10 @@ from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import Prompt
 from rllib_llm_comm.language.scoring import encode_candidates
-from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS
+from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_IDS, PROMPT_IDS
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 CANDIDATE_WORDS = "candidate_words"
-CRITIC_IDS = "critic_ids"
 
 TEXT = "text"
 CANDIDATES = "candidates"
