@@ -24,8 +24,9 @@ from harness import Row, main
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model, wrap_base_model
 from rllib_llm_comm.language.engines import plain_scores
 from rllib_llm_comm.language.prompts import message_prompt
+from rllib_llm_comm.rl.columns import CRITIC_IDS
 from rllib_llm_comm.rl.multi_agent_ppo_learner import adamw, policy_loss, value_loss
-from rllib_llm_comm.verco.encoding import CRITIC_IDS, ObservationEncoder
+from rllib_llm_comm.verco.encoding import ObservationEncoder
 from rllib_llm_comm.verco.language_agent import LLMCommCore
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 from stream import Ask, record_stream, to_batch

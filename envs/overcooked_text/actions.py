@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ from rllib_llm_comm.envs.overcooked_text.rules import (
     Thing,
     first_step,
     moment,
+    reachable,
     touch,
 )
 
@@ -130,7 +132,7 @@ def preview(kitchen: Kitchen, agent: int, macro: Macro, counters: Sequence[int])
         )
     if kind == "counter":
         free = next((cell for cell in counters if belief.map[cell] == COUNTER), None)
-        if free is None or first_step(belief.ways, here, free) == STAY:
+        if free is None or not reachable(belief.ways, here)[free]:
             return NOTHING
         return _or_walk(touch(cook.held, "counter", free, None), here, free, "counter")
     if out_of_reach(kitchen, agent, macro):
@@ -140,7 +142,7 @@ def preview(kitchen: Kitchen, agent: int, macro: Macro, counters: Sequence[int])
     in_sight = bool(kitchen.sight(agent)[target])
     if in_sight and kind in ("food", "plate") and not _lies_open(thing, target, belief.map):
         return NOTHING
-    if first_step(belief.ways, here, target) == STAY:
+    if not reachable(belief.ways, here)[target]:
         return NOTHING
     if kind == "deliver":
         return _or_walk(kitchen.touched(cook.held, target), here, target, "delivery")
@@ -203,6 +205,11 @@ _FIRST_BOARD = SIZE
 _CARRIED = ("food", "plate")
 
 
+def _rules(names: Sequence[str], kitchen: Kitchen) -> str:
+    parts = (names, kitchen.map_name, kitchen.layout, kitchen.num_agents, kitchen.view_radius, kitchen.legacy)
+    return sys.intern(repr(parts))
+
+
 class MacroRunner:
     """Runs the macro-actions of all agents in one kitchen.
 
@@ -210,6 +217,7 @@ class MacroRunner:
         kitchen: The kitchen.
         macros: The macro-actions; an action is an index into them.
         names: Their names.
+        rules: All settings on which a cook's words depend beside its state; the same text in all kitchens of a kind.
         current: Per agent the running (or last) macro-action, None at the start.
         finished: Per agent whether it needs a new macro-action.
         chop_bumps: Per agent the cuts made by the present "chop".
@@ -237,6 +245,7 @@ class MacroRunner:
         self.include_moves = include_moves
         self.macros = macros_of(kitchen, include_moves)
         self.names = tuple(macro.name for macro in self.macros)
+        self.rules = _rules(self.names, kitchen)
         self._runs: dict[str, Callable[[int, Macro], int]] = {
             "food": self._go, "plate": self._go, "knife": self._go, "deliver": self._deliver, "chop": self._chop,
             "counter": self._go_to_counter, "stay": self._stay, "move": self._move,
@@ -444,6 +453,7 @@ class PrimitiveRunner:
     Attributes:
         kitchen: The kitchen.
         names: Names of the actions.
+        rules: As of `MacroRunner`.
         macros: The same, under the name that the actions have in `MacroRunner`.
         current: Per agent the last action, None at the start.
         finished: Per agent whether it needs a new action: always.
@@ -456,6 +466,7 @@ class PrimitiveRunner:
     def __init__(self, kitchen: Kitchen) -> None:
         """Takes over a kitchen in any state."""
         self.kitchen = kitchen
+        self.rules = _rules(self.names, kitchen)
         self.finished = [True] * kitchen.num_agents
         self.current: list[int | None] = [None] * kitchen.num_agents
 

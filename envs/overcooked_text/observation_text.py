@@ -14,12 +14,9 @@ from rllib_llm_comm.envs.overcooked_text.rules import (
     DISTANCE,
     NOTHING,
     WAIT,
-    Agent,
     Effect,
     Food,
     Kitchen,
-    Knife,
-    Plate,
 )
 from rllib_llm_comm.envs.overcooked_text.rules import Item as Thing
 from rllib_llm_comm.envs.told_to import ALL, ONE, PLANNER
@@ -400,6 +397,7 @@ def _secrecy(recipes: Sequence[str], told_to: str | Sequence[str]) -> str:
 SCENES = 50_000
 _limit = SCENES
 _NOTHING = np.zeros(0, np.int8)
+_NO_NAMES: list[str] = []
 # Shared by all kitchens of a process that have the same rules and actions.
 _KNOWN: dict[Hashable, dict[Hashable, Wording]] = {}
 
@@ -430,7 +428,7 @@ def wording(runner: Any, index: int) -> Wording:
         index: The cook's index.
     """
     kitchen: Kitchen = runner.kitchen
-    known = _KNOWN.setdefault(_rules(runner, index), {})
+    known = _KNOWN.setdefault((runner.rules, kitchen.told(index)), {})
     sight = _sight(kitchen, index)
     key = (sight, *_memory(kitchen, index))
     found = known.get(key)
@@ -457,29 +455,22 @@ def remember(scenes: int = SCENES) -> None:
     _KNOWN.clear()
 
 
-def _rules(runner: Any, index: int) -> Hashable:
-    kitchen: Kitchen = runner.kitchen
-    return (runner.names, kitchen.map_name, kitchen.layout, kitchen.told(index), kitchen.num_agents,
-            kitchen.view_radius, kitchen.legacy)  # fmt: skip
-
-
 def _sight(kitchen: Kitchen, index: int) -> Hashable:
     """All that text and numbers of a cook depend on; what it may do depends on its memory of the rest, too."""
     seen = kitchen.sight(index)
-    key: list[Hashable] = [index, int.from_bytes(kitchen.cells, "big") & _window(seen)]
-    for thing in kitchen.things:
-        if not seen[thing.cell]:
-            key.append(None)
-            continue
-        key.append(thing.cell)
-        if isinstance(thing, Food):
-            key.append(thing.chops)
-        elif isinstance(thing, Plate):
-            key.append(tuple([food.name for food in thing.contents]))
-        else:
-            item = thing.held if isinstance(thing, Agent) else thing.on if isinstance(thing, Knife) else None
-            key.append(item and item.name)
-    return tuple(key)
+    surfaces = (*kitchen.knives, kitchen.delivery)  # which never move
+    return (
+        index,
+        int.from_bytes(kitchen.cells, "big") & _window(seen),
+        *[food.cell + CELLS * food.chops if seen[food.cell] else -1 for food in kitchen.foods.values()],
+        *[(plate.cell, *_names(plate.contents)) if seen[plate.cell] else -1 for plate in kitchen.plates],
+        *[surface.on and surface.on.name for surface in surfaces if seen[surface.cell]],
+        *[(cook.cell, cook.held and cook.held.name) if seen[cook.cell] else -1 for cook in kitchen.agents],
+    )
+
+
+def _names(things: Sequence[Thing]) -> list[str]:
+    return [thing.name for thing in things] if things else _NO_NAMES
 
 
 def _memory(kitchen: Kitchen, index: int) -> tuple[Hashable, ...]:

@@ -6,6 +6,7 @@ exactly like the original game; otherwise the deviations listed in `docs/envs/ov
 
 from __future__ import annotations
 
+import functools
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -114,6 +115,27 @@ def _search(grid: bytes, start: int, target: int) -> int:
             if cell == target:
                 return first
     return STAY
+
+
+@functools.lru_cache(maxsize=50_000)
+def reachable(ways: bytes, start: int) -> bytes:
+    """49 flags, 1 for each cell to which `first_step` finds a way from `start`.
+
+    Args:
+        ways: The believed map as `ways_of` gives it.
+        start: Cell number where the ways start.
+    """
+    found, seen, fresh = bytearray(CELLS), {start}, [start]
+    while fresh:
+        here = fresh.pop()
+        for delta in DELTAS:
+            cell = here + delta
+            if cell not in seen:
+                found[cell] = 1
+                if ways[cell] in (FLOOR, AGENT):
+                    seen.add(cell)
+                    fresh.append(cell)
+    return bytes(found)
 
 
 CHOPS_NEEDED = 3

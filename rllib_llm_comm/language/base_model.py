@@ -237,9 +237,20 @@ class BaseModel:
             return False
         return _ids(self, _ALL_KINDS) == _ids_word_by_word(self, _ALL_KINDS)
 
-    def encode_after_blank(self, text: str) -> list[int]:
+    def splits_at(self, text: str, place: int) -> bool:
+        """True if the token ids of a text are those of what stands before a place, and those that the words behind it
+        add after a blank (`encode_after_blank`).
+
+        Args:
+            text: The text.
+            place: Index of a character.
+        """
+        plain = self.prompt_format == PLAIN or not isinstance(text, Prompt)
+        return plain and self.encodes_by_word and _BETWEEN_WORDS.match(text, place) is not None
+
+    def encode_after_blank(self, text: str) -> tuple[int, ...]:
         """The token ids that a text adds behind any text and a blank; for tokenizers that encode by word. Cached."""
-        return list(_ids_after_blank(self, text))
+        return _text_ids_after_blank(self, text)
 
     def without_special_tokens(self, text: str) -> str:
         """A text in which names of special tokens are cut by a blank, to be put into a chat template."""
@@ -285,6 +296,12 @@ def _text_ids(base: BaseModel, text: str) -> tuple[int, ...]:
     first, *others = _BETWEEN_SENTENCES.split(text)
     pieces = [_ids_of_first_sentence(base, first), *[_ids_of_sentence(base, sentence) for sentence in others]]
     return tuple(itertools.chain.from_iterable(pieces))
+
+
+@functools.lru_cache(maxsize=65536)
+def _text_ids_after_blank(base: BaseModel, text: str) -> tuple[int, ...]:
+    sentences = _BETWEEN_SENTENCES.split(text)
+    return tuple(itertools.chain.from_iterable([_ids_of_sentence(base, sentence) for sentence in sentences]))
 
 
 @functools.lru_cache(maxsize=16384)

@@ -19,7 +19,7 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import EpisodeType, ModuleID
 
 from rllib_llm_comm.envs.interface import ACTION_MASK, DURATION, STEP_REWARDS
-from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_FEATURES, PROMPT_IDS
+from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_FEATURES, CRITIC_IDS, PROMPT_IDS
 from rllib_llm_comm.rl.minibatches import ROW_GROUP
 
 LEAST_STD = 1e-4
@@ -196,20 +196,31 @@ def decisions_only(
         np.concatenate([np.arange(start, start + len(episode) - 1) for episode, start in in_order(episodes)])
     )
     module_batch.pop(Columns.LOSS_MASK, None)
+    in_words = PROMPT_IDS in module_batch[Columns.OBS]
+    if in_words:
+        module_batch = {**module_batch, Columns.OBS: _narrow(module_batch[Columns.OBS])}
     kept: dict[str, Any] = tree.map_structure(
         lambda column: column[rows.to(column.device)] if isinstance(column, torch.Tensor) else column,
         module_batch,
     )
-    if PROMPT_IDS in kept[Columns.OBS]:
+    if in_words:
         kept[ROW_GROUP] = _text_groups(kept[Columns.OBS])
     return kept, rows
 
 
+def _narrow(observations: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Observations without the padding that all rows share, which each minibatch would copy."""
+    from rllib_llm_comm.language.packing import trimmed  # only language agents need it
+
+    wide = (PROMPT_IDS, CANDIDATE_IDS, CRITIC_IDS)
+    return {name: trimmed(column) if name in wide else column for name, column in observations.items()}
+
+
 def _text_groups(observations: dict[str, torch.Tensor]) -> torch.Tensor:
-    from rllib_llm_comm.language.packing import distinct_rows, trimmed  # only language agents need it
+    from rllib_llm_comm.language.packing import distinct_rows
 
     # Rows that show the same prompt and candidates get the same number.
-    columns = [trimmed(observations[name].cpu()).flatten(1).long() for name in (PROMPT_IDS, CANDIDATE_IDS, ACTION_MASK)]
+    columns = [observations[name].cpu().flatten(1).int() for name in (PROMPT_IDS, CANDIDATE_IDS, ACTION_MASK)]
     return distinct_rows(torch.cat(columns, dim=1))[1]
 
 

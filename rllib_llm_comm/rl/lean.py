@@ -1,12 +1,14 @@
 """RLlib's runner of several agents with less work around the games; what it samples and logs is the same.
 
-Where games are quick and networks small, RLlib's bookkeeping takes longer than both. Three parts of it do nothing that
+Where games are quick and networks small, RLlib's bookkeeping takes longer than both. Four parts of it do nothing that
 could not be left out or done for all games at once:
 
 * RLlib logs six numbers per agent and step. They are sums; here they are added up over all games of a step first.
 * It calls `on_episode_step` and the like of every callback for every game, also where nobody has defined them.
 * It copies every observation deeply, as a game might write into the last one. Those of this package do not, and say
   so (`shows_copies`). Games of others, and games behind wrappers, are copied.
+* What is played in an iteration is so many new objects that Python looks for lost cycles among all objects of the
+  process, every few iterations. It now does so far less often; younger objects are looked at as ever.
 
 RLlib's last steps from networks to games look every agent's episode up in a table; here they do not.
 """
@@ -14,14 +16,17 @@ RLlib's last steps from networks to games look every agent's episode up in a tab
 from __future__ import annotations
 
 import copy
+import gc
 import time
 from collections import Counter
 from typing import Any
 
 import numpy as np
 from ray.rllib.callbacks.callbacks import RLlibCallback
+from ray.rllib.connectors.common import BatchIndividualItems
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.connectors.module_to_env import ListifyDataForVectorEnv, UnBatchToIndividualItems
+from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
 from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
@@ -44,6 +49,7 @@ from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter, shows_copies
 
 _SKIPPED = MultiAgentEpisode.SKIP_ENV_TS_TAG
 _ALL = frozenset({"__all__"})
+_YOUNGER_PER_FULL = 300  # collections of the younger generation before one of all objects; Python's own is 10
 # Callbacks that RLlib calls for each game and that do nothing beside: `on_episode_end` also notes the chunks.
 _OFTEN = ("on_episode_created", "on_episode_start", "on_episode_step")
 
@@ -92,9 +98,8 @@ class LeanEpisode(MultiAgentEpisode):
             seen = single.observations
             if seen.finalized:
                 continue
-            if seen.data and type(first := seen.data[0]) is dict:
-                seen.data = {name: batch([one[name] for one in seen.data]) for name in first}
-                seen.finalized = True
+            if seen.data and is_flat(seen.data[0]):
+                seen.data, seen.finalized = batch_by_part(seen.data), True
             single.to_numpy()
         return self
 
@@ -219,11 +224,52 @@ class ListifyByTable(ListifyDataForVectorEnv):
         return batch
 
 
+class BatchByPart(BatchIndividualItems):
+    """As RLlib's, for observations that are dicts of arrays: part by part, without a walk through each of them."""
+
+    @override(BatchIndividualItems)
+    def __call__(self, *, rl_module: Any, batch: dict[str, Any], **kwargs: Any) -> Any:
+        """Batches the items of every column of every module."""
+        for module_id in batch.keys() & rl_module.keys() if isinstance(rl_module, MultiRLModule) else ():
+            for column, items in batch[module_id].items():
+                if isinstance(items, list) and items and is_flat(items[0]):
+                    batch[module_id][column] = batch_by_part(items)
+        return super().__call__(rl_module=rl_module, batch=batch, **kwargs)
+
+
+def is_flat(item: Any) -> bool:
+    """True of a dict of arrays."""
+    return type(item) is dict and all(isinstance(part, np.ndarray) for part in item.values())
+
+
+def batch_by_part(items: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """What RLlib's `batch` makes of dicts of arrays.
+
+    Args:
+        items: At least one; all have the same parts.
+    """
+    return {
+        name: batch([one[name] for one in items], individual_items_already_have_batch_dim="auto") for name in items[0]
+    }
+
+
 BY_TABLE: dict[type[ConnectorV2], type[ConnectorV2]] = {
     UnBatchToIndividualItems: UnBatchByTable,
     ListifyDataForVectorEnv: ListifyByTable,
 }
 """RLlib's piece -> ours that stands in its place."""
+
+
+def batch_by_parts(pipeline: Any) -> Any:
+    """Lets a pipeline of connectors batch observations part by part.
+
+    Args:
+        pipeline: Of RLlib; its piece stays where and what it is otherwise.
+    """
+    for piece in pipeline.connectors if pipeline is not None else ():
+        if type(piece) is BatchIndividualItems:
+            piece.__class__ = BatchByPart
+    return pipeline
 
 
 class LeanEnvRunner(PlainErrorsMixin, MultiAgentEnvRunner):
@@ -246,6 +292,8 @@ class LeanEnvRunner(PlainErrorsMixin, MultiAgentEnvRunner):
         self._agent_steps: Counter[str] = Counter()
         self._module_steps: Counter[str] = Counter()
         self._shown_are_copies = False
+        first, second, third = gc.get_threshold()
+        gc.set_threshold(first, second, max(third, _YOUNGER_PER_FULL))
         super().__init__(config=config, **kwargs)
 
     @override(MultiAgentEnvRunner)

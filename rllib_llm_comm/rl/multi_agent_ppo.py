@@ -21,7 +21,7 @@ from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.planning_settings import ALL, RECORDED, PlanningSettings
 from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds, WarnOfClosing
-from rllib_llm_comm.rl.lean import BY_TABLE, LeanEnvRunner
+from rllib_llm_comm.rl.lean import BY_TABLE, LeanEnvRunner, batch_by_parts
 from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
 from rllib_llm_comm.rl.partners import PartnersConfigMixin, PartnersSettings
 from rllib_llm_comm.rl.rllib_adapter import ensure_registered
@@ -209,7 +209,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         if shared:
             _require_equal(acts, "action")
         try:
-            return super().build_env_to_module_connector(env=env, spaces=spaces, device=device)
+            return batch_by_parts(super().build_env_to_module_connector(env=env, spaces=spaces, device=device))
         except ValueError:
             if shared:  # of which RLlib says nothing that a user could act on
                 _require_equal(seen, "observation")

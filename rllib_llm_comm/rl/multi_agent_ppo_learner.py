@@ -20,6 +20,7 @@ from ray.rllib.utils.typing import ModuleID, ParamDict, TensorType
 
 from rllib_llm_comm.core.phases import UPDATE, log_cost, phase
 from rllib_llm_comm.rl.gae import SemiMarkovGAE
+from rllib_llm_comm.rl.lean import batch_by_parts
 from rllib_llm_comm.rl.minibatches import WholeEpochs, WholeEpochsMixin
 
 _EPSILON = 1e-5
@@ -192,7 +193,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         self._minibatches: dict[ModuleID, int] = defaultdict(int)
         self._policy_steps: dict[ModuleID, int] = defaultdict(int)
         super().build()
-        pipeline = self._learner_connector
+        pipeline = batch_by_parts(self._learner_connector)
         if pipeline is not None and self.config.add_default_connectors_to_learner_pipeline:
             pipeline.remove("GeneralAdvantageEstimation")
             for piece in self._advantage_pieces():

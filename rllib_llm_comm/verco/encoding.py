@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -16,11 +15,10 @@ from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import Prompt
 from rllib_llm_comm.language.scoring import encode_candidates
-from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS
+from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_IDS, PROMPT_IDS
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 CANDIDATE_WORDS = "candidate_words"
-CRITIC_IDS = "critic_ids"
 
 TEXT = "text"
 CANDIDATES = "candidates"
@@ -28,8 +26,7 @@ CANDIDATES = "candidates"
 _REMEMBERED = 16384
 
 
-@dataclass(frozen=True)
-class TextObservation:
+class TextObservation(NamedTuple):
     """Observation of one agent at a decision.
 
     Attributes:
@@ -51,7 +48,7 @@ class TextObservation:
 
 def is_text_observation(raw: Any) -> bool:
     """True if this is an observation in words (and not yet one in token ids)."""
-    return isinstance(raw, Mapping) and TEXT in raw
+    return (type(raw) is dict or isinstance(raw, Mapping)) and TEXT in raw
 
 
 def read_observation(raw: Mapping[str, Any]) -> TextObservation:
@@ -71,8 +68,9 @@ def read_observation(raw: Mapping[str, Any]) -> TextObservation:
                 "agents need a dict with `text`, `candidates` and, if actions can be forbidden, "
                 "`action_mask`."
             )
-    candidates = tuple(map(str, raw[CANDIDATES]))
-    mask = tuple(map(bool, np.asarray(raw[ACTION_MASK]).tolist())) if ACTION_MASK in raw else (True,) * len(candidates)
+    candidates = tuple([str(phrase) for phrase in raw[CANDIDATES]])
+    flags = np.asarray(raw[ACTION_MASK]).tolist() if ACTION_MASK in raw else [True] * len(candidates)
+    mask = tuple([bool(flag) for flag in flags])
     if len(mask) != len(candidates) or not any(mask):
         raise UserError(
             f"an observation has {len(candidates)} `candidates` and an `action_mask` of {len(mask)} entries, "
@@ -124,7 +122,9 @@ class ObservationEncoder:
         self._base = base
         self._settings = settings
         self._templates = settings.templates
-        self._memo: Memo[dict[str, np.ndarray]] = Memo(_REMEMBERED)
+        # Prompts are new, as messages are, but what stands in front of these, and what may be done, comes back.
+        self._prompts: Memo[tuple[np.ndarray, dict[str, np.ndarray]]] = Memo(_REMEMBERED)
+        self._texts: Memo[tuple[np.ndarray, int]] = Memo(_REMEMBERED)
         self._candidates: Memo[dict[str, np.ndarray]] = Memo(_REMEMBERED)
         self._critics: Memo[np.ndarray] = Memo(_REMEMBERED)
 
@@ -141,19 +141,14 @@ class ObservationEncoder:
         Raises:
             UserError: If a prompt or a phrase is longer than its setting allows.
         """
-        key = (
-            observation.text,
-            observation.critic_text,
-            observation.subgoal,
-            observation.candidates,
-            observation.mask,
-            tuple(heard.items()),
-        )
-        arrays = self._memo.get(key)
-        if arrays is None:
-            arrays = self._encode(observation, heard)
-            self._memo.put(key, arrays)
-        return dict(arrays)
+        prompt = self.prompt(observation, heard)
+        key = (prompt, observation.candidates, observation.mask)
+        known = self._prompts.get(key)
+        if known is None:
+            known = self._from_parts(observation, prompt) or self._whole(observation, prompt)
+            self._prompts.put(key, known)
+        row, candidates = known
+        return {PROMPT_IDS: row, **candidates, CRITIC_IDS: self._critic_array(observation)}
 
     def prompt(self, observation: TextObservation, heard: Mapping[str, str]) -> Prompt:
         """The action prompt of one observation, in words.
@@ -167,24 +162,41 @@ class ObservationEncoder:
             allowed = [phrase for phrase, flag in zip(observation.candidates, observation.mask, strict=True) if flag]
         return self._templates.action(observation.text, heard, observation.subgoal, allowed)
 
-    def _encode(self, observation: TextObservation, heard: Mapping[str, str]) -> dict[str, np.ndarray]:
+    def _whole(self, observation: TextObservation, prompt: Prompt) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Row of a prompt and arrays of the candidates behind it."""
         allowed = [index for index, flag in enumerate(observation.mask) if flag]
-        prompt, tails = encode_candidates(
-            self._base,
-            self.prompt(observation, heard),
-            [observation.candidates[index] for index in allowed],
-        )
-        # Far fewer lists of candidates than prompts are different.
+        ids, tails = encode_candidates(self._base, prompt, [observation.candidates[index] for index in allowed])
         key = (observation.candidates, observation.mask, tuple(map(tuple, tails)))
         candidates = self._candidates.get(key)
         if candidates is None:
             candidates = self._candidate_arrays(observation, dict(zip(allowed, tails, strict=True)))
             self._candidates.put(key, candidates)
-        return {
-            PROMPT_IDS: self._prompt_array(prompt, "an action prompt"),
-            **candidates,
-            CRITIC_IDS: self._critic_array(observation),
-        }
+            if not any(phrase[:1].isspace() for phrase in observation.candidates):
+                self._candidates.put(key[:2], candidates)  # for prompts behind which their ids are always these
+        return self._prompt_array(ids, "an action prompt"), candidates
+
+    def _from_parts(
+        self, observation: TextObservation, prompt: Prompt
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:
+        """The same of a prompt that begins with the observation's text; `None` if the candidates are new, the prompt is
+        too long, or the tokenizer may join what stands on both sides of a border."""
+        text = observation.text
+        candidates = self._candidates.get((observation.candidates, observation.mask))
+        apart = prompt.startswith(text) and self._base.splits_at(prompt, len(text)) and not prompt[-1:].isspace()
+        if candidates is None or not apart:
+            return None
+        begun = self._texts.get(text)
+        if begun is None:
+            ids = self._base.encode(text)
+            begun = np.full(self._settings.max_prompt_tokens, PAD, np.int32), len(ids)
+            begun[0][: len(ids)] = ids[: len(begun[0])]
+            self._texts.put(text, begun)
+        row, count = begun[0].copy(), begun[1]
+        behind = self._base.encode_after_blank(prompt[len(text) + 1 :])
+        if count + len(behind) > len(row):
+            return None
+        row[count : count + len(behind)] = behind
+        return row, candidates
 
     def _prompt_array(self, ids: Sequence[int], what: str) -> np.ndarray:
         return _filled(np.empty(self._settings.max_prompt_tokens, np.int32), ids, "max_prompt_tokens", what)

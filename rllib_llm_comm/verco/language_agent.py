@@ -20,10 +20,9 @@ from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.packing import PAD, micro_batches
 from rllib_llm_comm.language.scoring import feature_size
 from rllib_llm_comm.language.static_decoding import free_bytes
-from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS
+from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_IDS, PROMPT_IDS
 from rllib_llm_comm.verco.encoding import (
     CANDIDATE_WORDS,
-    CRITIC_IDS,
 )
 from rllib_llm_comm.verco.message_loss import (
     UTTERANCE_CHOICE,

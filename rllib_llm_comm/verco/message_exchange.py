@@ -135,13 +135,15 @@ class MessageExchange(ConnectorV2):
         return batch
 
     def _exchange(self, rl_module: RLModule, episodes: list[MultiAgentEpisode], metrics: Any, greedy: bool) -> None:
-        waiting = [
-            (episode, agent, episode.agent_episodes[agent])
-            for episode in episodes
-            for agent in sorted(episode.agent_episodes, key=str)
-            if _has_new_text(episode.agent_episodes[agent])
-        ]
-        observations = {id(single): read_observation(newest_observation(single)) for _, _, single in waiting}
+        waiting = []
+        observations = {}
+        for episode in episodes:
+            singles = episode.agent_episodes
+            for agent in sorted(singles, key=str):
+                single = singles[agent]
+                if len(single.observations) and is_text_observation(raw := newest_observation(single)):
+                    waiting.append((episode, agent, single))
+                    observations[id(single)] = read_observation(raw)
         speaking = [entry for entry in waiting if not entry[0].is_done and not entry[2].is_done]
         said = self._say(rl_module, speaking, observations, greedy)
         replaced = [(true, new.text) for true, new in zip(self._message_protocol().replaced, said, strict=False)]
@@ -151,7 +153,10 @@ class MessageExchange(ConnectorV2):
             heard = heard_by(str(agent), episode.custom_data.get(MAILBOX, {}))
             encoder = self._encoder(rl_module, episode.module_for(agent))
             arrays = {**encoder.encode(observations[id(single)], heard), **utterances.get(id(single), {})}
-            single.set_observations(at_indices=-1, new_data=arrays)
+            if (seen := single.observations).finalized:
+                single.set_observations(at_indices=-1, new_data=arrays)
+            else:
+                seen.data[-1] = arrays
             space = self.observation_space[agent]
             if single.observation_space is not space:  # setting it makes its structure anew
                 single.observation_space = space
@@ -276,10 +281,6 @@ def _secret(episode: MultiAgentEpisode) -> str:
     """Facts told to anybody, by the latest infos of all agents."""
     latest = {agent: single.infos[-1] for agent, single in episode.agent_episodes.items() if len(single.infos)}
     return secret_of({agent: info for agent, info in latest.items() if isinstance(info, Mapping)})
-
-
-def _has_new_text(single: SingleAgentEpisode) -> bool:
-    return len(single.observations) > 0 and is_text_observation(newest_observation(single))
 
 
 def _unwrapped(rl_module: RLModule, module_id: str) -> Any:

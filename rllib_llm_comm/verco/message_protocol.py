@@ -7,8 +7,7 @@ import hashlib
 import random
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.core.bounded_cache import Memo
@@ -29,8 +28,7 @@ _REMEMBERED = 32768
 _MOST_SEEDS = 2**31 - 1
 
 
-@dataclass(frozen=True)
-class Speaker:
+class Speaker(NamedTuple):
     """One agent that is about to decide, and so to speak.
 
     Attributes:

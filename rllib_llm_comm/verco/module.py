@@ -22,10 +22,9 @@ from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.policies.policy_folder import PolicyExport
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE
-from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_FEATURES, PROMPT_IDS
+from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_FEATURES, CRITIC_IDS, PROMPT_IDS
 from rllib_llm_comm.rl.plain_errors import ToldErrors
 from rllib_llm_comm.verco.chorus import Chorus
-from rllib_llm_comm.verco.encoding import CRITIC_IDS
 from rllib_llm_comm.verco.language_agent import LLMCommCore
 from rllib_llm_comm.verco.message_loss import MESSAGE_IDS, MESSAGE_LABELS, UTTERANCE_LOGP, message_log_probs
 from rllib_llm_comm.verco.policy import base_model_digest, load_adapter_of, policy_files

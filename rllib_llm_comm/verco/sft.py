@@ -48,12 +48,13 @@ from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.prompts import PromptTemplates, limit_words
 from rllib_llm_comm.policies.partner_settings import PLAYERS
 from rllib_llm_comm.rl.callbacks import add_cost
+from rllib_llm_comm.rl.columns import CRITIC_IDS
 from rllib_llm_comm.rl.epoch_progress import told_parts
 from rllib_llm_comm.rl.minibatches import WholeEpochs, WholeEpochsMixin
 from rllib_llm_comm.rl.multi_agent_ppo_learner import adamw, annealed
 from rllib_llm_comm.rl.policy_checkpoints import on_first_learner
 from rllib_llm_comm.rl.strict_config import SHARED_POLICY
-from rllib_llm_comm.verco.encoding import CRITIC_IDS, ObservationEncoder, TextObservation, encoded_space
+from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, encoded_space
 from rllib_llm_comm.verco.language_agent import base_of
 from rllib_llm_comm.verco.language_algorithm import (
     AdapterCheckpointMixin,

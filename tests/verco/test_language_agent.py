@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -377,3 +379,14 @@ def test_every_module_tells_its_faults(module_class):
     )
     with pytest.raises(RuntimeError, match="Broken cannot be set up: .* no attribute 'spaces'"):
         spec.build()
+
+
+def test_prompts_made_of_known_parts_are_those_encoded_whole(parts):
+    base, settings, encoder = parts
+    texts = ["you are alice. you see red.", "you are alice", "you see red. ", "you  see", " red.", "a" * 8 + ".", ""]
+    said = [{}, {"bob": "i see red."}, {"bob": "wait", "carol": "go  now. i wait"}]
+    for phrases in (("go left", "wait", "see"), (" go", "wait", "see")):
+        for heard, text, mask in itertools.product(said * 2, texts, ((1, 1, 1), (0, 1, 1))):
+            seen = read_observation({"text": text, "candidates": phrases, "action_mask": mask})
+            own, whole = encoder.encode(seen, heard), ObservationEncoder(base, settings).encode(seen, heard)
+            assert all(np.array_equal(own[name], whole[name]) for name in whole), (text, heard)
