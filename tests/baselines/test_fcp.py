@@ -191,7 +191,7 @@ def test_members_differ_by_their_seed_alone():
         (lambda c: c.population(member_settings={"num_epoch": 2}), "not a member's own.* Did you mean 'num_epochs'"),
         (
             lambda c: c.population(member_settings={"seed": 2}),
-            "'seed', which is not a member's own; omit it.* Its own may be",
+            r"'seed', which is not a member's own; omit it.* Its own may be",
         ),
         (lambda c: c.population(member_settings={"minibatch_size": 999}), "^Members .* is 999 but .* which is 120;"),
         (lambda c: c.population(member_settings={"minibatch_size": 0}), "`minibatch_size` is 0"),
