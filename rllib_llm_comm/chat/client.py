@@ -389,6 +389,12 @@ class Dialect:
 
 
 _MAX_CHARACTERS_PER_TOKEN = 16
+_SHOWN_OF_REFUSAL = 80
+_INSTEAD = {
+    "refusal": "is a refusal",
+    "filter": "was left out by the server's filter; ask another model",
+    "calls": "is several tool calls, of which none is taken; turn tools off by `extra_body`",
+}
 _LONG_KEY = 20  # so long that none is in an answer by chance
 _HINTS = {401: "is the key right?", 403: "is the key allowed this?", 404: "is the model's name right?"}
 # Errors that no other question would change: an address that is left, a wrong key, an empty account, an unknown model.
@@ -603,6 +609,10 @@ class ChatClient:
                 f"an answer ({asking().purpose}) was cut off after {tokens} tokens; raise `max_tokens`. Further ones "
                 "are only counted.",
             )
+        elif completion.instead:
+            about = f": {' '.join(text.split())[:_SHOWN_OF_REFUSAL]!r}" if completion.instead == "refusal" else ""
+            what = _INSTEAD[completion.instead]
+            self._tell_once(completion.instead, f"an answer ({asking().purpose}) {what}{about}. Told once.")
         elif not without_thoughts(text):
             self._tell_once(
                 "empty",

@@ -46,6 +46,8 @@ class Completion:
         sent: Tokens of the question, if the server counts.
         received: Tokens of the answer, if the server counts.
         unread: Kinds of its parts that are neither text nor thoughts.
+        instead: What the server sent in place of an answer, `"refusal"`, `"filter"` or `"calls"`; empty if it sent one,
+            or nothing but thoughts.
     """
 
     text: str
@@ -53,6 +55,7 @@ class Completion:
     sent: int | None
     received: int | None
     unread: tuple[str, ...] = ()
+    instead: str = ""
 
 
 class LostError(Exception):
@@ -336,7 +339,21 @@ def read_completion(body: bytes) -> Completion | None:
         sent=_count(usage.get("prompt_tokens")),
         received=_count(usage.get("completion_tokens")),
         unread=unread,
+        instead=_instead(choice),
     )
+
+
+def _instead(choice: Mapping[str, Any]) -> str:
+    """What stands in place of an answer, as of `Completion.instead`."""
+    message = choice["message"]
+    calls, refusal = message.get("tool_calls"), message.get("refusal")
+    if message.get("content"):
+        return ""
+    if isinstance(refusal, str) and refusal:
+        return "refusal"
+    if choice.get("finish_reason") == "content_filter":
+        return "filter"
+    return "calls" if isinstance(calls, list) and len(calls) > 1 else ""
 
 
 def _text_of(message: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:

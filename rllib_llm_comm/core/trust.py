@@ -53,6 +53,7 @@ _DEFAULT_KEY = "OPENAI_API_KEY"
 _ANY_KEY = "_API_KEY"
 _CODE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*(-v\d+)?")  # an environment may have a version
 _WORD = re.compile(r"[\w-]*")
+_PLACES = ("zoo:", "hf:", "people:", "trained:")
 
 _vouched_modules: set[str] = set()
 
@@ -76,12 +77,14 @@ def is_vouched_for(name: str) -> bool:
 
 
 def names_code(text: str) -> bool:
-    """True for `module:function`, which the user has not named; `zoo:` and `hf:` begin names of checkpoints.
+    """True for `module:function`, which the user has not named.
+
+    `zoo:` and `hf:` begin names of checkpoints, `people:` paths of sessions, `trained:` checkpoints of planners.
 
     Args:
         text: A setting's value.
     """
-    return bool(_CODE.fullmatch(text)) and not text.startswith(("zoo:", "hf:")) and not is_vouched_for(text)
+    return bool(_CODE.fullmatch(text)) and not text.startswith(_PLACES) and not is_vouched_for(text)
 
 
 def is_word(text: str) -> bool:

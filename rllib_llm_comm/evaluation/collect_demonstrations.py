@@ -17,7 +17,7 @@ from rllib_llm_comm.evaluation.replay import moments_again
 from rllib_llm_comm.policies.decision import Request
 from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.policies.partner_settings import CHAT, CHECKPOINT, FUNCTION, PEOPLE, PartnerSettings
-from rllib_llm_comm.policies.partners import Partner, PartnerMemory, make_partner
+from rllib_llm_comm.policies.partners import Partner, PartnerMemory, game_difference, make_partner
 from rllib_llm_comm.policies.policy import make_recorded_game
 from rllib_llm_comm.policies.policy_folder import weights_digest
 from rllib_llm_comm.verco.encoding import TextObservation, read_observation
@@ -298,6 +298,8 @@ class _Demonstrations(Collector):
             assert who.partner is not None
             loading = Loading(messages=None if messages == OWN else NONE, trust=trust, trust_own=True)
             self._partner = make_partner(who.partner, loading.load)
+            if self._partner.policy is not None:
+                require_game(self._partner.policy.manifest, str(settings["env"]))
             if messages == OWN and who.partner.kind == CHECKPOINT and not self._partner.talks:
                 raise UserError(
                     f"`messages` is 'own', but the agents of {who.partner.policy!r} say nothing; set it to 'teacher' "
@@ -358,9 +360,20 @@ class _Demonstrations(Collector):
         return [{agent: one.choice for agent, one in decisions.items()} for decisions in made]
 
 
-def _recorded(who: DemonstrationPlayer, env: str, heard: bool, trust: bool) -> Iterator[dict[str, Any]]:
-    """Rows of people in recorded sessions, whose games are played again to tell what was allowed."""
+def read_sessions(who: DemonstrationPlayer, env: str) -> list[Session]:
+    """The sessions of recorded people.
+
+    Args:
+        who: People.
+        env: Id of the environment.
+
+    Raises:
+        UserError: If one cannot be read or is of another environment, or nobody has one of the names.
+    """
     sessions = [read_session(path) for path in who.sessions]
+    for session in sessions:
+        if session.env != env:
+            raise UserError(f"`env` is {env!r} but a session of `player.sessions` is of {session.env!r}.")
     people = {seat.name for one in sessions for e in one.episodes for m in e.moments for seat in m.people.values()}
     for name in who.names:
         if name not in people:
@@ -368,10 +381,27 @@ def _recorded(who: DemonstrationPlayer, env: str, heard: bool, trust: bool) -> I
                 f"`player.names` has {name!r}, but nobody in the sessions has that name; there are "
                 f"{', '.join(map(repr, sorted(people))) or 'no people'}."
             )
+    return sessions
+
+
+def require_game(manifest: Any, env: str) -> None:
+    """Refuses a checkpoint of another game as a player; another map of its game is one to demonstrate in.
+
+    Args:
+        manifest: Of the checkpoint.
+        env: Id of the environment.
+
+    Raises:
+        UserError: If it is of another game.
+    """
+    if reason := game_difference(env, {}, manifest.env, {}):
+        raise UserError(f"`player` {reason}")
+
+
+def _recorded(who: DemonstrationPlayer, env: str, heard: bool, trust: bool) -> Iterator[dict[str, Any]]:
+    """Rows of people in recorded sessions, whose games are played again to tell what was allowed."""
     before = 0
-    for session in sessions:
-        if session.env != env:
-            raise UserError(f"`env` is {env!r} but a session of `player.sessions` is of {session.env!r}.")
+    for session in read_sessions(who, env):
         yield from _of_session(session, who, before, heard, trust)
         before += len(session.episodes)
 

@@ -24,6 +24,7 @@ from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import make_env, without_subgoals
 from rllib_llm_comm.experiments.asked_models import chats_in, chats_of, checkpoints, played_with
 from rllib_llm_comm.experiments.console import print_table, say
+from rllib_llm_comm.experiments.experiment_file import parse_yaml
 from rllib_llm_comm.experiments.run_time import trials_of
 from rllib_llm_comm.experiments.stages import REFERENCE, Stage
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
@@ -69,8 +70,8 @@ def read_prices(path: str) -> Prices:
     file = local_path(path, "--prices")
     file = shipped if path == EXAMPLE and not file.exists() else file
     try:
-        found = yaml.safe_load(read_text(file))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        found = parse_yaml(read_text(file))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         why = " ".join(str(error).split())
         raise UserError(
             f"`--prices` is {path!r}, which cannot be read ({why}); give a YAML or JSON file such as {str(shipped)!r}, "
@@ -154,9 +155,11 @@ def tell(stages: Sequence[Stage], prices: str | None, done: Collection[str] = ()
         return
     texts = [[_text(row[name]) for name in _COLUMNS] for row in rows]
     known = [row for row in rows if row["requests"] != "?"]
-    real = [row for row in known if not str(row["asks"]).startswith("recording ")]
+    real = [row for row in known if not _is_recorded(row)]
     total = {name: sum(row[name] for row in real) for name in _COLUMNS[3:]}
-    texts.append(["all, without recordings", "", "", *(_text(total[name]) for name in _COLUMNS[3:])])
+    more = any(row["requests"] == "?" and not _is_recorded(row) for row in rows)
+    sums = [_text(total[name]) or "0" for name in _COLUMNS[3:]]
+    texts.append(["all, without recordings", "", "", *(f"{one} + ?" if more else one for one in sums)])
     print_table([list(_COLUMNS), *texts])
     say(
         f"Tokens in: {CHARACTERS_PER_TOKEN} characters each. Games are counted by one in which rules plan and follow; "
@@ -170,6 +173,10 @@ def tell(stages: Sequence[Stage], prices: str | None, done: Collection[str] = ()
     if listed is not None:
         say(f"Prices in {listed.currency} of {listed.date}{f' ({listed.note})' if listed.note else ''}.")
     say("Nobody was asked.")
+
+
+def _is_recorded(row: Mapping[str, Any]) -> bool:
+    return str(row["asks"]).startswith("recording ")
 
 
 def _text(value: Any) -> str:
@@ -386,6 +393,9 @@ def plans_in_a_game(env_id: str, settings: Mapping[str, Any], *, patience: int, 
     from rllib_llm_comm.sama.reflection import ReflectivePlay
 
     with suppress(UserError, ChatError):
+        shown = settings.get("observe")
+        if isinstance(shown, list | tuple) and "text" not in shown:  # of agents that read numbers; subgoals need words
+            settings = {**settings, "observe": [*shown, "text"]}
         env = make_env(env_id, **settings)
         player = planning_game(env).player()
         if rounds:

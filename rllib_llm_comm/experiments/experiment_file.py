@@ -306,7 +306,7 @@ def load_json_option(option: str, text: str) -> dict[str, Any]:
         UserError: If it is none.
     """
     try:
-        value = _parse_yaml(text)
+        value = parse_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
@@ -385,7 +385,7 @@ def _load_text(path: Path) -> Any:
         text = read_text(path)
     except UnicodeDecodeError:
         raise UserError(f"{path} is no text file (UTF-8).") from None
-    kind, parse = ("JSON", _parse_json) if path.suffix.lower() == ".json" else ("YAML", _parse_yaml)
+    kind, parse = ("JSON", _parse_json) if path.suffix.lower() == ".json" else ("YAML", parse_yaml)
     try:
         return parse(text)
     except yaml.MarkedYAMLError as error:
@@ -399,7 +399,13 @@ def _load_text(path: Path) -> Any:
         raise UserError(f"{path} is no valid {kind}: {one_line(str(error)).rstrip('.')}.") from None
 
 
-def _parse_yaml(text: str) -> Any:
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML text: of JSON's kinds, of a bounded size, with no key twice.
+
+    Raises:
+        yaml.YAMLError: If it is no such text.
+        ValueError: If it is too large.
+    """
     loader = _Loader(text)
     try:
         node = loader.get_single_node()

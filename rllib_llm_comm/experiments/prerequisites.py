@@ -17,6 +17,8 @@ from rllib_llm_comm.experiments.ray_session import available_cpus
 from rllib_llm_comm.experiments.search_space import first_point
 from rllib_llm_comm.experiments.stages import REFERENCE, Stage
 from rllib_llm_comm.policies.find_checkpoint import is_named, is_shipped, shipped_policy
+from rllib_llm_comm.policies.partner_settings import CHECKPOINT, PEOPLE, PartnerSettings, parse_partners
+from rllib_llm_comm.policies.recorded_people import RecordedPeople
 from rllib_llm_comm.verco.settings import CommunicationSettings
 
 if TYPE_CHECKING:
@@ -258,6 +260,10 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
         if adapter and adapter not in unresolved:
             check_adapter_of(adapter, str(base), config.prompt_format, str(config.prompt_date), role)
             tell_other_prompts(adapter, config, role)
+    members = config.member_adapters() if hasattr(config, "member_adapters") else ()
+    for setting, path, _ in members:  # those that are there were checked with the settings
+        if path not in unresolved:
+            require_checkpoint(setting.strip("`"), path)
 
 
 def tell_other_prompts(path: str, config: Any, role: str | None = None) -> None:
@@ -332,6 +338,11 @@ def check_played_games(stages: Sequence[Stage], finished: Collection[str] = ()) 
     """
     named = {stage.name: stage for stage in stages}
     for stage in stages:
+        if stage.name not in finished and stage.experiment.run == "crossplay":
+            try:
+                _check_crosswise(stage.experiment.config, named)
+            except UserError as error:
+                raise UserError(f"In `{stage.name}.config`: {error}") from None
         if stage.name in finished or stage.experiment.run not in _PLAYING:
             continue
         given = stage.experiment.config["checkpoint"]
@@ -343,6 +354,43 @@ def check_played_games(stages: Sequence[Stage], finished: Collection[str] = ()) 
                     _check_game(stage.experiment.config, trained)
             except UserError as error:
                 raise UserError(f"In `{stage.name}.config`: {error}") from None
+
+
+def _check_crosswise(config: Mapping[str, Any], named: Mapping[str, Stage]) -> None:
+    """Refuses players of a cross-play and strangers that are of another game than the first checkpoint."""
+    groups = {f"partners.{name}": group for name, group in (config.get("partners") or {}).items()}
+    people: list[tuple[str, PartnerSettings]] = []
+    given, first, settings = config.get("env"), "", dict[str, Any]()
+    played = given
+    for place, group in {"players": config["players"], **groups}.items():
+        listed = [group] if isinstance(group, str | Mapping) else list(group)
+        for one in parse_partners(listed, place):
+            if one.kind == PEOPLE:
+                people.append((place, one))
+            # What lies in the result of a stage, such as `${stage}/past/initial`, is not there yet.
+            if one.kind != CHECKPOINT or (REFERENCE.search(one.policy) and not REFERENCE.fullmatch(one.policy)):
+                continue
+            trained = _trained(one.policy, named)
+            if trained is None or trained.env is None:
+                continue
+            env, own = trained.env, dict(trained.env_config)
+            if config.get("planning"):
+                env, own = without_subgoals(env, own)
+            if not first:
+                first, settings, played = one.name, own, given or env
+            elif given is None and env != played:
+                raise UserError(
+                    f"`{place}` has {one.name!r}, which was trained in {env!r}, but {first!r} in {played!r}; take "
+                    "checkpoints of one game, or name the environment with `env`."
+                )
+    if people and played is not None:
+        game = make_env(str(played), **first_point({**settings, **(config.get("env_config") or {})}))
+        for place, one in people:
+            try:
+                RecordedPeople.read(one.session).require_game(game)
+            except UserError as error:
+                raise UserError(f"`{place}` has {one.name!r}, which cannot play: {error}") from None
+        game.close()
 
 
 def _check_talk(config: Mapping[str, Any], trained: _Trained) -> None:

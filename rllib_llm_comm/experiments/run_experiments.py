@@ -144,6 +144,10 @@ def _begin(settings: TrainSettings) -> None:
     state.verbosity = settings.verbose
     quiet_libraries(settings.verbose)
     import_modules(settings.modules)
+    if settings.prices is not None:  # before all stages are checked, which takes longer
+        from rllib_llm_comm.experiments.dry_run import read_prices
+
+        read_prices(settings.prices)
 
 
 def _write_record(study: Study, folder: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -168,9 +169,17 @@ class CollectDemonstrations(_Collection):
 
     def check_settings(self, stage: Stage, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
         """Checks limits, the player, and the teacher if it speaks."""
-        from rllib_llm_comm.core.session_files import read_session
-        from rllib_llm_comm.evaluation.collect_demonstrations import TEACHER, check_settings, read_player
+        from rllib_llm_comm.evaluation.collect_demonstrations import (
+            TEACHER,
+            check_settings,
+            read_player,
+            read_sessions,
+            require_game,
+        )
+        from rllib_llm_comm.policies.find_checkpoint import is_named, is_shipped
         from rllib_llm_comm.policies.partner_settings import CHECKPOINT
+        from rllib_llm_comm.policies.policy_folder import find_policy
+        from rllib_llm_comm.policies.policy_manifest import read_manifest
         from rllib_llm_comm.verco.teachers.base import make_teacher
 
         place = f"{stage.name}.config."
@@ -179,10 +188,13 @@ class CollectDemonstrations(_Collection):
         if who.chat is not None:
             check_stage_chat(f"{place}player.chat", who.chat)
         elif who.sessions:
-            for path in who.sessions:
-                read_session(path)
+            with _told_of(stage):
+                read_sessions(who, str(stage.experiment.env))
         elif who.partner is not None and who.partner.kind == CHECKPOINT and who.partner.policy not in unresolved:
             _check_checkpoint(stage.name, who.partner.policy, "player")
+            if not is_named(who.partner.policy) or is_shipped(who.partner.policy):
+                with _told_of(stage):
+                    require_game(read_manifest(find_policy(who.partner.policy)), str(stage.experiment.env))
         if config.get("messages") == TEACHER:
             make_teacher(config.get("teacher", "scripted"))
 
@@ -215,6 +227,15 @@ class CollectDemonstrations(_Collection):
     def options(self, stage: Stage) -> dict[str, Any]:
         """Whether recorded settings are trusted."""
         return {"trust": stage.trust}
+
+
+@contextmanager
+def _told_of(stage: Stage) -> Iterator[None]:
+    """Errors begin with the stage."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"In `{stage.name}.config`: {error}") from None
 
 
 def _check_words(stage: Stage, env_config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:

@@ -114,10 +114,22 @@ def check(
         config = check_config(stage.name, algorithm, plain, unresolved, stage.trust)
         check_planned_environment(stage.name, config)
         check_prerequisites(stage.name, experiment.run, config, unresolved)
+        _check_stop(stage, config)
         if experiment.restore and experiment.restore not in unresolved:
             tell_other_prompts(experiment.restore, config)
         if not many_cpus:
             check_cores(stage.name, config)
+
+
+def _check_stop(stage: Stage, config: Any) -> None:
+    """Refuses to stop supervised training by what it does not count: Tune would end it after the first pass."""
+    from rllib_llm_comm.verco.sft import AdapterSFTConfig
+
+    if isinstance(config, AdapterSFTConfig) and "decisions" in stage.experiment.stop:
+        raise UserError(
+            f"`{stage.name}.stop` has 'decisions' but {stage.experiment.run} makes none; use 'training_iteration', the "
+            "passes over its rows."
+        )
 
 
 def cpus_needed(stage: Stage, have: Mapping[str, float] | None = None) -> int:

@@ -250,6 +250,10 @@ def test_a_talker_of_cole_trains_with_copies_of_itself(tmp_path):
         (lambda c: c.population(member_kinds={"a": {"as_partner": {"word_noise": 2}}}), "as_partner.word_noise` is 2"),
         (lambda c: c.population(member_kinds={"a": {"as_partner": {"unstuck": 2}}}), "not a member's own"),
         (
+            lambda c: c.population(member_kinds={"a": {"messages": "none", "as_partner": {"word_noise": 0.2}}}),
+            "`member_kinds.a.as_partner.word_noise` is 0.2 but members of this kind say nothing",
+        ),
+        (
             lambda c: c.population(member_kinds={"a": {"as_partner": "noise"}}),
             "as_partner` is 'noise' but must be a map",
         ),

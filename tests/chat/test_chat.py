@@ -154,7 +154,24 @@ THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
 def test_an_answer_in_parts_is_read_without_its_thoughts(message, answer, caplog):
     with ChatServer(json.dumps({"choices": [{"message": message}]}).encode()) as server:
         assert client(server).complete("hi") == answer and len(server.requests) == 1
-    assert bool(caplog.records) == (answer == "")
+    assert bool(caplog.records) == (answer == "" or bool(message.get("refusal")))
+
+
+@pytest.mark.parametrize(
+    ("choice", "told"),
+    [
+        ({"message": {"content": None, "refusal": "I cannot help."}}, "a refusal: 'I cannot help.'"),
+        ({"message": {"content": None}, "finish_reason": "content_filter"}, "the server's filter"),
+        ({"message": {"content": None, "tool_calls": [{"function": {"arguments": "{}"}}] * 2}}, "several tool calls"),
+        ({"message": {"content": None, "reasoning_content": "hm"}}, "no content beside thoughts"),
+    ],
+)
+def test_what_stands_in_place_of_an_answer_is_named_once(choice, told, caplog):
+    with ChatServer(*[json.dumps({"choices": [choice]}).encode()] * 2) as server:
+        asked = client(server)
+        asked.complete("hi")
+        asked.complete("ho")
+    assert [record.getMessage().count(told) for record in caplog.records] == [1]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from rllib_llm_comm.core import trust
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.trust import names_code
 from rllib_llm_comm.evaluation.cross_play import CrossPlaySettings
 from rllib_llm_comm.experiments.console import import_modules
 from rllib_llm_comm.experiments.evaluation_run import run_cross_play
@@ -271,3 +272,8 @@ def test_a_pipe_in_place_of_a_model_is_refused_by_name(tmp_path):
     spec["config"]["text_encoder"] = str(tmp_path / "pipe")
     with pytest.raises(UserError, match="`text_encoder` is '.*pipe' but no such folder"):
         begin(spec, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["people:session", "trained:planner", "zoo:door"])
+def test_places_of_one_word_are_no_code(name):
+    assert not names_code(name) and names_code("module:function")

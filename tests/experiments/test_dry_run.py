@@ -11,7 +11,7 @@ from chat_server import ChatServer
 from rllib_llm_comm.chat.chat_model import PLAN, TOKENS
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments import dry_run
-from rllib_llm_comm.experiments.dry_run import EXAMPLE, Asked, questions, read_prices
+from rllib_llm_comm.experiments.dry_run import EXAMPLE, Asked, questions, read_prices, tell
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, make_experiment
 from rllib_llm_comm.experiments.run_experiments import run_experiments, run_study
 from rllib_llm_comm.experiments.run_time import rehearse
@@ -208,6 +208,7 @@ def test_what_nobody_can_tell_is_a_question_mark(tmp_path):
         ("date: 2026-01-01\nmodels: {m: {input: -1, output: 2}}", r"`--prices.models.m.input` is -1"),
         ("models: {m: {input: 1, output: 2}}", r"`--prices.date`"),
         ("date: [", "cannot be read"),
+        ("date: 2026-01-01\nmodels: {m: {input: 1, output: 2, output: 3}}", "cannot be read .*'output' is given twice"),
     ],
 )
 def test_a_price_list_that_is_none_is_refused_in_one_sentence(tmp_path, text, message):
@@ -215,6 +216,31 @@ def test_a_price_list_that_is_none_is_refused_in_one_sentence(tmp_path, text, me
     path.write_text(text)
     with pytest.raises(UserError, match=message):
         read_prices(str(path))
+
+
+def test_a_price_list_that_is_none_is_told_before_the_stages_are_checked(tmp_path):
+    file = tmp_path / "asks.yaml"
+    file.write_text(yaml.safe_dump({"games": {"run": "evaluate", "config": {"checkpoint": "nowhere"}}}))
+    with pytest.raises(UserError, match="^`--prices`"):
+        run_experiments(file, TrainSettings(dry_run=True, prices="exmaple"))
+
+
+def test_a_sum_says_that_it_holds_not_what_nobody_can_tell(tmp_path, capsys):
+    asks = planned({"model": "gpt-4"})
+    asks["follower"]["config"]["planner"] = asks["games"]["config"]["planner"]
+    tell(stages(tmp_path, **asks), EXAMPLE)
+    last = capsys.readouterr().out.rpartition("without")[2]
+    assert last.count("+ ?") == 4
+    tell(stages(tmp_path, **planned({"model": "gpt-4"})), EXAMPLE)
+    assert "+ ?" not in capsys.readouterr().out
+
+
+def test_games_of_agents_that_read_numbers_are_counted(tmp_path):
+    asks = planned({"model": "m"})
+    lake = {"layout": ["1.2", ".H.", "b.a"], "observe": ["vector"]}
+    asks["follower"] = {"run": "SymbolicPPO", "env": "rllib_llm_comm/frozen_lake-v0", "config": {"env_config": lake}}
+    ((_, asked),) = questions(stages(tmp_path, **asks))
+    assert asked.requests and asked.per_game > 0
 
 
 def test_a_price_list_may_be_json_and_needs_a_dry_run(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
 from rllib_llm_comm.policies.find_checkpoint import shipped_policy
 from tests.experiments.staged import BegunError, begin
 
@@ -113,3 +114,50 @@ def test_messages_about_another_fact_are_refused_where_there_is_none(tmp_path, m
         begin(
             {"cooks": TALK, "games": {**played, "config": {**played["config"], "messages": "other_moments"}}}, tmp_path
         )
+
+
+@pytest.mark.parametrize(
+    ("partners", "words"),
+    [
+        (["zoo:door"], "`partners.x` has 'zoo:door', which was trained in 'rllib_llm_comm/door-v0'"),
+        (["people:nowhere"], "no recorded session"),
+        ("${labels}", "leaves no policy to play"),
+    ],
+)
+def test_strangers_that_cannot_play_are_refused_before_those_who_meet_them_are_trained(tmp_path, partners, words):
+    env = "rllib_llm_comm/overcooked_text-v0"
+    specs = {
+        "labels": {"run": "collect_labels", "env": env},
+        "cooks": language(),
+        "cross": {"run": "crossplay", "config": {"players": "${cooks}", "partners": {"x": partners}}},
+    }
+    with pytest.raises(UserError, match=f"In `cross.config`: .*{words}"):
+        begin(specs, tmp_path)
+    specs["cross"]["config"]["partners"] = {"x": ["scripted", "${cooks}/past/initial", "zoo:told_salad"]}
+    with pytest.raises(BegunError):
+        begin(specs, tmp_path)
+
+
+def test_adapters_of_kinds_of_members_that_are_not_there_are_refused_before_the_first_stage(tmp_path):
+    kinds = {"a": {"message_checkpoint": str(tmp_path / "nowhere")}, "b": {}}
+    specs = {"cooks": {**language(member_kinds=kinds, messages="student"), "run": "VercoFCP"}}
+    with pytest.raises(UserError, match="`member_kinds.a.message_checkpoint` is .* nothing is there"):
+        begin(specs, tmp_path)
+
+
+def test_supervised_training_that_would_stop_by_decisions_is_refused(tmp_path):
+    env = "rllib_llm_comm/overcooked_text-v0"
+    specs = {
+        "rows": {"run": "collect_demonstrations", "env": env},
+        "clone": {"run": "ActionSFT", "stop": {"decisions": 10}, "config": {"input_": "${rows}"}},
+    }
+    with pytest.raises(UserError, match="`clone.stop` has 'decisions' but ActionSFT makes none"):
+        begin(specs, tmp_path)
+
+
+def test_a_player_of_another_game_demonstrates_nothing(tmp_path):
+    env, player = "rllib_llm_comm/overcooked_text-v0", "zoo:door"
+    with pytest.raises(UserError, match="In `rows.config`: `player` was trained in 'rllib_llm_comm/door-v0'"):
+        begin({"rows": {"run": "collect_demonstrations", "env": env, "config": {"player": player}}}, tmp_path)
+    with pytest.raises(UserError, match="`player` was trained in 'rllib_llm_comm/door-v0'"):
+        collect_demonstrations(env, tmp_path / "rows", player=player)

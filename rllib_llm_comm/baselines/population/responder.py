@@ -81,9 +81,9 @@ def require_own(where: str, settings: Mapping[str, Any], known: Sequence[str]) -
     """
     for name in settings:
         if name not in known:
-            raise UserError(
-                f"`{where}` has {name!r}, which is not a member's own, but may have {', '.join(sorted(known))}; omit "
-                f"it.{did_you_mean(str(name), known)}"
+            raise UserError(  # the list comes last, as a long sentence is cut
+                f"`{where}` has {name!r}, which is not a member's own; omit it.{did_you_mean(str(name), known)} Its "
+                f"own may be {', '.join(sorted(known))}."
             )
 
 

@@ -17,7 +17,7 @@ from ray.rllib.utils.checkpoints import Checkpointable
 from rllib_llm_comm.baselines.population.cole import COLEConfigMixin, COLEMixin, COLESettings
 from rllib_llm_comm.baselines.population.fcp import FCPConfigMixin, FCPMixin, FCPPopulation
 from rllib_llm_comm.baselines.population.pbt import PBTConfigMixin, PBTMixin, PBTSettings
-from rllib_llm_comm.baselines.population.responder import Matches, Met, Responder
+from rllib_llm_comm.baselines.population.responder import AS_PARTNER, Matches, Met, Responder
 from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
@@ -125,7 +125,7 @@ class TalkersConfig(VercoConfig):
                 found[f"`{setting}`"] = getattr(self, setting)
         return found
 
-    def _adapters(self) -> Iterator[tuple[str, str, str]]:
+    def member_adapters(self) -> Iterator[tuple[str, str, str]]:
         """Setting, path and role of all adapters with which members begin."""
         for setting, role in (("message_checkpoint", MESSAGE), ("action_checkpoint", ACTION)):
             for where, path in self._of_members(setting).items():
@@ -143,7 +143,17 @@ class TalkersConfig(VercoConfig):
                 raise UserError(
                     f"{where} is {mode!r} but a member of a population speaks for itself: one of {', '.join(_MODES)}."
                 )
-        for where, path, role in self._adapters():
+        for kind, own in getattr(self, "member_kinds", {}).items():
+            traits = own.get(AS_PARTNER, {})
+            silent = own.get("messages", getattr(self, "member_settings", {}).get("messages", self.messages)) == "none"
+            if silent and traits.get("speech", "own") == "own":
+                for name, plain in (("word_noise", 0), ("word_order", "own")):
+                    if traits.get(name, plain) != plain:
+                        raise UserError(
+                            f"`member_kinds.{kind}.{AS_PARTNER}.{name}` is {traits[name]!r} but members of this kind "
+                            "say nothing (`messages` is 'none'); omit it, or let them speak."
+                        )
+        for where, path, role in self.member_adapters():
             if not (is_named(path) or Path(path).exists()):
                 continue  # a stage has still to write it; `require_adapters` asks again
             with _told(where):
@@ -156,7 +166,7 @@ class TalkersConfig(VercoConfig):
             UserError: If one does not fit the base model or the adapters' shape.
         """
         core = LLMCommCore(self.language_model_settings((ACTION,), train_critic=False))
-        for where, path, role in self._adapters():
+        for where, path, role in self.member_adapters():
             with _told(where):
                 load_adapter_of(core, path, role=role)
 
