@@ -27,6 +27,7 @@ _AMOUNTS = {"target_labels": 64, "target_demonstrations": 64, "episodes": 8}
 _BATCH = "train_batch_size_per_learner"
 _ACTING = {_BATCH: 128, "minibatch_size": 128, "num_envs_per_env_runner": 16}
 _ITERATIONS = 2  # the first one also loads and compiles
+_BEGUN = ".begun"  # behind the name of a stage that does not train: one row or episode of it, which loads what it needs
 
 
 @dataclass(frozen=True)
@@ -141,18 +142,22 @@ def rehearse(
     for stage in reversed(stages):  # what a stage uses comes before it
         needed |= set(stage.uses) if stage.name in needed else set()
     small: dict[str, Experiment] = {}
+    played: dict[str, Experiment] = {}
     for name in by_name:
         experiment, stage = file.experiments[name], by_name[name]
         free = name in needed and set(stage.uses) <= set(small) and not chats_of(stage, by_name)
         if free and (experiment.run not in KINDS or _amounts(experiment)):
             small[name] = in_small(experiment)
+            if experiment.run in KINDS:
+                played[f"{name}{_BEGUN}"] = in_small(experiment, most=1)
+            played[name] = small[name]
     if not small:
         return {}
     say(f"Measuring {len(small)} stages in small, which takes minutes; ctrl-C ends it.", "dim")
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
         quiet, out.quiet = out.quiet, True
         try:
-            play(replace(file, name="rehearsal", experiments=small, model={}), Path(folder))
+            play(replace(file, name="rehearsal", experiments=played, model={}), Path(folder))
         finally:
             out.quiet = quiet
         return {
@@ -162,11 +167,16 @@ def rehearse(
         }
 
 
-def in_small(experiment: Experiment) -> Experiment:
-    """An experiment of the same kind that ends soon: one seed, two iterations, few rows and episodes."""
+def in_small(experiment: Experiment, most: int | None = None) -> Experiment:
+    """An experiment of the same kind that ends soon: one seed, two iterations, few rows and episodes.
+
+    Args:
+        experiment: The experiment.
+        most: Most rows or episodes of a stage that does not train; `None` for as many as a rehearsal has.
+    """
     config = dict(experiment.config)
     if experiment.run in KINDS:
-        config |= {name: min(amount, _AMOUNTS[name]) for name, amount in _amounts(experiment).items()}
+        config |= {name: min(amount, most or _AMOUNTS[name]) for name, amount in _amounts(experiment).items()}
         return experiment.model_copy(update={"config": config})
     if search_kind(config.get("seed")) == GRID:
         config["seed"] = {GRID: config["seed"][GRID][:1]}
@@ -190,7 +200,11 @@ def _scaled(file: ExperimentFile, small: Mapping[str, Experiment], name: str, fo
         return None
     if experiment.run in KINDS:
         games = _seatings(experiment, file.experiments) / _seatings(small[name], small)
-        return record.seconds * _larger(experiment) * games
+        begun = read_record(folder.with_name(f"{name}{_BEGUN}"))
+        loads = begun.seconds if begun is not None else 0.0
+        if 4 * (record.seconds - loads) > record.seconds:  # both load a policy, as each policy's games do
+            return games * (loads + (record.seconds - loads) * _larger(experiment))
+        return loads + record.seconds * _larger(experiment) * games  # the first one alone loaded the base model
     rows = [row for path in folder.glob("trial_*/result.json") for row in read_rows(path)]
     if len(rows) < _ITERATIONS:
         return None

@@ -146,7 +146,9 @@ def test_a_plan_ends_without_an_error_about_settings_that_nobody_wrote(tmp_path,
     assert "stages are left: about an unknown time more" in told and not (tmp_path / "results").exists()
 
 
-def test_evaluations_are_scaled_by_seeds_and_cross_play_by_pairs(tmp_path):
+@pytest.mark.parametrize("first", [9.0, 0.5])
+def test_evaluations_are_scaled_by_seeds_and_cross_play_by_pairs(first, tmp_path):
+    """One episode alone tells what is loaded: once, as a base model, or anew for the games of each policy."""
     file = ExperimentFile(
         "f",
         parse_experiments(
@@ -168,13 +170,19 @@ def test_evaluations_are_scaled_by_seeds_and_cross_play_by_pairs(tmp_path):
 
     def play(small, folder):
         for stage in make_stages(small.experiments, lambda name, _: folder / "rehearsal" / name):
-            ends(stage, 2.0)
+            assert not stage.name.endswith(".begun") or 1 in stage.experiment.config.values()
+            ends(stage, first if stage.name.endswith(".begun") else 2.0)
 
     told = rehearse(file, stages, play)
-    assert told["labels"] == pytest.approx(2.0 * 4000 / 64)  # the default, which nobody wrote down
-    assert told["games"] == pytest.approx(2.0 * 4 * 80 / 8)
-    assert told["pairs"] == pytest.approx(2.0 * 4 * 4)
-    assert told["met"] == pytest.approx(2.0 * (4 * 4 + 2 * 4 * 2) / (1 + 2))
+    sizes = {
+        "labels": (4000 / 64, 1),  # the default, which nobody wrote down
+        "games": (80 / 8, 4),
+        "pairs": (1, 4 * 4),
+        "met": (1, (4 * 4 + 2 * 4 * 2) / (1 + 2)),
+    }
+    for name, (larger, policies) in sizes.items():
+        whole = 9.0 + 2.0 * larger * policies if first > 2.0 else policies * (first + (2.0 - first) * larger)
+        assert told[name] == pytest.approx(whole), name
 
 
 def test_what_would_ask_a_chat_model_is_not_rehearsed(tmp_path):
