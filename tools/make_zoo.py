@@ -1,6 +1,7 @@
 """Makes a shipped policy from a checkpoint: copies what is needed to act, measures its figures, writes its card.
 
-Run: python -m tools.make_zoo NAME CHECKPOINT [--episodes 100]; the card's words are in `tools/zoo_cards.yaml`.
+Run: python -m tools.make_zoo NAME CHECKPOINT [--episodes 100] [--dtype bfloat16]; the card's words are in
+`tools/zoo_cards.yaml`.
 """
 
 from __future__ import annotations
@@ -12,21 +13,19 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
-from safetensors import safe_open
-from safetensors.torch import load_file, save
 
 from rllib_llm_comm.core.files import replace_folder, write_atomically
+from rllib_llm_comm.core.weights import HALVES, in_half
 from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint
 from rllib_llm_comm.evaluation.play_settings import EvaluationSettings
 from rllib_llm_comm.policies.find_checkpoint import CARD, FOLDER, ModelCard, write_card
 from rllib_llm_comm.policies.policy_folder import find_policy
-from rllib_llm_comm.policies.policy_manifest import MANIFEST, read_manifest
+from rllib_llm_comm.policies.policy_manifest import LANGUAGE, MANIFEST, read_manifest
 
 SEED = 1000
 CARDS = Path(__file__).with_name("zoo_cards.yaml")
-_HALVED = "The weights are shipped in half precision."
+_HALVED = {"float16": "half precision", "bfloat16": "bfloat16"}
 
 
 def copy_policy(checkpoint: str, target: Path, env_config: dict[str, Any]) -> None:
@@ -59,23 +58,18 @@ def without_place(value: Any) -> Any:
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
-def halve(folder: Path) -> None:
+def halve(folder: Path, dtype: str = "float16") -> None:
     """Writes the weights of a policy in half precision, half the bytes; they are still computed with in 32 bits.
 
     Args:
         folder: The policy's folder.
+        dtype: A name of `HALVES`.
 
     Raises:
-        ValueError: If a weight is beyond the range of half precision.
+        UserError: If a weight is beyond the range of the format.
     """
     for path in sorted(folder.rglob("*.safetensors")):
-        weights = load_file(path)
-        halves = {name: one.half() if one.dtype == torch.float32 else one for name, one in weights.items()}
-        if lost := [name for name, one in halves.items() if one.isfinite().all() != weights[name].isfinite().all()]:
-            raise ValueError(f"{path.name}: {lost[0]} holds weights beyond {torch.finfo(torch.half).max:g}")
-        with safe_open(path, "pt") as file:
-            about = file.metadata()
-        write_atomically(path, save(halves, about))
+        write_atomically(path, in_half(path.read_bytes(), dtype, path.name))
 
 
 def measure(folder: Path, messages: str | None, planner: str | None, episodes: int) -> dict[str, Any]:
@@ -108,17 +102,18 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("checkpoint")
     parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--dtype", choices=HALVES, default="float16", help="format of the weights")
     given = parser.parse_args()
     told = yaml.safe_load(CARDS.read_text(encoding="utf-8"))[given.name]
     with tempfile.TemporaryDirectory(dir=FOLDER, prefix=".making-") as scratch:
         made = Path(scratch) / given.name
-        card = make(made, given.checkpoint, told, given.episodes)
+        card = make(made, given.checkpoint, told, given.episodes, given.dtype)
         replace_folder(made, FOLDER / given.name)
     for one in card.figures:
         print(given.name, one.played, one.return_mean, one.success_rate, one.metrics)
 
 
-def make(target: Path, checkpoint: str, told: dict[str, Any], episodes: int) -> ModelCard:
+def make(target: Path, checkpoint: str, told: dict[str, Any], episodes: int, dtype: str) -> ModelCard:
     """Makes the folder of a shipped policy.
 
     Args:
@@ -126,9 +121,10 @@ def make(target: Path, checkpoint: str, told: dict[str, Any], episodes: int) -> 
         checkpoint: The checkpoint; a policy of the zoo, too, to measure it anew.
         told: The card's words.
         episodes: Number of episodes of each figure.
+        dtype: A name of `HALVES`.
     """
     copy_policy(checkpoint, target, told.pop("env_config", {}))
-    halve(target)
+    halve(target, dtype)
     ways = [(None, None), *((mode, None) for mode in told.pop("controls", []))]
     ways += [(None, planner) for planner in told.pop("planners", [])]
     manifest = read_manifest(target)
@@ -136,10 +132,12 @@ def make(target: Path, checkpoint: str, told: dict[str, Any], episodes: int) -> 
         target,
         {
             **told,
-            "trained": f"{told['trained']} {_HALVED}",
+            "trained": f"{told['trained']} The weights are shipped in {_HALVED[dtype]}.",
             "game": str(manifest.env),
             "algorithm": manifest.algorithm,
-            "talks": manifest.kind == "language",
+            "talks": manifest.kind == LANGUAGE,
+            "base_model": manifest.model_config["base_model"] if manifest.kind == LANGUAGE else "",
+            "base_model_sha256": manifest.base_model_sha256,
             "licence": "Apache-2.0",
             "figures": [measure(target, *way, episodes) for way in ways],
         },

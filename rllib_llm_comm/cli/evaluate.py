@@ -212,6 +212,7 @@ def export_command(
     merge: Annotated[
         bool, Option("--merge", help="Write a whole model per adapter (message, action) in place of base + adapters.")
     ] = False,
+    dtype: Annotated[str | None, Option(help="bfloat16 or float16: write the adapters in half as many bytes.")] = None,
     base_model: Annotated[
         str | None, Option(help="Where the base model lies, if not where it lay in training.")
     ] = None,
@@ -229,7 +230,7 @@ def export_command(
     from rllib_llm_comm.verco.export_models import export_models
 
     with out.status("writing models"):
-        written = export_models(checkpoint, folder, merge=merge, base_model=base_model, trust=trust)
+        written = export_models(checkpoint, folder, merge=merge, dtype=dtype, base_model=base_model, trust=trust)
     for place in written:
         say(f"Written: {short_path(place)}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import Any
 
 import torch
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import UserError, require_choice
 
 FORMATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """Formats of weights that are read. All are computed in float32, so a number beyond its range counts as infinite."""
+HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+"""Formats in which weights are shipped in half as many bytes: three digits to 65504, or two of any size."""
 MOST_BYTES = 2**33
 """Largest file of weights of a policy; base models have files of their own, which transformers reads."""
 _NAMES = ("F16", "BF16", "F32", "F64")  # of `FORMATS` in safetensors
@@ -94,6 +97,32 @@ def require_formats(folder: str | os.PathLike[str], model: Any) -> None:
             for name in file.keys():  # noqa: SIM118  (no mapping)
                 if name.removeprefix(prefix) in own and (told := file.get_slice(name).get_dtype()) not in _NAMES:
                     raise wrong_format(path, name, told)
+
+
+def in_half(content: bytes, dtype: str, source: str | os.PathLike[str]) -> bytes:
+    """A safetensors file with its float32 tensors in half precision, half the bytes; all else stays as it is.
+
+    Args:
+        content: The file's content.
+        dtype: A name of `HALVES`.
+        source: The file, for the message.
+
+    Raises:
+        UserError: If there is no such format, or a weight is beyond its range.
+    """
+    from safetensors.torch import load, save
+
+    require_choice("dtype", dtype, HALVES)
+    to = HALVES[dtype]
+    weights = load(content)
+    halves = {name: one.to(to) if one.dtype == torch.float32 else one for name, one in weights.items()}
+    if lost := [name for name, one in halves.items() if one.isfinite().all() != weights[name].isfinite().all()]:
+        raise UserError(
+            f"{os.fspath(source)!r} cannot be written in {dtype}: {lost[0]} holds weights beyond "
+            f"{torch.finfo(to).max:g}; take another format."
+        )
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return save(halves, header.get("__metadata__"))
 
 
 def wrong_format(source: str | os.PathLike[str], name: str, dtype: object) -> UserError:

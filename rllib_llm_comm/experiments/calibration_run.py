@@ -67,7 +67,7 @@ class CalibrationOptions(Settings):
     stage: str | None = None
     """Stage of the file, if several train a language model."""
     base_model: str | None = None
-    """embedded, embedded_minirts, smollm2, a folder or a hub id, in place of the file's."""
+    """embedded, embedded_minirts, embedded_soup, smollm2, a folder or a hub id, in place of the file's."""
     env: str | None = None
     """Environment id, in place of the file's, whose settings are then not taken over."""
     env_config: dict[str, Any] | None = None

@@ -6,6 +6,7 @@ Games are played once by rules, which costs nothing, and prompts are those that 
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -232,6 +233,7 @@ def _opened(stage: Stage, given: Any) -> Any:
     return open_game(**given.game(stage.experiment.env), seed=given.seed)
 
 
+_MOST_DECISIONS = 20_000  # of a collection of labels that is counted; more labels in proportion
 _OF_CODE = 4000  # characters of a piece of code with its instruction
 
 
@@ -399,24 +401,34 @@ def plans_in_a_game(env_id: str, settings: Mapping[str, Any], *, patience: int, 
 
 
 def _labels(stage: Stage, config: Mapping[str, Any]) -> list[Asked]:
-    """The questions of a chat teacher: one per moment, which gives a label for each agent."""
+    """The questions of a chat teacher, counted while chance plays: one per moment, with labels for all agents; those of
+    what they see that have enough are none.
+    """
     teacher = config.get("teacher")
     if not isinstance(teacher, Mapping) or teacher.get("name") != "chat":
         return []
-    from rllib_llm_comm.verco.teachers.base import TeacherRequest
+    from rllib_llm_comm.verco.teachers.base import Teacher, TeacherRequest
     from rllib_llm_comm.verco.teachers.chat_teacher import ChatTeacher
+    from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 
-    env = make_env(str(stage.experiment.env), **(config.get("env_config") or {}))
-    seen, _ = env.reset(seed=0)
-    game = env.unwrapped
-    request = TeacherRequest(
-        agents=tuple(seen),
-        observations={agent: str(one["text"]) for agent, one in seen.items()},
-        task=getattr(game, "task", ""),
-        brief=getattr(game, "brief", ""),
-    )
-    asked = ChatTeacher(**{key: value for key, value in teacher.items() if key != "name"}).prompt(request)
-    return [Asked(math.ceil(config.get("target_labels", 4000) / max(1, len(seen))), len(asked), LABEL, teacher)]
+    asking = ChatTeacher(**{key: value for key, value in teacher.items() if key != "name"})
+    prompts: dict[str, str] = {}
+
+    class Counting(Teacher):
+        """Has words of its own for each moment, as chat models have; a moment that comes again is asked about once."""
+
+        name = "chat"
+
+        def messages(self, request: TeacherRequest, *, rng: Any) -> dict[str, str]:
+            words = prompts.setdefault(asking.prompt(request), f"moment {len(prompts)}")
+            return dict.fromkeys(request.agents, words)
+
+    wanted, limit = config.get("target_labels", 4000), config.get("max_decisions", 200_000)
+    given = {**config, "teacher": Counting(), "policy": "random", "max_decisions": min(limit, _MOST_DECISIONS)}
+    with tempfile.TemporaryDirectory(prefix="labels-") as folder:
+        found = collect_labels(str(stage.experiment.env), Path(folder) / "labels", **given)
+    larger = max(1.0, min(wanted / max(1, found.labels), limit / _MOST_DECISIONS))
+    return [Asked(math.ceil(len(prompts) * larger), sum(map(len, prompts)) / max(1, len(prompts)), LABEL, teacher)]
 
 
 _STAGES: Mapping[str, Callable[[Stage, Mapping[str, Any], Mapping[str, Stage]], Asked]] = {

@@ -267,6 +267,9 @@ def _show_plan(
         state = "done" if stage.name in records else f"{found[1]:.0%} done" if found else "to do"
         rows.append([stage.name, experiment.run, str(trials_of(experiment) or ""), str(model or ""), state])
     print_table(rows, optional=["trials", "runs"])
+    if len(records) == len(stages):
+        say("All stages are done; `--no-resume` does them again.")
+        return
     rehearsed: dict[str, float] = {}
     try:
         rehearsed = rehearse(file, stages, play)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -27,6 +28,7 @@ from rllib_llm_comm.language.compiled_layers import CompiledLayers
 from rllib_llm_comm.language.layer_cut import above, added_mask, layers_below
 from rllib_llm_comm.language.llama import LlamaAdapter, LlamaDecoder, Lora, layer_parts, llama_weights
 from rllib_llm_comm.language.prefix_cache import PrefixCache, Prefixes
+from rllib_llm_comm.language.rows import Role, Rows
 from rllib_llm_comm.language.static_decoding import StaticWriters, free_bytes
 
 if TYPE_CHECKING:
@@ -401,7 +403,7 @@ class AdaptedModel:
         self._hugging_face = above(self.model.get_decoder(), depth) if depth else self.model.get_decoder()
         weights = llama_weights(base)
         self._llama = None if weights is None or self.config.dropout > 0 else LlamaDecoder(weights, depth)
-        self._active: str | None = self.roles[0]
+        self._active: Role = self.roles[0]
         self._activate(None)
         self._parameters = {role: [p for _, p in self.named_adapter_parameters(role)] for role in self.roles}
         named = {n.removeprefix("base_model.model.model."): m for n, m in self.peft_model.named_modules()}
@@ -419,6 +421,7 @@ class AdaptedModel:
         if self._llama is not None and weights is not None and self.device.type == "cuda" and autocast == "none":
             self.static_writers = StaticWriters(base, weights, base.head)
         self._prefixes = {role: PrefixCache(self, role, prefix_cache_bytes) for role in (None, *self.roles)}
+        self.prefix_cache_bytes, self.autocast = prefix_cache_bytes, autocast
         self._autocast = torch.bfloat16 if autocast == "bfloat16" else None
         self._checkpoints = gradient_checkpointing
         self._checkpointed: list[nn.Module] = []
@@ -459,19 +462,19 @@ class AdaptedModel:
         """Most tokens of a forward pass; more of them are cheaper in several passes."""
         return _TOKENS_PER_PASS.get(self.device.type, _TOKENS_ELSEWHERE)
 
-    def _activate(self, role: str | None) -> None:
+    def _activate(self, role: Role) -> None:
         # PEFT's own set_adapter() also toggles requires_grad; we only want to say which adapter is heard.
         if role == self._active:
             return
-        # Past nn.Module.__setattr__, which takes as long as a small layer.
-        for layer in self._layers:
+        # Past nn.Module.__setattr__, which takes as long as a small layer. PEFT's layers know no adapter per row.
+        for layer in () if isinstance(role, Rows) else self._layers:
             layer.__dict__.update(_active_adapter=[role] if role else [], _disable_adapters=role is None)
         self._active = role
 
     @contextlib.contextmanager
-    def use(self, role: str | None) -> Iterator[None]:
-        """Forwards inside this context run with the adapter of `role` (`None`: the bare base)."""
-        if role is not None and role not in self.roles:
+    def use(self, role: Role) -> Iterator[None]:
+        """Forwards inside this context run with the adapter of `role`, or of each row (`None`: the bare base)."""
+        if isinstance(role, str) and role not in self.roles:
             raise ValueError(f"role {role!r} is not one of {self.roles}")
         before = self._active
         self._activate(role)
@@ -480,9 +483,11 @@ class AdaptedModel:
         finally:
             self._activate(before)
 
-    def prefixes(self, role: str | None) -> PrefixCache | None:
+    def prefixes(self, role: Role) -> PrefixCache | None:
         """Prefix cache of a role; `None` where gradients are wanted, which kept keys and values do not carry."""
-        return None if torch.is_grad_enabled() else self._prefixes[role]
+        if torch.is_grad_enabled():
+            return None
+        return role.pool.prefixes if isinstance(role, Rows) else self._prefixes[role]
 
     def forget(self) -> None:
         """Drops what was read before."""
@@ -491,9 +496,11 @@ class AdaptedModel:
         if self._trunk is not None:
             self._trunk.clear()
 
-    def stamp(self, role: str | None) -> Hashable:
+    def stamp(self, role: Role) -> Hashable:
         """Changes whenever the weights do on which results under a role depend (`None`: the frozen base, never)."""
         # torch counts in-place changes of a tensor: optimizer steps and loaded weights both show here.
+        if isinstance(role, Rows):
+            return role.pool.stamp()
         return None if role is None else tuple((p._version, p.data_ptr()) for p in self._parameters[role])
 
     def named_adapter_parameters(self, role: str | None = None) -> Iterator[tuple[str, nn.Parameter]]:
@@ -525,7 +532,24 @@ class AdaptedModel:
         Returns:
             (B, T, hidden_size).
         """
-        return self._run(input_ids, attention_mask, position_ids, None)
+        role = self._active
+        if not isinstance(role, Rows) or role.sorted:
+            return self._run(input_ids, attention_mask, position_ids, None)
+        order = np.argsort(role.owners, kind="stable")
+        at, back = (torch.from_numpy(places).to(input_ids.device) for places in (order, np.argsort(order)))
+        positions = position_ids if position_ids is None or len(position_ids) == 1 else position_ids[at]
+        with self.use(role[order]):
+            return self._run(input_ids[at], attention_mask[at], positions, None)[back]
+
+    def adapter(self, role: str | None) -> LlamaAdapter | None:
+        """The adapter of a role as our own engine has it; `None` for the bare base.
+
+        Raises:
+            LookupError: If Hugging Face's model computes this one.
+        """
+        if self._llama is None:
+            raise LookupError
+        return None if role is None else self._llama_adapters[role]
 
     def read(
         self,
@@ -616,12 +640,17 @@ class AdaptedModel:
             inputs["inputs_embeds"] = self._trunk.read(input_ids, attention_mask, cache, self.tokens_per_pass)
         with torch.autocast(self.device.type, self._autocast, enabled=self._autocast is not None):
             if self._llama is not None:
-                lora = None if self._active is None else self._llama_adapters[self._active].now()
-                graded = torch.is_grad_enabled()
-                compiled = None if graded else self.compiled
+                graded, mixed = torch.is_grad_enabled(), isinstance(self._active, Rows)
+                lora = self._lora(self._active, input_ids.numel())
+                compiled = None if graded or mixed else self.compiled
                 again = self._checkpoints and graded
                 return self._llama(**inputs, cache=cache, lora=lora, checkpointed=again, compiled=compiled)
             return self._by_hugging_face(inputs, cache)
+
+    def _lora(self, role: Role, tokens: int) -> Lora | None:
+        if isinstance(role, Rows):
+            return role.pool.lora(role.owners, tokens, self.device)
+        return None if role is None else self._llama_adapters[role].now()
 
     def _by_hugging_face(self, inputs: dict[str, Any], cache: Any) -> torch.Tensor:
         if inputs["attention_mask"].dim() == 4:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import hashlib
 import importlib.util
 import inspect
 import itertools
@@ -21,6 +22,7 @@ import torch
 from torch import nn
 
 from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.core.files import digest_of
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.weights import require_finite, require_formats
 from rllib_llm_comm.language.chat_template import CHAT, PLAIN, PROMPT_DATE, PROMPT_FORMATS, ChatFrame, chat_frame
@@ -39,9 +41,11 @@ from rllib_llm_comm.language.prompts import Prompt
 
 EMBEDDED = "embedded"
 EMBEDDED_MINIRTS = "embedded_minirts"
+EMBEDDED_SOUP = "embedded_soup"
 PACKAGED = {
     EMBEDDED: "0.5 M parameters, has read what the scripted cook does and says in made-up kitchens",
     EMBEDDED_MINIRTS: "0.5 M parameters, has read what scripted commanders do and say in the game's own maps",
+    EMBEDDED_SOUP: "0.5 M parameters, has read what planners by rules do in made-up onion-soup kitchens",
 }
 """Tiny models that come with the package, in place of a large one, and what they have read."""
 KNOWN = (*PACKAGED, SMOLLM2)
@@ -76,6 +80,7 @@ class BaseModel:
         pad_id: Fills up our arrays; no token has it.
         prompt_format: `"plain"`, or `"chat"`: prompts are put into the tokenizer's chat template.
         prompt_date: The day that a chat template with a date shows, as YYYY-MM-DD.
+        files: The files that hold the weights, as they were distributed; none of a model that was built in memory.
     """
 
     name: str
@@ -85,6 +90,14 @@ class BaseModel:
     pad_id: ClassVar[int] = PAD
     prompt_format: str = PLAIN
     prompt_date: str = PROMPT_DATE
+    files: tuple[Path, ...] = ()
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the weights' file, whatever they are held in here; of several files that of their list, as
+        `sha256sum *.safetensors | sha256sum` tells it; empty of a model that was built in memory.
+        """
+        return _sha256(self.files) if self.files else ""
 
     def in_format(self, prompt_format: str, prompt_date: str = PROMPT_DATE) -> BaseModel:
         """The same model, weights shared, that reads prompts in another format.
@@ -257,6 +270,15 @@ class BaseModel:
         return str(self.tokenizer._decode(list(ids), skip_special_tokens=True)).strip()
 
 
+@functools.lru_cache(maxsize=16)
+def _sha256(files: tuple[Path, ...]) -> str:
+    digests = [digest_of(path) for path in files]
+    if len(digests) == 1:
+        return digests[0]
+    listed = "".join(f"{digest}  {path.name}\n" for digest, path in zip(digests, files, strict=True))
+    return hashlib.sha256(listed.encode()).hexdigest()
+
+
 def _crosses_blanks(token: Any) -> bool:
     """True if an added token, which is found before a text is cut, takes up blanks beside words."""
     return token.lstrip or token.rstrip or (" " in token.content and bool(token.content.strip()))
@@ -356,7 +378,8 @@ def load_base_model(
     """Loads a causal language model, once per process.
 
     Args:
-        name: `"embedded"` (has read about kitchens), `"embedded_minirts"` (about the strategy game), `"smollm2"` (see
+        name: `"embedded"` (has read about kitchens), `"embedded_minirts"` (about the strategy game),
+            `"embedded_soup"` (about planning in onion-soup kitchens), `"smollm2"` (see
             `rllib_llm_comm.language.model_sources.smollm2_folder`), a folder with a Hugging Face model (safetensors),
             or a hub id.
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, in which the frozen weights are held.
@@ -379,17 +402,18 @@ def load_base_model(
         return _LOADED[key]
 
 
-def wrap_base_model(name: str, model: Any, tokenizer: Any) -> BaseModel:
+def wrap_base_model(name: str, model: Any, tokenizer: Any, files: Sequence[Path] = ()) -> BaseModel:
     """Freezes a model that is already in memory and puts it behind the `BaseModel` interface.
 
     Args:
         name: A name for messages and checkpoints.
         model: A `PreTrainedModel` with a language-model head.
         tokenizer: Its tokenizer.
+        files: The files that hold its weights, if it was read from files.
     """
     check_tokenizer(name, tokenizer, int(model.get_input_embeddings().weight.shape[0]))
     model = model.eval().requires_grad_(False)
-    base = BaseModel(name=name, model=model, tokenizer=tokenizer, eos_id=int(tokenizer.eos_token_id))
+    base = BaseModel(name, model, tokenizer, int(tokenizer.eos_token_id), files=tuple(files))
     base.head  # noqa: B018  (refuses a model whose logits are not ours)
     return base
 
@@ -655,7 +679,23 @@ def _load(name: str, dtype: torch.dtype, device: str, quantization: str) -> Base
     require_finite(model.named_parameters(), name)
     if quantization == "none":
         require_formats(source, model)
-    return wrap_base_model(name, model, tokenizer)
+    return wrap_base_model(name, model, tokenizer, _weight_files(name, source))
+
+
+def _weight_files(name: str, source: str) -> Sequence[Path]:
+    """The files with the weights of a model that was loaded; none where a cache keeps them in another way."""
+    if name == SMOLLM2:
+        return check_smollm2()[:1]  # the folder is made of it, by other versions of transformers with other bytes
+    folder = Path(source)
+    if not folder.is_dir():
+        from huggingface_hub import try_to_load_from_cache
+
+        config = try_to_load_from_cache(name, "config.json")
+        if not isinstance(config, str):
+            return ()
+        folder = Path(config).parent
+    whole = folder / "model.safetensors"  # transformers reads it where there are parts, too
+    return (whole,) if whole.is_file() else sorted(folder.glob("*.safetensors"))
 
 
 # ---- the map from hidden states to logits -----------------------------------------------------------------------

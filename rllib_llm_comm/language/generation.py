@@ -6,9 +6,10 @@ import bisect
 import functools
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import TOKENS_PER_WORD, limit_words
+from rllib_llm_comm.language.rows import Role, Rows, of_rows
 from rllib_llm_comm.language.static_decoding import ROWS_PER_BATCH
 
 # ---- messages ---------------------------------------------------------------------------------------------------
@@ -53,8 +55,8 @@ def draw_messages(
     *,
     max_words: int = 10,
     temperature: float = 0.0,
-    seed: int | None = None,
-    role: str | None = MESSAGE,
+    seed: int | Sequence[int] | None = None,
+    role: Role = MESSAGE,
 ) -> list[Written]:
     """Writes one message behind each prompt, batched with a key-value cache.
 
@@ -63,9 +65,9 @@ def draw_messages(
         prompts: Texts; the message follows each.
         max_words: Upper bound on a message's words (paper: 10); longer ones are cut.
         temperature: 0 for greedy decoding, otherwise the sampling temperature.
-        seed: Fixes the sampled words. A row's words depend on the seed, its prompt and how often the prompt stands
-            before it in the batch, not on its batch mates.
-        role: The adapter in use.
+        seed: Fixes the sampled words; one for all rows, or one per row. A row's words depend on its seed, its adapter,
+            its prompt and how often the three stand before it in the batch, not on its batch mates.
+        role: The adapter in use, or that of each row.
 
     Returns:
         One message per prompt; its text may be empty.
@@ -75,31 +77,45 @@ def draw_messages(
     if temperature < 0:
         raise UserError(f"`message_temperature` is {temperature} but must be 0 (greedy) or larger.")
     # Greedy: equal prompts have equal messages. Sampling: each occurrence draws on its own.
-    seen: dict[str, int] = {}
+    owners = role.owners.tolist() if isinstance(role, Rows) else [0] * len(prompts)
+    drawn_by = None if temperature == 0 else seed
+    seeds = [drawn_by] * len(prompts) if drawn_by is None or isinstance(drawn_by, int) else drawn_by
+    seen: Counter[tuple[Any, ...]] = Counter()
     keys = []
-    for prompt in prompts:
-        keys.append((prompt, 0 if temperature == 0 else seen.get(prompt, 0)))
-        seen[prompt] = seen.get(prompt, 0) + 1
+    for prompt, owner, own_seed in zip(prompts, owners, seeds, strict=True):
+        number = 0 if temperature == 0 else seen[prompt, owner, own_seed]
+        keys.append(_Message(prompt, number, owner, own_seed))
+        seen[prompt, owner, own_seed] += 1
     distinct = list(dict.fromkeys(keys))
-    by_length = sorted(distinct, key=lambda key: (len(model.base.encode(key[0])), key))
-    drawn: dict[tuple[str, int], Written] = {}
+    by_length = sorted(distinct, key=lambda key: (len(model.base.encode(key.prompt)), key))
+    drawn: dict[_Message, Written] = {}
     most = _ROWS_PER_BATCH if model.static_writers is None else ROWS_PER_BATCH
     for start in range(0, len(by_length), most):
-        part = by_length[start : start + most]
-        rows = [model.base.encode(prompt) for prompt, _ in part]
+        part = sorted(by_length[start : start + most], key=lambda key: key.owner)
+        rows = [model.base.encode(key.prompt) for key in part]
+        whose = role.pool.rows([key.owner for key in part]) if isinstance(role, Rows) else role
 
-        def draws(keys: Sequence[tuple[str, int]] = part) -> list[np.random.Generator] | None:
-            return None if temperature == 0 else [row_generator(seed, key) for key in keys]
+        def draws(keys: Sequence[_Message] = part) -> list[np.random.Generator] | None:
+            return None if temperature == 0 else [row_generator(key.seed, (key.prompt, key.number)) for key in keys]
 
-        ids = _decode_statically(rows, model, max_words, temperature, draws(), role)
+        ids = _decode_statically(rows, model, max_words, temperature, draws(), whose)
         if ids is None:
             ids = []
             for first in range(0, len(rows), _ROWS_PER_BATCH):  # a growing cache has room for fewer
                 those = slice(first, first + _ROWS_PER_BATCH)
-                ids += _decode(rows[those], model, max_words, temperature, draws(part[those]), role)
+                ids += _decode(rows[those], model, max_words, temperature, draws(part[those]), of_rows(whose, those))
         for key, row in zip(part, ids, strict=True):
             drawn[key] = as_written(model.base, row, max_words)
     return [drawn[key] for key in keys]
+
+
+class _Message(NamedTuple):
+    """What a message is drawn for; `number` counts equal ones."""
+
+    prompt: str
+    number: int
+    owner: int
+    seed: int | None
 
 
 def as_written(base: BaseModel, ids: Sequence[int], max_words: int) -> Written:
@@ -138,10 +154,10 @@ def _decode_statically(
     max_words: int,
     temperature: float,
     draws: list[np.random.Generator] | None,
-    role: str | None,
+    role: Role,
 ) -> list[list[int]] | None:
     """As `_decode` with a cache of fixed size; `None` where the device has none, or fails at it."""
-    if model.static_writers is None:
+    if model.static_writers is None or isinstance(role, Rows):  # its graph has one adapter
         return None
     most = max_words * TOKENS_PER_WORD
     model.base.require_positions(max(map(len, rows)) + most)
@@ -171,7 +187,7 @@ def _decode(
     max_words: int,
     temperature: float,
     draws: list[np.random.Generator] | None,
-    role: str | None,
+    role: Role,
 ) -> list[list[int]]:
     base, device = model.base, model.device
     longest = max(len(row) for row in rows)
@@ -180,7 +196,8 @@ def _decode(
     lengths = torch.tensor([len(row) for row in rows])
     prefixes = model.prefixes(role)
     assert prefixes is not None
-    known = prefixes.find(prompts, lengths)
+    mixed = role if isinstance(role, Rows) else None
+    known = prefixes.find(prompts, lengths, mixed)
     rows = [row[int(before) :] for row, before in zip(rows, known.lengths, strict=True)]
     width = max(len(row) for row in rows)
     # Left padding: every row's next token then stands in the same column.
@@ -192,24 +209,24 @@ def _decode(
     step_ids = ids
     positions = (mask.cumsum(1) - 1).clamp(min=0) + known.lengths[:, None].to(device)
     mask = torch.cat([known.mask.long(), mask], dim=1)
-    with model.use(role):
-        for _ in range(max_words * TOKENS_PER_WORD):
+    for _ in range(max_words * TOKENS_PER_WORD):
+        with model.use(of_rows(role, active)):
             hidden = model.decoder(input_ids=step_ids, attention_mask=mask, position_ids=positions, cache=cache)
-            if step_ids is ids:
-                prefixes.put(prompts, lengths, known, cache, hidden, [width - len(row) for row in rows])
-            logits = model.logits(hidden[:, -1])
-            chosen = choose_token(logits, temperature, [draws[i] for i in active] if draws else None)
-            alive = _unfinished(base, written, active, chosen.tolist(), max_words)
-            if not alive:
-                break
-            keep = torch.tensor(alive, device=device)
-            if len(alive) < len(active):
-                cache.batch_select_indices(keep)
-                active = active[alive]
-                mask, positions, chosen = mask[keep], positions[keep], chosen[keep]
-            step_ids = chosen[:, None]
-            positions = positions[:, -1:] + 1
-            mask = torch.cat([mask, mask.new_ones((len(active), 1))], dim=1)
+        if step_ids is ids:
+            prefixes.put(prompts, lengths, known, cache, hidden, [width - len(row) for row in rows], mixed)
+        logits = model.logits(hidden[:, -1])
+        chosen = choose_token(logits, temperature, [draws[i] for i in active] if draws else None)
+        alive = _unfinished(base, written, active, chosen.tolist(), max_words)
+        if not alive:
+            break
+        keep = torch.tensor(alive, device=device)
+        if len(alive) < len(active):
+            cache.batch_select_indices(keep)
+            active = active[alive]
+            mask, positions, chosen = mask[keep], positions[keep], chosen[keep]
+        step_ids = chosen[:, None]
+        positions = positions[:, -1:] + 1
+        mask = torch.cat([mask, mask.new_ones((len(active), 1))], dim=1)
     return written
 
 

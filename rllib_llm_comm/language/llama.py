@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
@@ -41,6 +42,11 @@ _MOST_MERGED_BYTES = 2**30
 """Merged weights of one role are kept if they take no more; beyond that the thin products are cheaper than memory."""
 _SURVIVING = 0.98
 """Share of an adapter that has to be left behind rounding, for it to be merged in half precision."""
+_LONG_STRETCH = 32
+"""Tokens per adapter of a batch from which on a CPU computes one adapter's products after the other's: a few large
+products rather than a batch of small ones, whose rows would be copied into place."""
+_MOST_SLOTS = 2
+"""Slots per row up to which adapters' products are a batch, in which each adapter has as many slots as the busiest."""
 _MERGED_IN_UPDATES = 512
 """Hidden size up to which gradients flow through merged weights: there, more kernels cost more than more products."""
 
@@ -62,7 +68,7 @@ class _Map:
     sizes: tuple[int, ...]
     biases: tuple[torch.Tensor, ...] = ()
 
-    def __call__(self, x: torch.Tensor, thin: _Thin | None) -> Sequence[torch.Tensor]:
+    def __call__(self, x: torch.Tensor, thin: _Thin | _Shared | None) -> Sequence[torch.Tensor]:
         """Outputs (..., size) of every map.
 
         Args:
@@ -97,6 +103,107 @@ class _Thin:
 
 
 @dataclass(frozen=True)
+class Places:
+    """Where the rows of each adapter stand in a batch.
+
+    Attributes:
+        stretches: Number of an adapter, its first row, and the row behind its last one.
+        count: Number of adapters.
+        slots: (count * n,) row of the batch that stands in each slot, n slots per adapter; `None` where rows fill them
+            as they are.
+        back: (B,) slot of each row.
+        batched: Whether the adapters' products are one batch of products, and not one after the other.
+    """
+
+    stretches: tuple[tuple[int, int, int], ...]
+    count: int
+    slots: torch.Tensor | None
+    back: torch.Tensor
+    batched: bool
+
+    @classmethod
+    def of(cls, owners: np.ndarray, count: int, tokens: int, device: torch.device) -> Places:
+        """The places of rows that are sorted by adapter.
+
+        Args:
+            owners: (B,) number of each row's adapter.
+            count: Number of adapters.
+            tokens: Of all rows.
+            device: Of the model.
+        """
+        starts = np.flatnonzero(np.diff(owners, prepend=-1))
+        ends = [*starts[1:].tolist(), len(owners)]
+        stretches = tuple(zip(owners[starts].tolist(), starts.tolist(), ends, strict=True))
+        room = max(end - start for _, start, end in stretches)
+        slots, back = np.zeros(count * room, np.int64), np.zeros(len(owners), np.int64)
+        for owner, start, end in stretches:
+            back[start:end] = owner * room + np.arange(end - start)
+        slots[back] = np.arange(len(owners))
+        filled = bool((back == np.arange(count * room)).all()) if len(back) == len(slots) else False
+        long = device.type == "cpu" and tokens >= _LONG_STRETCH * len(stretches)
+        wasteful = len(slots) > _MOST_SLOTS * len(owners)
+        as_they_are = None if filled else torch.from_numpy(slots).to(device)
+        return cls(stretches, count, as_they_are, torch.from_numpy(back).to(device), not (long or wasteful))
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """LoRA's products of several adapters for maps with a common input.
+
+    Attributes:
+        a: Per adapter (inputs, total rank); in one array where there are no gradients.
+        b: Per matrix of the maps and adapter scaled B (rank, outputs), as of `_Thin`.
+    """
+
+    a: Sequence[torch.Tensor] | torch.Tensor
+    b: tuple[Sequence[torch.Tensor] | torch.Tensor | None, ...]
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """Several adapters' products beside the weights, each for rows of its own."""
+
+    stack: _Stack
+    places: Places
+
+    def added(self, outs: Sequence[torch.Tensor], x: torch.Tensor) -> Sequence[torch.Tensor]:
+        """The maps' outputs with those of each row's adapter added."""
+        return self._in_a_batch(outs, x) if self.places.batched else self._one_by_one(outs, x)
+
+    def _one_by_one(self, outs: Sequence[torch.Tensor], x: torch.Tensor) -> Sequence[torch.Tensor]:
+        own = [b for b in self.stack.b if b is not None]
+        changed = [out for out, b in zip(outs, self.stack.b, strict=True) if b is not None]
+        rows = [end - start for _, start, end in self.places.stretches]
+        stretches = zip(self.places.stretches, x.split(rows), *(out.split(rows) for out in changed), strict=True)
+        parts: list[list[torch.Tensor]] = []
+        for (number, *_), read, *before in stretches:
+            narrow = (read @ self.stack.a[number]).split([b[number].shape[0] for b in own], dim=-1)
+            if torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type):
+                parts.append([out + one @ b[number] for out, one, b in zip(before, narrow, own, strict=True)])
+            else:  # into the outputs, which nobody else has
+                for out, one, b in zip(before, narrow, own, strict=True):
+                    out.flatten(0, -2).addmm_(one.flatten(0, -2), b[number])
+        added = iter([torch.cat(part) for part in zip(*parts, strict=True)] if parts else changed)
+        return [out if b is None else next(added) for out, b in zip(outs, self.stack.b, strict=True)]
+
+    def _in_a_batch(self, outs: Sequence[torch.Tensor], x: torch.Tensor) -> Sequence[torch.Tensor]:
+        places = self.places
+        a, *wide = [_whole(one) for one in (self.stack.a, *self.stack.b) if one is not None]
+        taken = x if places.slots is None else x.index_select(0, places.slots)
+        narrow = torch.bmm(taken.view(places.count, -1, x.shape[-1]), a).split([b.shape[1] for b in wide], dim=-1)
+        parts = []
+        for one, b in zip(narrow, wide, strict=True):
+            part = torch.bmm(one, b).view(*taken.shape[:-1], -1)
+            parts.append(part if places.slots is None else part.index_select(0, places.back))
+        added = iter(parts)
+        return [out if b is None else out + next(added) for out, b in zip(outs, self.stack.b, strict=True)]
+
+
+def _whole(arrays: Sequence[torch.Tensor] | torch.Tensor) -> torch.Tensor:
+    return arrays if isinstance(arrays, torch.Tensor) else torch.stack(list(arrays))
+
+
+@dataclass(frozen=True)
 class _Layer:
     """Frozen weights of a layer; `number` counts in the whole model."""
 
@@ -109,7 +216,7 @@ class _Layer:
 
 
 Lora = Mapping[int, Mapping[str, Any]]
-"""By layer and name of the product: a `_Map` in place of the base's, or a `_Thin` beside it."""
+"""By layer and name of the product: a `_Map` in place of the base's, or a `_Thin` or `_Shared` beside it."""
 
 
 def is_merged(lora: Lora | None) -> bool:
@@ -255,6 +362,14 @@ class LlamaAdapter:
             return self._each(self._merged if self._merges_in_updates else self._thin)
         return self.standing(self._merges and self.survives)
 
+    def beside(self) -> Lora:
+        """The adapter as it is, beside the weights; gradients flow through it where they are wanted."""
+        return self._each(self._thin)
+
+    def stamp(self) -> Hashable:
+        """Changes whenever its weights do."""
+        return self._stamp()
+
     @property
     @torch.no_grad()
     def survives(self) -> bool:
@@ -341,6 +456,41 @@ class LlamaAdapter:
 def _apart(base: _Map) -> Sequence[torch.Tensor]:
     """The weights of each map, also where they are one matrix."""
     return base.weights if len(base.weights) > 1 else base.weights[0].split(base.sizes)
+
+
+def stacked(adapters: Sequence[LlamaAdapter | None]) -> Lora:
+    """Adapters of one shape beside each other; gradients flow through them where they are wanted.
+
+    Args:
+        adapters: `None` is the bare base.
+
+    Returns:
+        For `placed`.
+    """
+    loras = [None if one is None else one.beside() for one in adapters]
+    shape: Lora = next((lora for lora in loras if lora is not None), {})
+    graded = torch.is_grad_enabled()
+
+    def beside(like: torch.Tensor, own: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor] | torch.Tensor:
+        arrays = [torch.zeros_like(like).T if one is None else one.T for one in own]
+        return arrays if graded else torch.stack(arrays)
+
+    found: dict[int, dict[str, Any]] = {}
+    for layer, maps in shape.items():
+        for name, first in maps.items():
+            thin = [None if lora is None else lora[layer][name] for lora in loras]
+            b = [
+                None if like is None else beside(like, [None if one is None else one.b[matrix] for one in thin])
+                for matrix, like in enumerate(first.b)
+            ]
+            a = beside(first.a, [None if one is None else one.a for one in thin])
+            found.setdefault(layer, {})[name] = _Stack(a, tuple(b))
+    return found
+
+
+def placed(stacks: Lora, places: Places) -> Lora:
+    """Adapters beside each other (`stacked`), each for its rows of a batch."""
+    return {layer: {name: _Shared(stack, places) for name, stack in maps.items()} for layer, maps in stacks.items()}
 
 
 class LlamaDecoder:

@@ -127,7 +127,11 @@ def common_beginnings(prompts: torch.Tensor, lengths: torch.Tensor) -> np.ndarra
 
 
 def rows_of_prompts(
-    prompts: torch.Tensor, lengths: torch.Tensor, behind: torch.Tensor, most: int
+    prompts: torch.Tensor,
+    lengths: torch.Tensor,
+    behind: torch.Tensor,
+    most: int,
+    owners: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Puts prompts that follow each other into rows, as long as their texts have room.
 
@@ -136,11 +140,15 @@ def rows_of_prompts(
         lengths: (B,) tokens per prompt.
         behind: (B,) most tokens behind each prompt.
         most: Most tokens of a row; a longer text has a row of its own.
+        owners: (B,) whose each prompt is; a row has one owner. `None`: all are of one.
 
     Returns:
         Row (B,) of each prompt, ascending, and tokens of each row (R,).
     """
-    shared = common_beginnings(prompts, lengths).tolist()
+    common = common_beginnings(prompts, lengths)
+    if owners is not None:
+        common[np.diff(owners, prepend=-1) != 0] = 0
+    shared = common.tolist()
     rows: list[int] = []
     sizes: list[int] = []
     for own, count, after in zip(shared, lengths.tolist(), behind.tolist(), strict=True):

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from rllib_llm_comm.language.packing import PAD
+from rllib_llm_comm.language.rows import Role, Rows
 
 _STRIDE = 4  # beginnings are looked up at multiples of so many tokens
 _LEAST_COMMON = 8  # a common beginning shorter than this is not worth a pass of its own
@@ -98,10 +99,10 @@ class Reader(Protocol):
     def device(self) -> torch.device:
         """The place of the weights."""
 
-    def stamp(self, role: str | None) -> Hashable:
+    def stamp(self, role: Role) -> Hashable:
         """Changes whenever the weights do on which results under a role depend."""
 
-    def use(self, role: str | None) -> AbstractContextManager[None]:
+    def use(self, role: Role) -> AbstractContextManager[None]:
         """Forwards inside this context run with the adapter of `role`."""
 
     def read(
@@ -115,7 +116,7 @@ class Reader(Protocol):
 
 
 class PrefixCache:
-    """Keys and values of the prompts that one role has read since its weights changed last.
+    """Keys and values of the prompts that one role, or an adapter per row, has read since weights changed last.
 
     A new prompt takes over the longest beginning that it shares with an earlier one, to a multiple of four tokens. Of
     the prompts of a game, which differ in a few words, most is known that way. For use without gradients: keys and
@@ -139,52 +140,56 @@ class PrefixCache:
         self.nbytes = 0
         self._stamp: Hashable = None
 
-    def find(self, prompts: torch.Tensor, lengths: torch.Tensor) -> Prefixes:
+    def find(self, prompts: torch.Tensor, lengths: torch.Tensor, rows: Rows | None = None) -> Prefixes:
         """Known prefixes of some prompts.
 
         Args:
             prompts: (B, P) token ids, left-aligned, on the CPU.
             lengths: (B,) tokens per prompt; at least one of each is left to compute.
+            rows: The adapter of each prompt, where they have different ones.
         """
-        self._check_weights()
-        found = self._look_up(prompts, lengths)
+        self._check_weights(rows)
+        found = self._look_up(prompts, lengths, rows)
         common = _common_length(prompts, lengths) // _STRIDE * _STRIDE
         longest = max(place.length for place in found)
         if len(prompts) >= _LEAST_ROWS and common - longest >= _LEAST_COMMON:
-            self._read_alone(prompts[:1, :common])
-            found = self._look_up(prompts, lengths)
+            self._read_alone(prompts[:1, :common], rows)
+            found = self._look_up(prompts, lengths, rows)
         return self._gather(prompts, found)
 
-    def rests(self, prompts: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    def rests(self, prompts: torch.Tensor, lengths: torch.Tensor, rows: Rows | None = None) -> torch.Tensor:
         """Tokens (B,) of each prompt that are not known; arguments as of `find`."""
-        self._check_weights()
-        return lengths - torch.tensor([place.length for place in self._look_up(prompts, lengths)])
+        self._check_weights(rows)
+        return lengths - torch.tensor([place.length for place in self._look_up(prompts, lengths, rows)])
 
-    def _check_weights(self) -> None:
-        stamp = self._model.stamp(self._role)
+    def _check_weights(self, rows: Rows | None) -> None:
+        stamp = self._model.stamp(self._role) if rows is None else rows.pool.stamp()
         if stamp != self._stamp:
             self.clear()
             self._stamp = stamp
 
-    def _look_up(self, prompts: torch.Tensor, lengths: torch.Tensor) -> list[_Place]:
-        raw = [row.tobytes() for row in prompts.numpy().astype(np.int32)]
-        return [self._longest(ids, int(count)) for ids, count in zip(raw, lengths, strict=True)]
+    def _look_up(self, prompts: torch.Tensor, lengths: torch.Tensor, rows: Rows | None) -> list[_Place]:
+        return [self._longest(raw, int(count)) for raw, count in zip(_texts(prompts, rows), lengths, strict=True)]
 
     def _longest(self, raw: bytes, count: int) -> _Place:
         """The longest beginning that is known of a prompt and leaves at least one token."""
         for length in range((count - 1) // _STRIDE * _STRIDE, 0, -_STRIDE):
-            place = self._places.get(raw[: _TOKEN_BYTES * length])
+            place = self._places.get(raw[: _TOKEN_BYTES * (1 + length)])
             if place is not None:
                 self._passes.move_to_end(place.number)
                 return place
         return _NOWHERE
 
-    def _read_alone(self, ids: torch.Tensor) -> None:
-        lengths = torch.tensor([ids.shape[1]])
-        nothing = self._gather(ids, [_NOWHERE])
-        with self._model.use(self._role):
+    def _read_alone(self, ids: torch.Tensor, rows: Rows | None) -> None:
+        """Reads a common beginning, once for each adapter."""
+        if rows is not None:
+            rows = rows.pool.rows(np.unique(rows.owners))
+            ids = ids.repeat(len(rows.owners), 1)
+        lengths = torch.tensor([ids.shape[1]] * len(ids))
+        nothing = self._gather(ids, [_NOWHERE] * len(ids))
+        with self._model.use(self._role if rows is None else rows):
             hidden, cache = self._model.read(ids.to(self._model.device), torch.ones_like(ids), None, nothing)
-        self.put(ids, lengths, nothing, cache, hidden)
+        self.put(ids, lengths, nothing, cache, hidden, rows=rows)
 
     def _gather(self, prompts: torch.Tensor, found: Sequence[_Place]) -> Prefixes:
         lengths = torch.tensor([place.length for place in found])
@@ -228,6 +233,7 @@ class PrefixCache:
         columns: torch.Tensor,
         cache: Any,
         hidden: torch.Tensor,
+        of: Rows | None = None,
     ) -> None:
         """Keeps what a forward pass has computed of prompts that share rows.
 
@@ -238,6 +244,7 @@ class PrefixCache:
             columns: (B, P) column of each of its tokens.
             cache: The key-value cache after the pass, which had nothing in it.
             hidden: (R, T, hidden_size) last hidden states of the pass.
+            of: The adapter of each prompt, where they have different ones.
         """
         row = rows[:, None].to(hidden.device)
         layers = [
@@ -247,7 +254,7 @@ class PrefixCache:
             for layer in cache.layers
         ]
         own = hidden[row, columns] if self._role is None else hidden[:, :0]
-        self.put(prompts, lengths, self.nothing(len(prompts)), SimpleNamespace(layers=layers), own)
+        self.put(prompts, lengths, self.nothing(len(prompts)), SimpleNamespace(layers=layers), own, rows=of)
 
     def put(
         self,
@@ -257,6 +264,7 @@ class PrefixCache:
         cache: Any,
         hidden: torch.Tensor,
         starts: Sequence[int] | None = None,
+        rows: Rows | None = None,
     ) -> None:
         """Keeps what a forward pass has computed.
 
@@ -267,6 +275,7 @@ class PrefixCache:
             cache: The key-value cache after the pass.
             hidden: (B, T, hidden_size) last hidden states of the pass.
             starts: The column in which each prompt's rest begins in the pass; 0 by default.
+            rows: The adapter of each prompt, where they have different ones.
         """
         width = known.mask.shape[1]
         layers = [(layer.keys, layer.values) for layer in cache.layers]
@@ -276,10 +285,10 @@ class PrefixCache:
             column = (torch.arange(hidden.shape[1]) + moved[:, None]).clamp(max=hidden.shape[1] - 1)
             hidden = hidden.gather(1, column.to(hidden.device)[..., None].expand_as(hidden))
         places = {}
-        for row, (ids, count) in enumerate(zip(prompts.numpy().astype(np.int32), lengths.tolist(), strict=True)):
-            raw, before = ids.tobytes(), int(known.lengths[row])
+        for row, (raw, count) in enumerate(zip(_texts(prompts, rows), lengths.tolist(), strict=True)):
+            before = int(known.lengths[row])
             for length in range(count // _STRIDE * _STRIDE, before, -_STRIDE):
-                key = raw[: _TOKEN_BYTES * length]
+                key = raw[: _TOKEN_BYTES * (1 + length)]
                 if key in self._places or key in places:
                     break  # then its own beginnings are known, too
                 places[key] = _Place(self._number, row, width - before, length, length - before - 1)
@@ -299,6 +308,12 @@ class PrefixCache:
             self.nbytes -= old.nbytes
             for key in old.keys:
                 del self._places[key]
+
+
+def _texts(prompts: torch.Tensor, rows: Rows | None) -> list[bytes]:
+    """Prompts as bytes, the number of the adapter in front."""
+    owners = np.zeros(len(prompts)) if rows is None else rows.owners
+    return [row.tobytes() for row in np.column_stack([owners, prompts.numpy()]).astype(np.int32)]
 
 
 def _closed(array: torch.Tensor, width: int, starts: torch.Tensor) -> torch.Tensor:

@@ -14,11 +14,13 @@ from rllib_llm_comm.language.adapters import ACTION, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.packing import PAD, compact, distinct_rows, pack_candidates, rows_of_prompts, trimmed
 from rllib_llm_comm.language.prefix_cache import PrefixCache, split_by_size, without
+from rllib_llm_comm.language.rows import Role, Rows, of_rows, owners_of
 
 # ---- scores -----------------------------------------------------------------------------------------------------
 
 
 NORMALIZATIONS = ("sum", "token", "word")
+_ALIKE = 32  # tokens by which rows of different adapters may differ in length and be sorted by adapter all the same
 _ROW_TOKENS = 256  # of prompts that share a row; attention grows with its square
 _WORTH_SHARING = 0.8  # of the tokens behind what is known, those of shared rows
 _NOTHING = 1e-20  # a gradient of a log-probability that changes no weight
@@ -107,7 +109,7 @@ def score_candidates(
     *,
     normalization: str = "sum",
     candidate_words: torch.Tensor | None = None,
-    role: str | None = ACTION,
+    role: Role = ACTION,
 ) -> torch.Tensor:
     """Scores every allowed candidate behind its prompt.
 
@@ -124,7 +126,7 @@ def score_candidates(
         normalization: `"sum"` (Verco Eq. 3), `"token"` or `"word"` (TWOSOME): the sum of token log-probabilities
             as it is, per token, or per word.
         candidate_words: (B, K) words per candidate; needed for `"word"` only.
-        role: The adapter in use.
+        role: The adapter in use, or that of each row.
 
     Returns:
         (B, K) float32 log-scores; -1e9 where masked.
@@ -135,7 +137,11 @@ def score_candidates(
     model.base.require_positions(prompt_ids.shape[1] + length)
     mask = candidate_mask.to(torch.bool)
     flat = torch.cat([prompt_ids.long(), candidate_ids.reshape(batch, -1).long(), mask.long().cpu()], dim=1)
+    if isinstance(role, Rows):  # equal rows of one adapter are computed once; rows are sorted by adapter then
+        flat = torch.cat([torch.from_numpy(role.owners)[:, None], flat], dim=1)
     rows, inverse = distinct_rows(flat)
+    if isinstance(role, Rows):
+        role, rows = role.pool.rows(rows[:, 0]), rows[:, 1:]
     prompt_width = prompt_ids.shape[1]
     prompts = rows[:, :prompt_width]
     candidates = rows[:, prompt_width:-width].reshape(-1, width, length)
@@ -156,7 +162,7 @@ def score_texts(
     asks: Sequence[tuple[str, Sequence[str], Sequence[int | bool]]],
     *,
     normalization: str = "sum",
-    role: str | None = ACTION,
+    role: Role = ACTION,
 ) -> torch.Tensor:
     """Scores of candidates behind prompts, both in words.
 
@@ -164,7 +170,7 @@ def score_texts(
         model: The adapted model.
         asks: Per row its prompt, its K candidates and their mask; rows may differ in K.
         normalization: As of `score_candidates`.
-        role: The adapter in use.
+        role: As of `score_candidates`.
 
     Returns:
         (B, largest K) float32 log-scores; -1e9 where masked or missing.
@@ -188,22 +194,25 @@ def _score_in_chunks(
     prompts: torch.Tensor,
     candidates: torch.Tensor,
     allowed: torch.Tensor,
-    role: str | None,
+    role: Role,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     ids, count = compact(prompts)
     behind = ((candidates != PAD).sum(2) * allowed).sum(1)
     cache = model.prefixes(role)
-    row_of, sizes = rows_of_prompts(ids, count, behind, _ROW_TOKENS)
-    rests = None if cache is None else cache.rests(ids, count) + behind
+    row_of, sizes = rows_of_prompts(ids, count, behind, _ROW_TOKENS, owners_of(role))
+    mixed = role if isinstance(role, Rows) else None
+    rests = None if cache is None else cache.rests(ids, count, mixed) + behind
+    if mixed is not None:  # rows of about one length stay sorted by adapter, so that a pass has few of them
+        sizes = -(-sizes // _ALIKE) * _ALIKE
     if rests is None or (model.trunk is None and sizes.sum() < _WORTH_SHARING * int(rests.sum())):
         rows = split_by_size(torch.from_numpy(sizes), model.tokens_per_pass)
         parts = [torch.from_numpy(np.isin(row_of, part.numpy()).nonzero()[0]) for part in rows]
         of_parts: list[np.ndarray | None] = [row_of[part.numpy()] for part in parts]
     else:
-        parts = split_by_size(rests, model.tokens_per_pass)
+        parts = [part.sort().values for part in split_by_size(rests, model.tokens_per_pass)]
         of_parts = [None] * len(parts)
     scored = [
-        _score_packed(model, cache, ids[p], count[p], candidates[p], allowed[p], role, rows_of_part)
+        _score_packed(model, cache, ids[p], count[p], candidates[p], allowed[p], of_rows(role, p), rows_of_part)
         for p, rows_of_part in zip(parts, of_parts, strict=True)
     ]
     back = torch.argsort(torch.cat(parts)).to(model.device)
@@ -218,29 +227,30 @@ def _score_packed(
     count: torch.Tensor,
     candidates: torch.Tensor,
     allowed: torch.Tensor,
-    role: str | None,
+    role: Role,
     row_of: np.ndarray | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Scores of one pass; prompts go on behind what is known of them, or share rows (B,)."""
+    mixed = role if isinstance(role, Rows) else None
     if row_of is None:
         assert cache is not None
-        known = cache.find(prompts, count)
+        known = cache.find(prompts, count, mixed)
         packed = pack_candidates(without(prompts, known.lengths), candidates, allowed).to(model.device)
         with model.use(role):
             hidden, after = model.read(packed.input_ids, packed.attention_mask, packed.position_ids, known)
-        cache.put(prompts, count, known, after, hidden)
+        cache.put(prompts, count, known, after, hidden, rows=mixed)
     else:
-        row_of = np.unique(row_of, return_inverse=True)[1]
+        _, first, row_of = np.unique(row_of, return_index=True, return_inverse=True)
         packed = pack_candidates(prompts, candidates, allowed, row_of).to(model.device)
         inputs = packed.input_ids, packed.attention_mask, packed.position_ids
         kept = cache if cache is not None and cache.has_room(prompts.numel()) else None
-        with model.use(role):
+        with model.use(of_rows(role, first)):
             if kept is None:
                 hidden = model.hidden_states(*inputs)
             else:
                 hidden, after = model.read(*inputs, kept.nothing(len(packed.input_ids)))
         if kept is not None:
-            kept.put_packed(prompts, count, torch.from_numpy(row_of), packed.columns, after, hidden)
+            kept.put_packed(prompts, count, torch.from_numpy(row_of), packed.columns, after, hidden, mixed)
     # At each node, every candidate has at most one next token.
     which = packed.owner % allowed.shape[1]
     following = torch.zeros(len(packed.source), allowed.shape[1], dtype=torch.long, device=hidden.device)

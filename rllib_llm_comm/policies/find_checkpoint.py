@@ -91,6 +91,8 @@ class ModelCard(BaseModel):
         licence: Licence of the weights.
         seats: Names of the agents.
         talks: True if it says and hears messages in words.
+        base_model: Name of the language model that its adapters are of; empty without one.
+        base_model_sha256: The digest of the file with that model's weights.
         figures: Measured figures.
         files: File -> SHA-256 of its content, of every file of the policy.
     """
@@ -106,6 +108,8 @@ class ModelCard(BaseModel):
     licence: str
     seats: list[str]
     talks: bool
+    base_model: str = ""
+    base_model_sha256: str = ""
     figures: list[Figures]
     files: dict[str, str]
 
@@ -192,10 +196,11 @@ def card_text(card: ModelCard) -> str:
         f"{one.solved} | {', '.join(f'{in_markdown(name)} {value:g}' for name, value in one.metrics.items()) or '-'} |"
         for one in card.figures
     )
+    base = f"| Base model | `{card.base_model}`, sha256 `{card.base_model_sha256}` |\n" if card.base_model else ""
     return (
         f"# zoo:{told['name']}\n\n{told['what']}\n\n"
         f"| | |\n| --- | --- |\n| Game | `{told['game']}` |\n| Seats | {', '.join(map(in_markdown, card.seats))} |\n"
-        f"| Algorithm | {told['algorithm']} |\n| Licence | {told['licence']} |\n\n"
+        f"| Algorithm | {told['algorithm']} |\n{base}| Licence | {told['licence']} |\n\n"
         f"**Trained.** {told['trained']}\n\n**Limits.** {told['limits']}\n\n"
         f"| Played with | Episodes | Return | Solved | The game's counts |\n| --- | --- | --- | --- | --- |\n{rows}\n"
     )

@@ -103,12 +103,14 @@ class PolicyExport:
         files: Contents by relative path.
         model_config: As of `PolicyManifest`.
         base_model_digest: As of `PolicyManifest`.
+        base_model_sha256: As of `PolicyManifest`.
     """
 
     kind: str
     files: Mapping[str, bytes]
     model_config: Mapping[str, Any]
     base_model_digest: str = ""
+    base_model_sha256: str = ""
 
 
 def network_file(network: nn.Module) -> dict[str, bytes]:
@@ -128,7 +130,8 @@ def read_export(folder: str | os.PathLike[str], manifest: PolicyManifest) -> Pol
     root = Path(folder)
     files = {str(one.relative_to(root)): one.read_bytes() for one in sorted(root.rglob("*")) if one.is_file()}
     files.pop(MANIFEST)
-    return PolicyExport(manifest.kind, files, manifest.model_config, manifest.base_model_digest)
+    digests = (manifest.base_model_digest, manifest.base_model_sha256)
+    return PolicyExport(manifest.kind, files, manifest.model_config, *digests)
 
 
 def weights_digest(checkpoint: str | os.PathLike[str]) -> str:

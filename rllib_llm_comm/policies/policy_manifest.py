@@ -34,7 +34,8 @@ KINDS: Registry[Any] = Registry(
 _MOST_BYTES = 4 * 2**20
 _MOST_NUMBER = 2**63
 _MAPPINGS = ("model_config", "communication", "env_config", "provenance")
-_TEXTS = ("algorithm", "base_model_digest")
+_TEXTS = ("algorithm", "base_model_digest", "base_model_sha256")
+_LEFT_OUT = ("agents", "base_model_sha256")  # where they are empty
 _AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -68,7 +69,8 @@ class PolicyManifest:
         env_config: That environment's settings.
         teacher: The teacher of `messages="teacher"`.
         planning: Source of subgoals: fields of `RecordedPlanning`; `None` if nobody did, or the environment itself.
-        base_model_digest: Identifies the base model's weights.
+        base_model_digest: Identifies the base model's weights as they are in memory, by a few of them.
+        base_model_sha256: The digest of the file with the base model's weights; empty where it has none.
         provenance: Origin (iteration, message checkpoint, ...).
         kind: `"language"`, `"numeric"`, `"grounded"`, `"valued"` or `"officer"`.
         format: Version of this format.
@@ -87,10 +89,11 @@ class PolicyManifest:
     kind: str = LANGUAGE
     format: int = FORMAT
     agents: Sequence[str] = ()
+    base_model_sha256: str = ""
 
     def to_json(self) -> str:
         """The text of `policy.json`."""
-        shown = {name: value for name, value in self.__dict__.items() if name != "agents" or value}
+        shown = {name: value for name, value in self.__dict__.items() if value or name not in _LEFT_OUT}
         return json.dumps(shown, indent=2, default=str) + "\n"
 
 

@@ -140,6 +140,7 @@ def public_manifest(manifest: PolicyManifest) -> PolicyManifest:
         teacher=inside.teacher if isinstance(inside.teacher, str) and _NAME.fullmatch(inside.teacher) else None,
         planning=planning,
         base_model_digest=inside.base_model_digest,
+        base_model_sha256=inside.base_model_sha256,
         provenance={name: inside.provenance[name] for name in _ORIGIN if _is_figure(inside.provenance.get(name))},
         kind=inside.kind,
         agents=tuple(inside.agents),
@@ -215,7 +216,8 @@ def model_card(manifest: PolicyManifest, repo: str, figures: Mapping[str, float]
     parts, algorithm = "", in_markdown(manifest.algorithm)
     if manifest.kind == LANGUAGE:
         base = manifest.model_config.get("base_model")
-        parts = f"\nIts adapters (`adapters/message`, `adapters/action`) are plain PEFT adapters of `{base}`.\n"
+        digest = f", sha256 `{in_markdown(manifest.base_model_sha256)}`" if manifest.base_model_sha256 else ""
+        parts = f"\nIts adapters (`adapters/message`, `adapters/action`) are plain PEFT adapters of `{base}`{digest}.\n"
     return (
         "---\n" + "\n".join(head) + "\n---\n\n"
         f"# {repo}\n\nA policy that {algorithm} of rllib_llm_comm trained. It holds JSON and safetensors, no "

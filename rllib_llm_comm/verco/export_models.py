@@ -3,6 +3,7 @@
     base/        the base model with its tokenizer
     message/     PEFT adapter on it, which names `base/` by its place, with the tokenizer
     action/      the same of the action adapter
+    README.md    the base model's name, and the digest of its weights
 
 or, merged, no `base/` and a whole model in each of the others. Where each agent has a policy of its own, `message/` and
 `action/` are in a folder named after each agent.
@@ -19,10 +20,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.core.files import disk_error, read_text, replace_folder
+from rllib_llm_comm.core.markdown import in_markdown
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.language.adapters import ACTION, ADAPTER_CONFIG, MESSAGE
+from rllib_llm_comm.core.weights import HALVES, in_half
+from rllib_llm_comm.language.adapters import ACTION, ADAPTER_CONFIG, ADAPTER_WEIGHTS, MESSAGE
 from rllib_llm_comm.language.model_sources import without_progress_bar
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, read_manifest
@@ -30,7 +33,7 @@ from rllib_llm_comm.policies.recorded_settings import withhold
 from rllib_llm_comm.verco.language_agent import LLMCommCore
 from rllib_llm_comm.verco.policy import load_core, load_cores
 
-BASE = "base"
+BASE, CARD = "base", "README.md"
 
 
 def export_models(
@@ -38,6 +41,7 @@ def export_models(
     folder: str | os.PathLike[str],
     *,
     merge: bool = False,
+    dtype: str | None = None,
     base_model: str | None = None,
     trust: bool = False,
 ) -> list[Path]:
@@ -47,6 +51,7 @@ def export_models(
         checkpoint: As of `load_policy`.
         folder: The folder to write; it must be empty or not be there. Adapters name their base by its place in it.
         merge: True for one whole model per adapter, in place of a base and adapters on it.
+        dtype: Half precision in which the adapters are written; `None` as they are.
         base_model: Place of the base model, if not that of the training.
         trust: True if a recorded base model is taken wherever it is.
 
@@ -54,9 +59,13 @@ def export_models(
         The folders of the adapters, or of the merged models.
 
     Raises:
-        UserError: If the checkpoint has no language model or cannot be loaded, its base is quantized, or the folder
-            holds something or cannot be written.
+        UserError: If the checkpoint has no language model or cannot be loaded, its base is quantized, `dtype` is no
+            format of adapters, or the folder holds something or cannot be written.
     """
+    if dtype is not None:
+        require_choice("dtype", dtype, HALVES)
+        if merge:
+            raise UserError(f"`dtype` is {dtype!r} with `merge`, which writes no adapters; leave one of the two out.")
     target = local_path(folder, "folder").absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(f"`folder` is {str(folder)!r}, which is there already; give a folder that is empty or new.")
@@ -64,7 +73,7 @@ def export_models(
     places = [Path(agent) / role for agent in cores for role in (MESSAGE, ACTION)]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _write_all(cores, target, merge)
+        _write_all(cores, target, merge, dtype)
     except OSError as error:
         doing = f"`folder`: no models can be written to {str(folder)!r}"
         raise disk_error(error, doing, "give another folder") from error
@@ -94,7 +103,7 @@ def _load(checkpoint: str | os.PathLike[str], base_model: str | None, trust: boo
     return load_cores(found, manifest, **changed) if manifest.agents else {"": load_core(found, manifest, **changed)}
 
 
-def _write_all(cores: Mapping[str, LLMCommCore], target: Path, merge: bool) -> None:
+def _write_all(cores: Mapping[str, LLMCommCore], target: Path, merge: bool, dtype: str | None) -> None:
     """Writes the models of each agent beside the target, which they then replace."""
     scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=".export-"))
     try:
@@ -109,10 +118,23 @@ def _write_all(cores: Mapping[str, LLMCommCore], target: Path, merge: bool) -> N
                         _merge(core, place)
                     else:
                         _name_base(core, place, target / BASE)
+                    if dtype is not None:
+                        weights = place / ADAPTER_WEIGHTS
+                        weights.write_bytes(in_half(weights.read_bytes(), dtype, weights.name))
+        (scratch / CARD).write_text(_card(next(iter(cores.values())), merge, dtype), encoding="utf-8")
         scratch.chmod(0o755)
         replace_folder(scratch, target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _card(core: LLMCommCore, merge: bool, dtype: str | None) -> str:
+    base = core.lm.base
+    what = (
+        "whole models with an adapter merged into each" if merge else f"PEFT adapters ({dtype or 'float32'}) on `base`"
+    )
+    digest = f", sha256 `{base.sha256}`" if base.sha256 else ""
+    return f"Written by `rllib export`: {what}.\n\nBase model of the training: `{in_markdown(base.name)}`{digest}.\n"
 
 
 def _write_model(core: LLMCommCore, place: Path, model: Any = None) -> None:

@@ -176,15 +176,44 @@ class LLMCommCore:
         return utterance_terms(self._engine.scores, self.lm, observations, bound, drift=drift)
 
     def _remembered_messages(self, prompts: Sequence[str], max_words: int) -> list[str]:
-        self._messages.require((self.lm.stamp(MESSAGE), max_words))
+        missing = self.unwritten(list(dict.fromkeys(prompts)), max_words)
         known = {prompt: self._messages.get(prompt) for prompt in prompts}
-        missing = [prompt for prompt, message in known.items() if message is None]
         if missing:
             written = self._drawn(missing, max_words, 0.0, None)
             for prompt, message in zip(missing, written, strict=True):
                 known[prompt] = message.text
                 self._messages.put(prompt, message.text)
         return [known[prompt] or "" for prompt in prompts]
+
+    @property
+    def remembers(self) -> bool:
+        """True if results are kept while the weights stand still (`engine` "fast")."""
+        return self._engine.remembers
+
+    def unwritten(self, prompts: Sequence[str], max_words: int) -> list[str]:
+        """Those of some prompts whose greedy messages are not remembered.
+
+        Args:
+            prompts: Filled message prompts.
+            max_words: Upper bound on a message's words.
+        """
+        self._messages.require((self.lm.stamp(MESSAGE), max_words))
+        return [prompt for prompt in prompts if self._messages.get(prompt) is None]
+
+    def remember_message(self, prompt: str, message: str) -> None:
+        """Keeps a greedy message of this network; call it after `unwritten`."""
+        self._messages.put(prompt, message)
+
+    def unscored(self, observations: Mapping[str, torch.Tensor]) -> dict[bytes, int]:
+        """Keys of observations whose logits are not remembered, with a row of each; as of `remembered_logits`."""
+        self._scores.require(self.lm.stamp(ACTION))
+        keys = _row_keys(observations[name] for name in _SCORED)
+        return {key: row for row, key in enumerate(keys) if self._scores.get(key) is None}
+
+    def remember_scores(self, logits: Mapping[bytes, torch.Tensor]) -> None:
+        """Keeps logits of this network, by the keys of `unscored`."""
+        for key, row in logits.items():
+            self._scores.put(key, row)
 
     def logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Scores of all candidates divided by the temperature (Verco Eq. 2-3); differentiable.
@@ -256,9 +285,8 @@ class LLMCommCore:
             return self._remembered_logits(observations) if self._engine.remembers else self.logits(observations)
 
     def _remembered_logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        self._scores.require(self.lm.stamp(ACTION))
+        missing = self.unscored(observations)
         keys = _row_keys(observations[name] for name in _SCORED)
-        missing = {key: row for row, key in enumerate(keys) if self._scores.get(key) is None}
         fresh: dict[bytes, torch.Tensor] = {}
         if missing:
             rows = torch.tensor(list(missing.values()), device=observations[PROMPT_IDS].device)

@@ -21,6 +21,7 @@ from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.rl.columns import MAILBOX
 from rllib_llm_comm.rl.observations import newest_observation
+from rllib_llm_comm.verco.chorus import Chorus
 from rllib_llm_comm.verco.encoding import (
     CANDIDATES,
     TEXT,
@@ -32,7 +33,8 @@ from rllib_llm_comm.verco.encoding import (
 )
 from rllib_llm_comm.verco.language_agent import base_of
 from rllib_llm_comm.verco.message_loss import UTTERANCE_LOGP, UtteranceEncoder
-from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, is_understood, write_apart
+from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, is_understood
+from rllib_llm_comm.verco.module import chorus_of
 from rllib_llm_comm.verco.settings import DRAWN, CommunicationSettings, LanguageModelSettings
 
 METRICS_WINDOW = 100
@@ -83,6 +85,7 @@ class MessageExchange(ConnectorV2):
         self._protocol: MessageProtocol | None = None
         self._encoders: dict[str, ObservationEncoder] = {}
         self._utterances: UtteranceEncoder | None = None
+        self._chorus = Chorus([])
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
     def policy_record(self) -> dict[str, Any]:
@@ -175,9 +178,10 @@ class MessageExchange(ConnectorV2):
         greedy: bool,
     ) -> list[Written]:
         """Lets the agents speak, each by its own module; of free text that PPO trains the drawn tokens are kept."""
-        speakers, writers, models = [], [], []
+        speakers, cores = [], []
         draws = self._communication.train_messages and self._communication.messages == "student"
         needs_facts = self._communication.messages in DRAWN
+        self._chorus = chorus_of(rl_module, self._chorus)
         modules: dict[str, Any] = {}
         for episode, agent, single in speaking:
             mailbox = episode.custom_data.setdefault(MAILBOX, {})
@@ -188,10 +192,10 @@ class MessageExchange(ConnectorV2):
             module = modules[module_id]
             templates = module.core.settings.templates
             speakers.append(Speaker(str(agent), observations[id(single)], mailbox, secret, templates))
-            writers.append(module.core.draw_messages if draws else module.write_messages)
-            models.append(module.core.lm)
-        write = write_apart(writers)
+            cores.append(module.core)
+        write = self._chorus.writer(cores, draws)
         if not draws:
+            models = [core.lm for core in cores]
             return [Written(text) for text in self._message_protocol().speak(speakers, write, greedy, models)]
         drawn: list[Written] = []
 

@@ -10,6 +10,7 @@ import torch
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.apis import InferenceOnlyAPI
 from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
+from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
 from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.core.rl_module.torch import TorchRLModule
 from ray.rllib.utils.annotations import override
@@ -23,6 +24,7 @@ from rllib_llm_comm.policies.policy_folder import PolicyExport
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_FEATURES, CRITIC_IDS, PROMPT_IDS
 from rllib_llm_comm.rl.plain_errors import ToldErrors
+from rllib_llm_comm.verco.chorus import Chorus
 from rllib_llm_comm.verco.language_agent import LLMCommCore
 from rllib_llm_comm.verco.message_loss import MESSAGE_IDS, MESSAGE_LABELS, UTTERANCE_LOGP, message_log_probs
 from rllib_llm_comm.verco.policy import base_model_digest, load_adapter_of, policy_files
@@ -39,6 +41,43 @@ KL_COEFF = "kl_coeff"
 # RLlib's algorithm configs mix these keys of their own into every model_config.
 _RLLIB_KEYS = ("vf_share_layers", "beta")
 _LEAST_TOKENS = 64  # of a micro-batch; a GPU that does not hold so many is too small for the model
+
+
+class LLMCommModules(MultiRLModule):
+    """Modules of agents with a policy each, on one base: what they are asked in a moment is scored in one batch."""
+
+    def setup(self) -> None:
+        """Builds the modules."""
+        super().setup()
+        self._chorus = Chorus([])
+
+    @override(MultiRLModule)
+    def _forward_inference(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        self._score_ahead(batch)
+        return super()._forward_inference(batch, **kwargs)  # type: ignore[no-any-return]
+
+    @override(MultiRLModule)
+    def _forward_exploration(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        self._score_ahead(batch)
+        return super()._forward_exploration(batch, **kwargs)  # type: ignore[no-any-return]
+
+    def _score_ahead(self, batch: Mapping[str, Any]) -> None:
+        self._chorus = chorus_of(self, self._chorus)
+        cores = {module_id: self[module_id].unwrapped() for module_id in batch if module_id in self}
+        asked = [(one.core, batch[name][Columns.OBS]) for name, one in cores.items() if isinstance(one, LLMCommModule)]
+        self._chorus.score_ahead(asked)
+
+
+def chorus_of(modules: MultiRLModule, known: Chorus) -> Chorus:
+    """A chorus of all networks among some modules.
+
+    Args:
+        modules: The modules of an EnvRunner.
+        known: The chorus of an earlier moment, which is taken if it has the same networks.
+    """
+    each = [module.unwrapped() for module in modules.values()]
+    cores = tuple(module.core for module in each if isinstance(module, LLMCommModule))
+    return known if known.cores == cores else Chorus(cores)
 
 
 class LLMCommModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
@@ -210,4 +249,5 @@ class LLMCommModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFunctionAP
     def export_policy(self) -> PolicyExport:
         """Settings and weights of this module for a checkpoint's policy folder."""
         core = self.core
-        return PolicyExport(LANGUAGE, policy_files(core), core.settings.to_dict(), base_model_digest(core.lm.base))
+        digests = (base_model_digest(core.lm.base), core.lm.base.sha256)
+        return PolicyExport(LANGUAGE, policy_files(core), core.settings.to_dict(), *digests)

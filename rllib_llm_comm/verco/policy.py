@@ -39,9 +39,10 @@ from rllib_llm_comm.policies.policy import Spoken, TalkingPolicy, make_environme
 from rllib_llm_comm.policies.policy_folder import find_policy, require_shapes
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, PolicyManifest, read_manifest
 from rllib_llm_comm.policies.recorded_settings import Withheld, granted
+from rllib_llm_comm.verco.chorus import Chorus
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, read_observation
 from rllib_llm_comm.verco.language_agent import LLMCommCore, build_critic
-from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, require_possible, write_apart
+from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, require_possible
 from rllib_llm_comm.verco.settings import MESSAGE_MODES, WRITTEN, CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.verco.teachers.base import make_teacher
 from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
@@ -53,7 +54,7 @@ TRAINS_ALONE = {MESSAGE: "MessageSFT", ACTION: "ActionSFT"}
 """Role of an adapter -> the algorithm that trains it alone, from what was recorded."""
 TEMPLATES_OF = {MESSAGE: ("message", "subgoal"), ACTION: ("action", "heard", "subgoal")}
 """Role of an adapter -> templates of the prompts that it reads."""
-_told_prompts: set[str] = set()
+_told: set[str] = set()
 
 
 @dataclass
@@ -90,6 +91,7 @@ class LanguagePolicy(TalkingPolicy):
         self.communication = communication
         self.manifest = manifest
         any_core = core if isinstance(core, LLMCommCore) else next(iter(core.values()))
+        self._chorus = Chorus([core] if isinstance(core, LLMCommCore) else core.values())
         self._encoder = ObservationEncoder(any_core.lm.base, any_core.settings)
         self._protocol = MessageProtocol(communication)
         self._memory = EpisodeMemory(np.random.default_rng())
@@ -252,7 +254,7 @@ class LanguagePolicy(TalkingPolicy):
             Speaker(str(row.agent), row.view, row.memory.mailbox, row.memory.secret, core.settings.templates)
             for row, core in zip(rows, cores, strict=True)
         ]
-        write = write_apart([core.write_messages for core in cores])
+        write = self._chorus.writer(cores)
         models = [core.lm for core in cores]
         said = self._protocol.speak(speakers, write, greedy=not explore, models=models)
         replaced: Sequence[str | None] = self._protocol.replaced or [None] * len(rows)
@@ -321,9 +323,14 @@ class LanguagePolicy(TalkingPolicy):
         encoded = [self._encoder.encode(view, dict(ears)) for _, view, ears in rows]
         cores = [self.core_of(agent) for agent, _, _ in rows]
         probabilities, values = [np.empty(0)] * len(rows), [float("nan")] * len(rows)
-        for core in dict.fromkeys(cores):
-            own = [row for row, other in enumerate(cores) if other is core]
-            batch = {name: torch.from_numpy(np.stack([encoded[row][name] for row in own])) for name in encoded[0]}
+        places = {core: [row for row, other in enumerate(cores) if other is core] for core in dict.fromkeys(cores)}
+        batches = {
+            core: {name: torch.from_numpy(np.stack([encoded[row][name] for row in own])) for name in encoded[0]}
+            for core, own in places.items()
+        }
+        self._chorus.score_ahead(list(batches.items()))
+        for core, own in places.items():
+            batch = batches[core]
             with torch.no_grad():
                 chances = core.remembered_logits(batch).double().softmax(-1).numpy()
                 judged = core.values(batch).tolist() if with_values else []
@@ -407,6 +414,18 @@ def base_model_digest(base: BaseModel) -> str:
     sample = weight[:: max(1, len(weight) // 16)][:16].detach().float().cpu().numpy()
     shape = [list(weight.shape), sum(p.numel() for p in base.model.parameters())]
     return hashlib.blake2b(json.dumps(shape).encode() + sample.tobytes(), digest_size=8).hexdigest()
+
+
+def has_base(manifest: PolicyManifest, base: BaseModel) -> bool:
+    """True if a policy's adapters were trained on these weights, held in whatever format.
+
+    Args:
+        manifest: The policy's manifest.
+        base: The base model that is at hand.
+    """
+    if manifest.base_model_sha256 and manifest.base_model_sha256 == base.sha256:
+        return True
+    return manifest.base_model_digest == base_model_digest(base)
 
 
 def policy_files(core: LLMCommCore) -> dict[str, bytes]:
@@ -584,10 +603,14 @@ def tell_other_prompts(
     templates: Sequence[str] = AGENT_TEMPLATES,
 ) -> None:
     """Tells it once per process, in one line of the log: `other_prompts`."""
-    told = other_prompts(path, manifest, settings, templates)
-    if told and told not in _told_prompts:
-        _told_prompts.add(told)
-        logger.warning("%s", told)
+    if told := other_prompts(path, manifest, settings, templates):
+        _tell_once(told)
+
+
+def _tell_once(sentence: str) -> None:
+    if sentence not in _told:
+        _told.add(sentence)
+        logger.warning("%s", sentence)
 
 
 def check_adapter_of(
@@ -671,8 +694,17 @@ def _require_learned(where: str, manifest: PolicyManifest, role: str) -> None:
 
 def _require_same_base(base: BaseModel, manifest: PolicyManifest, where: str) -> None:
     _require_same_form(where, manifest, base.prompt_format, base.prompt_date)
-    if manifest.base_model_digest and manifest.base_model_digest != base_model_digest(base):
-        raise _other_base(where, str(manifest.model_config.get("base_model")), base.name)
+    if not manifest.base_model_digest:
+        return
+    told, known, here = str(manifest.model_config.get("base_model")), manifest.base_model_sha256, base.sha256
+    if not has_base(manifest, base):
+        raise _other_base(where, told, base.name, known, here)
+    if known and here and known != here:  # weights that were saved anew, or of which only those in between are others
+        _tell_once(
+            f"the adapters in {where!r} were trained on base model {told!r}{_of_file(known)}, but `base_model` "
+            f"{base.name!r} is another file{_of_file(here)}: its shape and embedding are the same, the weights between "
+            "may not be."
+        )
 
 
 def _require_same_form(where: str, manifest: PolicyManifest, prompt_format: str, prompt_date: str) -> None:
@@ -690,8 +722,13 @@ def _same_name(one: str, other: str) -> bool:
     return one == other or os.path.realpath(one) == os.path.realpath(other)
 
 
-def _other_base(where: str, trained_on: str, base: str) -> UserError:
+def _other_base(where: str, trained_on: str, base: str, known: str = "", here: str = "") -> UserError:
     return UserError(
-        f"the adapters in {where!r} were trained on base model {trained_on!r}, whose weights are not those "
-        f"of `base_model` {base!r}; use the base model that they were trained on, or train new ones."
+        f"the adapters in {where!r} were trained on base model {trained_on!r}{_of_file(known)}, whose weights are not "
+        f"those of `base_model` {base!r}{_of_file(here)}; use the base model that they were trained on, or train new "
+        "ones."
     )
+
+
+def _of_file(digest: str) -> str:
+    return f" (sha256 {digest[:12]}...)" if digest else ""

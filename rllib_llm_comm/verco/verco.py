@@ -10,6 +10,7 @@ from pettingzoo.env_registry import registration
 from pydantic import Field, model_validator
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.ppo import PPO, PPOConfig
+from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule, MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.annotations import override
 from typing_extensions import Self
@@ -30,7 +31,7 @@ from rllib_llm_comm.verco.language_algorithm import (
 from rllib_llm_comm.verco.learner import EPISODE, GAE, PROMPT, SPEAKER, VercoLearner, first_kl_coeff
 from rllib_llm_comm.verco.message_exchange import MessageExchange
 from rllib_llm_comm.verco.message_protocol import require_possible
-from rllib_llm_comm.verco.module import LLMCommModule
+from rllib_llm_comm.verco.module import LLMCommModule, LLMCommModules
 from rllib_llm_comm.verco.settings import (
     DRAWN,
     MODEL_SETTINGS,
@@ -173,6 +174,14 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
         """The module: adapters of `_trained_roles` are trained, and the critic if there is one."""
         settings = self.language_model_settings(self._trained_roles(), train_critic=True)
         return RLModuleSpec(module_class=LLMCommModule, model_config=settings.to_dict())
+
+    @override(AlgorithmConfig)
+    def get_multi_rl_module_spec(self, **kwargs: Any) -> MultiRLModuleSpec:
+        """RLlib's, whose modules act in one batch."""
+        spec = super().get_multi_rl_module_spec(**kwargs)
+        if spec.multi_rl_module_class is MultiRLModule:
+            spec.multi_rl_module_class = LLMCommModules
+        return spec
 
     @override(MultiAgentPPOConfig)
     def get_default_learner_class(self) -> type[Learner] | str:

@@ -38,6 +38,7 @@ SLOW = [
     "zero_columns",
     "followers",
     "studies",
+    "voices",
 ]
 KEYS = {"name", "ours", "reference", "unit", "ratio", "goal", "met", "settings"}
 

@@ -9,10 +9,13 @@ import yaml
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments import pipeline
+from rllib_llm_comm.experiments.algorithm_settings import default_config
 from rllib_llm_comm.experiments.experiment_file import read_experiment_file
 from rllib_llm_comm.experiments.packaged_examples import examples
 from rllib_llm_comm.experiments.stages import make_stages
+from rllib_llm_comm.experiments.stages_without_tune import KINDS
 from rllib_llm_comm.experiments.study_file import expand, is_study, read_study
+from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig
 
 FILES = [path for path in examples().values() if path.suffix == ".yaml"]
 STUDIES = [path for path in FILES if is_study(path)]
@@ -44,6 +47,7 @@ def test_every_key_is_commented(path):
     assert not bare
 
 
+IN_ROUNDS = {"RED", "PBT", "FCP", "COLE", "VercoPBT", "VercoFCP", "VercoCOLE"}
 CLOCKS = {"time_total_s", "time_this_iter_s", "time_budget_s", "time_since_restore"}
 
 
@@ -73,6 +77,18 @@ def test_rates_fall_to_0_where_the_run_ends(path):
         for rate in ("lr", "critic_lr", "message_lr"):
             if isinstance(schedule := experiment.config.get(rate), list):
                 assert min(value for _, value in schedule) > 0, name
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_ppo_is_paid_in_decisions(path):
+    """Populations count rounds, RED updates between phases of cloning; all else that learns by PPO, decisions."""
+    file = expand(read_study(path), path.stem) if path in STUDIES else read_experiment_file(path)
+    for name, experiment in file.experiments.items():
+        if experiment.run in KINDS or experiment.run in IN_ROUNDS:
+            continue
+        if isinstance(default_config(experiment.run), MultiAgentPPOConfig):
+            assert experiment.stop and "training_iteration" not in experiment.stop, name
+            assert experiment.scheduler_config.get("time_attr", "decisions") == "decisions", name
 
 
 def test_the_promised_files_are_there():

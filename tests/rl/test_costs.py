@@ -73,6 +73,7 @@ def test_the_report_of_a_study_tells_what_a_run_took(tmp_path):
     assert systems["gpu"]["took"] == {**whole, "gpu_memory_gb": 2.5} and systems["cpu"]["took"] == whole
     lines = (page.parent / "report.md").read_text().splitlines()
     assert "| gpu | 90 | 4,096 | 1,000,000 | 2.5 |" in lines and "| cpu | 90 | 4,096 | 1,000,000 | - |" in lines
+    assert "<td>1,000,000</td><td>2.5</td>" in (page.parent / "report.html").read_text()
 
 
 def test_the_table_of_evaluations_tells_what_playing_took(capsys):

@@ -1,4 +1,4 @@
-"""Returns that a training reports are those of the game, whatever the learner computes from its rewards."""
+"""What a training reports: returns are those of the game, and decisions are counted until the stop rule."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import pytest
 from toys import ENV_ID, register
 
 from rllib_llm_comm import SymbolicPPOConfig
+from rllib_llm_comm.evaluation.study_results import read_rows
+from tests.experiments.staged import run
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -46,3 +48,15 @@ def test_a_game_that_always_pays_the_same_reports_exactly_its_return(runners, ga
         algo.stop()
     # Episodes outlast roll-outs, so that most of their rewards have been learned from before they end.
     assert len(seen) >= 3 and {value for row in seen for value in row} == {LENGTH * TOLL}, seen
+
+
+@pytest.mark.parametrize("decisions", [96, 97])
+def test_a_run_ends_with_the_first_iteration_that_reaches_its_decisions(decisions, tmp_path):
+    config = {"num_envs_per_env_runner": 1, "train_batch_size_per_learner": 32, "minibatch_size": 32, "num_epochs": 1}
+    spec = {"run": "SymbolicPPO", "env": "rllib_llm_comm/door-v0", "stop": {"decisions": decisions}, "config": config}
+    run({"train": spec}, tmp_path)
+    (path,) = (tmp_path / "f/train").glob("trial_*/result.json")
+    counted = [row["decisions"] for row in read_rows(path)]
+    assert counted[-2] < decisions <= counted[-1], counted
+    assert all(later - sooner >= 32 for sooner, later in zip([0, *counted], counted, strict=False)), counted
+    assert counted[-1] == sum(read_rows(path)[-1]["env_runners"]["num_agent_steps_sampled_lifetime"].values())

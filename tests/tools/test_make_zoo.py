@@ -33,10 +33,19 @@ def test_weights_are_halved_and_all_else_stays(tmp_path):
     assert path.read_bytes() == before, "halving twice changes nothing"
 
 
+def test_bfloat16_holds_larger_numbers_in_as_few_bytes(tmp_path):
+    path = tmp_path / "network.safetensors"
+    save_file({"wide": torch.tensor([1.0, 1 / 3, -1e30])}, path)
+    make_zoo.halve(tmp_path, "bfloat16")
+    halved = load_file(path)["wide"]
+    assert halved.dtype == torch.bfloat16
+    torch.testing.assert_close(halved.float(), torch.tensor([1.0, 1 / 3, -1e30]), rtol=2**-8, atol=0)
+
+
 def test_weights_that_half_precision_cannot_hold_are_refused(tmp_path):
     path = tmp_path / "network.safetensors"
     save_file({"small": torch.ones(2), "big": torch.tensor([1e5])}, path)
-    with pytest.raises(ValueError, match="big holds weights beyond 65504"):
+    with pytest.raises(UserError, match="big holds weights beyond 65504"):
         make_zoo.halve(tmp_path)
     assert load_file(path)["small"].dtype == torch.float32
 
@@ -65,8 +74,10 @@ def test_a_policy_of_the_zoo_can_be_made_again(zoo, monkeypatch):
         same = np.isclose(one["returns"], known.returns[:3]).sum()
         assert same >= 2 or known.messages == "other_moments"
     assert [path.name for path in zoo.iterdir()] == ["door"]
-    parameters = load_policy(zoo / "door").core.lm.peft_model.parameters()
+    core = load_policy(zoo / "door").core
+    parameters = core.lm.peft_model.parameters()
     assert {parameter.dtype for parameter in parameters} == {torch.float32}, "halves are computed with in 32 bits"
+    assert card["base_model"] == "embedded" and card["base_model_sha256"] == core.lm.base.sha256
 
 
 def test_what_cannot_be_made_leaves_the_old_one(zoo, monkeypatch):

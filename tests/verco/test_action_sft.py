@@ -131,19 +131,23 @@ def verco(path, **model):
     )
 
 
+def first_view(policy):
+    """What both cooks see at the beginning of a game, as a batch."""
+    observations, _ = policy.env().reset(seed=3)
+    rows_of = [policy._encoder.encode(read_observation(seen), {}) for seen in observations.values()]
+    return {Columns.OBS: {name: torch.as_tensor(np.stack([row[name] for row in rows_of])) for name in rows_of[0]}}
+
+
 def test_verco_begins_with_the_clone_and_says_so(trained, rows):
     *_, path = trained
     policy = load_policy(path)
     assert policy.manifest.env == KITCHEN and policy.manifest.provenance["held_out"]["top_1"] > 0.9
     assert any(one.startswith(CLONED) for one in stand_ins(policy.manifest))
-    observations, _ = policy.env().reset(seed=3)
-    encoder = policy._encoder
-    rows_of = [encoder.encode(read_observation(seen), {}) for seen in observations.values()]
-    batch = {Columns.OBS: {name: torch.as_tensor(np.stack([row[name] for row in rows_of])) for name in rows_of[0]}}
+    batch = first_view(policy)
     expected = policy.core.remembered_logits(batch[Columns.OBS])
     algo = verco(path).build_algo()
     try:
-        for module in (algo.env_runner.module["shared"], algo.learner_group._learner.module["shared"].unwrapped()):
+        for module in (algo.env_runner.module["shared"], module_of(algo)):
             begun = module.forward_inference(batch)[Columns.ACTION_DIST_INPUTS]
             torch.testing.assert_close(begun, expected, atol=1e-4, rtol=1e-4)
         algo.train()
@@ -161,6 +165,35 @@ def test_verco_begins_with_the_clone_and_says_so(trained, rows):
     assert manifest.provenance["action_checkpoint"] == path and manifest.provenance["cloned_from"] == ["scripted"]
     assert any(one.startswith(CLONED) for one in stand_ins(manifest))
     assert any(one.startswith(CLONED) for one in stand_ins({"action_checkpoint": path}))
+
+
+@pytest.mark.parametrize("advantages", ["rloo", "grpo"])
+def test_group_baselines_begin_with_the_clone_and_one_update_moves_them(trained, advantages):
+    *_, path = trained
+    clone = load_policy(path)
+    groups = {"advantages": advantages, "group_size": 2, "lr": 1e-2}
+    algo = (
+        verco(path).env_runners(num_envs_per_env_runner=2, batch_mode="complete_episodes").training(**groups)
+    ).build_algo()
+    try:
+        singles = [one for episode in algo.env_runner.sample() for one in episode.agent_episodes.values()]
+        seen = [single.get_observations(slice(0, len(single))) for single in singles]
+        rows_of = {name: torch.as_tensor(np.concatenate([one[name] for one in seen])) for name in seen[0]}
+        chances = clone.core.remembered_logits(rows_of).log_softmax(-1)
+        actions = torch.as_tensor(np.concatenate([single.get_actions() for single in singles]))
+        drawn = np.concatenate([single.get_extra_model_outputs(Columns.ACTION_LOGP) for single in singles])
+        assert len(drawn) > 20
+        torch.testing.assert_close(
+            chances[torch.arange(len(actions)), actions], torch.as_tensor(drawn), atol=1e-4, rtol=1e-4
+        )
+        batch = first_view(clone)
+        begun = clone.core.remembered_logits(batch[Columns.OBS])
+        allowed = batch[Columns.OBS]["action_mask"].bool()
+        algo.train()
+        moved = module_of(algo).forward_inference(batch)[Columns.ACTION_DIST_INPUTS]
+        assert (moved - begun)[allowed].abs().max() > 1e-3
+    finally:
+        algo.stop()
 
 
 def test_other_scores_than_those_that_were_judged_are_told(trained, caplog):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from toys import write_talker
 from typer.testing import CliRunner
 
@@ -16,6 +18,7 @@ from rllib_llm_comm import load_policy
 from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapters import base_of_adapter, name_for_others
+from rllib_llm_comm.language.base_model import embedded_model_path
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.export_models import export_models
@@ -92,18 +95,47 @@ def test_adapters_on_the_upper_layers_compute_the_same_elsewhere(merge, tmp_path
 
 def test_only_safetensors_are_written_and_nothing_else_stays(exported):
     assert sorted(path.name for path in exported.iterdir()) == ["merged", "models", "policy"]
-    assert sorted(path.name for path in (exported / "models").iterdir()) == ["action", "base", "message"]
-    assert sorted(path.name for path in (exported / "merged").iterdir()) == ["action", "message"]
+    assert sorted(path.name for path in (exported / "models").iterdir()) == ["README.md", "action", "base", "message"]
+    assert sorted(path.name for path in (exported / "merged").iterdir()) == ["README.md", "action", "message"]
     kinds = {path.suffix for path in exported.rglob("*") if path.is_file()}
-    assert kinds == {".json", ".jinja", ".safetensors"}
+    assert kinds == {".json", ".jinja", ".md", ".safetensors"}
     settings = json.loads((exported / "models" / "message" / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == str(exported / "models" / "base")
 
 
+@pytest.mark.parametrize("place", ["models", "merged"])
+def test_an_export_names_its_base_with_the_digest_of_its_weights(place, exported):
+    digest = hashlib.sha256((embedded_model_path() / "model.safetensors").read_bytes()).hexdigest()
+    assert f"`embedded`, sha256 `{digest}`" in (exported / place / "README.md").read_text()
+
+
+def test_adapters_in_bfloat16_take_half_the_bytes_and_compute_nearly_the_same(checkpoint, exported, tmp_path):
+    from peft import AutoPeftModelForCausalLM
+
+    done = CliRunner().invoke(cli, ["export", str(checkpoint), str(tmp_path / "out"), "--dtype", "bfloat16"])
+    assert done.exit_code == 0, done.output
+    core, weights = load_policy(checkpoint).core, "message/adapter_model.safetensors"
+    whole, half = (place / weights for place in (exported / "models", tmp_path / "out"))
+    assert {one.dtype for one in load_file(half).values()} == {torch.bfloat16}
+    assert half.stat().st_size < 0.6 * whole.stat().st_size
+    for name, one in load_file(whole).items():
+        torch.testing.assert_close(load_file(half)[name].float(), one, rtol=2**-8, atol=0)
+    found, known = (
+        logits(AutoPeftModelForCausalLM.from_pretrained(str(path.parent)).eval(), core) for path in (half, whole)
+    )
+    base = logits(core.lm.base.model, core)
+    assert (found - known).abs().mean() < 0.05 * (known - base).abs().mean()
+    assert "PEFT adapters (bfloat16)" in (tmp_path / "out/README.md").read_text()
+    for options, words in (
+        ({"dtype": "float8"}, "`dtype` is 'float8'"),
+        ({"dtype": "float16", "merge": True}, "merge"),
+    ):
+        with pytest.raises(UserError, match=words):
+            export_models(checkpoint, tmp_path / "other", **options)
+
+
 def test_the_embedded_model_says_what_it_is():
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
-    from rllib_llm_comm.language.base_model import embedded_model_path
 
     folder = str(embedded_model_path())
     assert AutoConfig.from_pretrained(folder).dtype == torch.float32

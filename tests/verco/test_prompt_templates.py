@@ -143,7 +143,7 @@ def lines(caplog):
 
 def test_adapters_of_other_prompts_are_told_once(talker, tmp_path, caplog, monkeypatch):
     written, _ = talker
-    monkeypatch.setattr(language_policy, "_told_prompts", set())
+    monkeypatch.setattr(language_policy, "_told", set())
     size = {"init_seed": 1, "max_prompt_tokens": 128}
     core = LLMCommCore(LanguageModelSettings(**size))
     same = LLMCommCore(LanguageModelSettings(prompts={"message": MINE["message"]}, **size))

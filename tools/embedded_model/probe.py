@@ -51,8 +51,8 @@ def act_question(rng: np.random.Generator, foods: tuple[str, ...]) -> Question:
     return action_prompt(describe_view(view)), [phrase(o) for o in possible], choose(view, possible)
 
 
-def ask(model: AdaptedModel, questions: Sequence[Question]) -> float:
-    """Share of questions whose most probable candidate is the wanted one."""
+def ask(model: AdaptedModel, questions: Sequence[Question], same: Callable[[str, str], bool] = str.__eq__) -> float:
+    """Share of questions whose most probable candidate is the wanted one, or the same in another sense."""
     right = 0
     for prompt, candidates, answer in questions:
         head, tails = encode_candidates(model.base, prompt, candidates)
@@ -60,7 +60,7 @@ def ask(model: AdaptedModel, questions: Sequence[Question]) -> float:
         ids = torch.tensor([[tail + [PAD] * (width - len(tail)) for tail in tails]])
         with torch.no_grad():
             scores = score_candidates(model, torch.tensor([head]), ids, torch.ones(1, len(tails)), role=None)
-        right += int(scores[0].argmax()) == answer
+        right += same(candidates[int(scores[0].argmax())], candidates[answer])
     return right / len(questions)
 
 

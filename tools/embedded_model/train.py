@@ -2,6 +2,7 @@
 
 python -m tools.embedded_model.train                   # embedded: kitchens
 python -m tools.embedded_model.train --corpus minirts  # embedded_minirts: the strategy game
+python -m tools.embedded_model.train --corpus soup     # embedded_soup: planners of onion-soup kitchens
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import torch
 
 from rllib_llm_comm.core.files import replace_folder
 from rllib_llm_comm.core.lazy import load
-from rllib_llm_comm.language.base_model import EMBEDDED, embedded_model_path
+from rllib_llm_comm.language.base_model import EMBEDDED, EMBEDDED_SOUP, embedded_model_path
 from tools.embedded_model.corpus import Document
 
 logger = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ CORPORA = {
     "minirts": Corpus(
         "embedded_minirts", f"{_HERE}.minirts_corpus:documents", f"{_HERE}.minirts_probe:probe", 60_000, 768
     ),
+    "soup": Corpus(EMBEDDED_SOUP, f"{_HERE}.soup_corpus:documents", f"{_HERE}.soup_probe:probe", 50_000, 640),
 }
 
 
@@ -215,12 +217,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--corpus", choices=list(CORPORA), default="kitchen", help="what the model reads")
     parser.add_argument("--output", type=Path, help="folder of the model; that of the package by default")
-    parser.add_argument("--documents", type=int, help="documents; 80,000 of kitchens, 60,000 of minirts")
+    parser.add_argument("--documents", type=int, help="80,000 of kitchens, 60,000 of minirts, 50,000 of soup")
     parser.add_argument("--epochs", type=int, default=2, help="passes over the corpus")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--vocab", type=int, help="tokens of the tokenizer; 640 for kitchens, 768 for minirts")
+    parser.add_argument("--vocab", type=int, help="tokens of the tokenizer; 768 for minirts, else 640")
     parser.add_argument("--batch-size", type=int, default=24, help="documents per step")
     parser.add_argument("--lr", type=float, default=2.5e-3, help="peak learning rate")
     parser.add_argument("--seed", type=int, default=0)

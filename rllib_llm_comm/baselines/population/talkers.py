@@ -38,7 +38,7 @@ from rllib_llm_comm.rl.strict_config import PER_AGENT, agents_apart
 from rllib_llm_comm.verco.language_agent import LLMCommCore, base_of
 from rllib_llm_comm.verco.learner import SPEAKER
 from rllib_llm_comm.verco.module import LLMCommModule
-from rllib_llm_comm.verco.policy import base_model_digest, check_adapter_of, load_adapter_of, take_files
+from rllib_llm_comm.verco.policy import check_adapter_of, has_base, load_adapter_of, take_files
 from rllib_llm_comm.verco.settings import MODEL_SETTINGS
 from rllib_llm_comm.verco.verco import Verco, VercoConfig
 
@@ -316,7 +316,7 @@ class VercoFCPConfig(FCPConfigMixin, TalkersConfig):
         ):
             raise UserError(f"{where}, which {reason}")
         own = self.language_model_settings(self._trained_roles(), train_critic=True)
-        if manifest.base_model_digest != base_model_digest(base_of(own)):
+        if not has_base(manifest, base_of(own)):
             raise UserError(
                 f"{where} on the base model {manifest.model_config.get('base_model')!r}, whose weights or tokenizer "
                 f"are not those of `base_model` {own.base_model!r}; members of a population share one base model."

@@ -1,0 +1,199 @@
+"""Eight adapters in one batch beside one adapter for all of its rows, and beside a pass per adapter.
+
+    python benchmarks/voices.py --rounds 3 --json docs/results/benchmarks/voices.json
+
+Messages, scores and updates on the textual kitchen's own texts: the embedded model, and the shape of SmolLM2-135M with
+random weights; on a GPU where there is one. All adapters have the same weights, so that all ways write the same
+messages and give the same scores, which is compared before anything is timed. Rows go to the adapters in turn. One
+adapter is added to the weights where that is today's way (`merged`), or beside them (`not merged`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from gpu import SHAPES, TINY, Work, build, wait
+
+from harness import Row, alternate, main
+from rllib_llm_comm.language import llama
+from rllib_llm_comm.language.adapters import ACTION, MESSAGE, AdaptedModel
+from rllib_llm_comm.language.base_model import BaseModel, load_base_model
+from rllib_llm_comm.language.voices import Voices
+from rllib_llm_comm.rl.multi_agent_ppo_learner import adamw
+from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.settings import LanguageModelSettings
+
+ADAPTERS = 8
+GOAL = 0.7
+
+
+@contextmanager
+def beside_the_weights() -> Iterator[None]:
+    """Models made inside never add an adapter to the weights."""
+    before = llama._MOST_MERGED_BYTES, llama._MERGED_IN_UPDATES
+    llama._MOST_MERGED_BYTES, llama._MERGED_IN_UPDATES = 0, 0
+    try:
+        yield
+    finally:
+        llama._MOST_MERGED_BYTES, llama._MERGED_IN_UPDATES = before
+
+
+def core_of(base: BaseModel, device: str) -> LLMCommCore:
+    """A network whose adapters are not the identity; the same for every call."""
+    core = LLMCommCore(LanguageModelSettings(init_seed=0, device=device, compile_layers=False), base)
+    generator = torch.Generator().manual_seed(0)
+    for _, parameter in core.lm.named_adapter_parameters():
+        parameter.data.add_(0.01 * torch.randn(parameter.shape, generator=generator).to(parameter.device))
+        parameter.requires_grad_(True)
+    return core
+
+
+class Choir:
+    """The steps of training with several models, in one batch or a pass each, as of `gpu.Work`."""
+
+    def __init__(self, work: Work, models: list[AdaptedModel]) -> None:
+        """Takes texts from a `Work`."""
+        self.work, self.models, self.voices = work, models, Voices(models)
+        self.owners = [row % len(models) for row in range(work.rows)]
+        parameters = [p for model in models for _, p in model.named_adapter_parameters(ACTION)]
+        self.optimizer = adamw(parameters, 1e-6)
+
+    def _forget(self) -> None:
+        for model in self.models:
+            model.forget()
+        for role in (MESSAGE, ACTION):
+            rows = self.voices.rows(self.owners, role)
+            assert rows is not None
+            rows.pool.prefixes.clear()
+
+    @torch.no_grad()
+    def messages(self) -> list[str]:
+        """One message per prompt."""
+        self._forget()
+        return [message.text for message in self.voices.messages(self.owners, self.work.prompts)]
+
+    @torch.no_grad()
+    def scores(self) -> torch.Tensor:
+        """Scores of all candidates."""
+        self._forget()
+        return self._scored(self.owners)
+
+    def update(self) -> None:
+        """A step of all action adapters."""
+        self._step(self._scored(self.owners))
+
+    @torch.no_grad()
+    def scores_apart(self) -> None:
+        """Scores in a pass per adapter."""
+        self._forget()
+        for number in range(len(self.models)):
+            self._scored_alone(number)
+
+    def update_apart(self) -> None:
+        """A step with a pass per adapter."""
+        self._step(torch.cat([self._scored_alone(number) for number in range(len(self.models))]))
+
+    @torch.no_grad()
+    def messages_apart(self) -> None:
+        """Messages in a pass per adapter."""
+        self._forget()
+        for number in range(len(self.models)):
+            own = self.work.prompts[number :: len(self.models)]
+            self.voices.messages([number] * len(own), own)
+
+    def _scored(self, owners: list[int], rows: slice = slice(None)) -> torch.Tensor:
+        work = self.work
+        return self.voices.scores(owners, work.heads[rows], work.tails[rows], work.mask[rows])
+
+    def _scored_alone(self, number: int) -> torch.Tensor:
+        rows = slice(number, None, len(self.models))
+        return self._scored([number] * len(self.owners[rows]), rows)
+
+    def _step(self, logits: torch.Tensor) -> None:
+        self.optimizer.zero_grad()
+        distribution = torch.distributions.Categorical(logits=logits)
+        chosen = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
+        (-distribution.log_prob(chosen).mean() - distribution.entropy().mean()).backward()
+        self.optimizer.step()
+
+
+def rows_of(name: str, base: BaseModel, rows: int, rounds: int) -> Iterator[Row]:
+    """Rows of every step of training, and of memory."""
+    device = base.device.type
+    ours = Choir(Work.of_the_kitchen(core_of(base, device), rows), [core_of(base, device).lm for _ in range(ADAPTERS)])
+    merged = Work.of_the_kitchen(core_of(base, device), rows)
+    with beside_the_weights():
+        beside = Work.of_the_kitchen(core_of(base, device), rows)
+    with torch.no_grad():
+        known = merged.model.base, merged.heads, merged.tails, merged.mask
+        alone = Voices([merged.model]).scores([0] * rows, *known[1:])
+    allowed = merged.mask.bool()
+    close = 1e-3 if base.model.dtype == torch.float32 else 0.3
+    torch.testing.assert_close(ours.scores().cpu()[allowed], alone.cpu()[allowed], atol=close, rtol=1e-3)
+    if base.model.dtype == torch.float32:
+        texts = Voices([merged.model]).messages([0] * rows, merged.prompts)
+        assert ours.messages() == [message.text for message in texts]
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    settings = {"rows": rows, "adapters": ADAPTERS, "lora_r": 8, "texts": "textual kitchen",
+                "dtype": str(base.model.dtype), "device": device, "kept from before": "nothing",
+                "clock": "CPU seconds" if device == "cpu" else "seconds"}  # fmt: skip
+
+    def waited(step: Callable[[], object]) -> Callable[[], None]:
+        def whole() -> None:
+            step()
+            wait(device)
+
+        return whole
+
+    for label, single in (("messages", "messages"), ("scores", "scores"), ("update", "ppo")):
+        ways = [getattr(ours, label), getattr(merged, single), getattr(beside, single), getattr(ours, f"{label}_apart")]
+        own, *others = alternate([waited(way) for way in ways], rounds, clock)
+        rate = rows / statistics.median(own)
+        for told, theirs, goal in zip(
+            ("one adapter, merged", "one adapter, not merged", "a pass per adapter"), others, (GOAL, GOAL, None),
+            strict=True,
+        ):  # fmt: skip
+            ratio = statistics.median(b / a for a, b in zip(own, theirs, strict=True))
+            yield Row(f"voices/{name}, {label} beside {told}", rate, rate / ratio, "rows/s", goal,
+                      {**settings, "reference": told})  # fmt: skip
+    adapter = ours.models[0].adapter(ACTION)
+    assert adapter is not None
+    weights = [parameter for _, parameter in ours.models[0].named_adapter_parameters(ACTION)]
+    copied = sum(parameter.numel() for parameter in weights) * base.model.dtype.itemsize
+    held = sum(parameter.nbytes for parameter in weights)
+    told = {
+        **settings,
+        "reference": "merged: a copy of the linear maps",
+        "ours": "beside the weights: a copy of itself",
+    }
+    yield Row(f"voices/{name}, memory of an adapter more", (held + copied) / 2**20,
+              (held + adapter.merged_bytes) / 2**20, "MiB", None, told, True)  # fmt: skip
+
+
+def measure(options: argparse.Namespace) -> list[Row]:
+    """Rows of both models."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    shape = replace(SHAPES[0], sizes=TINY) if options.smoke else SHAPES[0]
+    big = build(device, shape)
+    if device == "cpu":
+        big.model.float()
+    small, large = (16, 16) if options.smoke else (256, 32)
+    if device == "cuda" and not options.smoke:
+        small, large = 512, 512
+    rows = list(rows_of("embedded", load_base_model(device=device), small, options.rounds)) if options.embedded else []
+    return rows + (list(rows_of("135M shape", big, large, options.rounds)) if options.big else [])
+
+
+def _more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-embedded", dest="embedded", action="store_false", help="leaves the embedded model out")
+    parser.add_argument("--no-big", dest="big", action="store_false", help="leaves the shape of SmolLM2-135M out")
+
+
+if __name__ == "__main__":
+    main(__doc__.splitlines()[0], measure, _more)

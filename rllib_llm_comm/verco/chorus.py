@@ -1,0 +1,134 @@
+"""Networks on one base that speak and choose in one batch: agents with a policy each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.phases import MESSAGES, SCORING, phase
+from rllib_llm_comm.envs.interface import ACTION_MASK
+from rllib_llm_comm.language.packing import PAD
+from rllib_llm_comm.language.voices import Voices
+from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS
+from rllib_llm_comm.verco.encoding import CANDIDATE_WORDS
+from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.message_protocol import write_apart
+
+_FILLED = {PROMPT_IDS: PAD, CANDIDATE_IDS: PAD, CANDIDATE_WORDS: 0, ACTION_MASK: 0}
+
+
+class Chorus:
+    """Asks several networks in one batch where they can share one, and else one by one; the answers are the same.
+
+    Attributes:
+        cores: The networks.
+
+    Args:
+        cores: Networks; which of them have a row is seen in every batch.
+    """
+
+    def __init__(self, cores: Iterable[LLMCommCore]) -> None:
+        self.cores = tuple(dict.fromkeys(cores))
+        self._numbers = {core: number for number, core in enumerate(self.cores)}
+        self._voices = _voices(self.cores)
+
+    def writer(self, cores: Sequence[LLMCommCore], draws: bool = False) -> Callable[..., list[Any]]:
+        """A writer as of `write_apart`, which draws the same messages.
+
+        Args:
+            cores: The network of each prompt.
+            draws: True if it gives messages with their tokens (`LLMCommCore.draw_messages`).
+        """
+        apart = write_apart([core.draw_messages if draws else core.write_messages for core in cores])
+        voices = self._voices
+        if voices is None or len(set(cores)) < 2:  # noqa: PLR2004
+            return apart
+        owners = [self._numbers[core] for core in cores]
+        first = {core: number for number, core in enumerate(dict.fromkeys(cores))}
+
+        def write(
+            prompts: Sequence[str],
+            *,
+            max_words: int = 10,
+            temperature: float = 0.0,
+            seed: int | None = None,
+            menu: Sequence[str] = (),
+        ) -> list[Any]:
+            if menu:
+                return apart(prompts, max_words=max_words, temperature=temperature, seed=seed, menu=menu)
+            with phase(MESSAGES):
+                if temperature == 0 and not draws:
+                    self._write_ahead(voices, cores, prompts, max_words)
+                    return apart(prompts, max_words=max_words)
+                # Agents that read the same prompt must not draw the same numbers: those of `write_apart`.
+                seeds = None if seed is None else [seed + first[core] for core in cores]
+                said = voices.messages(owners, prompts, max_words=max_words, temperature=temperature, seed=seeds)
+            return said if draws else [message.text for message in said]
+
+        return write
+
+    def _write_ahead(
+        self, voices: Voices, cores: Sequence[LLMCommCore], prompts: Sequence[str], max_words: int
+    ) -> None:
+        """Lets all networks write what they do not remember, which they remember then."""
+        asked = dict.fromkeys(zip(cores, prompts, strict=True))
+        missing = [(core, prompt) for core, prompt in asked if core.unwritten([prompt], max_words)]
+        if len({core for core, _ in missing}) > 1:
+            owners = [self._numbers[core] for core, _ in missing]
+            said = voices.messages(owners, [prompt for _, prompt in missing], max_words=max_words)
+            for (core, prompt), message in zip(missing, said, strict=True):
+                core.remember_message(prompt, message.text)
+
+    @torch.no_grad()
+    def score_ahead(self, asked: Sequence[tuple[LLMCommCore, Mapping[str, torch.Tensor]]]) -> None:
+        """Lets networks score what they do not remember, so that their `remembered_logits` finds it.
+
+        Args:
+            asked: Networks with their batched observations.
+        """
+        missing = [(core, rows, core.unscored(rows)) for core, rows in asked] if self._voices is not None else []
+        missing = [one for one in missing if one[2]]
+        if self._voices is None or len(missing) < 2:  # noqa: PLR2004
+            return
+        with phase(SCORING):
+            columns = {
+                name: _joined([rows[name][list(own.values())].cpu() for _, rows, own in missing], fill)
+                for name, fill in _FILLED.items()
+            }
+            scores = self._voices.scores(
+                [self._numbers[core] for core, _, own in missing for _ in own],
+                columns[PROMPT_IDS],
+                columns[CANDIDATE_IDS],
+                columns[ACTION_MASK],
+                normalization=self.cores[0].settings.score_normalization,
+                candidate_words=columns[CANDIDATE_WORDS],
+            ).cpu()
+            for (core, rows, own), part in zip(missing, scores.split([len(own) for *_, own in missing]), strict=True):
+                logits = part[:, : rows[ACTION_MASK].shape[1]] / core.settings.temperature
+                core.remember_scores(dict(zip(own, logits, strict=True)))
+
+
+def _voices(cores: Sequence[LLMCommCore]) -> Voices | None:
+    """The networks' models, if their rows can share a batch."""
+    normalizations = {core.settings.score_normalization for core in cores}
+    if len(cores) < 2 or len(normalizations) > 1 or not all(core.remembers for core in cores):
+        return None
+    try:
+        return Voices([core.lm for core in cores])
+    except UserError:
+        return None
+
+
+def _joined(arrays: Sequence[torch.Tensor], fill: int) -> torch.Tensor:
+    """Batches of one kind behind each other; narrower ones are filled up on the right."""
+    shape = [max(sizes) for sizes in zip(*(array.shape[1:] for array in arrays), strict=True)]
+
+    def filled(array: torch.Tensor) -> torch.Tensor:
+        missing = [wide - own for wide, own in zip(shape, array.shape[1:], strict=True)]
+        return F.pad(array, [edge for size in reversed(missing) for edge in (0, size)], value=fill)
+
+    return torch.cat([filled(array) for array in arrays])

@@ -1,0 +1,155 @@
+"""Agents with a policy each speak and choose in one batch, and say and do what each would alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
+from toys import ColourTalk, language_model, randomise, register
+
+from rllib_llm_comm import VercoConfig
+from rllib_llm_comm.language.adapters import AdaptedModel
+from rllib_llm_comm.language.rows import Rows
+from rllib_llm_comm.language.voices import Voices
+from rllib_llm_comm.policies.decision import Request
+from rllib_llm_comm.policies.policy_manifest import PolicyManifest
+from rllib_llm_comm.verco import chorus
+from rllib_llm_comm.verco.chorus import Chorus
+from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.policy import LanguagePolicy
+from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """The role of every forward pass."""
+    found = []
+    decoder = AdaptedModel.decoder
+
+    def noted(model, **inputs):
+        found.append(model._active)
+        return decoder(model, **inputs)
+
+    monkeypatch.setattr(AdaptedModel, "decoder", noted)
+    return found
+
+
+def apart(monkeypatch):
+    monkeypatch.setattr(chorus, "_voices", lambda cores: None)
+
+
+def roll_out(greedy=False, busy=(1, 2), **talk):
+    config = (
+        VercoConfig()
+        .environment(register(), env_config={"busy": busy, "length": 7})
+        .language_model(**language_model(temperature=2.0))
+        .communication(max_message_words=4, **talk)
+        .multi_agent(policies="per_agent")
+        .env_runners(num_envs_per_env_runner=4)
+        .debugging(seed=0)
+    )
+    config.validate()
+    runner = MultiAgentEnvRunner(config=config, worker_index=0)
+    for seed, agent in enumerate(("alice", "bob")):
+        for role in ("message", "action"):
+            randomise(runner.module[agent].unwrapped().core, role, std=0.5, seed=seed)
+    found = []
+    for episode in runner.sample(num_timesteps=60, explore=not greedy):
+        for agent, single in sorted(episode.agent_episodes.items()):
+            found.append((agent, np.asarray(single.get_actions()), single.get_observations()["prompt_ids"]))
+    return found
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [
+        {},
+        {"message_temperature": 1.0},
+        {"train_messages": True, "message_temperature": 1.0},
+        {"messages": "menu", "message_menu": ["i see red", "i see blue", "i see green"]},
+    ],
+    ids=["greedy", "sampled", "trained", "menu"],
+)
+@pytest.mark.parametrize("greedy", [False, True], ids=["explore", "inference"])
+def test_a_roll_out_in_one_batch_is_that_of_a_pass_per_agent(talk, greedy, monkeypatch, passes):
+    together = roll_out(greedy, **talk)
+    assert any(isinstance(role, Rows) for role in passes)
+    apart(monkeypatch)
+    passes.clear()
+    one_by_one = roll_out(greedy, **talk)
+    assert not any(isinstance(role, Rows) for role in passes)
+    assert len(together) == len(one_by_one) > 8
+    for (agent, actions, heard), (other, wanted, expected) in zip(together, one_by_one, strict=True):
+        assert agent == other
+        np.testing.assert_array_equal(actions, wanted)
+        np.testing.assert_array_equal(heard, expected)
+
+
+def test_where_all_speak_there_is_no_pass_of_one(passes):
+    roll_out(busy=(1, 1), message_temperature=1.0)
+    assert "message" not in passes and sum(isinstance(role, Rows) for role in passes) > 50
+
+
+def policy(temperature=0.0, **settings):
+    cores = {}
+    for seed, agent in enumerate(("alice", "bob")):
+        own = {**language_model(), **settings.get(agent, {})}
+        cores[agent] = LLMCommCore(LanguageModelSettings.from_mapping({**own, "init_seed": 0}))
+        for role in ("message", "action"):
+            randomise(cores[agent], role, std=0.5, seed=seed)
+    talk = CommunicationSettings(message_temperature=temperature, max_message_words=4)
+    return LanguagePolicy(cores, talk, PolicyManifest("language", "Verco", {}, agents=("alice", "bob")))
+
+
+def decided(made):
+    env, found = ColourTalk(length=6), []
+    made.reset(seed=3)
+    observations, _ = env.reset(seed=0)
+    memories = [made.begin(seed) for seed in range(3)]
+    while env.agents:
+        answers = made.act_together([Request(memory, observations) for memory in memories])
+        found += answers
+        observations = env.step({agent: one.action for agent, one in answers[0].items()})[0]
+    return found
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_loaded_policy_in_one_batch_decides_as_one_by_one(temperature, monkeypatch, passes):
+    together = decided(policy(temperature))
+    assert any(isinstance(role, Rows) for role in passes)
+    apart(monkeypatch)
+    for one, other in zip(together, decided(policy(temperature)), strict=True):
+        for agent in ("alice", "bob"):
+            assert (one[agent].said, one[agent].action) == (other[agent].said, other[agent].action)
+            np.testing.assert_allclose(one[agent].probabilities, other[agent].probabilities, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "other", [{"engine": "plain"}, {"lora_r": 4}, {"score_normalization": "token"}, {"lora_layers": 1}]
+)
+def test_who_cannot_share_a_batch_is_asked_alone(other, passes):
+    decided(policy(bob=other))
+    assert not any(isinstance(role, Rows) for role in passes)
+
+
+def test_temperatures_may_differ_and_so_may_the_number_of_candidates(passes):
+    made = policy(bob={"temperature": 3.0})
+    alice, bob = made.core_of("alice"), made.core_of("bob")
+    arrays = [
+        {"prompt_ids": torch.randint(3, 30, (4, 9)), "candidate_ids": torch.randint(3, 30, (4, count, 3)),
+         "candidate_words": torch.ones(4, count), "action_mask": torch.ones(4, count)}
+        for count in (3, 5)
+    ]  # fmt: skip
+    Chorus([alice, bob]).score_ahead([(alice, arrays[0]), (bob, arrays[1])])
+    assert [isinstance(role, Rows) for role in passes] == [True]
+    for core, batch in ((alice, arrays[0]), (bob, arrays[1])):
+        assert not core.unscored(batch)
+        torch.testing.assert_close(core.remembered_logits(batch), core.logits(batch), atol=1e-4, rtol=1e-4)
+
+
+def test_voices_of_the_cores_are_made_once(monkeypatch):
+    made = []
+    monkeypatch.setattr(chorus, "Voices", lambda models: made.append(1) or Voices(models))
+    roll_out()
+    assert len(made) == 2  # for messages and for scores
