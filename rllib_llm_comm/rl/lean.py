@@ -30,6 +30,7 @@ from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
 from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.metrics import (
     NUM_AGENT_STEPS_SAMPLED,
@@ -146,9 +147,9 @@ class LeanEpisode(MultiAgentEpisode):
                 else:
                     action, told = hanging.pop(agent), self._hanging_extra_model_outputs_end.pop(agent, None)
                     paid = self._hanging_rewards_end.pop(agent, 0.0) + paid
-                single.add_env_step(observations[agent], action, paid, infos.get(agent), extra_model_outputs=told)
-                steps.append(len(single) + self.agent_t_started[agent])
                 _require_fit(single)
+                _add_step(single, observations[agent], action, paid, infos.get(agent) or {}, told or {})
+                steps.append(single.t - single.t_started + self.agent_t_started[agent])
                 continue
             steps.append(_SKIPPED)
             if agent in actions:
@@ -170,6 +171,26 @@ def _require_fit(single: SingleAgentEpisode) -> None:
         fits = fits and len(column.data) - column.lookback == steps
     if not fits:
         single.validate()  # RLlib has the sentence
+
+
+def _add_step(
+    single: SingleAgentEpisode, observation: Any, action: Any, reward: Any, info: Any, told: dict[str, Any]
+) -> None:
+    """What RLlib's `add_env_step` does to an episode that goes on and fits."""
+    single.observations.data.append(observation)
+    single.actions.data.append(action)
+    single.rewards.data.append(reward)
+    single.infos.data.append(info)
+    for name, value in told.items():
+        if (column := single.extra_model_outputs.get(name)) is None:
+            single.extra_model_outputs[name] = InfiniteLookbackBuffer([value])
+        else:
+            column.data.append(value)
+    single.t += 1
+    single._last_added_observation, single._last_added_infos = observation, info
+    single._last_step_time = time.perf_counter()
+    if single._start_time is None:
+        single._start_time = single._last_step_time
 
 
 class UnBatchByTable(UnBatchToIndividualItems):
@@ -292,6 +313,7 @@ class LeanEnvRunner(PlainErrorsMixin, MultiAgentEnvRunner):
         self._agent_steps: Counter[str] = Counter()
         self._module_steps: Counter[str] = Counter()
         self._shown_are_copies = False
+        self._listening: dict[str, bool] = {}  # of the present step
         first, second, third = gc.get_threshold()
         gc.set_threshold(first, second, max(third, _YOUNGER_PER_FULL))
         super().__init__(config=config, **kwargs)
@@ -346,7 +368,10 @@ class LeanEnvRunner(PlainErrorsMixin, MultiAgentEnvRunner):
         """Calls a callback if somebody defines it; RLlib does so behind the steps of all games."""
         if self._steps:
             self._log_steps()
-        if which not in _OFTEN or self._listens(which):
+            self._listening.clear()
+        if which in _OFTEN and which not in self._listening:
+            self._listening[which] = self._listens(which)
+        if self._listening.get(which, True):
             super()._make_on_episode_callback(which, idx, episodes)
 
     def _listens(self, which: str) -> bool:

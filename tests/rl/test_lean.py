@@ -163,6 +163,7 @@ def test_numeric_games(make, env, env_config, listens):
 def test_language_models(make):
     config = make().language_model(temperature=1.5)
     configured(config, KITCHEN, {**ORDERS, "max_game_steps": 12})
+    sampled(LeanEnvRunner, config, [])  # a process tries an engine once, which reads tokens
     calls = [{"num_timesteps": 12}, {"num_timesteps": 12}]
     ours, theirs = (sampled(runner, config, calls) for runner in (LeanEnvRunner, MultiAgentEnvRunner))
     assert ours[0] == theirs[0]
