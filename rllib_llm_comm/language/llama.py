@@ -190,7 +190,7 @@ class _Shared:
         places = self.places
         a, *wide = [_whole(one) for one in (self.stack.a, *self.stack.b) if one is not None]
         taken = x if places.slots is None else x.index_select(0, places.slots)
-        narrow = torch.bmm(taken.view(places.count, -1, x.shape[-1]), a).split([b.shape[1] for b in wide], dim=-1)
+        narrow = torch.bmm(taken.reshape(places.count, -1, x.shape[-1]), a).split([b.shape[1] for b in wide], dim=-1)
         parts = []
         for one, b in zip(narrow, wide, strict=True):
             part = torch.bmm(one, b).view(*taken.shape[:-1], -1)

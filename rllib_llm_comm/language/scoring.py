@@ -202,9 +202,9 @@ def _score_in_chunks(
     row_of, sizes = rows_of_prompts(ids, count, behind, _ROW_TOKENS, owners_of(role))
     mixed = role if isinstance(role, Rows) else None
     rests = None if cache is None else cache.rests(ids, count, mixed) + behind
-    if mixed is not None:  # rows of about one length stay sorted by adapter, so that a pass has few of them
-        sizes = -(-sizes // _ALIKE) * _ALIKE
     if rests is None or (model.trunk is None and sizes.sum() < _WORTH_SHARING * int(rests.sum())):
+        if mixed is not None:  # rows of about one length stay sorted by adapter, so that a pass has few of them
+            sizes = -(-sizes // _ALIKE) * _ALIKE
         rows = split_by_size(torch.from_numpy(sizes), model.tokens_per_pass)
         parts = [torch.from_numpy(np.isin(row_of, part.numpy()).nonzero()[0]) for part in rows]
         of_parts: list[np.ndarray | None] = [row_of[part.numpy()] for part in parts]

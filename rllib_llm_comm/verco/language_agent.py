@@ -206,8 +206,10 @@ class LLMCommCore:
 
     def unscored(self, observations: Mapping[str, torch.Tensor]) -> dict[bytes, int]:
         """Keys of observations whose logits are not remembered, with a row of each; as of `remembered_logits`."""
+        return self._unscored(_row_keys(observations[name] for name in _SCORED))
+
+    def _unscored(self, keys: Sequence[bytes]) -> dict[bytes, int]:
         self._scores.require(self.lm.stamp(ACTION))
-        keys = _row_keys(observations[name] for name in _SCORED)
         return {key: row for row, key in enumerate(keys) if self._scores.get(key) is None}
 
     def remember_scores(self, logits: Mapping[bytes, torch.Tensor]) -> None:
@@ -285,8 +287,8 @@ class LLMCommCore:
             return self._remembered_logits(observations) if self._engine.remembers else self.logits(observations)
 
     def _remembered_logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        missing = self.unscored(observations)
         keys = _row_keys(observations[name] for name in _SCORED)
+        missing = self._unscored(keys)
         fresh: dict[bytes, torch.Tensor] = {}
         if missing:
             rows = torch.tensor(list(missing.values()), device=observations[PROMPT_IDS].device)

@@ -76,9 +76,14 @@ def peft_of_all(models, role):
     return made.eval(), theirs
 
 
-@pytest.mark.parametrize("name", ["llama", "biases", "qwen3"])
-@pytest.mark.parametrize("targets", ["all-linear", ("q_proj", "up_proj")])
-def test_states_and_gradients_are_those_of_pefts_mixed_batch(name, targets, way):
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize(
+    ("name", "targets"),
+    [("llama", "all-linear"), ("biases", "all-linear"), ("qwen3", "all-linear"), ("llama", ("q_proj", "up_proj"))],
+)
+def test_states_and_gradients_are_those_of_pefts_mixed_batch(name, targets, fused, way, monkeypatch):
+    weights = llama.LlamaWeights
+    monkeypatch.setattr(llama, "LlamaWeights", lambda frozen, **_: weights(frozen, fused))  # as on a GPU
     models = members(name, target_modules=targets)
     ids = torch.arange(84).view(7, 12) * 17 % (TOKENS - 5) + 5
     owners = [2, 0, 1, 1, 2, 2, 0]
