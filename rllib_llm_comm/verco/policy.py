@@ -389,6 +389,12 @@ def _communication(
     """The recorded settings of messages, with those that the caller gives in their place."""
     talk = dict(manifest.communication)
     if messages is not None:
+        learned = manifest.provenance.get("message_checkpoint") or talk.get("messages", "student") in WRITTEN
+        if messages in WRITTEN and not learned and message_server is None:
+            logger.warning(
+                "`messages` is %r, but the policy was trained with %r and its message adapter has learned nothing: the "
+                "language model writes as it is.", messages, talk["messages"]
+            )  # fmt: skip
         # The training of messages says nothing about other ones.
         trained = bool(talk.get("train_messages")) and messages == talk.get("messages")
         talk.update(messages=messages, train_messages=trained)

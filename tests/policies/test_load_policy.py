@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -210,3 +211,26 @@ def test_how_many_messages_of_other_moments_equal_the_true_ones(checkpoint):
     assert told == round(sum(same) / len(same), 4) and 0 < told < 1
     for messages in ("student", "none", "constant"):
         assert evaluate(load_policy(checkpoint, messages=messages), episodes=2).shuffled_same_share is None
+
+
+@pytest.mark.parametrize(
+    ("trained", "learned", "played", "told"),
+    [
+        ("none", None, "other_moments", True),
+        ("none", None, "student", True),
+        ("none", "sft", "student", False),
+        ("none", None, "constant", False),
+        ("student", None, "other_moments", False),
+    ],
+)
+def test_a_policy_that_never_spoke_says_so_when_it_is_made_to(
+    checkpoint, tmp_path, caplog, trained, learned, played, told
+):
+    manifest = load_policy(checkpoint).manifest
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(checkpoint, folder)
+    told_before = {**manifest.__dict__, "provenance": {"message_checkpoint": learned}}
+    silent = PolicyManifest(**{**told_before, "communication": {**manifest.communication, "messages": trained}})
+    (folder / "policy" / "policy.json").write_text(silent.to_json())
+    load_policy(str(folder), messages=played)
+    assert any("learned nothing" in record.getMessage() for record in caplog.records) == told
