@@ -114,7 +114,7 @@ def test_the_planner_that_a_checkpoint_recorded_is_asked_unless_another_one_plan
     rehearse(
         ExperimentFile("f", {one.name: one.experiment for one in made}), made, lambda small, _: rehearsed.append(small)
     )
-    assert [list(small.experiments) for small in rehearsed] == [["ruled"]]
+    assert [list(small.experiments) for small in rehearsed] == [["ruled.begun", "ruled"]]
 
 
 def test_a_sweep_over_planners_is_a_question_mark(tmp_path):
