@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice
 from rllib_llm_comm.core.files import digest_of
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.weights import require_finite, require_formats
@@ -638,7 +638,7 @@ def _not_loaded(name: str, error: Exception, device: str = "") -> UserError:
     on = f" on `device` {device!r}" if device else ""
     return UserError(
         f"`base_model` {name!r} could not be loaded{on} ({reason}); give {_NAMES}, a folder with a Hugging Face causal "
-        "language model in safetensors, or a hub id that can be reached from here."
+        f"language model in safetensors, or a hub id that can be reached from here.{did_you_mean(name, KNOWN)}"
     )
 
 

@@ -135,6 +135,8 @@ def test_a_base_model_is_loaded_once_and_bad_names_are_explained(tmp_path):
         load_base_model("/nowhere/llama/7b")
     with pytest.raises(UserError, match="could not be loaded"):
         load_base_model(str(tmp_path))
+    with pytest.raises(UserError, match="Did you mean 'embedded'"):
+        load_base_model("embeded")
     with pytest.raises(UserError, match="Did you mean 'float32'"):
         load_base_model(dtype="float3")
     with pytest.raises(UserError, match="`device`"):
