@@ -31,6 +31,8 @@ from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 ADAPTERS = 8
 GOAL = 0.7
+STEPS = {"messages": "messages", "scores": "scores", "update": "ppo"}
+"""Name of a step -> that of one adapter, in `gpu.Work`."""
 
 
 @contextmanager
@@ -123,8 +125,8 @@ class Choir:
         self.optimizer.step()
 
 
-def rows_of(name: str, base: BaseModel, rows: int, rounds: int) -> Iterator[Row]:
-    """Rows of every step of training, and of memory."""
+def rows_of(name: str, base: BaseModel, rows: int, rounds: int, steps: list[str]) -> Iterator[Row]:
+    """Rows of some steps of training, and of memory."""
     device = base.device.type
     ours = Choir(Work.of_the_kitchen(core_of(base, device), rows), [core_of(base, device).lm for _ in range(ADAPTERS)])
     merged = Work.of_the_kitchen(core_of(base, device), rows)
@@ -136,7 +138,7 @@ def rows_of(name: str, base: BaseModel, rows: int, rounds: int) -> Iterator[Row]
     allowed = merged.mask.bool()
     close = 1e-3 if base.model.dtype == torch.float32 else 0.3
     torch.testing.assert_close(ours.scores().cpu()[allowed], alone.cpu()[allowed], atol=close, rtol=1e-3)
-    if base.model.dtype == torch.float32:
+    if base.model.dtype == torch.float32 and "messages" in steps:
         texts = Voices([merged.model]).messages([0] * rows, merged.prompts)
         assert ours.messages() == [message.text for message in texts]
     clock = time.process_time if device == "cpu" else time.perf_counter
@@ -151,7 +153,8 @@ def rows_of(name: str, base: BaseModel, rows: int, rounds: int) -> Iterator[Row]
 
         return whole
 
-    for label, single in (("messages", "messages"), ("scores", "scores"), ("update", "ppo")):
+    for label in steps:
+        single = STEPS[label]
         ways = [getattr(ours, label), getattr(merged, single), getattr(beside, single), getattr(ours, f"{label}_apart")]
         own, *others = alternate([waited(way) for way in ways], rounds, clock)
         rate = rows / statistics.median(own)
@@ -167,13 +170,13 @@ def rows_of(name: str, base: BaseModel, rows: int, rounds: int) -> Iterator[Row]
     weights = [parameter for _, parameter in ours.models[0].named_adapter_parameters(ACTION)]
     copied = sum(parameter.numel() for parameter in weights) * base.model.dtype.itemsize
     held = sum(parameter.nbytes for parameter in weights)
-    told = {
+    memory = {
         **settings,
         "reference": "merged: a copy of the linear maps",
         "ours": "beside the weights: a copy of itself",
     }
     yield Row(f"voices/{name}, memory of an adapter more", (held + copied) / 2**20,
-              (held + adapter.merged_bytes) / 2**20, "MiB", None, told, True)  # fmt: skip
+              (held + adapter.merged_bytes) / 2**20, "MiB", None, memory, True)  # fmt: skip
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
@@ -186,11 +189,16 @@ def measure(options: argparse.Namespace) -> list[Row]:
     small, large = (16, 16) if options.smoke else (256, 32)
     if device == "cuda" and not options.smoke:
         small, large = 512, 512
-    rows = list(rows_of("embedded", load_base_model(device=device), small, options.rounds)) if options.embedded else []
-    return rows + (list(rows_of("135M shape", big, large, options.rounds)) if options.big else [])
+    rows = (
+        list(rows_of("embedded", load_base_model(device=device), small, options.rounds, options.steps))
+        if options.embedded
+        else []
+    )
+    return rows + (list(rows_of("135M shape", big, large, options.rounds, options.steps)) if options.big else [])
 
 
 def _more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS), help="the steps that are timed")
     parser.add_argument("--no-embedded", dest="embedded", action="store_false", help="leaves the embedded model out")
     parser.add_argument("--no-big", dest="big", action="store_false", help="leaves the shape of SmolLM2-135M out")
 
