@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner, PrimitiveRunner
-from rllib_llm_comm.envs.overcooked_text.layouts import SIZE
-from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_text.layouts import CELLS, SIZE, STAY
+from rllib_llm_comm.envs.overcooked_text.rules import Kitchen, first_step, reachable
 
 PATIENCE = 40
 
@@ -176,3 +176,10 @@ def test_what_is_behind_the_wall_is_useless_to_get(name):
     action = runner.names.index(name)
     assert runner.preview(0, action).kind == "none"
     assert runner.preview(1, action).kind == "pick_up"
+
+
+@given(kitchens())
+def test_cells_with_a_way_are_those_that_can_be_reached(kitchen):
+    for cook, belief in zip(kitchen.agents, kitchen.beliefs, strict=True):
+        ways = [bool(first_step(belief.ways, cook.cell, target) != STAY) for target in range(CELLS)]
+        assert list(map(bool, reachable(belief.ways, cook.cell))) == ways

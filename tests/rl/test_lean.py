@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import random
 
 import numpy as np
@@ -21,6 +22,7 @@ from ray.rllib.env import INPUT_ENV_SINGLE_SPACES
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.rllib.utils.spaces.space_utils import BatchedNdArray, batch
 from toys import ColourTalk, language_model
 
 from rllib_llm_comm import MAPPOConfig, SymbolicPPOConfig, TWOSOMEConfig, VercoConfig
@@ -30,7 +32,7 @@ from rllib_llm_comm.envs.frozen_lake.env import FrozenLake
 from rllib_llm_comm.envs.games import env_ids, make_env
 from rllib_llm_comm.envs.wrappers import MaxCycles
 from rllib_llm_comm.rl import multi_agent_ppo
-from rllib_llm_comm.rl.lean import BY_TABLE, LeanEnvRunner, LeanEpisode
+from rllib_llm_comm.rl.lean import BY_TABLE, LeanEnvRunner, LeanEpisode, batch_by_part
 from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
 
 KITCHEN, LAKE = "rllib_llm_comm/overcooked_text-v0", "rllib_llm_comm/frozen_lake-v0"
@@ -404,3 +406,25 @@ def test_episodes_are_those_of_rllibs_own_pieces(policies, monkeypatch):
         np.testing.assert_array_equal(actions, wanted)
         for name, values in outputs.items():
             np.testing.assert_array_equal(values, expected[name])
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_observations_are_batched_part_by_part_as_by_rllib(joined):
+    rng = np.random.default_rng(0)
+    rows = [{"ids": rng.integers(9, size=(2, 3)), "flag": np.int8([k]), "at": np.array(k / 3)} for k in range(5)]
+    if joined:
+        rows = [{name: BatchedNdArray(np.stack([part] * 2)) for name, part in row.items()} for row in rows]
+    found, wanted = batch_by_part(rows), batch(rows, individual_items_already_have_batch_dim="auto")
+    assert list(found) == list(wanted)
+    assert all(found[name].dtype == part.dtype and np.array_equal(found[name], part) for name, part in wanted.items())
+
+
+def test_full_collections_are_rare_and_stay_so_where_they_are_rarer():
+    before = gc.get_threshold()
+    try:
+        for third, wanted in ((10, 300), (1000, 1000)):
+            gc.set_threshold(700, 10, third)
+            LeanEnvRunner(config=configured(MAPPOConfig(), LAKE, {}).copy(copy_frozen=False), worker_index=0).stop()
+            assert gc.get_threshold() == (700, 10, wanted)
+    finally:
+        gc.set_threshold(*before)
