@@ -124,6 +124,12 @@ def test_candidates_encoded_by_themselves_are_those_encoded_behind_the_prompt():
     check()
 
 
+def assert_same_gradients(own, others):
+    """Single numbers of a sum that nearly cancels out differ from processor to processor, whole matrices do not."""
+    for one, other in zip(own, others, strict=True):
+        assert (one - other).norm() <= 1e-4 * other.norm() > 0
+
+
 def test_logits_in_parts_give_the_same_scores_and_gradients(adapted, monkeypatch):
     asks = [("get", ["wait", "go there", "go now"]), ("the kale", ["wait", "go"]), ("you see", ["chop it", "wait"])]
     texts = [(prompt, candidates, [1] * len(candidates)) for prompt, candidates in asks]
@@ -138,8 +144,7 @@ def test_logits_in_parts_give_the_same_scores_and_gradients(adapted, monkeypatch
     monkeypatch.setattr(scoring, "_LOGIT_BYTES", 4 * 2 * adapted.base.vocab_size)
     parts, in_parts = computed()
     torch.testing.assert_close(parts, whole, atol=1e-5, rtol=1e-5)
-    for own, other in zip(in_parts, gradients, strict=True):
-        torch.testing.assert_close(own, other, atol=1e-4, rtol=1e-4)
+    assert_same_gradients(in_parts, gradients)
     with torch.no_grad():
         scores = score_texts(adapted, texts)
     torch.testing.assert_close(scores[scores > -1e8], whole, atol=1e-5, rtol=1e-5)
@@ -164,8 +169,7 @@ def test_prompts_that_share_a_row_have_the_scores_and_gradients_of_the_plain_loo
 
     (own, gradients), (plain, in_plain) = computed(score_candidates), computed(plain_scores)
     torch.testing.assert_close(own, plain, atol=1e-4, rtol=1e-5)
-    for one, other in zip(gradients, in_plain, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3)
+    assert_same_gradients(gradients, in_plain)
     with torch.no_grad():
         adapted.forget()
         half = slice(0, len(cases), 2)
