@@ -48,7 +48,7 @@ from rllib_llm_comm.verco.encoding import (
     TextObservation,
     read_observation,
 )
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.message_loss import MESSAGE_IDS, MESSAGE_LABELS, encode_examples, message_log_probs
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
@@ -136,7 +136,7 @@ def build(device: str, shape: Shape, attention: str = "sdpa") -> BaseModel:
     return wrap_base_model(f"random {shape.name}", model, tokenizer)
 
 
-def with_adapters(base: BaseModel, device: str, shape: Shape, layers: int | str = "all") -> LLMCommCore:
+def with_adapters(base: BaseModel, device: str, shape: Shape, layers: int | str = "all") -> LanguageAgent:
     """Both adapters and the critic on a base; `layers` is `lora_layers`."""
     settings = LanguageModelSettings(
         dtype="bfloat16",
@@ -145,7 +145,7 @@ def with_adapters(base: BaseModel, device: str, shape: Shape, layers: int | str 
         micro_batch_tokens=shape.micro_batch_tokens,
         gradient_checkpointing=shape.checkpointing,
     )
-    core = LLMCommCore(settings, base)
+    core = LanguageAgent(settings, base)
     for _, parameter in core.lm.named_adapter_parameters():
         parameter.data = parameter.data.to(device)
         parameter.requires_grad_(True)
@@ -199,7 +199,7 @@ def kitchen_observations(rows: int) -> list[TextObservation]:
 class Work:
     """The steps of training with a model, as functions that forget what they have read before."""
 
-    def __init__(self, core: LLMCommCore, prompts: list[str], observations: dict[str, torch.Tensor]) -> None:
+    def __init__(self, core: LanguageAgent, prompts: list[str], observations: dict[str, torch.Tensor]) -> None:
         """Takes message prompts, and as many observations in token ids."""
         self.core, self.rows, self.model = core, len(prompts), core.lm
         self.prompts, self.observations = prompts, observations
@@ -211,7 +211,7 @@ class Work:
         }
 
     @classmethod
-    def of_long_texts(cls, core: LLMCommCore, rows: int) -> Work:
+    def of_long_texts(cls, core: LanguageAgent, rows: int) -> Work:
         """Different prompts of 90 tokens with nothing in common, eight candidates each."""
         prompts, candidates = questions(core.lm, rows, 0)
         heads, tails, mask = padded(core.lm, prompts, candidates)
@@ -219,7 +219,7 @@ class Work:
         return cls(core, prompts, {**observations, CANDIDATE_WORDS: torch.ones(tails.shape[:2])})
 
     @classmethod
-    def of_the_kitchen(cls, core: LLMCommCore, rows: int) -> Work:
+    def of_the_kitchen(cls, core: LanguageAgent, rows: int) -> Work:
         """Different observations of random play, some 40 tokens and 4 to 6 allowed candidates each."""
         seen = kitchen_observations(rows)
         encoder = ObservationEncoder(core.lm.base, core.settings)

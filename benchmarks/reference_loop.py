@@ -18,7 +18,7 @@ from rllib_llm_comm.language.prompts import action_prompt, critic_prompt, messag
 from rllib_llm_comm.rl.gae import semi_markov_gae
 from rllib_llm_comm.rl.multi_agent_ppo_learner import adamw
 from rllib_llm_comm.verco.encoding import read_observation
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.message_protocol import heard_by
 from stream import Ask, Game
 from twosome_reference import TwosomeReference
@@ -50,7 +50,7 @@ class ReferenceLoop:
         critic_lr: Step size of the critic.
     """
 
-    def __init__(self, core: LLMCommCore, num_envs: int = 16, lr: float = 0.002, critic_lr: float = 0.001) -> None:
+    def __init__(self, core: LanguageAgent, num_envs: int = 16, lr: float = 0.002, critic_lr: float = 0.001) -> None:
         self.core = core
         self.reference = TwosomeReference(core.lm, core.critic)
         self._games = [

@@ -12,7 +12,7 @@ import torch
 from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, read_observation
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
@@ -25,9 +25,9 @@ class Ask:
     heard: Mapping[str, str]
 
 
-def new_core() -> LLMCommCore:
+def new_core() -> LanguageAgent:
     """The embedded model with fresh adapters."""
-    return LLMCommCore(LanguageModelSettings(temperature=1.5, init_seed=0))
+    return LanguageAgent(LanguageModelSettings(temperature=1.5, init_seed=0))
 
 
 def to_batch(encoder: ObservationEncoder, asks: list[Ask]) -> dict[str, torch.Tensor]:

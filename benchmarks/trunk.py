@@ -27,7 +27,7 @@ from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.rl.columns import CRITIC_IDS
 from rllib_llm_comm.rl.multi_agent_ppo_learner import adamw, policy_loss, value_loss
 from rllib_llm_comm.verco.encoding import ObservationEncoder
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 from stream import Ask, record_stream, to_batch
 
@@ -59,9 +59,9 @@ def build(sizes: dict[str, int]) -> BaseModel:
     return wrap_base_model("random SmolLM2-135M", model, tokenizer)
 
 
-def new_core(base: BaseModel, layers: int | str) -> LLMCommCore:
+def new_core(base: BaseModel, layers: int | str) -> LanguageAgent:
     """A network with adapters that are not the identity, ready for PPO."""
-    core = LLMCommCore(LanguageModelSettings(lora_layers=layers, temperature=1.5, init_seed=0), base)
+    core = LanguageAgent(LanguageModelSettings(lora_layers=layers, temperature=1.5, init_seed=0), base)
     torch.manual_seed(1)
     for _, parameter in core.lm.named_adapter_parameters():
         parameter.data.normal_(std=0.02)
@@ -77,7 +77,7 @@ def timed(work: Callable[[], Any]) -> float:
     return time.process_time() - start
 
 
-def iteration(core: LLMCommCore, steps: Sequence[Sequence[Ask]], minibatch_size: int) -> Parts:
+def iteration(core: LanguageAgent, steps: Sequence[Sequence[Ask]], minibatch_size: int) -> Parts:
     """Seconds of each step of a roll-out and of each minibatch of the update behind it."""
     core.forget()  # what a round has read is new to the next one
     encoder = ObservationEncoder(core.lm.base, core.settings)
@@ -96,7 +96,7 @@ def iteration(core: LLMCommCore, steps: Sequence[Sequence[Ask]], minibatch_size:
                       minibatch_size)  # fmt: skip
 
 
-def update(core: LLMCommCore, batch: dict[str, torch.Tensor], minibatch_size: int) -> Parts:
+def update(core: LanguageAgent, batch: dict[str, torch.Tensor], minibatch_size: int) -> Parts:
     """Seconds of each minibatch, with made-up advantages and targets."""
     actor = [parameter for _, parameter in core.lm.named_adapter_parameters("action")]
     optimizers = [adamw(actor, 1e-5), adamw(core.critic.parameters(), 1e-4)]
@@ -128,7 +128,7 @@ def update(core: LLMCommCore, batch: dict[str, torch.Tensor], minibatch_size: in
 
 
 def in_turn(
-    cores: Sequence[LLMCommCore], steps: Sequence[Sequence[Ask]], minibatch_size: int
+    cores: Sequence[LanguageAgent], steps: Sequence[Sequence[Ask]], minibatch_size: int
 ) -> list[dict[str, float]]:
     """Seconds of roll-out, update and both of each core; they take turns part by part."""
     totals = [{"roll-out": 0.0, "update": 0.0} for _ in cores]
@@ -139,7 +139,7 @@ def in_turn(
 
 
 @torch.no_grad()
-def largest_difference(core: LLMCommCore, step: Sequence[Ask]) -> float:
+def largest_difference(core: LanguageAgent, step: Sequence[Ask]) -> float:
     """Between the scores of some rows and those of the plain engine."""
     batch = to_batch(ObservationEncoder(core.lm.base, core.settings), list(step))
     arrays = [batch[name] for name in ("prompt_ids", "candidate_ids", "action_mask")]
@@ -147,7 +147,7 @@ def largest_difference(core: LLMCommCore, step: Sequence[Ask]) -> float:
     return float((core.logits(batch) - plain).abs().max())
 
 
-def memory(core: LLMCommCore, decisions: int, settings: dict[str, Any]) -> list[Row]:
+def memory(core: LanguageAgent, decisions: int, settings: dict[str, Any]) -> list[Row]:
     """Kilobytes per decision that the trunk keeps after a roll-out."""
     assert core.lm.trunk is not None
     kept = core.lm.trunk.kept_bytes

@@ -21,13 +21,13 @@ from reference_loop import CLIP, ENTROPY_WEIGHT, VALUE_WEIGHT, Decision, Referen
 from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.rl.multi_agent_ppo_learner import policy_loss, value_loss
 from rllib_llm_comm.verco.encoding import ObservationEncoder
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from stream import new_core, to_batch
 
 EPOCHS = 2
 
 
-def our_gradients(core: LLMCommCore, minibatch: Sequence[Decision], parameters: Sequence[Any]) -> float:
+def our_gradients(core: LanguageAgent, minibatch: Sequence[Decision], parameters: Sequence[Any]) -> float:
     """Leaves the gradients of a minibatch in the parameters, with this package's pieces, and gives the loss."""
     for parameter in parameters:
         parameter.grad = None
@@ -45,7 +45,7 @@ def our_gradients(core: LLMCommCore, minibatch: Sequence[Decision], parameters: 
     return float(loss.detach())
 
 
-def largest_differences(core: LLMCommCore, loop: ReferenceLoop, minibatch: Sequence[Decision]) -> dict[str, float]:
+def largest_differences(core: LanguageAgent, loop: ReferenceLoop, minibatch: Sequence[Decision]) -> dict[str, float]:
     """Between the losses of both sides, and between their gradients relative to the largest entry."""
     ours = our_gradients(core, minibatch, loop.parameters)
     own = [parameter.grad.clone() for parameter in loop.parameters]

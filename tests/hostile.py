@@ -11,7 +11,7 @@ from toys import language_model
 
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.policy import base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
@@ -37,7 +37,7 @@ def write_checkpoint(folder: Path, env: str = COOKS, **manifest: Any) -> Path:
     settings = LanguageModelSettings.from_mapping(
         language_model(init_seed=1, max_prompt_tokens=1024, max_candidate_tokens=64)
     )
-    core = LLMCommCore(settings)
+    core = LanguageAgent(settings)
     config = {"max_game_steps": 8} if env == COOKS else {"observe": ["text"], "action_level": "goal", "horizon": 6}
     fields = {
         "algorithm": "Verco",

@@ -326,11 +326,11 @@ def write_talker(folder: str | os.PathLike[str], **settings: Any) -> Path:
     """Writes the policy of a Verco on the embedded model, whose adapters say something else than the base."""
     from rllib_llm_comm.policies.policy_folder import write_policy
     from rllib_llm_comm.policies.policy_manifest import PolicyManifest
-    from rllib_llm_comm.verco.language_agent import LLMCommCore
+    from rllib_llm_comm.verco.language_agent import LanguageAgent
     from rllib_llm_comm.verco.policy import base_model_digest, policy_files
     from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
-    core = LLMCommCore(LanguageModelSettings(**settings))
+    core = LanguageAgent(LanguageModelSettings(**settings))
     for seed, role in enumerate(("message", "action")):
         randomise(core, role, std=0.2, seed=seed)
     talk, digest = CommunicationSettings().to_dict(), base_model_digest(core.lm.base)

@@ -24,7 +24,7 @@ from rllib_llm_comm.verco.encoding import (  # noqa: E402
     CANDIDATE_WORDS,
     CRITIC_IDS,
 )
-from rllib_llm_comm.verco.language_agent import LLMCommCore  # noqa: E402
+from rllib_llm_comm.verco.language_agent import LanguageAgent  # noqa: E402
 from rllib_llm_comm.verco.settings import LanguageModelSettings  # noqa: E402
 
 CLIP, ENTROPY_WEIGHT, VALUE_WEIGHT = 0.2, 0.01, 0.5
@@ -33,7 +33,7 @@ CLIP, ENTROPY_WEIGHT, VALUE_WEIGHT = 0.2, 0.01, 0.5
 def main() -> None:
     """Serves scores, iterations and messages."""
     folder, problem = start()
-    core = LLMCommCore(LanguageModelSettings(base_model=str(folder / "model"), init_seed=0, max_prompt_tokens=1024))
+    core = LanguageAgent(LanguageModelSettings(base_model=str(folder / "model"), init_seed=0, max_prompt_tokens=1024))
     for role in ("action", "message"):
         core.lm.load_adapter(role, folder / role)
     for _, parameter in core.lm.named_adapter_parameters("action"):
@@ -76,7 +76,7 @@ def _batch(problem: dict[str, Any]) -> dict[str, torch.Tensor]:
     }
 
 
-def _learn(core: LLMCommCore, problem: dict[str, Any], batch: dict[str, torch.Tensor]) -> None:
+def _learn(core: LanguageAgent, problem: dict[str, Any], batch: dict[str, torch.Tensor]) -> None:
     actor = [parameter for _, parameter in core.lm.named_adapter_parameters("action")]
     optimizers = [adamw(actor, problem["lr"]), adamw(core.critic.parameters(), problem["lr"])]
     actions, advantages = torch.tensor(problem["actions"]), torch.tensor(problem["advantages"])

@@ -61,7 +61,7 @@ class PhaseClock:
         self._seconds.clear()
         return taken
 
-    def read(self, tokens: int) -> None:
+    def count_tokens(self, tokens: int) -> None:
         """Counts tokens that the language model computes, those that fill up a row included."""
         self._tokens += tokens
 

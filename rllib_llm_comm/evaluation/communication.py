@@ -28,7 +28,7 @@ from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.policies.decision import Decision, Judge, Policy
 from rllib_llm_comm.policies.play_loop import Observer, PlayedGame
 from rllib_llm_comm.verco.encoding import TextObservation, read_observation
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.message_loss import UtteranceEncoder
 from rllib_llm_comm.verco.policy import LanguagePolicy
 from rllib_llm_comm.verco.settings import DRAWN, CommunicationSettings
@@ -96,7 +96,7 @@ def measure_drift(
     rng = np.random.default_rng(seed)
     if len(spoken) > PROMPTS:
         spoken = [spoken[index] for index in sorted(rng.choice(len(spoken), PROMPTS, replace=False))]
-    views: dict[LLMCommCore, list[TextObservation]] = {}
+    views: dict[LanguageAgent, list[TextObservation]] = {}
     for agent, seen in spoken:
         views.setdefault(policy.core_of(agent), []).append(read_observation(seen))
     parts = [_of_core(core, own, talk, seed + number) for number, (core, own) in enumerate(views.items())]
@@ -123,7 +123,7 @@ class _Part:
     greedy: Sequence[Written] = ()
 
 
-def _of_core(core: LLMCommCore, views: Sequence[TextObservation], talk: CommunicationSettings, seed: int) -> _Part:
+def _of_core(core: LanguageAgent, views: Sequence[TextObservation], talk: CommunicationSettings, seed: int) -> _Part:
     prompts = [core.settings.templates.message(view.text, view.subgoal) for view in views]
     menu = talk.message_menu if talk.messages == "menu" else ()
     longest = talk.max_message_words
@@ -142,7 +142,7 @@ def _of_core(core: LLMCommCore, views: Sequence[TextObservation], talk: Communic
 
 @torch.no_grad()
 def _divergence(
-    core: LLMCommCore, views: Sequence[TextObservation], said: Sequence[Written], longest: int, menu: Sequence[str]
+    core: LanguageAgent, views: Sequence[TextObservation], said: Sequence[Written], longest: int, menu: Sequence[str]
 ) -> np.ndarray:
     settings = core.settings
     encoder = UtteranceEncoder(core.lm.base, settings.max_prompt_tokens, longest, menu, settings.templates)

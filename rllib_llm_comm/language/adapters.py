@@ -600,7 +600,7 @@ class AdaptedModel:
     ) -> torch.Tensor:
         return self.decoder(input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, cache=cache)
 
-    def standing(self, role: str | None) -> Lora | None:
+    def detached(self, role: str | None) -> Lora | None:
         """The adapter of a role without gradients, added to the weights where there is room and rounding leaves it.
 
         In and beside the weights it is always in the same storage.
@@ -614,7 +614,7 @@ class AdaptedModel:
             size, free = self._llama_adapters[role].merged_bytes, free_bytes(self.device)
             self._merged[role] = free is None or size < _SHARE * free
         adapter = self._llama_adapters[role]
-        return adapter.standing(self._merged[role] and adapter.survives)
+        return adapter.detached(self._merged[role] and adapter.survives)
 
     def decoder(
         self,
@@ -632,7 +632,7 @@ class AdaptedModel:
             position_ids: (B, T); default 0, 1, 2, ...
             cache: Keys and values of what was read before, to which these are added.
         """
-        phase.read(input_ids.numel())
+        phase.count_tokens(input_ids.numel())
         inputs: dict[str, Any] = {"attention_mask": attention_mask, "position_ids": position_ids}
         if self._trunk is None:
             inputs["input_ids"] = input_ids
@@ -650,7 +650,7 @@ class AdaptedModel:
     def _lora(self, role: Role, tokens: int) -> Lora | None:
         if isinstance(role, Rows):
             return role.pool.lora(role.owners, tokens, self.device)
-        return None if role is None else self._llama_adapters[role].now()
+        return None if role is None else self._llama_adapters[role].current()
 
     def _by_hugging_face(self, inputs: dict[str, Any], cache: Any) -> torch.Tensor:
         if inputs["attention_mask"].dim() == 4:

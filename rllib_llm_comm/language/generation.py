@@ -170,7 +170,7 @@ def _decode_statically(
             most_words=max_words,
             temperature=temperature,
             role=role,
-            lora=model.standing(role),
+            lora=model.detached(role),
         )
     except RuntimeError as error:
         model.static_writers = None

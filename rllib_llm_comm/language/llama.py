@@ -353,14 +353,14 @@ class LlamaAdapter:
         self.merged_bytes = sum(layer.base_layer.weight.nbytes for layer in layers.values())
         self._merges = self.merged_bytes <= _MOST_MERGED_BYTES
         self._merges_in_updates = hidden <= _MERGED_IN_UPDATES
-        self._standing: dict[bool, tuple[Hashable, Lora]] = {}
+        self._detached: dict[bool, tuple[Hashable, Lora]] = {}
         self._survival: tuple[Hashable, bool] = (None, False)
 
-    def now(self) -> Lora:
+    def current(self) -> Lora:
         """The adapter as it is; gradients flow through it where they are wanted."""
         if torch.is_grad_enabled():
             return self._each(self._merged if self._merges_in_updates else self._thin)
-        return self.standing(self._merges and self.survives)
+        return self.detached(self._merges and self.survives)
 
     def beside(self) -> Lora:
         """The adapter as it is, beside the weights; gradients flow through it where they are wanted."""
@@ -392,16 +392,16 @@ class LlamaAdapter:
         return self._survival[1]
 
     @torch.no_grad()
-    def standing(self, merged: bool) -> Lora:
+    def detached(self, merged: bool) -> Lora:
         """The adapter without gradients; kept until it changes, then written into the same storage.
 
         Args:
             merged: Whether it is added to the weights, or stays beside them.
         """
-        stamp, (known, lora) = self._stamp(), self._standing.get(merged, (None, {}))
+        stamp, (known, lora) = self._stamp(), self._detached.get(merged, (None, {}))
         if stamp != known:
             lora = self._each(self._merged if merged else self._thin, lora)
-            self._standing[merged] = (stamp, lora)
+            self._detached[merged] = (stamp, lora)
         return lora
 
     def _each(self, make: Callable[..., _Map | _Thin], into: Lora | None = None) -> Lora:

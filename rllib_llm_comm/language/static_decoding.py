@@ -174,7 +174,7 @@ class StaticWriter:
             else:
                 self._graph.replay()
         steps = int(self._count)
-        phase.read(ids.size + self.rows * (steps - 1))
+        phase.count_tokens(ids.size + self.rows * (steps - 1))
         return [row[:steps] for row in self._written[:count].tolist()]
 
     def _step(self) -> None:

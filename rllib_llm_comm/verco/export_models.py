@@ -30,7 +30,7 @@ from rllib_llm_comm.language.model_sources import without_progress_bar
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, read_manifest
 from rllib_llm_comm.policies.recorded_settings import withhold
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.policy import load_core, load_cores
 
 BASE, CARD = "base", "README.md"
@@ -80,7 +80,7 @@ def export_models(
     return [target / place for place in places]
 
 
-def _load(checkpoint: str | os.PathLike[str], base_model: str | None, trust: bool) -> dict[str, LLMCommCore]:
+def _load(checkpoint: str | os.PathLike[str], base_model: str | None, trust: bool) -> dict[str, LanguageAgent]:
     """The networks by agent; under no name the one that all share."""
     found = find_policy(checkpoint)
     manifest = read_manifest(found)
@@ -103,7 +103,7 @@ def _load(checkpoint: str | os.PathLike[str], base_model: str | None, trust: boo
     return load_cores(found, manifest, **changed) if manifest.agents else {"": load_core(found, manifest, **changed)}
 
 
-def _write_all(cores: Mapping[str, LLMCommCore], target: Path, merge: bool, dtype: str | None) -> None:
+def _write_all(cores: Mapping[str, LanguageAgent], target: Path, merge: bool, dtype: str | None) -> None:
     """Writes the models of each agent beside the target, which they then replace."""
     scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=".export-"))
     try:
@@ -128,7 +128,7 @@ def _write_all(cores: Mapping[str, LLMCommCore], target: Path, merge: bool, dtyp
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _card(core: LLMCommCore, merge: bool, dtype: str | None) -> str:
+def _card(core: LanguageAgent, merge: bool, dtype: str | None) -> str:
     base = core.lm.base
     what = (
         "whole models with an adapter merged into each" if merge else f"PEFT adapters ({dtype or 'float32'}) on `base`"
@@ -137,12 +137,12 @@ def _card(core: LLMCommCore, merge: bool, dtype: str | None) -> str:
     return f"Written by `rllib export`: {what}.\n\nBase model of the training: `{in_markdown(base.name)}`{digest}.\n"
 
 
-def _write_model(core: LLMCommCore, place: Path, model: Any = None) -> None:
+def _write_model(core: LanguageAgent, place: Path, model: Any = None) -> None:
     (model or core.lm.base.model).save_pretrained(place, safe_serialization=True)
     core.lm.base.tokenizer.save_pretrained(place)
 
 
-def _name_base(core: LLMCommCore, place: Path, base: Path) -> None:
+def _name_base(core: LanguageAgent, place: Path, base: Path) -> None:
     """Gives an adapter folder the place of its base, and the tokenizer that pipelines look for beside it."""
     path = place / ADAPTER_CONFIG
     settings = json.loads(read_text(path))
@@ -150,7 +150,7 @@ def _name_base(core: LLMCommCore, place: Path, base: Path) -> None:
     core.lm.base.tokenizer.save_pretrained(place)
 
 
-def _merge(core: LLMCommCore, place: Path) -> None:
+def _merge(core: LanguageAgent, place: Path) -> None:
     """Puts the whole model with an adapter in the place of the adapter."""
     from peft import PeftModel
 

@@ -41,7 +41,7 @@ _TEXTS = 32768
 _FEATURE_BYTES = 2**28
 
 
-class LLMCommCore:
+class LanguageAgent:
     """Writes messages, scores candidate actions and judges states.
 
     Results without gradient are remembered while the weights that they depend on stand still: most texts of a

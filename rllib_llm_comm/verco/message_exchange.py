@@ -21,7 +21,7 @@ from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.rl.columns import MAILBOX
 from rllib_llm_comm.rl.observations import newest_observation
-from rllib_llm_comm.verco.chorus import Chorus
+from rllib_llm_comm.verco.batched_agents import BatchedAgents
 from rllib_llm_comm.verco.encoding import (
     CANDIDATES,
     TEXT,
@@ -34,7 +34,7 @@ from rllib_llm_comm.verco.encoding import (
 from rllib_llm_comm.verco.language_agent import base_of
 from rllib_llm_comm.verco.message_loss import UTTERANCE_LOGP, UtteranceEncoder
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, is_understood
-from rllib_llm_comm.verco.module import chorus_of
+from rllib_llm_comm.verco.module import batched_agents_of
 from rllib_llm_comm.verco.settings import DRAWN, CommunicationSettings, LanguageModelSettings
 
 METRICS_WINDOW = 100
@@ -85,7 +85,7 @@ class MessageExchange(ConnectorV2):
         self._protocol: MessageProtocol | None = None
         self._encoders: dict[str, ObservationEncoder] = {}
         self._utterances: UtteranceEncoder | None = None
-        self._chorus = Chorus([])
+        self._batched = BatchedAgents([])
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
     def policy_record(self) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class MessageExchange(ConnectorV2):
         speakers, cores = [], []
         draws = self._communication.train_messages and self._communication.messages == "student"
         needs_facts = self._communication.messages in DRAWN
-        self._chorus = chorus_of(rl_module, self._chorus)
+        self._batched = batched_agents_of(rl_module, self._batched)
         modules: dict[str, Any] = {}
         for episode, agent, single in speaking:
             mailbox = episode.custom_data.setdefault(MAILBOX, {})
@@ -193,7 +193,7 @@ class MessageExchange(ConnectorV2):
             templates = module.core.settings.templates
             speakers.append(Speaker(str(agent), observations[id(single)], mailbox, secret, templates))
             cores.append(module.core)
-        write = self._chorus.writer(cores, draws)
+        write = self._batched.writer(cores, draws)
         if not draws:
             models = [core.lm for core in cores]
             return [Written(text) for text in self._message_protocol().speak(speakers, write, greedy, models)]

@@ -348,8 +348,8 @@ def _by_parts(
     said: torch.Tensor,
     max_tokens: int | None,
 ) -> list[torch.Tensor]:
-    # As `LLMCommCore._logits_by_parts`: each part is computed once more in the backward pass, and only its activations
-    # are held.
+    # As `LanguageAgent._logits_by_parts`: each part is computed once more in the backward pass, and only its
+    # activations are held.
     tokens = (ids != PAD).sum(1).cpu()
     parts = micro_batches(rows, tokens, max_tokens) if max_tokens is not None and torch.is_grad_enabled() else []
     if len(parts) < 2:

@@ -24,8 +24,8 @@ from rllib_llm_comm.policies.policy_folder import PolicyExport
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_FEATURES, CRITIC_IDS, PROMPT_IDS
 from rllib_llm_comm.rl.plain_errors import ToldErrors
-from rllib_llm_comm.verco.chorus import Chorus
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.batched_agents import BatchedAgents
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.message_loss import MESSAGE_IDS, MESSAGE_LABELS, UTTERANCE_LOGP, message_log_probs
 from rllib_llm_comm.verco.policy import base_model_digest, load_adapter_of, policy_files
 from rllib_llm_comm.verco.settings import LanguageModelSettings
@@ -49,7 +49,7 @@ class LLMCommModules(MultiRLModule):
     def setup(self) -> None:
         """Builds the modules."""
         super().setup()
-        self._chorus = Chorus([])
+        self._batched = BatchedAgents([])
 
     @override(MultiRLModule)
     def _forward_inference(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
@@ -62,22 +62,22 @@ class LLMCommModules(MultiRLModule):
         return super()._forward_exploration(batch, **kwargs)  # type: ignore[no-any-return]
 
     def _score_ahead(self, batch: Mapping[str, Any]) -> None:
-        self._chorus = chorus_of(self, self._chorus)
+        self._batched = batched_agents_of(self, self._batched)
         cores = {module_id: self[module_id].unwrapped() for module_id in batch if module_id in self}
         asked = [(one.core, batch[name][Columns.OBS]) for name, one in cores.items() if isinstance(one, LLMCommModule)]
-        self._chorus.score_ahead(asked)
+        self._batched.score_ahead(asked)
 
 
-def chorus_of(modules: MultiRLModule, known: Chorus) -> Chorus:
-    """A chorus of all networks among some modules.
+def batched_agents_of(modules: MultiRLModule, known: BatchedAgents) -> BatchedAgents:
+    """All networks among some modules, to be asked together.
 
     Args:
         modules: The modules of an EnvRunner.
-        known: The chorus of an earlier moment, which is taken if it has the same networks.
+        known: Those of an earlier moment, which is taken if it has the same networks.
     """
     each = [module.unwrapped() for module in modules.values()]
     cores = tuple(module.core for module in each if isinstance(module, LLMCommModule))
-    return known if known.cores == cores else Chorus(cores)
+    return known if known.cores == cores else BatchedAgents(cores)
 
 
 class LLMCommModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
@@ -104,7 +104,7 @@ class LLMCommModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFunctionAP
         config = {name: value for name, value in dict(self.model_config).items() if name not in _RLLIB_KEYS}
         settings = LanguageModelSettings.from_mapping(config)
         drifts = {MESSAGE, ACTION} <= set(settings.trainable_roles) and not self.inference_only
-        self.core = LLMCommCore(settings, reference=drifts)
+        self.core = LanguageAgent(settings, reference=drifts)
         self.adapters = nn.ParameterDict()
         self.reference = nn.ParameterDict()
         for name, parameter in self.core.lm.named_adapter_parameters():
@@ -141,7 +141,7 @@ class LLMCommModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFunctionAP
         return [parameter for parameter in self.core.critic.parameters() if parameter.requires_grad]
 
     def micro_batches(self, observations: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
-        """Row numbers of the parts in which an update computes a minibatch, as of `LLMCommCore.micro_batches`."""
+        """Row numbers of the parts in which an update computes a minibatch, as of `LanguageAgent.micro_batches`."""
         return self.core.micro_batches(observations)
 
     def halve_micro_batches(self, observations: Mapping[str, torch.Tensor]) -> int | None:
@@ -177,7 +177,7 @@ class LLMCommModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFunctionAP
         self.reference.get_buffer(KL_COEFF).fill_(value)
 
     def write_messages(self, prompts: list[str], **kwargs: Any) -> list[str]:
-        """Messages behind message prompts, as of `LLMCommCore.write_messages`."""
+        """Messages behind message prompts, as of `LanguageAgent.write_messages`."""
         return self.core.write_messages(prompts, **kwargs)
 
     def critic_features(self, batch: dict[str, Any]) -> torch.Tensor:

@@ -39,9 +39,9 @@ from rllib_llm_comm.policies.policy import Spoken, TalkingPolicy, make_environme
 from rllib_llm_comm.policies.policy_folder import find_policy, require_shapes
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, PolicyManifest, read_manifest
 from rllib_llm_comm.policies.recorded_settings import Withheld, granted
-from rllib_llm_comm.verco.chorus import Chorus
+from rllib_llm_comm.verco.batched_agents import BatchedAgents
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, read_observation
-from rllib_llm_comm.verco.language_agent import LLMCommCore, build_critic
+from rllib_llm_comm.verco.language_agent import LanguageAgent, build_critic
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, require_possible
 from rllib_llm_comm.verco.settings import MESSAGE_MODES, WRITTEN, CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.verco.teachers.base import make_teacher
@@ -83,15 +83,15 @@ class LanguagePolicy(TalkingPolicy):
 
     def __init__(
         self,
-        core: LLMCommCore | Mapping[str, LLMCommCore],
+        core: LanguageAgent | Mapping[str, LanguageAgent],
         communication: CommunicationSettings,
         manifest: PolicyManifest,
     ) -> None:
         self._cores = core
         self.communication = communication
         self.manifest = manifest
-        any_core = core if isinstance(core, LLMCommCore) else next(iter(core.values()))
-        self._chorus = Chorus([core] if isinstance(core, LLMCommCore) else core.values())
+        any_core = core if isinstance(core, LanguageAgent) else next(iter(core.values()))
+        self._batched = BatchedAgents([core] if isinstance(core, LanguageAgent) else core.values())
         self._encoder = ObservationEncoder(any_core.lm.base, any_core.settings)
         self._protocol = MessageProtocol(communication)
         self._memory = EpisodeMemory(np.random.default_rng())
@@ -149,7 +149,7 @@ class LanguagePolicy(TalkingPolicy):
 
     def files(self) -> dict[str, bytes]:
         """Adapters and critic; of agents with a network each in a folder of its name."""
-        if isinstance(self._cores, LLMCommCore):
+        if isinstance(self._cores, LanguageAgent):
             return policy_files(self._cores)
         return {
             f"{agent}/{name}": file for agent, core in self._cores.items() for name, file in policy_files(core).items()
@@ -162,25 +162,25 @@ class LanguagePolicy(TalkingPolicy):
             read_observation(seen)
 
     @property
-    def core(self) -> LLMCommCore:
+    def core(self) -> LanguageAgent:
         """The network that all agents share.
 
         Raises:
             UserError: If each has its own.
         """
-        if not isinstance(self._cores, LLMCommCore):
+        if not isinstance(self._cores, LanguageAgent):
             raise UserError(
                 f"each of {', '.join(self._cores)} has a network of its own; take that of `core_of(agent)`."
             )
         return self._cores
 
-    def core_of(self, agent: Any) -> LLMCommCore:
+    def core_of(self, agent: Any) -> LanguageAgent:
         """The network of an agent.
 
         Raises:
             UserError: If it has none.
         """
-        if isinstance(self._cores, LLMCommCore):
+        if isinstance(self._cores, LanguageAgent):
             return self._cores
         if str(agent) not in self._cores:
             raise UserError(f"agent {agent!r} has no policy here; those of {', '.join(self._cores)} were trained.")
@@ -254,7 +254,7 @@ class LanguagePolicy(TalkingPolicy):
             Speaker(str(row.agent), row.view, row.memory.mailbox, row.memory.secret, core.settings.templates)
             for row, core in zip(rows, cores, strict=True)
         ]
-        write = self._chorus.writer(cores)
+        write = self._batched.writer(cores)
         models = [core.lm for core in cores]
         said = self._protocol.speak(speakers, write, greedy=not explore, models=models)
         replaced: Sequence[str | None] = self._protocol.replaced or [None] * len(rows)
@@ -328,7 +328,7 @@ class LanguagePolicy(TalkingPolicy):
             core: {name: torch.from_numpy(np.stack([encoded[row][name] for row in own])) for name in encoded[0]}
             for core, own in places.items()
         }
-        self._chorus.score_ahead(list(batches.items()))
+        self._batched.score_ahead(list(batches.items()))
         for core, own in places.items():
             batch = batches[core]
             with torch.no_grad():
@@ -434,7 +434,7 @@ def has_base(manifest: PolicyManifest, base: BaseModel) -> bool:
     return manifest.base_model_digest == base_model_digest(base)
 
 
-def policy_files(core: LLMCommCore) -> dict[str, bytes]:
+def policy_files(core: LanguageAgent) -> dict[str, bytes]:
     """Adapters and critic as file contents by relative path."""
     from safetensors.torch import save
 
@@ -449,14 +449,14 @@ def policy_files(core: LLMCommCore) -> dict[str, bytes]:
     return files
 
 
-def load_cores(folder: str | os.PathLike[str], manifest: PolicyManifest, **overrides: Any) -> dict[str, LLMCommCore]:
+def load_cores(folder: str | os.PathLike[str], manifest: PolicyManifest, **overrides: Any) -> dict[str, LanguageAgent]:
     """Builds the networks of a policy folder whose agents have a policy each, by agent, as `load_core`."""
     return {agent: load_core(Path(folder) / agent, manifest, **overrides) for agent in manifest.agents}
 
 
 def load_core(
     folder: str | os.PathLike[str], manifest: PolicyManifest, *, reference: bool = False, **overrides: Any
-) -> LLMCommCore:
+) -> LanguageAgent:
     """Builds the network of a policy folder.
 
     Args:
@@ -479,7 +479,7 @@ def load_core(
         require_rank(held / role, role, settings.lora_r)
     critic = {} if settings.critic_hiddens is None else read_weights(Path(folder) / _CRITIC)
     _require_critic(str(folder), settings, critic)
-    core = LLMCommCore(settings, reference=reference or REFERENCE in roles)
+    core = LanguageAgent(settings, reference=reference or REFERENCE in roles)
     _require_same_base(core.lm.base, manifest, str(folder))
     for role in roles:
         core.lm.load_adapter(role, held / role)
@@ -490,7 +490,7 @@ def load_core(
     return core
 
 
-def take_files(core: LLMCommCore, files: Mapping[str, bytes]) -> None:
+def take_files(core: LanguageAgent, files: Mapping[str, bytes]) -> None:
     """Loads adapters and critic into a network of the same settings.
 
     Args:
@@ -527,7 +527,7 @@ def _misfit(folder: str, error: RuntimeError) -> UserError:
 
 
 def load_adapter_of(
-    core: LLMCommCore,
+    core: LanguageAgent,
     path: str | os.PathLike[str],
     agent: str | None = None,
     role: str = MESSAGE,

@@ -22,7 +22,7 @@ from rllib_llm_comm.evaluation.rollout import Episode, record
 from rllib_llm_comm.policies.decision import Decision, OneGamePolicy
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.policy import LanguagePolicy, base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
@@ -159,7 +159,7 @@ def test_texts_around_it_are_data(tmp_path):
 def talkers():
     register()
     settings = LanguageModelSettings.from_mapping(language_model(init_seed=1, temperature=0.5))
-    core = LLMCommCore(settings)
+    core = LanguageAgent(settings)
     randomise(core, "action", std=0.5, seed=1)
     randomise(core, "message", std=0.5, seed=2)
     manifest = PolicyManifest(
@@ -174,7 +174,7 @@ def test_language_agents_are_scored_behind_a_prompt_without_messages(talkers, ki
     core, manifest = talkers
     if kind != "verco":
         scores = {"score_normalization": "word"} if kind == "twosome" else {}
-        other = LLMCommCore(LanguageModelSettings.from_mapping({**core.settings.to_dict(), **scores}))
+        other = LanguageAgent(LanguageModelSettings.from_mapping({**core.settings.to_dict(), **scores}))
         randomise(other, "action", std=0.5, seed=7)
         randomise(other, "message", std=0.5, seed=8)
         core = other if kind == "twosome" else {"alice": core, "bob": other}

@@ -22,7 +22,7 @@ from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.message_loss import encode_menu
 from rllib_llm_comm.verco.policy import LanguagePolicy, base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
@@ -32,7 +32,9 @@ MENU = ("i see red", "i see blue", "nothing")
 
 
 def core_of(seed=2, reference=True, **settings):
-    core = LLMCommCore(LanguageModelSettings.from_mapping(language_model(init_seed=1, **settings)), reference=reference)
+    core = LanguageAgent(
+        LanguageModelSettings.from_mapping(language_model(init_seed=1, **settings)), reference=reference
+    )
     randomise(core, MESSAGE, std=0.5, seed=seed)
     return core
 
@@ -199,7 +201,7 @@ def test_a_reference_can_be_given(tmp_path):
 def test_sentences_of_the_game_count_as_understood_whatever_they_name(words, share):
     """A sentence that names no thing is one; a heap of words that does is none."""
     talk = CommunicationSettings(messages="constant", constant_message=words)
-    core = LLMCommCore(LanguageModelSettings(max_prompt_tokens=200))
+    core = LanguageAgent(LanguageModelSettings(max_prompt_tokens=200))
     manifest = PolicyManifest(
         "Verco", core.settings.to_dict(), talk.to_dict(), env="rllib_llm_comm/overcooked_text-v0",
         env_config={"map_name": "B", "max_game_steps": 8}, base_model_digest=base_model_digest(core.lm.base),

@@ -126,9 +126,9 @@ def test_kept_weights_follow_the_adapter_into_the_same_storage(merged, monkeypat
     batch = packed()
 
     def storage():
-        standing = model._llama_adapters["action"].standing(merged=merged)
+        detached = model._llama_adapters["action"].detached(merged=merged)
         tensors = {
-            (n, m): one.weights[0] if merged else one.a for n, maps in standing.items() for m, one in maps.items()
+            (n, m): one.weights[0] if merged else one.a for n, maps in detached.items() for m, one in maps.items()
         }
         return {place: tensor.data_ptr() for place, tensor in tensors.items()}
 
@@ -170,7 +170,7 @@ def test_checkpointed_layers_leave_the_gradient_as_it_is(monkeypatch):
     adapter, gradients = model._llama_adapters["action"], []
     for again in (False, True):
         hidden = model._llama(
-            input_ids=ids, attention_mask=mask, position_ids=positions, lora=adapter.now(), checkpointed=again
+            input_ids=ids, attention_mask=mask, position_ids=positions, lora=adapter.current(), checkpointed=again
         )
         parameters = [p for _, p in model.named_adapter_parameters("action")]
         gradients.append(torch.autograd.grad(hidden.square().mean(), parameters))
@@ -282,7 +282,7 @@ def test_maps_in_one_matrix_have_one_product_of_the_adapter(name):
     model = adapted(CONFIGS[name], target_modules=("q_proj", "v_proj", "up_proj"))
     frozen = model.base
     weights = LlamaWeights(frozen, fused=True)
-    one = llama.LlamaAdapter(weights, model._llama_adapters["action"]._layers, "action", lambda: 0).standing(False)
+    one = llama.LlamaAdapter(weights, model._llama_adapters["action"]._layers, "action", lambda: 0).detached(False)
     attention, gates = one[0]["qkv"], one[0]["gate_up"]
     assert [len(thin.b) for thin in (attention, gates)] == [1, 1]
     rank = model.config.r
@@ -294,7 +294,7 @@ def test_an_adapter_is_rounded_once_when_it_is_added_to_weights_in_half_precisio
     model = adapted(CONFIGS["llama"], dtype=torch.bfloat16)
     layer = model.model.model.layers[0].self_attn.q_proj
     whole = layer.base_layer.weight.float() + layer.get_delta_weight("action").float()
-    merged = model._llama_adapters["action"].standing(merged=True)[0]["qkv"].weights[0][: layer.out_features]
+    merged = model._llama_adapters["action"].detached(merged=True)[0]["qkv"].weights[0][: layer.out_features]
     assert torch.equal(merged, whole.to(torch.bfloat16))
 
 
@@ -305,7 +305,7 @@ def test_an_adapter_that_rounding_takes_away_stays_beside_weights_in_half_precis
     def merged():
         with torch.no_grad(), model.use("action"):
             model.hidden_states(*batch)
-            return llama.is_merged(adapter.now()), llama.is_merged(model.standing("action"))
+            return llama.is_merged(adapter.current()), llama.is_merged(model.detached("action"))
 
     assert merged() == (True, True)
     with torch.no_grad():

@@ -37,7 +37,7 @@ from rllib_llm_comm.language.scoring import encode_candidates, score_texts
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.message_loss import MESSAGE_IDS, MESSAGE_LABELS, encode_examples
 from rllib_llm_comm.verco.policy import base_model_digest, check_adapter_of, load_core, policy_files
 from rllib_llm_comm.verco.settings import LanguageModelSettings
@@ -232,7 +232,7 @@ def test_forms_are_made_once():
 
 def test_fast_scores_are_the_plain_ones_and_gradients_flow():
     base = byte_level_model()
-    core = LLMCommCore(LanguageModelSettings(init_seed=0, prompt_format="chat"), base.in_format("chat"))
+    core = LanguageAgent(LanguageModelSettings(init_seed=0, prompt_format="chat"), base.in_format("chat"))
     for _, parameter in core.lm.named_adapter_parameters():
         with torch.no_grad():
             parameter.normal_(std=0.1)
@@ -249,7 +249,7 @@ def test_fast_scores_are_the_plain_ones_and_gradients_flow():
     assert any(float(p.grad.abs().max()) > 0 for _, p in core.lm.named_adapter_parameters("action"))
     asks = [(action_prompt("i see."), ("wait", "to chop"), (1, 1))]
     in_chat, in_plain = (
-        score_texts(LLMCommCore(LanguageModelSettings(init_seed=0), one).lm, asks, role=None)
+        score_texts(LanguageAgent(LanguageModelSettings(init_seed=0), one).lm, asks, role=None)
         for one in (base.in_format("chat"), base)
     )
     assert float((in_chat - in_plain).abs().max()) > 1e-2  # the template matters
@@ -350,7 +350,7 @@ def test_a_template_with_a_date_scores_the_same_on_every_day_and_the_checkpoint_
     for name, own in ways.items():
 
         def new(own=own):
-            return LLMCommCore(LanguageModelSettings(**settings, **own))
+            return LanguageAgent(LanguageModelSettings(**settings, **own))
 
         first, second = (scores_on(day, new, monkeypatch) for day in ("2027-01-01", "2028-11-30"))
         torch.testing.assert_close(first, second, rtol=0, atol=0)

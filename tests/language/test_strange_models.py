@@ -25,7 +25,7 @@ from rllib_llm_comm.language.generation import as_written, is_open
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.export_models import export_models
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.message_loss import encode_examples, message_log_probs
 from rllib_llm_comm.verco.policy import base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import LanguageModelSettings
@@ -86,7 +86,7 @@ def random_model(config):
 
 def with_adapters(config, engine):
     base = wrap_base_model("mine", random_model(config), load_base_model().tokenizer)
-    core = LLMCommCore(LanguageModelSettings(init_seed=0, engine=engine), base)
+    core = LanguageAgent(LanguageModelSettings(init_seed=0, engine=engine), base)
     with torch.no_grad():
         for _, parameter in core.lm.named_adapter_parameters():
             parameter.normal_(std=0.2)
@@ -173,7 +173,7 @@ def test_adapters_go_to_linear_maps_alone_whatever_their_class():
         assert names and any(found in one for one in names) == (name == "falcon")
     base = wrap_base_model("mine", random_model(CONFIGS["phimoe"]), load_base_model().tokenizer)
     with pytest.raises(UserError, match="`lora_target_modules` names 'router', which is no linear map"):
-        LLMCommCore(LanguageModelSettings(lora_target_modules=["q_proj", "router"]), base)
+        LanguageAgent(LanguageModelSettings(lora_target_modules=["q_proj", "router"]), base)
 
 
 def test_why_a_model_takes_no_adapters_is_told():
@@ -229,8 +229,8 @@ def test_positions_that_change_with_the_length_of_a_text_are_refused(name, engin
     base = wrap_base_model("mine", random_model(CHANGING[name]), load_base_model().tokenizer)
     settings = {"max_candidate_tokens": 8, "engine": engine}
     with pytest.raises(UserError, match=r"'mine' rotates .* more than 64 tokens .* a text may have 65"):
-        LLMCommCore(LanguageModelSettings(max_prompt_tokens=57, **settings), base)
-    core = LLMCommCore(LanguageModelSettings(max_prompt_tokens=56, **settings), base)
+        LanguageAgent(LanguageModelSettings(max_prompt_tokens=57, **settings), base)
+    core = LanguageAgent(LanguageModelSettings(max_prompt_tokens=56, **settings), base)
     with torch.no_grad():
         core.lm.base.model(torch.arange(20, 84)[None])
         own = own_log_probs(core, None, [*PROMPT[0].tolist(), 70, 71])
@@ -273,7 +273,7 @@ def vision_model():
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 def test_of_a_model_with_images_its_text_part_is_used(engine, tmp_path):
     folder = folder_of(vision_model(), tmp_path / "vision")
-    core = LLMCommCore(LanguageModelSettings(base_model=str(folder), engine=engine))
+    core = LanguageAgent(LanguageModelSettings(base_model=str(folder), engine=engine))
     names = [name for name, _ in core.lm.named_adapter_parameters(ACTION)]
     assert names and not any("vision" in name or "projector" in name for name in names)
     assert core.lm.base.hidden_size == 32 and core.features(PROMPT).shape == (1, 64)
@@ -287,7 +287,7 @@ def test_of_a_model_with_images_its_text_part_is_used(engine, tmp_path):
 def test_adapters_that_would_not_be_heard_are_refused(targets):
     for check in (
         lambda: check_targets("embedded", targets),
-        lambda: LLMCommCore(LanguageModelSettings(lora_target_modules=targets)),
+        lambda: LanguageAgent(LanguageModelSettings(lora_target_modules=targets)),
     ):
         with pytest.raises(UserError, match=rf"`lora_target_modules` names '{targets[-1]}'.*down_proj, gate_proj"):
             check()
@@ -299,7 +299,7 @@ def test_adapters_that_would_not_be_heard_are_refused(targets):
 def test_merged_models_with_tied_weights_say_what_peft_says(name, tmp_path):
     model = random_model(type(FAST[name]).from_dict({**FAST[name].to_dict(), "tie_word_embeddings": True}))
     folder = folder_of(model, tmp_path / "base")
-    core = LLMCommCore(LanguageModelSettings(base_model=str(folder)))
+    core = LanguageAgent(LanguageModelSettings(base_model=str(folder)))
     assert core.lm.base.model.get_output_embeddings().weight is core.lm.base.model.get_input_embeddings().weight
     with torch.no_grad():
         for _, parameter in core.lm.named_adapter_parameters():

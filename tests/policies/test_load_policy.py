@@ -20,7 +20,7 @@ from rllib_llm_comm.language.prompts import action_prompt, message_prompt
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.encoding import ObservationEncoder, read_observation
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.policy import base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
@@ -29,7 +29,7 @@ from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSe
 def checkpoint(tmp_path_factory):
     register()
     settings = LanguageModelSettings.from_mapping(language_model(init_seed=1, temperature=3.0))
-    core = LLMCommCore(settings)
+    core = LanguageAgent(settings)
     randomise(core, "action", seed=1)
     randomise(core, "message", std=0.5, seed=2)
     root = tmp_path_factory.mktemp("trial") / "checkpoint_000003"

@@ -25,14 +25,14 @@ from rllib_llm_comm.policies.policy_folder import find_policy, write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord
 from rllib_llm_comm.verco import policy as language_policy
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.policy import base_model_digest, load_adapter_of, load_core, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 
 @pytest.fixture
 def core():
-    core = LLMCommCore(LanguageModelSettings.from_mapping(language_model(init_seed=1)))
+    core = LanguageAgent(LanguageModelSettings.from_mapping(language_model(init_seed=1)))
     randomise(core, "action", seed=1)
     randomise(core, "message", std=0.5, seed=2)
     return core
@@ -65,7 +65,7 @@ def test_round_trip_gives_the_same_policy(core, tmp_path):
 
 
 def test_adapters_on_the_upper_layers_come_back_on_them(tmp_path):
-    core = LLMCommCore(LanguageModelSettings.from_mapping(language_model(init_seed=1, lora_layers=1)))
+    core = LanguageAgent(LanguageModelSettings.from_mapping(language_model(init_seed=1, lora_layers=1)))
     randomise(core, "action", seed=1)
     folder = save(core, tmp_path / "policy")
     assert read_manifest(folder).model_config["lora_layers"] == 1
@@ -129,7 +129,7 @@ def test_message_adapter_alone_is_loaded(core, tmp_path):
     folder = save(core, tmp_path / "policy")
     prompts = ["you see red. i say:"]
     for source in (tmp_path, folder, folder / "adapters" / "message"):
-        other = LLMCommCore(LanguageModelSettings.from_mapping(language_model(init_seed=2)))
+        other = LanguageAgent(LanguageModelSettings.from_mapping(language_model(init_seed=2)))
         before = [p.clone() for _, p in other.lm.named_adapter_parameters("action")]
         load_adapter_of(other, source)
         assert other.write_messages(prompts) == core.write_messages(prompts)
@@ -142,7 +142,7 @@ def test_another_base_model_is_refused(core, tmp_path):
     other = save_tiny_model(tmp_path / "other", hidden=48)
     with pytest.raises(UserError, match="trained on base model"):
         load_core(folder, read_manifest(folder), base_model=other)
-    stranger = LLMCommCore(LanguageModelSettings.from_mapping(language_model(base_model=other)))
+    stranger = LanguageAgent(LanguageModelSettings.from_mapping(language_model(base_model=other)))
     for source in (folder, folder / "adapters" / "message"):
         with pytest.raises(UserError, match="trained on base model"):
             load_adapter_of(stranger, source)
@@ -215,7 +215,7 @@ def test_smollm2_is_known_by_the_file_that_it_is_unpacked_from(core, tmp_path, m
 
 def test_another_rank_is_refused(core, tmp_path):
     folder = save(core, tmp_path / "policy")
-    other = LLMCommCore(LanguageModelSettings.from_mapping(language_model(lora_r=2)))
+    other = LanguageAgent(LanguageModelSettings.from_mapping(language_model(lora_r=2)))
     with pytest.raises(UserError, match="`lora_r` is 2 here"):
         load_adapter_of(other, folder)
 

@@ -35,7 +35,7 @@ def gpu(monkeypatch):
 def logged():
     logger = MetricsLogger(root=True)
     phase.take_tokens()
-    phase.read(70)
+    phase.count_tokens(70)
     log_cost(logger)
     return logger.reduce()
 

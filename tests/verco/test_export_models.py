@@ -22,7 +22,7 @@ from rllib_llm_comm.language.base_model import embedded_model_path
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.export_models import export_models
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.policy import check_adapter_of, load_adapter_of
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
@@ -192,7 +192,7 @@ def test_adapters_that_name_their_base_as_earlier_versions_did_still_load(name, 
     settings = json.loads((folder / "adapter_config.json").read_text())
     for told, fits in ((name or settings["base_model_name_or_path"], True), ("somebody/elses", False)):
         (folder / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": told}))
-        core = LLMCommCore(LanguageModelSettings())
+        core = LanguageAgent(LanguageModelSettings())
         with contextlib.nullcontext() if fits else pytest.raises(UserError, match="on base model 'somebody/elses'"):
             check_adapter_of(folder, "embedded")
             load_adapter_of(core, folder)

@@ -23,7 +23,7 @@ from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import action_prompt, critic_prompt, message_prompt
 from rllib_llm_comm.sama.emma.emma import EmmaModule
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, encoded_space, read_observation
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.module import LLMCommModule
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
@@ -108,7 +108,7 @@ def test_too_long_is_an_error_and_never_cut(parts, raw):
 
 @pytest.fixture
 def core():
-    core = LLMCommCore(LanguageModelSettings.from_mapping(language_model(init_seed=3, temperature=2.0)))
+    core = LanguageAgent(LanguageModelSettings.from_mapping(language_model(init_seed=3, temperature=2.0)))
     randomise(core, "action")
     return core
 
@@ -167,7 +167,7 @@ def test_features_do_not_depend_on_adapters(core):
     first = core.features(ids)
     randomise(core, "action", seed=7)
     randomise(core, "message", seed=8)
-    fresh = LLMCommCore(core.settings).features(ids)
+    fresh = LanguageAgent(core.settings).features(ids)
     torch.testing.assert_close(first, fresh)
     assert torch.equal(core.features(ids), first)
     values = core.values({"critic_ids": ids})
@@ -176,7 +176,7 @@ def test_features_do_not_depend_on_adapters(core):
 
 def test_same_seed_same_start():
     settings = LanguageModelSettings.from_mapping(language_model(init_seed=3))
-    one, other = LLMCommCore(settings), LLMCommCore(settings)
+    one, other = LanguageAgent(settings), LanguageAgent(settings)
     for (name, a), (_, b) in zip(one.lm.named_adapter_parameters(), other.lm.named_adapter_parameters(), strict=True):
         assert torch.equal(a, b), name
     assert one.lm.base is other.lm.base  # one frozen model per process
@@ -204,7 +204,7 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
 
 
 def _gradients(adapted_settings, observations, kept):
-    core = LLMCommCore(LanguageModelSettings(init_seed=0, temperature=1.5, **adapted_settings))
+    core = LanguageAgent(LanguageModelSettings(init_seed=0, temperature=1.5, **adapted_settings))
     parameters = []
     torch.manual_seed(5)
     for _, parameter in core.lm.named_adapter_parameters("action"):
@@ -233,7 +233,7 @@ def _gradients(adapted_settings, observations, kept):
 )
 def test_memory_settings_leave_the_gradient_as_it_is(memory, tolerance):
     kept: list[int] = []  # bytes held for the backward pass
-    core = LLMCommCore(LanguageModelSettings())
+    core = LanguageAgent(LanguageModelSettings())
     encoder = ObservationEncoder(core.lm.base, core.settings)
     texts = ["make a tomato salad.", "make a salad. i am bob.", "make a tomato salad.", "i hold a bowl."]
     phrases = ("wait", "get the tomato", "chop")

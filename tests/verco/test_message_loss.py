@@ -11,7 +11,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.verco.encoding import TextObservation
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.message_loss import (
     IGNORED,
     UTTERANCE_CHOICE,
@@ -69,7 +69,7 @@ MENU = ("i see red", "i see blue", "i see green")
 
 @pytest.fixture(scope="module")
 def core():
-    made = LLMCommCore(LanguageModelSettings(**language_model(init_seed=0, trainable_roles=("action", "message"))))
+    made = LanguageAgent(LanguageModelSettings(**language_model(init_seed=0, trainable_roles=("action", "message"))))
     randomise(made, "message", std=0.3, seed=4)
     return made
 

@@ -19,7 +19,7 @@ from rllib_llm_comm.language.prompts import SHIPPED
 from rllib_llm_comm.policies.policy_manifest import read_manifest
 from rllib_llm_comm.verco import policy as language_policy
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.message_loss import UTTERANCE_IDS, UtteranceEncoder
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker
 from rllib_llm_comm.verco.policy import load_adapter_of
@@ -35,7 +35,7 @@ def view(mask=(True, True, True, False), text="i see a tomato.", subgoal=""):
 
 @pytest.mark.parametrize("prompts", [*SHIPPED, MINE], ids=lambda one: one if isinstance(one, str) else "mine")
 def test_scores_are_those_of_the_plain_engine(prompts):
-    core = LLMCommCore(LanguageModelSettings(init_seed=0, prompts=prompts))
+    core = LanguageAgent(LanguageModelSettings(init_seed=0, prompts=prompts))
     randomise(core, "action", std=0.2, seed=1)
     encoder = ObservationEncoder(core.lm.base, core.settings)
     views = [view(), view((True, False, True, True)), view((True, True, True, True), "i wait."), view(subgoal="cook")]
@@ -56,7 +56,7 @@ def test_scores_are_those_of_the_plain_engine(prompts):
 
 
 def test_only_the_allowed_options_are_listed_and_what_is_remembered_knows_them():
-    core = LLMCommCore(LanguageModelSettings(init_seed=0, prompts=MINE))
+    core = LanguageAgent(LanguageModelSettings(init_seed=0, prompts=MINE))
     encoder = ObservationEncoder(core.lm.base, core.settings)
     told = [
         words_of(core.lm.base, encoder.encode(view(mask), {})["prompt_ids"])
@@ -67,7 +67,7 @@ def test_only_the_allowed_options_are_listed_and_what_is_remembered_knows_them()
 
 
 def test_messages_stand_behind_the_template_wherever_they_are_made():
-    core = LLMCommCore(LanguageModelSettings(init_seed=0, prompts=MINE))
+    core = LanguageAgent(LanguageModelSettings(init_seed=0, prompts=MINE))
     asked: list[str] = []
 
     def write(prompts, **how):
@@ -114,7 +114,7 @@ def test_a_policy_plays_with_its_own_prompts_where_their_folder_is_not(talker, t
         assert after[agent].prompt.startswith(f"{seen['text']} i may {', '.join(seen['candidates'])}.")
         np.testing.assert_array_equal(after[agent].probabilities, before[agent].probabilities)
         assert after[agent].said == before[agent].said
-    default = LLMCommCore(LanguageModelSettings(init_seed=0))
+    default = LanguageAgent(LanguageModelSettings(init_seed=0))
     assert default.settings.templates.action("a") != policy.core.settings.templates.action("a")
 
 
@@ -145,8 +145,8 @@ def test_adapters_of_other_prompts_are_told_once(talker, tmp_path, caplog, monke
     written, _ = talker
     monkeypatch.setattr(language_policy, "_told", set())
     size = {"init_seed": 1, "max_prompt_tokens": 128}
-    core = LLMCommCore(LanguageModelSettings(**size))
-    same = LLMCommCore(LanguageModelSettings(prompts={"message": MINE["message"]}, **size))
+    core = LanguageAgent(LanguageModelSettings(**size))
+    same = LanguageAgent(LanguageModelSettings(prompts={"message": MINE["message"]}, **size))
     with caplog.at_level(logging.WARNING):
         load_adapter_of(same, written)  # another action prompt is nothing to the message adapter
         assert lines(caplog) == []

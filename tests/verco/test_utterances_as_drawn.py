@@ -12,7 +12,7 @@ from rllib_llm_comm.language.base_model import wrap_base_model
 from rllib_llm_comm.language.engines import ENGINES
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.verco.encoding import TextObservation
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.message_loss import UTTERANCE_IDS, UTTERANCE_TARGETS, UtteranceEncoder
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
@@ -49,7 +49,7 @@ def byte_level_base():
 @pytest.fixture(scope="module")
 def core():
     settings = LanguageModelSettings(**language_model(init_seed=0, trainable_roles=("action", "message")))
-    made = LLMCommCore(settings, byte_level_base(), reference=True)
+    made = LanguageAgent(settings, byte_level_base(), reference=True)
     randomise(made, "message", std=0.2, seed=4)
     return made
 

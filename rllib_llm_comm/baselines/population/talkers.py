@@ -35,7 +35,7 @@ from rllib_llm_comm.rl.past_policies import PastPolicy
 from rllib_llm_comm.rl.policy_checkpoints import on_first_learner
 from rllib_llm_comm.rl.rllib_adapter import playable_id
 from rllib_llm_comm.rl.strict_config import PER_AGENT, agents_apart
-from rllib_llm_comm.verco.language_agent import LLMCommCore, base_of
+from rllib_llm_comm.verco.language_agent import LanguageAgent, base_of
 from rllib_llm_comm.verco.learner import SPEAKER
 from rllib_llm_comm.verco.module import LLMCommModule
 from rllib_llm_comm.verco.policy import check_adapter_of, has_base, load_adapter_of, take_files
@@ -165,7 +165,7 @@ class TalkersConfig(VercoConfig):
         Raises:
             UserError: If one does not fit the base model or the adapters' shape.
         """
-        core = LLMCommCore(self.language_model_settings((ACTION,), train_critic=False))
+        core = LanguageAgent(self.language_model_settings((ACTION,), train_critic=False))
         for where, path, role in self.member_adapters():
             with _told(where):
                 load_adapter_of(core, path, role=role)

@@ -1,4 +1,4 @@
-"""Many voices: one batch whose rows belong to the adapters of several models on one base."""
+"""One batch whose rows belong to the adapters of several models on one base."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RowRoles = str | Sequence[str | None] | None
 """The role of all rows, or of each; `None` is the bare base."""
 
 
-class Voices:
+class MixedBatch:
     """Models on one base, asked together: rows of a batch are read by adapters of different models and roles.
 
     The base's products are computed once for all rows, those of the adapters for the rows of each; gradients flow to

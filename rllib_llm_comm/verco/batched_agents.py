@@ -11,17 +11,17 @@ import torch.nn.functional as F  # noqa: N812
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.phases import MESSAGES, SCORING, phase
 from rllib_llm_comm.envs.interface import ACTION_MASK
+from rllib_llm_comm.language.mixed_batch import MixedBatch
 from rllib_llm_comm.language.packing import PAD
-from rllib_llm_comm.language.voices import Voices
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, PROMPT_IDS
 from rllib_llm_comm.verco.encoding import CANDIDATE_WORDS
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.message_protocol import write_apart
 
 _FILLED = {PROMPT_IDS: PAD, CANDIDATE_IDS: PAD, CANDIDATE_WORDS: 0, ACTION_MASK: 0}
 
 
-class Chorus:
+class BatchedAgents:
     """Asks several networks in one batch where they can share one, and else one by one; the answers are the same.
 
     Attributes:
@@ -31,21 +31,21 @@ class Chorus:
         cores: Networks; which of them have a row is seen in every batch.
     """
 
-    def __init__(self, cores: Iterable[LLMCommCore]) -> None:
+    def __init__(self, cores: Iterable[LanguageAgent]) -> None:
         self.cores = tuple(dict.fromkeys(cores))
         self._numbers = {core: number for number, core in enumerate(self.cores)}
-        self._voices = _voices(self.cores)
+        self._mixed = _mixed(self.cores)
 
-    def writer(self, cores: Sequence[LLMCommCore], draws: bool = False) -> Callable[..., list[Any]]:
+    def writer(self, cores: Sequence[LanguageAgent], draws: bool = False) -> Callable[..., list[Any]]:
         """A writer as of `write_apart`, which draws the same messages.
 
         Args:
             cores: The network of each prompt.
-            draws: True if it gives messages with their tokens (`LLMCommCore.draw_messages`).
+            draws: True if it gives messages with their tokens (`LanguageAgent.draw_messages`).
         """
         apart = write_apart([core.draw_messages if draws else core.write_messages for core in cores])
-        voices = self._voices
-        if voices is None or len(set(cores)) < 2:  # noqa: PLR2004
+        mixed = self._mixed
+        if mixed is None or len(set(cores)) < 2:  # noqa: PLR2004
             return apart
         owners = [self._numbers[core] for core in cores]
         first = {core: number for number, core in enumerate(dict.fromkeys(cores))}
@@ -62,44 +62,44 @@ class Chorus:
                 return apart(prompts, max_words=max_words, temperature=temperature, seed=seed, menu=menu)
             with phase(MESSAGES):
                 if temperature == 0 and not draws:
-                    self._write_ahead(voices, cores, prompts, max_words)
+                    self._write_ahead(mixed, cores, prompts, max_words)
                     return apart(prompts, max_words=max_words)
                 # Agents that read the same prompt must not draw the same numbers: those of `write_apart`.
                 seeds = None if seed is None else [seed + first[core] for core in cores]
-                said = voices.messages(owners, prompts, max_words=max_words, temperature=temperature, seed=seeds)
+                said = mixed.messages(owners, prompts, max_words=max_words, temperature=temperature, seed=seeds)
             return said if draws else [message.text for message in said]
 
         return write
 
     def _write_ahead(
-        self, voices: Voices, cores: Sequence[LLMCommCore], prompts: Sequence[str], max_words: int
+        self, mixed: MixedBatch, cores: Sequence[LanguageAgent], prompts: Sequence[str], max_words: int
     ) -> None:
         """Lets all networks write what they do not remember, which they remember then."""
         asked = dict.fromkeys(zip(cores, prompts, strict=True))
         missing = [(core, prompt) for core, prompt in asked if core.unwritten([prompt], max_words)]
         if len({core for core, _ in missing}) > 1:
             owners = [self._numbers[core] for core, _ in missing]
-            said = voices.messages(owners, [prompt for _, prompt in missing], max_words=max_words)
+            said = mixed.messages(owners, [prompt for _, prompt in missing], max_words=max_words)
             for (core, prompt), message in zip(missing, said, strict=True):
                 core.remember_message(prompt, message.text)
 
     @torch.no_grad()
-    def score_ahead(self, asked: Sequence[tuple[LLMCommCore, Mapping[str, torch.Tensor]]]) -> None:
+    def score_ahead(self, asked: Sequence[tuple[LanguageAgent, Mapping[str, torch.Tensor]]]) -> None:
         """Lets networks score what they do not remember, so that their `remembered_logits` finds it.
 
         Args:
             asked: Networks with their batched observations.
         """
-        missing = [(core, rows, core.unscored(rows)) for core, rows in asked] if self._voices is not None else []
+        missing = [(core, rows, core.unscored(rows)) for core, rows in asked] if self._mixed is not None else []
         missing = [one for one in missing if one[2]]
-        if self._voices is None or len(missing) < 2:  # noqa: PLR2004
+        if self._mixed is None or len(missing) < 2:  # noqa: PLR2004
             return
         with phase(SCORING):
             columns = {
                 name: _joined([rows[name][list(own.values())].cpu() for _, rows, own in missing], fill)
                 for name, fill in _FILLED.items()
             }
-            scores = self._voices.scores(
+            scores = self._mixed.scores(
                 [self._numbers[core] for core, _, own in missing for _ in own],
                 columns[PROMPT_IDS],
                 columns[CANDIDATE_IDS],
@@ -112,13 +112,13 @@ class Chorus:
                 core.remember_scores(dict(zip(own, logits, strict=True)))
 
 
-def _voices(cores: Sequence[LLMCommCore]) -> Voices | None:
+def _mixed(cores: Sequence[LanguageAgent]) -> MixedBatch | None:
     """The networks' models, if their rows can share a batch."""
     normalizations = {core.settings.score_normalization for core in cores}
     if len(cores) < 2 or len(normalizations) > 1 or not all(core.remembers for core in cores):
         return None
     try:
-        return Voices([core.lm for core in cores])
+        return MixedBatch([core.lm for core in cores])
     except UserError:
         return None
 

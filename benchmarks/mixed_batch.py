@@ -1,6 +1,6 @@
 """Eight adapters in one batch beside one adapter for all of its rows, and beside a pass per adapter.
 
-    python benchmarks/voices.py --rounds 3 --json docs/results/benchmarks/voices.json
+    python benchmarks/mixed_batch.py --rounds 3 --json docs/results/benchmarks/mixed_batch.json
 
 Messages, scores and updates on the textual kitchen's own texts: the embedded model, and the shape of SmolLM2-135M with
 random weights; on a GPU where there is one. All adapters have the same weights, so that all ways write the same
@@ -24,9 +24,9 @@ from harness import Row, alternate, main
 from rllib_llm_comm.language import llama
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model
-from rllib_llm_comm.language.voices import Voices
+from rllib_llm_comm.language.mixed_batch import MixedBatch
 from rllib_llm_comm.rl.multi_agent_ppo_learner import adamw
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 ADAPTERS = 8
@@ -46,9 +46,9 @@ def beside_the_weights() -> Iterator[None]:
         llama._MOST_MERGED_BYTES, llama._MERGED_IN_UPDATES = before
 
 
-def core_of(base: BaseModel, device: str) -> LLMCommCore:
+def core_of(base: BaseModel, device: str) -> LanguageAgent:
     """A network whose adapters are not the identity; the same for every call."""
-    core = LLMCommCore(LanguageModelSettings(init_seed=0, device=device, compile_layers=False), base)
+    core = LanguageAgent(LanguageModelSettings(init_seed=0, device=device, compile_layers=False), base)
     generator = torch.Generator().manual_seed(0)
     for _, parameter in core.lm.named_adapter_parameters():
         parameter.data.add_(0.01 * torch.randn(parameter.shape, generator=generator).to(parameter.device))
@@ -61,7 +61,7 @@ class Choir:
 
     def __init__(self, work: Work, models: list[AdaptedModel]) -> None:
         """Takes texts from a `Work`."""
-        self.work, self.models, self.voices = work, models, Voices(models)
+        self.work, self.models, self.mixed = work, models, MixedBatch(models)
         self.owners = [row % len(models) for row in range(work.rows)]
         parameters = [p for model in models for _, p in model.named_adapter_parameters(ACTION)]
         self.optimizer = adamw(parameters, 1e-6)
@@ -70,7 +70,7 @@ class Choir:
         for model in self.models:
             model.forget()
         for role in (MESSAGE, ACTION):
-            rows = self.voices.rows(self.owners, role)
+            rows = self.mixed.rows(self.owners, role)
             assert rows is not None
             rows.pool.prefixes.clear()
 
@@ -78,7 +78,7 @@ class Choir:
     def messages(self) -> list[str]:
         """One message per prompt."""
         self._forget()
-        return [message.text for message in self.voices.messages(self.owners, self.work.prompts)]
+        return [message.text for message in self.mixed.messages(self.owners, self.work.prompts)]
 
     @torch.no_grad()
     def scores(self) -> torch.Tensor:
@@ -107,11 +107,11 @@ class Choir:
         self._forget()
         for number in range(len(self.models)):
             own = self.work.prompts[number :: len(self.models)]
-            self.voices.messages([number] * len(own), own)
+            self.mixed.messages([number] * len(own), own)
 
     def _scored(self, owners: list[int], rows: slice = slice(None)) -> torch.Tensor:
         work = self.work
-        return self.voices.scores(owners, work.heads[rows], work.tails[rows], work.mask[rows])
+        return self.mixed.scores(owners, work.heads[rows], work.tails[rows], work.mask[rows])
 
     def _scored_alone(self, number: int) -> torch.Tensor:
         rows = slice(number, None, len(self.models))
@@ -134,12 +134,12 @@ def rows_of(name: str, base: BaseModel, rows: int, rounds: int, steps: list[str]
         beside = Work.of_the_kitchen(core_of(base, device), rows)
     with torch.no_grad():
         known = merged.model.base, merged.heads, merged.tails, merged.mask
-        alone = Voices([merged.model]).scores([0] * rows, *known[1:])
+        alone = MixedBatch([merged.model]).scores([0] * rows, *known[1:])
     allowed = merged.mask.bool()
     close = 1e-3 if base.model.dtype == torch.float32 else 0.3
     torch.testing.assert_close(ours.scores().cpu()[allowed], alone.cpu()[allowed], atol=close, rtol=1e-3)
     if base.model.dtype == torch.float32 and "messages" in steps:
-        texts = Voices([merged.model]).messages([0] * rows, merged.prompts)
+        texts = MixedBatch([merged.model]).messages([0] * rows, merged.prompts)
         assert ours.messages() == [message.text for message in texts]
     clock = time.process_time if device == "cpu" else time.perf_counter
     settings = {"rows": rows, "adapters": ADAPTERS, "lora_r": 8, "texts": "textual kitchen",
@@ -163,7 +163,7 @@ def rows_of(name: str, base: BaseModel, rows: int, rounds: int, steps: list[str]
             strict=True,
         ):  # fmt: skip
             ratio = statistics.median(b / a for a, b in zip(own, theirs, strict=True))
-            yield Row(f"voices/{name}, {label} beside {told}", rate, rate / ratio, "rows/s", goal,
+            yield Row(f"mixed_batch/{name}, {label} beside {told}", rate, rate / ratio, "rows/s", goal,
                       {**settings, "reference": told})  # fmt: skip
     adapter = ours.models[0].adapter(ACTION)
     assert adapter is not None
@@ -175,7 +175,7 @@ def rows_of(name: str, base: BaseModel, rows: int, rounds: int, steps: list[str]
         "reference": "merged: a copy of the linear maps",
         "ours": "beside the weights: a copy of itself",
     }
-    yield Row(f"voices/{name}, memory of an adapter more", (held + copied) / 2**20,
+    yield Row(f"mixed_batch/{name}, memory of an adapter more", (held + copied) / 2**20,
               (held + adapter.merged_bytes) / 2**20, "MiB", None, memory, True)  # fmt: skip
 
 

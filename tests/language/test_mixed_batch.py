@@ -14,8 +14,8 @@ from rllib_llm_comm.language import llama
 from rllib_llm_comm.language.adapters import AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import load_base_model, wrap_base_model
 from rllib_llm_comm.language.generation import draw_messages
+from rllib_llm_comm.language.mixed_batch import MixedBatch
 from rllib_llm_comm.language.scoring import prompt_features, score_candidates, score_texts
-from rllib_llm_comm.language.voices import Voices
 from rllib_llm_comm.verco.message_loss import IGNORED, label_logits
 
 TOKENS = len(load_base_model().tokenizer)
@@ -91,7 +91,7 @@ def test_states_and_gradients_are_those_of_pefts_mixed_batch(name, targets, fuse
     for parameter in theirs.values():
         parameter.requires_grad_(True)
     wanted = oracle(ids, adapter_names=list(map(str, owners)), output_hidden_states=True).hidden_states[-1]
-    rows, everything = Voices(models).rows(owners, "action"), torch.ones_like(ids)
+    rows, everything = MixedBatch(models).rows(owners, "action"), torch.ones_like(ids)
     with torch.no_grad(), models[0].use(rows):
         torch.testing.assert_close(models[0].hidden_states(ids, everything), wanted, atol=1e-4, rtol=1e-4)
     with models[0].use(rows):
@@ -112,7 +112,7 @@ def test_rows_of_several_roles_and_of_the_bare_base(way):
     models = members()
     ids, everything = torch.arange(40).view(5, 8) * 13 % 500 + 5, torch.ones(5, 8, dtype=torch.long)
     owners, roles = [1, 0, 0, 2, 2], ["message", "action", None, "message", "action"]
-    with torch.no_grad(), models[0].use(Voices(models).rows(owners, roles)):
+    with torch.no_grad(), models[0].use(MixedBatch(models).rows(owners, roles)):
         mixed = models[0].hidden_states(ids, everything)
     for row, (owner, role) in enumerate(zip(owners, roles, strict=True)):
         with torch.no_grad(), models[owner].use(role):
@@ -145,23 +145,23 @@ def test_scores_are_those_of_each_adapter_alone(name, layers, way):
     if name == "gpt2" and layers == 1:
         pytest.skip("cannot be cut")
     models = members(name, layers=layers)
-    voices, owners = Voices(models), [0, 2, 1, 1, 0, 2, 2, 2, 0, 1, 0, 0]
+    mixed, owners = MixedBatch(models), [0, 2, 1, 1, 0, 2, 2, 2, 0, 1, 0, 0]
     for seed in range(3):  # later batches go on behind what earlier ones have read
         arrays = asked(models[0], seed=seed)
         with torch.no_grad():
-            found, wanted = voices.scores(owners, *arrays), alone(models, owners, arrays)
+            found, wanted = mixed.scores(owners, *arrays), alone(models, owners, arrays)
         torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
     if name != "gpt2":
-        assert voices.rows(owners, "action").pool.prefixes.nbytes > 0
+        assert mixed.rows(owners, "action").pool.prefixes.nbytes > 0
     with torch.no_grad():
         for _, parameter in models[1].named_adapter_parameters("action"):
             parameter.mul_(0.5)
-        moved = voices.scores(owners, *arrays)
+        moved = mixed.scores(owners, *arrays)
         torch.testing.assert_close(moved, alone(models, owners, arrays), atol=1e-4, rtol=1e-4)
     of_1 = torch.tensor(owners) == 1
     assert not torch.allclose(moved[of_1], found[of_1]) and torch.allclose(moved[~of_1], found[~of_1], atol=1e-4)
     gradients = []
-    for scores in (lambda: voices.scores(owners, *arrays), lambda: alone(models, owners, arrays)):
+    for scores in (lambda: mixed.scores(owners, *arrays), lambda: alone(models, owners, arrays)):
         known = scores()
         known[known > -1e8].square().mean().backward()
         gradients.append([p.grad for model in models for _, p in model.named_adapter_parameters("action")])
@@ -180,7 +180,7 @@ def test_normalized_scores_and_one_owner(normalization):
     how = {"normalization": normalization, "candidate_words": words}
     with torch.no_grad():
         for owners in ([0, 2] * 6, [1] * 12):
-            found = Voices(models).scores(owners, *arrays, **how)
+            found = MixedBatch(models).scores(owners, *arrays, **how)
             for row, owner in enumerate(owners):
                 one = score_candidates(
                     models[owner], *(a[row : row + 1] for a in arrays),
@@ -195,9 +195,9 @@ def test_messages_are_those_of_each_adapter_alone(name, temperature, way):
     models = members(name)
     owners = [1, 0, 0, 2, 1, 2, 0, 1, 1]
     prompts = [PROMPTS[row % 3] for row in range(9)]
-    voices = Voices(models)
+    mixed = MixedBatch(models)
     for seeds in ([7] * 9, [5, 6, 6, 7, 5, 7, 6, 5, 5]):  # one for all, or one per model
-        found = voices.messages(owners, prompts, max_words=4, temperature=temperature, seed=seeds)
+        found = mixed.messages(owners, prompts, max_words=4, temperature=temperature, seed=seeds)
         for owner in range(3):
             rows = [row for row, other in enumerate(owners) if other == owner]
             wanted = draw_messages(
@@ -210,19 +210,19 @@ def test_messages_are_those_of_each_adapter_alone(name, temperature, way):
 
 def test_what_one_says_does_not_depend_on_its_batch_mates():
     models = members()
-    whole = Voices(models).messages([0, 1, 2, 2], PROMPTS, temperature=1.0, seed=3, max_words=5)
-    part = Voices(models).messages([2, 0], [PROMPTS[3], PROMPTS[0]], temperature=1.0, seed=3, max_words=5)
+    whole = MixedBatch(models).messages([0, 1, 2, 2], PROMPTS, temperature=1.0, seed=3, max_words=5)
+    part = MixedBatch(models).messages([2, 0], [PROMPTS[3], PROMPTS[0]], temperature=1.0, seed=3, max_words=5)
     assert part == [whole[3], whole[0]]
 
 
 def test_features_and_labels():
     models = members()
     prompts = asked(models[0])[0]
-    voices = Voices(models)
-    assert torch.equal(voices.features(prompts), prompt_features(models[1], prompts))
+    mixed = MixedBatch(models)
+    assert torch.equal(mixed.features(prompts), prompt_features(models[1], prompts))
     ids = torch.arange(30).view(3, 10) * 11 % 400 + 5
     labels = torch.where(torch.arange(10) < 6, IGNORED, ids)
-    row, _, mixed = label_logits(models[0], ids, labels, voices.rows([2, 0, 2], "message"))
+    row, _, mixed = label_logits(models[0], ids, labels, mixed.rows([2, 0, 2], "message"))
     for number, owner in enumerate((2, 0, 2)):
         one = label_logits(models[owner], ids[number : number + 1], labels[number : number + 1], "message")[2]
         torch.testing.assert_close(mixed[row == number], one, atol=1e-4, rtol=1e-4)
@@ -232,32 +232,32 @@ def test_who_cannot_share_a_batch():
     one = members(count=1)[0]
     other_base = members(frozen=base(CONFIGS["llama"], seed=1), count=1)[0]
     with pytest.raises(UserError, match="member 1 has another base model .* than member 0"):
-        Voices([one, other_base])
+        MixedBatch([one, other_base])
     for settings, told in ({"r": 4}, "`r` .4, not 8."), ({"layers": 1}, "`layers`"), ({"alpha": 3}, "`alpha`"):
         with pytest.raises(UserError, match=f"member 2 has adapters of another {told}"):
-            Voices([one, one, members(frozen=one.base, count=1, **settings)[0]])
+            MixedBatch([one, one, members(frozen=one.base, count=1, **settings)[0]])
     tokenizer = copy.deepcopy(one.base.tokenizer)
     stranger = AdaptedModel(wrap_base_model("other", one.base.model, tokenizer))
     with pytest.raises(UserError, match="another tokenizer"):
-        Voices([one, stranger])
+        MixedBatch([one, stranger])
 
 
 def test_a_busy_adapter_beside_idle_ones(monkeypatch):
     """Slots are as many as the busiest needs; where that is too many, adapters are computed one by one."""
     models = members(count=6)
-    voices, owners = Voices(models), [3] * 40 + [0]
+    mixed, owners = MixedBatch(models), [3] * 40 + [0]
     arrays = asked(models[0], rows=41)
     monkeypatch.setattr(llama, "_LONG_STRETCH", 10**6)
     for most in (1, 10**6):
         monkeypatch.setattr(llama, "_MOST_SLOTS", most)
         with torch.no_grad():
-            found = voices.scores(owners, *arrays)
+            found = mixed.scores(owners, *arrays)
         torch.testing.assert_close(found, alone(models, owners, arrays), atol=1e-4, rtol=1e-4)
 
 
 def test_score_texts_by_rows():
     models = members()
-    rows = Voices(models).rows([1, 2], "action")
+    rows = MixedBatch(models).rows([1, 2], "action")
     with torch.no_grad():
         both = score_texts(models[0], [(PROMPTS[0], CANDIDATES, [1] * 4)] * 2, role=rows)
         for row, owner in enumerate((1, 2)):

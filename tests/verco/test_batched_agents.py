@@ -10,13 +10,13 @@ from toys import ColourTalk, language_model, randomise, register
 
 from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.language.adapters import AdaptedModel
+from rllib_llm_comm.language.mixed_batch import MixedBatch
 from rllib_llm_comm.language.rows import Rows
-from rllib_llm_comm.language.voices import Voices
 from rllib_llm_comm.policies.decision import Request
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
-from rllib_llm_comm.verco import chorus
-from rllib_llm_comm.verco.chorus import Chorus
-from rllib_llm_comm.verco.language_agent import LLMCommCore
+from rllib_llm_comm.verco import batched_agents
+from rllib_llm_comm.verco.batched_agents import BatchedAgents
+from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.policy import LanguagePolicy
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
@@ -36,7 +36,7 @@ def passes(monkeypatch):
 
 
 def apart(monkeypatch):
-    monkeypatch.setattr(chorus, "_voices", lambda cores: None)
+    monkeypatch.setattr(batched_agents, "_mixed", lambda cores: None)
 
 
 def roll_out(greedy=False, busy=(1, 2), **talk):
@@ -95,7 +95,7 @@ def policy(temperature=0.0, **settings):
     cores = {}
     for seed, agent in enumerate(("alice", "bob")):
         own = {**language_model(), **settings.get(agent, {})}
-        cores[agent] = LLMCommCore(LanguageModelSettings.from_mapping({**own, "init_seed": 0}))
+        cores[agent] = LanguageAgent(LanguageModelSettings.from_mapping({**own, "init_seed": 0}))
         for role in ("message", "action"):
             randomise(cores[agent], role, std=0.5, seed=seed)
     talk = CommunicationSettings(message_temperature=temperature, max_message_words=4)
@@ -141,7 +141,7 @@ def test_temperatures_may_differ_and_so_may_the_number_of_candidates(passes):
          "candidate_words": torch.ones(4, count), "action_mask": torch.ones(4, count)}
         for count in (3, 5)
     ]  # fmt: skip
-    Chorus([alice, bob]).score_ahead([(alice, arrays[0]), (bob, arrays[1])])
+    BatchedAgents([alice, bob]).score_ahead([(alice, arrays[0]), (bob, arrays[1])])
     assert [isinstance(role, Rows) for role in passes] == [True]
     for core, batch in ((alice, arrays[0]), (bob, arrays[1])):
         assert not core.unscored(batch)
@@ -150,6 +150,6 @@ def test_temperatures_may_differ_and_so_may_the_number_of_candidates(passes):
 
 def test_voices_of_the_cores_are_made_once(monkeypatch):
     made = []
-    monkeypatch.setattr(chorus, "Voices", lambda models: made.append(1) or Voices(models))
+    monkeypatch.setattr(batched_agents, "MixedBatch", lambda models: made.append(1) or MixedBatch(models))
     roll_out()
     assert len(made) == 2  # for messages and for scores
