@@ -128,7 +128,7 @@ def asked(model, rows=12, seed=0):
     tails = [model.base.encode_after_blank(text) for text in CANDIDATES]
     width, length = max(map(len, heads)), max(map(len, tails))
     prompts = torch.tensor([head + [-1] * (width - len(head)) for head in heads])
-    candidates = torch.tensor([[tail + [-1] * (length - len(tail)) for tail in tails]] * rows)
+    candidates = torch.tensor([[[*tail, *[-1] * (length - len(tail))] for tail in tails]] * rows)
     mask = torch.ones(rows, len(CANDIDATES), dtype=torch.long)
     mask[::3, 1] = 0
     return prompts, candidates, mask
