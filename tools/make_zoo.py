@@ -135,7 +135,7 @@ def make(target: Path, checkpoint: str, told: dict[str, Any], episodes: int, dty
             "trained": f"{told['trained']} The weights are shipped in {_HALVED[dtype]}.",
             "game": str(manifest.env),
             "algorithm": manifest.algorithm,
-            "talks": manifest.kind == LANGUAGE,
+            "talks": manifest.kind == LANGUAGE and manifest.communication.get("messages") != "none",
             "base_model": manifest.model_config["base_model"] if manifest.kind == LANGUAGE else "",
             "base_model_sha256": manifest.base_model_sha256,
             "licence": "Apache-2.0",

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 NAMES = sorted(zoo.shipped_policies())
 FEW = 6
 OFFICERS = {"red_officer"}  # orders for units, which are under commanders of their own
-EPISODES = {"emma_cramped_room": 20, "planner_cramped_room": 20}
+EPISODES = {"emma_cramped_room": 20}
 SHORT = {
     "overcooked_ai-v0": {"horizon": 20}, "overcooked_ai_subgoals-v0": {"horizon": 20}, "minirts-v0": {"max_tick": 500},
     "overcooked_text-v0": {"max_game_steps": 10},
