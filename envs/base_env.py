@@ -211,7 +211,7 @@ def settings_of(game: type[Game]) -> type[Settings]:
         )
         for one in named
     }
-    return create_model(f"{game.__name__}Settings", __base__=base, **fields)
+    return create_model(f"{game.__name__}Settings", __base__=base, __module__=game.__module__, **fields)
 
 
 def constructor(game: type[Made], name: str = "parallel_env") -> Callable[..., Made]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from rllib_llm_comm.language.llama import LlamaAdapter, Lora, Places, placed, stacked
-
-if TYPE_CHECKING:
-    from rllib_llm_comm.language.prefix_cache import PrefixCache
 
 
 class AdapterPool:
@@ -22,10 +19,10 @@ class AdapterPool:
 
     Args:
         adapters: By number; `None` is the bare base.
-        prefixes: An empty cache.
+        prefixes: An empty `PrefixCache`.
     """
 
-    def __init__(self, adapters: Sequence[LlamaAdapter | None], prefixes: PrefixCache) -> None:
+    def __init__(self, adapters: Sequence[LlamaAdapter | None], prefixes: Any) -> None:
         self._adapters, self.prefixes = adapters, prefixes
         self._kept: tuple[Hashable, Lora] | None = None
 
