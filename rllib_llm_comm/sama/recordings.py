@@ -24,7 +24,7 @@ _PLACE = "docs/results/planning/recordings"
 _IN_CLONES = (
     "claude_forced_coordination.jsonl.gz", "claude_minirts.jsonl.gz", "claude_officer_0.jsonl.gz",
     "claude_officer_1.jsonl.gz", "claude_officer_2.jsonl.gz", "claude_plans.jsonl.gz", "claude_rewards.jsonl",
-    "claude_states.jsonl.gz", "manual_overcooked_text.jsonl", "smollm2_actions.jsonl.gz", "smollm2_plans.jsonl.gz",
+    "claude_states.jsonl.gz", "manual_overcooked_text.jsonl.gz", "smollm2_actions.jsonl.gz", "smollm2_plans.jsonl.gz",
     "smollm2_rewards.jsonl.gz", "smollm2_states.jsonl.gz",
 )  # fmt: skip
 
