@@ -12,8 +12,8 @@ from rllib_llm_comm.core.settings import Several
 from rllib_llm_comm.core.trust import names_code, texts_in
 from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings
 from rllib_llm_comm.experiments.evaluation_run import play_crosswise
-from rllib_llm_comm.experiments.stages import REFERENCE, PlainStage, Stage, StageResult
-from rllib_llm_comm.policies.partner_settings import CHECKPOINT, PartnerSettings, parse_partners
+from rllib_llm_comm.experiments.stages import REFERENCE, PlainStage, Stage, StageResult, as_list
+from rllib_llm_comm.policies.partner_settings import CHECKPOINT, parse_partners
 
 
 class CrossPlayStageSettings(CrossPlaySettings):
@@ -44,7 +44,7 @@ class CrossPlayStage(PlainStage):
         given = self.settings(stage)
         groups = {f"partners.{name}": group for name, group in given.partners.items()}
         for place, listed in {"players": given.players, **groups}.items():
-            for one in parse_partners(_list(listed), f"{stage.name}.config.{place}"):
+            for one in parse_partners(as_list(listed), f"{stage.name}.config.{place}"):
                 waits = any(path in one.policy for path in unresolved) or REFERENCE.search(one.policy)
                 if one.kind == CHECKPOINT and not waits:
                     try:
@@ -63,14 +63,9 @@ class CrossPlayStage(PlainStage):
         given = self.settings(stage)
         own = {name: getattr(given, name) for name in CrossPlaySettings.model_fields}
         settings = CrossPlaySettings(**{**own, "trust": stage.trust, "trust_own": True})
-        partners = {name: _list(group) for name, group in given.partners.items()}
+        partners = {name: as_list(group) for name, group in given.partners.items()}
         json_path, page = stage.folder / "crossplay.json", stage.folder / "crossplay.html"
-        told = play_crosswise(CrossPlay(_list(given.players), partners, settings), json_path, page)
+        told = play_crosswise(CrossPlay(as_list(given.players), partners, settings), json_path, page)
         groups = {name: group["mean"] for name, group in told["groups"].items()}
         means = {name: told[name]["mean"] for name in ("self_play", "cross_play", "gap")}
         return StageResult([json_path], {"page": page}, summary={**means, "with": groups})
-
-
-def _list(given: Any) -> list[Any]:
-    """Players; the result of a stage with one trial is one path."""
-    return [given] if isinstance(given, str | Mapping | PartnerSettings) else list(given)

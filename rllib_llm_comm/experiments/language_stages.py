@@ -18,7 +18,7 @@ from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.experiments.console import counting_bar, out, require_writable, say, short_path
-from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
+from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult, as_list
 from rllib_llm_comm.sama.data_set import (
     SubgoalDataset,
     distinct,
@@ -255,7 +255,7 @@ class MakeManual(_ChatStage):
         from rllib_llm_comm.sama.manuals.latex import find_paper
 
         super().check_config(stage, unresolved)
-        for paper in _list(self.settings(stage).paper):
+        for paper in as_list(self.settings(stage).paper):
             find_paper(paper)
 
     def run(self, stage: Stage) -> StageResult:
@@ -263,7 +263,7 @@ class MakeManual(_ChatStage):
         settings = self.settings(stage)
         model = open_stage_chat(manual_chat(settings.chat), stage.folder)
         target, facts = stage.folder / "manual.md", stage.folder / "manual.json"
-        papers = [Path(paper) for paper in _list(settings.paper)]
+        papers = [Path(paper) for paper in as_list(settings.paper)]
         how = {"words": settings.words, "batch": settings.batch, "figures": facts}
         figures = run_manual(papers, target, settings.chat, chat_model=model, **how)
         counts = {"paragraphs": figures["paragraphs"], "relevant": len(figures["relevant"])}
@@ -749,7 +749,3 @@ def _figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "precision": round(total.precision, 6),
         "recall": round(total.recall, 6),
     }
-
-
-def _list(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else list(value)

@@ -245,6 +245,15 @@ _USED = {"run", "env", "config", "storage_path"}
 _PLAIN = ("builtins", "types", "typing", "collections.abc")
 
 
+def as_list(value: Any) -> list[Any]:
+    """The values of a setting that may have several; the result of a stage with one trial is one path.
+
+    Args:
+        value: One, or a list or tuple of them.
+    """
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
 def model_of(source: Callable[..., Any], without: Collection[str] = ()) -> type[Settings]:
     """The settings that a function or dataclass takes, as a strict model.
 

@@ -35,7 +35,7 @@ from rllib_llm_comm.experiments.officer_stages import CloneOfficer, DemonstrateO
 from rllib_llm_comm.experiments.planner_stage import PlayPlanners
 from rllib_llm_comm.experiments.prerequisites import require_checkpoint
 from rllib_llm_comm.experiments.sama_report import SamaReport
-from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult, model_of
+from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult, as_list, model_of
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ class _OnCheckpoint(PlainStage):
         """Paths of the checkpoints, and the settings; what a planner's chat model answers is recorded in the folder."""
         given = self.settings(stage)
         kept = {"planner": kept_planner(given.planner, stage.folder), "trust": stage.trust, "trust_own": True}
-        return _list(given.checkpoint), given.model_copy(update=kept)
+        return as_list(given.checkpoint), given.model_copy(update=kept)
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, and checkpoints that should be there by now."""
@@ -278,13 +278,9 @@ class _OnCheckpoint(PlainStage):
         except UserError as error:
             if not any(path in str(error) for path in unresolved):
                 raise UserError(f"In `{stage.name}.config`: {error}") from None
-        for path in _list(settings.checkpoint):
+        for path in as_list(settings.checkpoint):
             if path not in unresolved:
                 _check_checkpoint(stage.name, path)
-
-
-def _list(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else value
 
 
 def _check_checkpoint(stage: str, path: str, setting: str = "checkpoint") -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -17,7 +14,7 @@ from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import generate_messages
 from rllib_llm_comm.language.prompts import action_prompt, message_prompt
 from tools.embedded_model.minirts_states import HELD_OUT, SPOKEN, Moment, moments
-from tools.embedded_model.probe import Question, ask
+from tools.embedded_model.probe import Question, ask, run
 
 _THREE = ((3,),)
 _GROUPS = (("seen", SPOKEN), ("held_out", HELD_OUT))
@@ -108,14 +105,5 @@ def probe(name: str, questions: int = 300, seed: int = 1_000_003) -> dict[str, f
     return {name: round(value, 3) for name, value in result.items()}
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", required=True, help="base model's name, path or hub id")
-    parser.add_argument("--questions", type=int, default=300)
-    options = parser.parse_args(arguments)
-    sys.stdout.write(json.dumps(probe(options.model, options.questions), indent=2) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    run(probe, __doc__)

@@ -96,14 +96,21 @@ def probe(name: str, questions: int = 300, seed: int = 1_000_003) -> dict[str, f
     return result
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def run(
+    asked: Callable[[str, int], dict[str, float]], description: str, arguments: Sequence[str] | None = None
+) -> None:
+    """The command of a probe: asks a base model and writes what it answered as JSON.
+
+    Args:
+        asked: The probe.
+        description: Of the command.
+    """
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--model", default="embedded", help="base model's name, path or hub id")
     parser.add_argument("--questions", type=int, default=300)
-    options_ = parser.parse_args(arguments)
-    sys.stdout.write(json.dumps(probe(options_.model, options_.questions), indent=2) + "\n")
+    options_ = parser.parse_args()
+    sys.stdout.write(json.dumps(asked(options_.model, options_.questions), indent=2) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    run(probe, __doc__)

@@ -5,10 +5,6 @@ python -m tools.embedded_model.soup_probe --model embedded_soup
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-from collections.abc import Sequence
 from itertools import islice
 
 import numpy as np
@@ -18,7 +14,7 @@ from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import generate_messages
 from rllib_llm_comm.language.prompts import action_prompt, message_prompt
-from tools.embedded_model.probe import ask
+from tools.embedded_model.probe import ask, run
 from tools.embedded_model.soup_corpus import Moment, kind_of, moments, saying
 
 
@@ -59,14 +55,5 @@ def _same_kind(one: str, other: str) -> bool:
     return kind_of(one) == kind_of(other)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", required=True, help="base model's name, path or hub id")
-    parser.add_argument("--questions", type=int, default=300)
-    options = parser.parse_args(arguments)
-    sys.stdout.write(json.dumps(probe(options.model, options.questions), indent=2) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    run(probe, __doc__)
