@@ -232,8 +232,8 @@ def evaluate(
         explore: True if actions are sampled.
         env: The environment, or a function that makes one; by default the one that the policy was trained on.
         num_envs: Episodes that are played at once, >= 1, if `env` can be made several times and the policy plays side
-            by side; otherwise they are played one after the other. Messages that are sampled or drawn from other
-            moments depend on it, all else does not.
+            by side; otherwise they are played one after the other. Messages that are drawn from other moments,
+            and those that a server samples, depend on it, all else does not.
         progress: Called with the number of finished episodes and `episodes`.
 
     Raises:

@@ -8,6 +8,7 @@ or remembered.
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,17 +75,18 @@ def plain_messages(
     *,
     max_words: int = 10,
     temperature: float = 0.0,
-    seed: int | None = None,
+    seed: int | Sequence[int] | None = None,
     role: str | None = MESSAGE,
 ) -> list[Written]:
     """Messages; arguments and result as of `draw_messages`."""
-    seen: dict[str, int] = {}
+    seen: Counter[tuple[str, int | None]] = Counter()
+    seeds = [seed] * len(prompts) if seed is None or isinstance(seed, int) else seed
     messages = []
-    for prompt in prompts:
+    for prompt, own in zip(prompts, seeds, strict=True):
         draws: list[np.random.Generator] | None = None
         if temperature > 0:
-            draws = [row_generator(seed, (prompt, seen.get(prompt, 0)))]
-            seen[prompt] = seen.get(prompt, 0) + 1
+            draws = [row_generator(own, (prompt, seen[prompt, own]))]
+            seen[prompt, own] += 1
         ids, written = model.base.encode(prompt), []  # type: tuple[list[int], list[int]]
         model.base.require_positions(len(ids) + max_words * TOKENS_PER_WORD)
         while len(written) < max_words * TOKENS_PER_WORD:

@@ -351,7 +351,7 @@ class LlamaAdapter:
         self._weights, self._layers, self._role, self._stamp = weights, layers, role, stamp
         hidden = weights.embedding.shape[1]
         self.merged_bytes = sum(layer.base_layer.weight.nbytes for layer in layers.values())
-        self._merges = self.merged_bytes <= _MOST_MERGED_BYTES
+        self.merges = self.merged_bytes <= _MOST_MERGED_BYTES
         self._merges_in_updates = hidden <= _MERGED_IN_UPDATES
         self._detached: dict[bool, tuple[Hashable, Lora]] = {}
         self._survival: tuple[Hashable, bool] = (None, False)
@@ -360,7 +360,7 @@ class LlamaAdapter:
         """The adapter as it is; gradients flow through it where they are wanted."""
         if torch.is_grad_enabled():
             return self._each(self._merged if self._merges_in_updates else self._thin)
-        return self.detached(self._merges and self.survives)
+        return self.detached(self.merges and self.survives)
 
     def beside(self) -> Lora:
         """The adapter as it is, beside the weights; gradients flow through it where they are wanted."""

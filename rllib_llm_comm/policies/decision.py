@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload, runtime_checkable
 
 import numpy as np
 
@@ -13,6 +13,25 @@ from rllib_llm_comm.core.errors import UserError
 if TYPE_CHECKING:
     from rllib_llm_comm.policies.policy_manifest import PolicyManifest
     from rllib_llm_comm.verco.settings import CommunicationSettings
+
+
+class Value:
+    """The field `Decision.value`: a number, or a function that gives it, which is called when somebody reads it."""
+
+    @overload
+    def __get__(self, decision: None, owner: type) -> Any: ...
+    @overload
+    def __get__(self, decision: Any, owner: type) -> float: ...
+    def __get__(self, decision: Any, owner: type) -> Any:
+        """The number."""
+        if decision is None:
+            raise AttributeError("value")  # dataclasses ask so for a default; there is none
+        known = decision.__dict__["value"]
+        return known() if callable(known) else known
+
+    def __set__(self, decision: Any, value: float | Callable[[], float]) -> None:
+        """Keeps the number, or the function."""
+        decision.__dict__["value"] = value
 
 
 @dataclass(frozen=True)
@@ -26,7 +45,8 @@ class Decision:
         heard: The others' latest messages, by speaker.
         candidates: The phrases that it chose among.
         probabilities: (K,) probability of each; 0 where forbidden.
-        value: The critic's judgement of its state; NaN where a central critic is not told what it needs.
+        value: The critic's judgement of its state; NaN where a central critic is not told what it needs. A function may
+            be given in its place, for those whose critic costs something: most who play never read it.
         prompt: The prompt behind which the candidates were scored; empty for agents that see numbers.
         replaced: Its true message, where a control put another one in its place; else `None`.
     """
@@ -36,7 +56,7 @@ class Decision:
     heard: dict[str, str]
     candidates: list[str]
     probabilities: np.ndarray
-    value: float
+    value: Value = Value()  # noqa: RUF009 (it is no default)
     prompt: str
     replaced: str | None = None
 

@@ -144,8 +144,8 @@ def play_games(
         seeds: The games' seeds, in the order in which they begin.
         observers: They see all games.
         explore: True if actions are sampled.
-        at_once: Games that are played at once, >= 1. Messages that are sampled or drawn from other moments depend on
-            it, all else does not.
+        at_once: Games that are played at once, >= 1. Messages that are drawn from other moments, and those that a
+            server samples, depend on it, all else does not.
         reset: False if the policy was reset already. Otherwise it is reset with the seed of each game, if one is played
             after the other, or with the first one.
     """

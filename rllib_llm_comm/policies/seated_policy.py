@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,11 +22,45 @@ BOTH = "both"
 
 
 class Told(dict[str, Any]):
-    """A record of an episode that stays one object, however often RLlib copies the episode's data."""
+    """A record of an episode that stays one object, however often RLlib copies the episode's data.
+
+    Attributes:
+        complete: Called by whoever is going to read it, so that partners speak that have not yet.
+    """
+
+    complete: Callable[[], None] = staticmethod(lambda: None)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Told:
         """The same object: RLlib copies an episode's data where a roll-out cuts it."""
         return self
+
+    def __reduce__(self) -> tuple[type[Told], tuple[dict[str, Any]]]:
+        """Elsewhere, where an episode is sent, it is a record without the games."""
+        return Told, (dict(self),)
+
+
+def _speak(games: Iterable[PartnerSeats]) -> None:
+    """Lets the partners of some games speak that have not yet, each in all of its games at once."""
+    for partner, own in _by_partner(game for game in games if game.spoken is None):
+        said = partner.speak_together([game.request for game in own])
+        for game, one in zip(own, said, strict=True):
+            game.spoken = one
+
+
+def _choose(games: Iterable[PartnerSeats]) -> None:
+    """Lets the partners of some games choose that have not yet, each in all of its games at once."""
+    for partner, own in _by_partner(game for game in games if game.chosen is None):
+        made = partner.act_together([game.request for game in own], True, [game.spoken or {} for game in own])
+        for game, one in zip(own, made, strict=True):
+            game.chosen = one
+
+
+def _by_partner(games: Iterable[PartnerSeats]) -> list[tuple[Partner, list[PartnerSeats]]]:
+    found: dict[int, tuple[Partner, list[PartnerSeats]]] = {}
+    for game in games:
+        if game.partner is not None and game.asked_now:
+            found.setdefault(id(game.partner), (game.partner, []))[1].append(game)
+    return list(found.values())
 
 
 class PartnerSeats(BaseParallelWrapper):
@@ -41,8 +75,15 @@ class PartnerSeats(BaseParallelWrapper):
         pool: The partners, with their weights; without any the learner holds all seats.
         seat: `"both"`: the learner takes every seat equally often; or the name of its agent.
         self_play_share: In [0, 1): the share of episodes without partners.
+        beside: A list that the games of an EnvRunner share, to which this one adds itself. Their partners speak when
+            the first mailbox is read (`Told.complete`), and choose when the first game goes on, each in all of its
+            games at once: the same as alone. The learners speak in between. `None`: partners speak at once.
 
     Attributes:
+        asked_now: Observations of the partner's agents that have to choose.
+        spoken: What they have said; `None` before.
+        is_heard: True if the mailbox was read since they were asked: the learner speaks, too.
+        chosen: Their decisions; `None` before.
         partner: The partner of this episode; `None` in self-play.
         learners: The agents of the learner in this episode.
         mailbox: Latest message by speaker; the learner's are written by whoever lets it speak.
@@ -50,9 +91,17 @@ class PartnerSeats(BaseParallelWrapper):
     """
 
     def __init__(
-        self, env: ParallelEnv, pool: Sequence[Partner], seat: str = BOTH, self_play_share: float = 0.0
+        self,
+        env: ParallelEnv,
+        pool: Sequence[Partner],
+        seat: str = BOTH,
+        self_play_share: float = 0.0,
+        beside: list[PartnerSeats] | None = None,
     ) -> None:
         super().__init__(env)
+        self._speaks_at_once = beside is None
+        self._beside = [] if beside is None else beside
+        self._beside.append(self)
         self.seat_others(pool, self_play_share)
         self._seat = seat
         self.possible_agents = list(env.possible_agents)
@@ -61,7 +110,7 @@ class PartnerSeats(BaseParallelWrapper):
         self.partner: Partner | None = None
         self.learners: list[Any] = list(self.possible_agents)
         self._memory: PartnerMemory | None = None
-        self._waiting: tuple[dict[Any, Any], dict[Any, Spoken]] = ({}, {})
+        self._wait({})
         self._earned = 0.0
         self.meet_anew()
 
@@ -83,6 +132,7 @@ class PartnerSeats(BaseParallelWrapper):
             `mailbox` and `vectors`.
         """
         self.mailbox, self.vectors = Told(), Told()
+        self.mailbox.complete = self._hear
         return self.mailbox, self.vectors
 
     @property
@@ -144,7 +194,9 @@ class PartnerSeats(BaseParallelWrapper):
             self._memory.env, self._memory.mailbox = self.env, self.mailbox
 
     def _listen(self, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> None:
-        """Lets the partner's agents that are asked speak; they choose in the next step, when the learner has spoken."""
+        """Lets the partner's agents that are asked speak, if not beside those of other games; they choose in the next
+        step, when the learner has spoken."""
+        self._wait({})
         if self.partner is None or self._memory is None:
             return
         self._memory.secret = secret_of(infos)
@@ -153,16 +205,34 @@ class PartnerSeats(BaseParallelWrapper):
         for agent, one in seen.items():
             if isinstance(one, Mapping) and VECTOR in one:
                 self.vectors[str(agent)] = np.array(one[VECTOR], np.float32)
-        self._waiting = (seen, self.partner.speak_together([Request(self._memory, seen)])[0] if seen else {})
+        self._wait(seen)
+        if self._speaks_at_once:
+            _speak([self])
+
+    def _wait(self, seen: dict[Any, Any]) -> None:
+        """The partner's agents have these observations, and have said and chosen nothing."""
+        self.asked_now, self.is_heard = seen, False
+        self.spoken: dict[Any, Spoken] | None = None
+        self.chosen: dict[Any, Decision] | None = None
+
+    @property
+    def request(self) -> Request:
+        """What the partner is asked now."""
+        return Request(self._memory, self.asked_now)
+
+    def _hear(self) -> None:
+        _speak(self._beside)
+        for game in self._beside:
+            game.is_heard = True
 
     def _play(self, actions: Mapping[Any, Any]) -> tuple[dict[Any, Any], ...]:
         """One step of the game, with the partner's actions."""
         chosen = dict(actions)
-        seen, spoken = self._waiting
-        if self.partner is not None and self._memory is not None and seen:
-            decisions = self.partner.act_together([Request(self._memory, seen)], True, [spoken])[0]
-            chosen.update({agent: decision.action for agent, decision in decisions.items()})
-        self._waiting = ({}, {})
+        # Of a game that is not heard yet the learner has still to speak, unless it is busy.
+        ready = [game for game in self._beside if game.is_heard] if self.is_heard else [self]
+        _speak(ready)
+        _choose(ready)
+        chosen.update({agent: decision.action for agent, decision in (self.chosen or {}).items()})
         found: tuple[dict[Any, Any], ...] = self.env.step(chosen)
         self._listen(found[0], found[4])
         return found

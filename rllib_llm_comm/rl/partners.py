@@ -40,11 +40,12 @@ class SeatPartners(RLlibCallback):
         """
         config = env_runner.config
         loading = Loading(trust_own=True)
+        beside: list[PartnerSeats] = []
         listed = () if config.pool is None else parse_partners(config.pool)  # none yet: `use_partners` seats them
         pool = [make_partner(settings, loading.load) for settings in listed]
 
         def seated(game: Any, number: int) -> PartnerSeats:
-            self._seats[number] = PartnerSeats(game, pool, config.seat, config.self_play_share)
+            self._seats[number] = PartnerSeats(game, pool, config.seat, config.self_play_share, beside)
             return self._seats[number]
 
         wrap_games(env, seated, "Partners need")

@@ -21,8 +21,16 @@ from rllib_llm_comm.verco.message_protocol import write_apart
 _FILLED = {PROMPT_IDS: PAD, CANDIDATE_IDS: PAD, CANDIDATE_WORDS: 0, ACTION_MASK: 0}
 
 
+_SMALL = 512
+_FEW = 2
+"""Rows per network up to which on a CPU a batch of all pays where a layer has at most `_SMALL` numbers. A pass saved
+pays for the products of each adapter beside the weights as long as passes are short; a larger model's always are."""
+
+
 class BatchedAgents:
-    """Asks several networks in one batch where they can share one, and else one by one; the answers are the same.
+    """Asks several networks in one batch where they can share one and that pays, and else one by one.
+
+    The answers are the same.
 
     Attributes:
         cores: The networks.
@@ -47,6 +55,7 @@ class BatchedAgents:
         mixed = self._mixed
         if mixed is None or len(set(cores)) < 2:  # noqa: PLR2004
             return apart
+        samples_together = self._pays(cores)
         owners = [self._numbers[core] for core in cores]
         first = {core: number for number, core in enumerate(dict.fromkeys(cores))}
 
@@ -55,17 +64,17 @@ class BatchedAgents:
             *,
             max_words: int = 10,
             temperature: float = 0.0,
-            seed: int | None = None,
+            seed: int | Sequence[int] | None = None,
             menu: Sequence[str] = (),
         ) -> list[Any]:
-            if menu:
+            if menu or (not samples_together and (temperature > 0 or draws)):
                 return apart(prompts, max_words=max_words, temperature=temperature, seed=seed, menu=menu)
             with phase(MESSAGES):
                 if temperature == 0 and not draws:
                     self._write_ahead(mixed, cores, prompts, max_words)
                     return apart(prompts, max_words=max_words)
                 # Agents that read the same prompt must not draw the same numbers: those of `write_apart`.
-                seeds = None if seed is None else [seed + first[core] for core in cores]
+                seeds = [seed + first[core] for core in cores] if isinstance(seed, int) else seed
                 said = mixed.messages(owners, prompts, max_words=max_words, temperature=temperature, seed=seeds)
             return said if draws else [message.text for message in said]
 
@@ -77,7 +86,7 @@ class BatchedAgents:
         """Lets all networks write what they do not remember, which they remember then."""
         asked = dict.fromkeys(zip(cores, prompts, strict=True))
         missing = [(core, prompt) for core, prompt in asked if core.unwritten([prompt], max_words)]
-        if len({core for core, _ in missing}) > 1:
+        if self._pays([core for core, _ in missing]):
             owners = [self._numbers[core] for core, _ in missing]
             said = mixed.messages(owners, [prompt for _, prompt in missing], max_words=max_words)
             for (core, prompt), message in zip(missing, said, strict=True):
@@ -92,7 +101,7 @@ class BatchedAgents:
         """
         missing = [(core, rows, core.unscored(rows)) for core, rows in asked] if self._mixed is not None else []
         missing = [one for one in missing if one[2]]
-        if self._mixed is None or len(missing) < 2:  # noqa: PLR2004
+        if self._mixed is None or not self._pays([core for core, _, own in missing for _ in own]):
             return
         with phase(SCORING):
             columns = {
@@ -110,6 +119,13 @@ class BatchedAgents:
             for (core, rows, own), part in zip(missing, scores.split([len(own) for *_, own in missing]), strict=True):
                 logits = part[:, : rows[ACTION_MASK].shape[1]] / core.settings.temperature
                 core.remember_scores(dict(zip(own, logits, strict=True)))
+
+    def _pays(self, cores: Sequence[LanguageAgent]) -> bool:
+        """True if rows of these networks are quicker in one batch."""
+        different = len(set(cores))
+        base = self.cores[0].lm.base
+        short = len(cores) <= _FEW * different or base.hidden_size > _SMALL or base.device.type != "cpu"
+        return different > 1 and short
 
 
 def _mixed(cores: Sequence[LanguageAgent]) -> MixedBatch | None:

@@ -112,7 +112,7 @@ class LanguageAgent:
         *,
         max_words: int = 10,
         temperature: float = 0.0,
-        seed: int | None = None,
+        seed: int | Sequence[int] | None = None,
         menu: Sequence[str] = (),
     ) -> list[str]:
         """Messages behind the given message prompts, by the message adapter.
@@ -121,7 +121,7 @@ class LanguageAgent:
             prompts: Filled message prompts.
             max_words: Upper bound on a message's words.
             temperature: 0 for greedy decoding.
-            seed: Fixes sampled words.
+            seed: Fixes sampled words; of all rows, or of each.
             menu: If given, each message is one of these phrases.
 
         Returns:
@@ -140,7 +140,7 @@ class LanguageAgent:
         *,
         max_words: int = 10,
         temperature: float = 0.0,
-        seed: int | None = None,
+        seed: int | Sequence[int] | None = None,
         role: str = MESSAGE,
     ) -> list[Written]:
         """As `write_messages`, with the token ids that were drawn, by any adapter; nothing is remembered."""
@@ -148,7 +148,12 @@ class LanguageAgent:
             return self._drawn(prompts, max_words, temperature, seed, role)
 
     def _drawn(
-        self, prompts: Sequence[str], max_words: int, temperature: float, seed: int | None, role: str = MESSAGE
+        self,
+        prompts: Sequence[str],
+        max_words: int,
+        temperature: float,
+        seed: int | Sequence[int] | None,
+        role: str = MESSAGE,
     ) -> list[Written]:
         return self._engine.messages(
             self.lm, prompts, max_words=max_words, temperature=temperature, seed=seed, role=role
@@ -156,7 +161,7 @@ class LanguageAgent:
 
     @torch.no_grad()
     def _choose_messages(
-        self, prompts: Sequence[str], menu: Sequence[str], temperature: float, seed: int | None
+        self, prompts: Sequence[str], menu: Sequence[str], temperature: float, seed: int | Sequence[int] | None
     ) -> list[str]:
         rows = [self.lm.base.encode(prompt) for prompt in prompts]
         width = max(map(len, rows))
@@ -167,8 +172,9 @@ class LanguageAgent:
         if temperature == 0:
             return [menu[int(index)] for index in logits.argmax(-1)]
         chances = (logits / temperature).softmax(-1).numpy()
-        rng = np.random.default_rng(seed)
-        return [menu[int(rng.choice(len(menu), p=row / row.sum()))] for row in chances]
+        one = np.random.default_rng(seed) if seed is None or isinstance(seed, int) else None
+        draws = [one] * len(rows) if one is not None else [np.random.default_rng(own) for own in seed]
+        return [menu[int(rng.choice(len(menu), p=row / row.sum()))] for rng, row in zip(draws, chances, strict=True)]
 
     def utterance_terms(self, observations: Mapping[str, torch.Tensor], *, drift: bool | None = None) -> UtteranceTerms:
         """Log-probability, entropy and drift of what was said, by this network: `message_loss.utterance_terms`."""
@@ -389,7 +395,7 @@ def _row_keys(arrays: Sequence[torch.Tensor] | Iterator[torch.Tensor]) -> list[b
 
 
 @contextlib.contextmanager
-def _seeded(seed: int | None) -> Iterator[None]:
+def _seeded(seed: int | Sequence[int] | None) -> Iterator[None]:
     if seed is None:
         yield
         return

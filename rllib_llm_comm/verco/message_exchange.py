@@ -19,6 +19,7 @@ from rllib_llm_comm.core.phases import TEXT as PROMPTS
 from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.language.generation import Written
+from rllib_llm_comm.policies.seated_policy import Told
 from rllib_llm_comm.rl.columns import MAILBOX
 from rllib_llm_comm.rl.observations import newest_observation
 from rllib_llm_comm.verco.batched_agents import BatchedAgents
@@ -138,6 +139,8 @@ class MessageExchange(ConnectorV2):
         waiting = []
         observations = {}
         for episode in episodes:
+            if isinstance(mailbox := episode.custom_data.get(MAILBOX), Told) and not episode.is_done:
+                mailbox.complete()
             singles = episode.agent_episodes
             for agent in sorted(singles, key=str):
                 single = singles[agent]

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.core.bounded_cache import Memo
 from rllib_llm_comm.core.errors import UserError
@@ -38,6 +40,8 @@ class Speaker(NamedTuple):
             whoever keeps the episode.
         secret: Facts told to anybody in its episode at the moment (`envs.interface.secret_of`); empty for nothing.
         templates: Its prompts.
+        draws: Random numbers of its episode, by which sampled words do not depend on the episodes beside it; `None`:
+            those of the protocol.
     """
 
     agent: str
@@ -45,6 +49,7 @@ class Speaker(NamedTuple):
     mailbox: MutableMapping[str, str]
     secret: str = ""
     templates: PromptTemplates = DEFAULT_TEMPLATES
+    draws: np.random.Generator | None = None
 
 
 def heard_by(agent: str, mailbox: Mapping[str, str]) -> dict[str, str]:
@@ -71,11 +76,14 @@ def write_apart(writers: Sequence[Callable[..., list[Any]]]) -> Callable[..., li
     for place, writer in enumerate(writers):
         places.setdefault(writer, []).append(place)
 
-    def write(prompts: Sequence[str], *, seed: int | None = None, **kwargs: Any) -> list[Any]:
+    def write(prompts: Sequence[str], *, seed: int | Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
         written: list[Any] = [None] * len(prompts)
         for number, (writer, own) in enumerate(places.items()):
-            # Agents that read the same prompt must not draw the same numbers.
-            drawn = writer([prompts[place] for place in own], seed=seed if seed is None else seed + number, **kwargs)
+            if isinstance(seed, int):  # agents that read the same prompt must not draw the same numbers
+                its: int | list[int] | None = seed + number
+            else:
+                its = None if seed is None else [seed[place] for place in own]
+            drawn = writer([prompts[place] for place in own], seed=its, **kwargs)
             for place, message in zip(own, drawn, strict=True):
                 written[place] = message
         return written
@@ -176,7 +184,7 @@ class MessageProtocol:
             [s.templates.message(s.observation.text, s.observation.subgoal) for s in speakers],
             max_words=settings.max_message_words,
             temperature=temperature,
-            seed=self._random.randrange(_MOST_SEEDS) if temperature > 0 else None,
+            seed=self._seed(speakers) if temperature > 0 else None,
             **menu,
         )
         if settings.messages in ("student", "menu"):
@@ -185,11 +193,21 @@ class MessageProtocol:
             return self._swapped(written)
         return self._drawn(speakers, written)
 
-    def _from_server(self, prompts: Sequence[str], *, temperature: float, **kwargs: Any) -> list[str]:
+    def _seed(self, speakers: Sequence[Speaker]) -> int | list[int]:
+        """The seed of all speakers, or of each."""
+        own = [speaker.draws for speaker in speakers if speaker.draws is not None]
+        if len(own) < len(speakers):
+            return self._random.randrange(_MOST_SEEDS)
+        return [int(draws.integers(_MOST_SEEDS)) for draws in own]
+
+    def _from_server(
+        self, prompts: Sequence[str], *, temperature: float, seed: int | Sequence[int] | None, **kwargs: Any
+    ) -> list[str]:
         assert self._server is not None
         with phase(MESSAGES):
             if temperature > 0:
-                return self._server.write(prompts, temperature=temperature, **kwargs)
+                one = seed if seed is None or isinstance(seed, int) else seed[0]  # of a whole request
+                return self._server.write(prompts, temperature=temperature, seed=one, **kwargs)
             known = {prompt: self._known.get(prompt) for prompt in prompts}
             missing = [prompt for prompt, message in known.items() if message is None]
             if missing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import logging
@@ -63,10 +64,12 @@ class EpisodeMemory(Memory):
 
     Attributes:
         rng: Draws its actions.
+        words: Draws its sampled messages.
         mailbox: The latest message of every speaker.
     """
 
     rng: np.random.Generator
+    words: np.random.Generator = field(default_factory=np.random.default_rng)
     mailbox: dict[str, str] = field(default_factory=dict)
 
 
@@ -194,7 +197,7 @@ class LanguagePolicy(TalkingPolicy):
                 hand.
         """
         if seed is None:
-            self._memory = EpisodeMemory(self._memory.rng)
+            self._memory = EpisodeMemory(self._memory.rng, self._memory.words)
         else:
             self._memory = self.begin(seed)
             self._protocol.reseed(seed)
@@ -209,9 +212,9 @@ class LanguagePolicy(TalkingPolicy):
         """Begins an episode that is played beside others.
 
         Args:
-            seed: Fixes its sampled actions.
+            seed: Fixes its sampled actions and words.
         """
-        return EpisodeMemory(np.random.default_rng(seed))
+        return EpisodeMemory(np.random.default_rng(seed), np.random.default_rng([seed, 1]))
 
     def note(self, infos: Mapping[Any, Mapping[str, Any]]) -> None:
         """Notes what is told to anybody in the episode that `act` plays; call it before `act` where messages are
@@ -251,7 +254,14 @@ class LanguagePolicy(TalkingPolicy):
         rows = _rows(requests)
         cores = [self.core_of(row.agent) for row in rows]
         speakers = [
-            Speaker(str(row.agent), row.view, row.memory.mailbox, row.memory.secret, core.settings.templates)
+            Speaker(
+                str(row.agent),
+                row.view,
+                row.memory.mailbox,
+                row.memory.secret,
+                core.settings.templates,
+                row.memory.words,
+            )  # fmt: skip
             for row, core in zip(rows, cores, strict=True)
         ]
         write = self._batched.writer(cores)
@@ -286,9 +296,9 @@ class LanguagePolicy(TalkingPolicy):
         if spoken is None:
             spoken = self.speak_together(requests, explore)
         heard = [heard_by(str(row.agent), row.memory.mailbox) for row in rows]
-        probabilities, values = self._judge(
-            [(row.agent, row.view, ears) for row, ears in zip(rows, heard, strict=True)]
-        )
+        batches = self._encoded([(row.agent, row.view, ears) for row, ears in zip(rows, heard, strict=True)])
+        probabilities = self._judge(batches, [row.view.mask for row in rows])
+        values = functools.cache(functools.partial(_values, batches, len(rows)))  # all of a moment, if one is read
         for index, row in enumerate(rows):
             chances = probabilities[index]
             said, replaced = spoken[row.episode][row.agent]
@@ -298,7 +308,7 @@ class LanguagePolicy(TalkingPolicy):
                 heard=heard[index],
                 candidates=list(row.view.candidates),
                 probabilities=chances,
-                value=float(values[index]),
+                value=lambda index=index: values()[index],  # type: ignore[misc]
                 prompt=self._encoder.prompt(row.view, heard[index]),
                 replaced=replaced,
             )
@@ -314,33 +324,31 @@ class LanguagePolicy(TalkingPolicy):
             (B, K) probabilities; 0 where forbidden.
         """
         rows = [(agent, read_observation(seen), messages) for agent, seen, messages in heard]
-        return np.stack(self._judge(rows, with_values=False)[0])
+        return np.stack(self._judge(self._encoded(rows), [view.mask for _, view, _ in rows]))
 
-    def _judge(
-        self, rows: Sequence[tuple[Any, TextObservation, Mapping[str, str]]], with_values: bool = True
-    ) -> tuple[list[np.ndarray], list[float]]:
-        """Probabilities and value of every row, by its agent's network, in one pass of each."""
+    def _encoded(self, rows: Sequence[tuple[Any, TextObservation, Mapping[str, str]]]) -> _Batches:
+        """The rows of each network."""
         encoded = [self._encoder.encode(view, dict(ears)) for _, view, ears in rows]
-        cores = [self.core_of(agent) for agent, _, _ in rows]
-        probabilities, values = [np.empty(0)] * len(rows), [float("nan")] * len(rows)
-        places = {core: [row for row, other in enumerate(cores) if other is core] for core in dict.fromkeys(cores)}
-        batches = {
-            core: {name: torch.from_numpy(np.stack([encoded[row][name] for row in own])) for name in encoded[0]}
+        places: dict[LanguageAgent, list[int]] = {}
+        for row, (agent, _, _) in enumerate(rows):
+            places.setdefault(self.core_of(agent), []).append(row)
+        return {
+            core: (own, {name: torch.from_numpy(np.stack([encoded[row][name] for row in own])) for name in encoded[0]})
             for core, own in places.items()
         }
-        self._batched.score_ahead(list(batches.items()))
-        for core, own in places.items():
-            batch = batches[core]
+
+    def _judge(self, batches: _Batches, masks: Sequence[Any]) -> list[np.ndarray]:
+        """Probabilities of every row, by its agent's network, in one pass of each."""
+        probabilities = [np.empty(0)] * len(masks)
+        self._batched.score_ahead([(core, batch) for core, (_, batch) in batches.items()])
+        for core, (own, batch) in batches.items():
             with torch.no_grad():
                 chances = core.remembered_logits(batch).double().softmax(-1).numpy()
-                judged = core.values(batch).tolist() if with_values else []
-            chances = np.where(np.stack([rows[row][1].mask for row in own]), chances, 0.0)
+            chances = np.where(np.stack([masks[row] for row in own]), chances, 0.0)
             chances = chances / chances.sum(1, keepdims=True)
-            for place, row in enumerate(own):
-                probabilities[row] = chances[place]
-                if judged:
-                    values[row] = judged[place]
-        return probabilities, values
+            for row, own_chances in zip(own, chances, strict=True):
+                probabilities[row] = own_chances
+        return probabilities
 
     def env(self, *, planning: Mapping[str, Any] | None = None, **settings: Any) -> Any:
         """Makes the PettingZoo environment that the policy was trained on.
@@ -362,6 +370,19 @@ class LanguagePolicy(TalkingPolicy):
                 raise UserError("`messages` is 'teacher' but no `teacher` is set; give one, for example 'scripted'.")
             env = TeacherMessages(env, teacher)
         return env
+
+
+_Batches = Mapping[LanguageAgent, tuple[list[int], dict[str, torch.Tensor]]]
+"""By network the numbers of its rows among all, and their encoded observations."""
+
+
+@torch.no_grad()
+def _values(batches: _Batches, count: int) -> list[float]:
+    values = [float("nan")] * count
+    for core, (own, batch) in batches.items():
+        for row, value in zip(own, core.values(batch).tolist(), strict=True):
+            values[row] = value
+    return values
 
 
 @dataclass(frozen=True)

@@ -230,7 +230,7 @@ def test_compiled_layers_compute_the_same_whatever_the_batch_and_are_compiled_on
     """As on a GPU, but for the code that the compiler writes."""
     monkeypatch.setattr(compiled_layers, "LEAST_TOKENS", 2)
     model = adapted(CONFIGS[name])
-    monkeypatch.setattr(model._llama_adapters["action"], "_merges", name == "qwen3")
+    monkeypatch.setattr(model._llama_adapters["action"], "merges", name == "qwen3")
     ids, mask, positions = packed()
 
     def states(rows):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import pickle
+import shutil
 from collections import Counter
 
 import numpy as np
 import pytest
+from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
 from toys import ENV_ID, ColourTalk, language_model, randomise, register
 
 from rllib_llm_comm import CommNetConfig, MAPPOConfig, SelfPlayPPOConfig, SymbolicPPOConfig, VercoConfig, load_policy
@@ -17,7 +21,9 @@ from rllib_llm_comm.policies.partners import make_partner
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest
 from rllib_llm_comm.policies.seated_policy import PartnerSeats
+from rllib_llm_comm.rl import partners
 from rllib_llm_comm.rl.columns import MAILBOX
+from rllib_llm_comm.verco.policy import LanguagePolicy
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 POOL = ["random", {"policy": "toy_partners:first", "weight": 3.0}]
@@ -184,7 +190,7 @@ def test_verco_trains_with_a_stranger_and_they_hear_each_other(stranger):
             partner = "bob" if learner == "alice" else "alice"
             assert game._memory.policy.mailbox is game.mailbox and set(game.mailbox) == {learner, partner}
             seen = {partner: game.env.observe()[partner]}
-            if game.env.t == 0 or not game._waiting[0]:
+            if game.env.t == 0 or not game.spoken:
                 continue
             assert game.mailbox[partner] == own.speak_together([(own.begin(0), seen)])[0][partner][0]
         results = algo.train()
@@ -192,6 +198,55 @@ def test_verco_trains_with_a_stranger_and_they_hear_each_other(stranger):
         assert np.isfinite(results["env_runners"]["return_with_stranger"])
     finally:
         algo.stop()
+
+
+def rolled_out(pool, busy=(1, 1), **talk):
+    """What a learner hears and does in four games, in two fragments."""
+    made = talker(busy=busy).communication(max_message_words=4, **talk).partners(pool=pool, self_play_share=0.2)
+    made.env_runners(num_envs_per_env_runner=4).validate()
+    runner = MultiAgentEnvRunner(config=made, worker_index=0)
+    found = []
+    for episode in [one for _ in range(2) for one in runner.sample(num_timesteps=40, random_actions=False)]:
+        for agent, single in sorted(episode.agent_episodes.items()):
+            found.append((agent, np.asarray(single.get_actions()), single.get_observations()["prompt_ids"]))
+    return found
+
+
+@pytest.mark.parametrize("busy", [(1, 1), (1, 2)])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_partners_of_all_games_are_asked_together_and_do_what_each_would_alone(
+    stranger, busy, temperature, tmp_path, monkeypatch
+):
+    folder = tmp_path / "other"
+    shutil.copytree(stranger, folder)
+    for told in folder.rglob("policy.json"):
+        known = json.loads(told.read_text(encoding="utf-8"))
+        known["communication"]["message_temperature"] = temperature
+        told.write_text(json.dumps(known), encoding="utf-8")
+    pool = [{"policy": str(folder), "name": name, "noise": noise} for name, noise in (("one", 0.0), ("other", 0.3))]
+    rows = []
+    speak = LanguagePolicy.speak_together
+    monkeypatch.setattr(
+        LanguagePolicy, "speak_together", lambda own, asked, *how: rows.append(len(asked)) or speak(own, asked, *how)
+    )
+    together = rolled_out(pool, busy)
+    assert max(rows) > 1
+    rows.clear()
+    monkeypatch.setattr(partners, "PartnerSeats", lambda *args: PartnerSeats(*args[:4]))
+    apart = rolled_out(pool, busy)
+    assert set(rows) == {1} and len(together) == len(apart) > 8
+    for (agent, actions, heard), (other, wanted, expected) in zip(together, apart, strict=True):
+        assert agent == other
+        np.testing.assert_array_equal(actions, wanted)
+        np.testing.assert_array_equal(heard, expected)
+
+
+def test_what_is_told_is_sent_without_the_games():
+    game = PartnerSeats(ColourTalk(length=4), [])
+    game.mailbox["alice"] = "i see red"
+    sent = pickle.loads(pickle.dumps(game.mailbox))
+    assert sent == game.mailbox and len(pickle.dumps(game.mailbox)) < 300
+    sent.complete()
 
 
 def test_the_stranger_chooses_by_what_the_learner_said(stranger):
@@ -203,8 +258,8 @@ def test_the_stranger_chooses_by_what_the_learner_said(stranger):
         game.meet_anew()
         game.reset(seed=5)
         game.mailbox["alice"] = message
-        seen, spoken = game._waiting
-        decision = game.partner.act_together([(game._memory, seen)], True, [spoken])[0]["bob"]
+        seen = game.asked_now
+        decision = game.partner.act_together([game.request], True, [game.spoken])[0]["bob"]
         assert decision.heard == {"alice": message}
         expected = own.probabilities([("bob", seen["bob"], {"alice": message})])[0]
         np.testing.assert_allclose(decision.probabilities, expected, atol=1e-6)

@@ -39,14 +39,14 @@ def apart(monkeypatch):
     monkeypatch.setattr(batched_agents, "_mixed", lambda cores: None)
 
 
-def roll_out(greedy=False, busy=(1, 2), **talk):
+def roll_out(greedy=False, busy=(1, 2), games=2, **talk):
     config = (
         VercoConfig()
         .environment(register(), env_config={"busy": busy, "length": 7})
         .language_model(**language_model(temperature=2.0))
         .communication(max_message_words=4, **talk)
         .multi_agent(policies="per_agent")
-        .env_runners(num_envs_per_env_runner=4)
+        .env_runners(num_envs_per_env_runner=games)
         .debugging(seed=0)
     )
     config.validate()
@@ -91,6 +91,15 @@ def test_where_all_speak_there_is_no_pass_of_one(passes):
     assert "message" not in passes and sum(isinstance(role, Rows) for role in passes) > 50
 
 
+def test_many_rows_of_a_small_model_have_a_pass_per_network(passes, monkeypatch):
+    roll_out(busy=(1, 1), games=4, message_temperature=1.0)
+    assert passes.count("message") > 50
+    passes.clear()
+    monkeypatch.setattr(batched_agents, "_SMALL", 16)
+    roll_out(busy=(1, 1), games=4, message_temperature=1.0)
+    assert "message" not in passes
+
+
 def policy(temperature=0.0, **settings):
     cores = {}
     for seed, agent in enumerate(("alice", "bob")):
@@ -102,14 +111,13 @@ def policy(temperature=0.0, **settings):
     return LanguagePolicy(cores, talk, PolicyManifest("language", "Verco", {}, agents=("alice", "bob")))
 
 
-def decided(made):
+def decided(made, seeds=(0, 1)):
     env, found = ColourTalk(length=6), []
     made.reset(seed=3)
     observations, _ = env.reset(seed=0)
-    memories = [made.begin(seed) for seed in range(3)]
+    memories = [made.begin(seed) for seed in seeds]
     while env.agents:
-        answers = made.act_together([Request(memory, observations) for memory in memories])
-        found += answers
+        found += (answers := made.act_together([Request(memory, observations) for memory in memories]))
         observations = env.step({agent: one.action for agent, one in answers[0].items()})[0]
     return found
 
@@ -125,6 +133,22 @@ def test_a_loaded_policy_in_one_batch_decides_as_one_by_one(temperature, monkeyp
             np.testing.assert_allclose(one[agent].probabilities, other[agent].probabilities, atol=1e-4)
 
 
+@pytest.mark.parametrize("menu", [(), ("i see red", "i see blue", "i see green")])
+@pytest.mark.parametrize("engine", ["fast", "plain"])
+def test_what_is_sampled_in_a_game_does_not_depend_on_the_games_beside_it(engine, menu):
+    both = {"engine": engine}
+    made = policy(1.0, alice=both, bob=both)
+    if menu:
+        talk = CommunicationSettings(messages="menu", message_menu=list(menu), message_temperature=1.0)
+        made = LanguagePolicy({one: made.core_of(one) for one in ("alice", "bob")}, talk, made.manifest)
+    together = decided(made, (0, 1, 2))[1::3]
+    alone = decided(made, (1,))
+    assert len({one[agent].said for one in alone for agent in one}) > 2
+    for one, other in zip(together, alone, strict=True):
+        for agent in ("alice", "bob"):
+            assert (one[agent].said, one[agent].action) == (other[agent].said, other[agent].action)
+
+
 @pytest.mark.parametrize(
     "other", [{"engine": "plain"}, {"lora_r": 4}, {"score_normalization": "token"}, {"lora_layers": 1}]
 )
@@ -137,8 +161,8 @@ def test_temperatures_may_differ_and_so_may_the_number_of_candidates(passes):
     made = policy(bob={"temperature": 3.0})
     alice, bob = made.core_of("alice"), made.core_of("bob")
     arrays = [
-        {"prompt_ids": torch.randint(3, 30, (4, 9)), "candidate_ids": torch.randint(3, 30, (4, count, 3)),
-         "candidate_words": torch.ones(4, count), "action_mask": torch.ones(4, count)}
+        {"prompt_ids": torch.randint(3, 30, (2, 9)), "candidate_ids": torch.randint(3, 30, (2, count, 3)),
+         "candidate_words": torch.ones(2, count), "action_mask": torch.ones(2, count)}
         for count in (3, 5)
     ]  # fmt: skip
     BatchedAgents([alice, bob]).score_ahead([(alice, arrays[0]), (bob, arrays[1])])
@@ -153,3 +177,11 @@ def test_voices_of_the_cores_are_made_once(monkeypatch):
     monkeypatch.setattr(batched_agents, "MixedBatch", lambda models: made.append(1) or MixedBatch(models))
     roll_out()
     assert len(made) == 2  # for messages and for scores
+
+
+def test_the_critic_is_asked_when_somebody_reads_a_value(passes):
+    made = policy()
+    found = decided(made)
+    assert None not in passes
+    values = [one[agent].value for one in found for agent in ("alice", "bob")]
+    assert None in passes and np.isfinite(values).all() and len(set(values)) > 2

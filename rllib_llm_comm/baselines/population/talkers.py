@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,8 @@ from rllib_llm_comm.verco.module import LLMCommModule
 from rllib_llm_comm.verco.policy import check_adapter_of, has_base, load_adapter_of, take_files
 from rllib_llm_comm.verco.settings import MODEL_SETTINGS
 from rllib_llm_comm.verco.verco import Verco, VercoConfig
+
+logger = logging.getLogger(__name__)
 
 TRAITS = ("greedy", "noise", "pauses", "speech", "word_noise", "word_order")
 """Keys of `as_partner`: how a member that talks may differ as a partner from what it has learned."""
@@ -202,6 +205,12 @@ class Talkers(Responder, Verco):
         pool = [self._as_partner(one) for one in partners]
         use_partners(self.env_runner, pool, self.config.self_play_share)
         self._met = tuple(one.name for one in partners)
+        first = pool[0].policy.core.lm
+        logger.info(
+            "%d partners share the learner's base model. Each takes %.1f MiB for its adapters, and per adapter up to %d"
+            " MiB for what it has read (`prefix_cache_mb`).",
+            len(pool), first.adapter_bytes / 2**20, first.prefix_cache_bytes // 2**20,
+        )  # fmt: skip
 
     @override(Responder)
     def play_pairs(
