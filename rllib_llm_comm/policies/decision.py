@@ -57,7 +57,7 @@ class Decision:
     candidates: list[str]
     probabilities: np.ndarray
     value: Value = Value()  # noqa: RUF009 (it is no default)
-    prompt: str
+    prompt: str  # type: ignore[misc]
     replaced: str | None = None
 
     @property

@@ -172,8 +172,10 @@ class LanguageAgent:
         if temperature == 0:
             return [menu[int(index)] for index in logits.argmax(-1)]
         chances = (logits / temperature).softmax(-1).numpy()
-        one = np.random.default_rng(seed) if seed is None or isinstance(seed, int) else None
-        draws = [one] * len(rows) if one is not None else [np.random.default_rng(own) for own in seed]
+        if seed is None or isinstance(seed, int):
+            draws = [np.random.default_rng(seed)] * len(rows)
+        else:
+            draws = list(map(np.random.default_rng, seed))
         return [menu[int(rng.choice(len(menu), p=row / row.sum()))] for rng, row in zip(draws, chances, strict=True)]
 
     def utterance_terms(self, observations: Mapping[str, torch.Tensor], *, drift: bool | None = None) -> UtteranceTerms:
