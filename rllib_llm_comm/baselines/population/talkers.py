@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from pydantic import Field
@@ -39,7 +39,7 @@ from rllib_llm_comm.rl.strict_config import PER_AGENT, agents_apart
 from rllib_llm_comm.verco.language_agent import LanguageAgent, base_of
 from rllib_llm_comm.verco.learner import SPEAKER
 from rllib_llm_comm.verco.module import LLMCommModule
-from rllib_llm_comm.verco.policy import check_adapter_of, has_base, load_adapter_of, take_files
+from rllib_llm_comm.verco.policy import LanguagePolicy, check_adapter_of, has_base, load_adapter_of, take_files
 from rllib_llm_comm.verco.settings import MODEL_SETTINGS
 from rllib_llm_comm.verco.verco import Verco, VercoConfig
 
@@ -205,7 +205,7 @@ class Talkers(Responder, Verco):
         pool = [self._as_partner(one) for one in partners]
         use_partners(self.env_runner, pool, self.config.self_play_share)
         self._met = tuple(one.name for one in partners)
-        first = pool[0].policy.core.lm
+        first = cast(LanguagePolicy, pool[0].policy).core.lm
         logger.info(
             "%d partners share the learner's base model. Each takes %.1f MiB for its adapters, and per adapter up to %d"
             " MiB for what it has read (`prefix_cache_mb`).",
