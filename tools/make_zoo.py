@@ -1,6 +1,6 @@
 """Makes a shipped policy from a checkpoint: copies what is needed to act, measures its figures, writes its card.
 
-Run: python -m tools.make_zoo NAME CHECKPOINT [--episodes 100] [--dtype bfloat16] [--folder FOLDER]; the card's words are
+Run: python -m tools.make_zoo NAME CHECKPOINT [--episodes 100] [--dtype bfloat16] [--folder FOLDER]; the words are
 in `tools/zoo_cards.yaml`. It prints the row of docs/guides/zoo.md.
 """
 

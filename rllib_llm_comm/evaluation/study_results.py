@@ -236,10 +236,13 @@ def _message_curves(path: Path) -> dict[str, Curve]:
         said = {name: one for name, one in population.items() if isinstance(one, dict)}
         changed = [name for name, one in said.items() if name not in points or points[name][-1][1] != one]
         # Members in turn have the iterations of their part; those that learn side by side one in each of the run's.
-        done = float(population.get("member_iterations", row.get(ITERATION, 0)))
+        in_turn = population.get("member_iterations")
+        done = float(row.get(ITERATION, 0) if in_turn is None else in_turn)
         for name in changed:
             before = points[name][-1][0] if name in points else 0.0
-            points.setdefault(name, []).append((before + (done - trained) / len(changed), said[name]))
+            points.setdefault(name, []).append(
+                (before + (done - trained) / (1 if in_turn is None else len(changed)), said[name])
+            )
         trained = done if changed else trained
     return {name: _message_curve(seed, told) for name, told in points.items()}
 

@@ -57,7 +57,7 @@ class CrossPlayStage(PlainStage):
         return {}
 
     def run(self, stage: Stage) -> StageResult:
-        """Plays all pairs; writes `crossplay.json` and its page, and `sentences.json` and its page where somebody talks."""
+        """Plays all pairs; writes `crossplay.json` and, where somebody talks, `sentences.json`, each with its page."""
         from rllib_llm_comm.evaluation.cross_play import CrossPlay
 
         given = self.settings(stage)
