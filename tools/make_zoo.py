@@ -1,7 +1,7 @@
 """Makes a shipped policy from a checkpoint: copies what is needed to act, measures its figures, writes its card.
 
-Run: python -m tools.make_zoo NAME CHECKPOINT [--episodes 100] [--dtype bfloat16]; the card's words are in
-`tools/zoo_cards.yaml`.
+Run: python -m tools.make_zoo NAME CHECKPOINT [--episodes 100] [--dtype bfloat16] [--folder FOLDER]; the words are
+in `tools/zoo_cards.yaml`. It prints the row of docs/guides/zoo.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, MANIFEST, read_manifest
 
 SEED = 1000
+_BEGAN_WITH = ("message_checkpoint", "action_checkpoint")  # folders of stages, which are not shipped
 CARDS = Path(__file__).with_name("zoo_cards.yaml")
+_COLUMNS = ("none", "other_moments", "other_fact")
 _HALVED = {"float16": "half precision", "bfloat16": "bfloat16"}
 
 
@@ -39,7 +41,7 @@ def copy_policy(checkpoint: str, target: Path, env_config: dict[str, Any]) -> No
     found = find_policy(checkpoint)
     manifest = read_manifest(found)
     shutil.copytree(found, target, ignore=shutil.ignore_patterns(CARD))
-    told = {name: without_place(v) for name, v in manifest.provenance.items() if name != "message_checkpoint"}
+    told = {name: without_place(v) for name, v in manifest.provenance.items() if not (name in _BEGAN_WITH and v)}
     if env_config:
         trained_with = {name: without_place(value) for name, value in manifest.env_config.items()}
         told.setdefault("trained_with", trained_with)  # a policy of the zoo knows it already
@@ -103,14 +105,23 @@ def main() -> None:
     parser.add_argument("checkpoint")
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--dtype", choices=HALVES, default="float16", help="format of the weights")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the policy goes; by default the package")
     given = parser.parse_args()
     told = yaml.safe_load(CARDS.read_text(encoding="utf-8"))[given.name]
-    with tempfile.TemporaryDirectory(dir=FOLDER, prefix=".making-") as scratch:
+    with tempfile.TemporaryDirectory(dir=given.folder, prefix=".making-") as scratch:
         made = Path(scratch) / given.name
         card = make(made, given.checkpoint, told, given.episodes, given.dtype)
-        replace_folder(made, FOLDER / given.name)
+        replace_folder(made, given.folder / given.name)
     for one in card.figures:
         print(given.name, one.played, one.return_mean, one.success_rate, one.metrics)
+    print(row_of(card))
+
+
+def row_of(card: ModelCard) -> str:
+    """The row of a policy in docs/guides/zoo.md; without a planner's figures, which it words itself."""
+    returns = {one.messages: f"{one.return_mean:.2f}" for one in card.figures if not one.planner}
+    controls = [returns.get(mode, "-") for mode in _COLUMNS]
+    return f"| `zoo:{card.name}` | {' | '.join([card.what, returns[None], card.figures[0].solved, *controls])} |"
 
 
 def make(target: Path, checkpoint: str, told: dict[str, Any], episodes: int, dtype: str) -> ModelCard:

@@ -180,6 +180,10 @@ def crossplay_command(
         Option(metavar="A,B", help="Record an episode of these, by name or number, one per seat of the game."),
     ] = None,
     replay_out: Annotated[Path | None, Option(help="With --replay: the page of the replay.")] = None,
+    sentences: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Write a page (and JSON) of what each player does with sentences of strangers."),
+    ] = None,
     modules: Imports = None,
 ) -> None:
     """Play every policy in every seat with every other one, and print self-play, cross-play and their gap.
@@ -192,17 +196,19 @@ def crossplay_command(
 
         rllib crossplay a=results/seed_0 b=results/seed_1 --replay a,b
 
+        rllib crossplay a=results/seed_0 b=results/seed_1 --partners partners.json --sentences sentences.html
+
         rllib crossplay results/emma --partners partners.json --planner scripted --env-config '{"action_level":
         "primitive"}'
     """
     quiet_libraries(0)
-    require_writable({"--json": json_file, "--html": html_file, "--replay-out": replay_out})
+    require_writable({"--json": json_file, "--html": html_file, "--replay-out": replay_out, "--sentences": sentences})
     import_modules(modules)
     if planner is not None:
         settings = settings.replace(planning={"planner": of_text("--planner", planner)})
     run_cross_play(
         players, settings, partners=partners, json_path=json_file, html_path=html_file, replay=replay,
-        replay_path=replay_out,
+        replay_path=replay_out, sentences=sentences,
     )  # fmt: skip
 
 

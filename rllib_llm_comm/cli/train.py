@@ -164,6 +164,10 @@ def report_command(
     marl_eval: Annotated[
         Path | None, typer.Option("--marl-eval", metavar="FILE", help="Write the study as a file of marl-eval, too.")
     ] = None,
+    sentences: Annotated[
+        bool,
+        typer.Option("--sentences", help="Ask cooks of finished studies what they do with sentences of strangers."),
+    ] = False,
 ) -> None:
     """Make the report of a study: HTML that needs nothing else, Markdown, JSON and pictures.
 
@@ -181,7 +185,7 @@ def report_command(
 
     if out_folder is None and is_remote(folders[0]):
         raise UserError(f"`--out` is missing, since the report of {folders[0]!r} is written to this machine; give it.")
-    page = run_report([fetched(folder, "FOLDERS", is_figure) for folder in folders], out_folder, marl_eval)
+    page = run_report([fetched(folder, "FOLDERS", is_figure) for folder in folders], out_folder, marl_eval, sentences)
     say(f"Open {short_path(page)} in a browser.")
 
 

@@ -338,7 +338,7 @@ def communication_figures(
     words = [word for turn in said for word in turn.decision.said.split()]
     rng = np.random.default_rng(seed)
     informed, others = _sides(turns)
-    obeyed = [] if meaning is None else _obeyed(turns, _Requests(meaning, request or meaning, frozenset(facts)), rng)
+    obeyed = [] if meaning is None else _obeyed(turns, Requests(meaning, request or meaning, frozenset(facts)), rng)
     return CommunicationFigures(
         signalling=_signalling(said, lambda message: _meant(message, meaning)),
         signalling_raw=_signalling(said, lambda message: message),
@@ -459,7 +459,7 @@ class _Pool:
 
 
 @dataclass(frozen=True)
-class _Requests:
+class Requests:
     """Requests in messages, and the choices that name them.
 
     Attributes:
@@ -472,16 +472,29 @@ class _Requests:
     read: Meaning
     facts: frozenset[str]
 
+    @classmethod
+    def of_game(cls, game: Any) -> Requests | None:
+        """How a game (unwrapped) reads requests; `None` for one that does not tell what messages mean."""
+        meaning = _own(game, "meaning")
+        if meaning is None:
+            return None
+        return cls(meaning, getattr(game, "request", meaning), frozenset(getattr(game, "facts", ())))
+
     def names(self, phrase: str, thing: str) -> bool:
         """True if a choice shares a word with a request and does not mean another of the facts: a plum bowl is no
-        lime bowl, and the right pot not the upper one."""
+        lime bowl, and the right pot not the upper one.
+
+        Args:
+            phrase: The choice in words.
+            thing: The request, as of `read`.
+        """
         if not words_of(phrase) & words_of(thing):
             return False
         meant = self.meaning(phrase)
         return meant == thing or not {meant, thing} <= self.facts
 
 
-def _obeyed(turns: Sequence[Turn], requests: _Requests, rng: np.random.Generator) -> list[tuple[float, float | None]]:
+def _obeyed(turns: Sequence[Turn], requests: Requests, rng: np.random.Generator) -> list[tuple[float, float | None]]:
     """Per request that can be followed now: whether it is, and whether one of another episode would be."""
     following: dict[tuple[int, str], list[Turn]] = {}
     for turn in turns:
@@ -498,7 +511,7 @@ def _obeyed(turns: Sequence[Turn], requests: _Requests, rng: np.random.Generator
     return found
 
 
-def _followed(turn: Turn, nexts: Sequence[Turn], heard: Mapping[str, str], requests: _Requests) -> float | None:
+def _followed(turn: Turn, nexts: Sequence[Turn], heard: Mapping[str, str], requests: Requests) -> float | None:
     """Share of the requests that name something the listener can do now, which its next choices name, too."""
     things = [thing for thing in (requests.read(message) for message in heard.values()) if thing]
     doable = [thing for thing in things if any(requests.names(phrase, thing) for phrase in _offered(turn))]

@@ -435,6 +435,14 @@ class CrossPlay:
         """Names of the players, then of all partners."""
         return [partner.settings.name for partner in self._entrants]
 
+    def alone(self, name: str) -> SeatedPolicy:
+        """A player or partner that holds all seats.
+
+        Args:
+            name: One of `names`.
+        """
+        return self._seated((self.names.index(name),) * len(self.agents))
+
     def _seatings(self) -> list[Seating]:
         """All seatings that the figures need, each once: every player in every seat beside every other and itself."""
         count = len(self.players)

@@ -103,7 +103,12 @@ def _fit(colour: str) -> bool:
     return bool(38 <= light <= 78 and np.hypot(*hue) >= 30)
 
 
-def draw_curves(systems: Mapping[str, SystemResults], paint: Mapping[str, Look]) -> Figure:
+def draw_curves(
+    systems: Mapping[str, SystemResults],
+    paint: Mapping[str, Look],
+    labels: Mapping[str, str] = LABELS,
+    iterations: bool = False,
+) -> Figure:
     """Median and quartiles over seeds of return, success, episode length, entropy and score while learning.
 
     What no system has is left out. Decisions are drawn on a logarithmic axis if some systems take many times the
@@ -112,20 +117,24 @@ def draw_curves(systems: Mapping[str, SystemResults], paint: Mapping[str, Look])
     Args:
         systems: Results of one scenario.
         paint: Look of each.
+        labels: What is drawn, with the label of its axis.
+        iterations: True if the curves' `decisions` are iterations.
     """
-    told = [metric for metric in LABELS if any(_has(system, metric) for system in systems.values())] or ["return"]
+    told = [metric for metric in labels if any(_has(system, metric) for system in systems.values())] or [*labels][:1]
     columns = min(len(told), 2 if len(told) < 5 else 3)
     rows = -(-len(told) // columns)
     figure, axes = _subplots(rows, columns, (5.25 * columns, 3.3 * rows))
     panels = list(np.atleast_1d(axes).flat)
     ends = [curve.decisions[-1] for system in systems.values() for curve in system.curves if curve.decisions]
     starts = [curve.decisions[0] for system in systems.values() for curve in system.curves if curve.decisions]
-    logarithmic = bool(ends) and max(ends) >= _MUCH_LONGER * min(ends) and min(starts) > 0
+    logarithmic = not iterations and bool(ends) and max(ends) >= _MUCH_LONGER * min(ends) and min(starts) > 0
     for axis, metric in zip(panels, told, strict=False):
         for name, system in systems.items():
-            _draw_curve(axis, system, metric, paint[name], logarithmic)
+            _draw_curve(axis, system, metric, paint[name], logarithmic, 1 if iterations else 1000)
         _decisions_axis(axis, min(starts) / 1000 if logarithmic else None)
-        axis.set_ylabel(LABELS[metric])
+        if iterations:
+            axis.set_xlabel("iterations of training")
+        axis.set_ylabel(labels[metric])
         axis.grid(alpha=0.25)
     for axis in panels[len(told) :]:
         axis.remove()
@@ -140,7 +149,7 @@ def _has(system: SystemResults, metric: str) -> bool:
     return any(np.isfinite(curve.values.get(metric, [])).any() for curve in system.curves)
 
 
-def _draw_curve(axis: Any, system: SystemResults, metric: str, look: Look, logarithmic: bool) -> None:
+def _draw_curve(axis: Any, system: SystemResults, metric: str, look: Look, logarithmic: bool, unit: int) -> None:
     """Draws a system's metric where all of its seeds have it."""
     begun = [curve for curve in system.curves if curve.decisions]
     lines = [(curve.decisions, curve.values[metric]) for curve in begun if metric in curve.values]
@@ -152,7 +161,7 @@ def _draw_curve(axis: Any, system: SystemResults, metric: str, look: Look, logar
     told = np.isfinite(table).all(axis=0)
     if told.any():
         seeds = "1 seed" if len(begun) == 1 else f"{len(begun)} seeds"
-        _draw_band(axis, grid[told] / 1000, quartiles(table[:, told]), look, f"{system.label} ({seeds})")
+        _draw_band(axis, grid[told] / unit, quartiles(table[:, told]), look, f"{system.label} ({seeds})")
 
 
 def draw_bars(rows: Sequence[tuple[str, str, Mapping[str, Interval]]], label: str) -> Figure:

@@ -32,6 +32,7 @@ from rllib_llm_comm.evaluation.study_results import (
     FIGURES,
     FIRST_CHOICE,
     MEASURES,
+    OVER_TIME,
     RESULTS,
     RUN_COSTS,
     SHUFFLED_SAME,
@@ -155,7 +156,8 @@ def summarise(results: StudyResults) -> dict[str, Any]:
         (returns of systems that were judged in all of several scenarios: runs are drawn within each, so that all count
         the same), and per scenario `settings`, `shuffled` (whether messages were, anywhere), `systems` (label, seeds,
         figures per evaluation, how it compares with the baseline, decisions until a return of 1 that lasts, most
-        frequent messages, what a run took), `sentences`, and `cost` where chat models were asked.
+        frequent messages, what a run took), `sentences`, `cost` where chat models were asked, and `said`: of trained
+        messages and of members of populations the medians over seeds of `OVER_TIME` at three ages.
     """
     scenarios: dict[str, dict[str, Any]] = {}
     for scenario, systems in results.scenarios.items():
@@ -179,6 +181,8 @@ def summarise(results: StudyResults) -> dict[str, Any]:
         }
         if measures_talk(results):
             scenarios[scenario]["measures"] = columns_of(told)
+        if scenario in results.said:
+            scenarios[scenario]["said"] = _over_time(_speakers(results, scenario))
         if scenario in results.cost:
             labels = {name: system.label for name, system in systems.items()}
             scenarios[scenario]["cost"] = cost_rows(results.cost[scenario], labels)
@@ -231,7 +235,7 @@ def write_report(results: StudyResults, folder: Path) -> Path:
         empty = [
             name
             for name, told in summary["scenarios"].items()
-            if not told["systems"] and f"{name}_curves" not in pictures
+            if not told["systems"] and not {f"{name}_curves", f"{name}_messages"} & set(pictures)
         ]
         for name, png in pictures.items():
             (place / f"{name}.png").write_bytes(png)
@@ -243,12 +247,44 @@ def write_report(results: StudyResults, folder: Path) -> Path:
                 f"report.{kind}",
                 {"reached": _reached_text, "shuffled_same": _shuffled_same_text},
                 report=summary,
+                over_time=OVER_TIME,
                 empty=empty,
                 pictures=urls if kind == "html" else {n: f"{n}.png" for n in pictures},
             )
             (place / f"report.{kind}").write_text(page, encoding="utf-8")
         replace_files(place, folder)
     return folder / "report.html"
+
+
+def _speakers(results: StudyResults, scenario: str) -> dict[str, SystemResults]:
+    """Those whose messages are told over time, by the label of their system or the name of their stage."""
+    found = {}
+    for who, curves in results.said[scenario].items():
+        stage, colon, member = who.partition(": ")
+        system = results.scenarios.get(scenario, {}).get(stage)
+        label = f"{system.label if system else stage}{colon}{member}"
+        found[who] = SystemResults(who, label, curves)
+    return found
+
+
+def _over_time(speakers: Mapping[str, SystemResults]) -> list[dict[str, Any]]:
+    """Per speaker and age (the first, middle and last one of its seeds) medians of its figures."""
+    rows = []
+    for speaker in speakers.values():
+        ages = sorted({age for curve in speaker.curves for age in curve.decisions})
+        for age in dict.fromkeys((ages[0], ages[len(ages) // 2], ages[-1])):
+            there = [(curve, curve.decisions.index(age)) for curve in speaker.curves if age in curve.decisions]
+            known = {
+                metric: [curve.values[metric][place] for curve, place in there if metric in curve.values]
+                for metric in OVER_TIME
+            }
+            figures = {
+                metric: round(float(np.median(finite)), 4)
+                for metric, values in known.items()
+                if len(finite := np.array(values)[np.isfinite(values)])
+            }
+            rows.append({"label": speaker.label, "seeds": len(there), "iteration": age, **figures})
+    return rows
 
 
 def _over_scenarios(results: StudyResults) -> dict[str, Any]:
@@ -412,6 +448,10 @@ def _pictures(results: StudyResults, summary: dict[str, Any]) -> dict[str, bytes
         told = summary["scenarios"][scenario]["systems"]
         if any(system.curves for system in systems.values()):
             pictures[f"{scenario}_curves"] = to_png(draw_curves(systems, paint))
+        if scenario in results.said:
+            speakers = _speakers(results, scenario)
+            drawn = draw_curves(speakers, looks(list(speakers)), OVER_TIME, iterations=True)
+            pictures[f"{scenario}_messages"] = to_png(drawn)
         if told:
             rows = [
                 (system["label"], paint[name].colour, {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -71,6 +71,15 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 METRICS = ("return", "success_rate", "length", "entropy", "score")
+OVER_TIME = {
+    "message_entropy": "Entropy (nats)",
+    "message_kl": "Drift (nats)",
+    "message_words": "Words",
+    "message_vocabulary": "Vocabulary",
+    "message_distinct_share": "Distinct",
+    "message_understood_share": "Understood",
+}
+"""Figures of messages in training, of those whose messages are trained and of members of populations."""
 RUN_COSTS = {"seconds": "time_total_s", "decisions": "decisions", "tokens": "tokens", "gpu_memory_gb": "gpu_memory_gb"}
 """What a run takes -> its key in a training result."""
 # Only games with soups have them, and reports of earlier versions have not.
@@ -100,11 +109,13 @@ class Curve:
     cost: dict[str, float] = field(default_factory=dict)
 
 
-def kept_curve(curve: JsonValue) -> Curve:
+def kept_curve(curve: JsonValue, metrics: Collection[str] = METRICS, optional: Collection[str] = _IF_ANY) -> Curve:
     """The curve of a trial that a report kept.
 
     Args:
         curve: Its entry in `results.json`.
+        metrics: Names of what it tells.
+        optional: Those of them that may be missing.
 
     Raises:
         UserError: If it is damaged.
@@ -112,8 +123,8 @@ def kept_curve(curve: JsonValue) -> Curve:
     decisions = [value.number() for value in curve["decisions"].elements()]
     current = _current(decisions)
     values: dict[str, list[float]] = {}
-    for metric in METRICS:
-        if metric in _IF_ANY and metric not in curve["values"]:
+    for metric in metrics:
+        if metric in optional and metric not in curve["values"]:
             continue
         told = curve["values"][metric].elements()
         if len(told) != len(decisions):
@@ -141,15 +152,19 @@ def read_curves(stage: Path) -> list[Curve]:
     Raises:
         UserError: If a file is damaged.
     """
-    files = sorted(stage.glob("trial_*/result.json"), key=lambda path: _number(path.parent.name))
-    curves = []
-    for path in files:
+    return list(_of_trials(stage, read_curve))
+
+
+_Read = TypeVar("_Read")
+
+
+def _of_trials(stage: Path, read: Callable[[Path], _Read]) -> Iterator[_Read]:
+    for path in sorted(stage.glob("trial_*/result.json"), key=lambda path: _number(path.parent.name)):
         try:
-            curves.append(read_curve(path))
+            yield read(path)
         except CURVE_ERRORS as error:
             remedy = f"remove {str(stage)!r} and type the command of the study again"
             raise damaged(path, f"no results of a trial ({type(error).__name__}: {error})", remedy) from error
-    return curves
 
 
 def _number(name: str) -> int:
@@ -182,6 +197,63 @@ def read_curve(path: Path) -> Curve:
             del values[name]
     cost = {name: float(result[key]) for name, key in RUN_COSTS.items() if isinstance(result.get(key), int | float)}
     return Curve(seed, decisions, values, cost)
+
+
+def read_messages(folder: Path, scenario: str) -> dict[str, list[Curve]]:
+    """What is said in training, over its iterations, where it changes: of trained messages, and of populations.
+
+    Args:
+        folder: The study's folder.
+        scenario: The scenario, whose shared stages count, too.
+
+    Returns:
+        System or stage, and of a member ": " and its name -> a curve of each seed, with iterations as `decisions` and
+        `OVER_TIME` as values. An iteration of a member counts where its figures are others than before.
+
+    Raises:
+        UserError: If a file is damaged.
+    """
+    found: dict[str, list[Curve]] = {}
+    for stage in sorted(folder.glob(f"{scenario}.*")):
+        name = stage.name.removeprefix(f"{scenario}.")
+        for curves in _of_trials(stage, _message_curves):
+            for member, curve in curves.items():
+                found.setdefault(f"{name}: {member}" if member else name, []).append(curve)
+    return found
+
+
+def _message_curves(path: Path) -> dict[str, Curve]:
+    """Curves of a trial's messages by member; of its own ones by an empty name."""
+    seed, trained = 0, 0.0
+    points: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
+    for row in read_rows(path):
+        seed = int(row.get("config", {}).get("seed") or 0)
+        modules = [one for one in row.get("learners", {}).values() if isinstance(one, dict)]
+        own = next((one for one in modules if "message_entropy" in one), None)
+        if own is not None:
+            points.setdefault("", []).append((float(row[ITERATION]), {**row.get("env_runners", {}), **own}))
+        population = row.get("population") or {}
+        said = {name: one for name, one in population.items() if isinstance(one, dict)}
+        changed = [name for name, one in said.items() if name not in points or points[name][-1][1] != one]
+        # Members in turn have the iterations of their part; those that learn side by side one in each of the run's.
+        in_turn = population.get("member_iterations")
+        done = float(row.get(ITERATION, 0) if in_turn is None else in_turn)
+        for name in changed:
+            before = points[name][-1][0] if name in points else 0.0
+            points.setdefault(name, []).append(
+                (before + (done - trained) / (1 if in_turn is None else len(changed)), said[name])
+            )
+        trained = done if changed else trained
+    return {name: _message_curve(seed, told) for name, told in points.items()}
+
+
+def _message_curve(seed: int, told: Sequence[tuple[float, Mapping[str, Any]]]) -> Curve:
+    metrics = [metric for metric in OVER_TIME if any(metric in one for _, one in told)]
+    values = {
+        metric: [math.nan if one.get(metric) in _NO_NUMBER else float(one[metric]) for _, one in told]
+        for metric in metrics
+    }
+    return Curve(seed, [age for age, _ in told], values)
 
 
 def _return_of(runners: Mapping[str, Any]) -> Any:
@@ -392,6 +464,7 @@ class StudyResults:
         missing: Stages without a result.
         note: A remark for readers of these results, such as that their runs are gone.
         cost: Cost of questions to chat models, where there were any.
+        said: Scenario -> what is said in training, as of `read_messages`.
     """
 
     study: dict[str, Any]
@@ -399,6 +472,7 @@ class StudyResults:
     missing: list[str]
     note: str = ""
     cost: Costs = field(default_factory=dict)
+    said: dict[str, dict[str, list[Curve]]] = field(default_factory=dict)
 
     @property
     def stand_ins(self) -> list[str]:
@@ -454,7 +528,8 @@ def read_results(folder: Path) -> StudyResults:
                 else:
                     missing.append(f"{stage}.{suffix}")
             scenarios[scenario][name] = found
-    return StudyResults(study, scenarios, missing, cost=read_costs(folder, study))
+    said = {scenario: told for scenario in study["scenarios"] if (told := read_messages(folder, scenario))}
+    return StudyResults(study, scenarios, missing, cost=read_costs(folder, study), said=said)
 
 
 def to_plain(results: StudyResults) -> dict[str, Any]:
@@ -475,7 +550,9 @@ def to_plain(results: StudyResults) -> dict[str, Any]:
                     run.pop(name, None)
                 if _SUCCESSES in run:
                     run[_SUCCESSES] = [int(one) for one in run[_SUCCESSES]]
-    return plain if results.cost else {name: value for name, value in plain.items() if name != "cost"}
+    for curve in (curve for told in plain["said"].values() for curves in told.values() for curve in curves):
+        del curve["cost"]
+    return {name: value for name, value in plain.items() if value or name not in ("cost", "said")}
 
 
 def _checked_study(study: JsonValue) -> dict[str, Any]:
@@ -519,7 +596,14 @@ def _kept_results(path: Path) -> StudyResults:
     note = kept["note"].text() if "note" in kept else ""
     missing = [stage.text() for stage in kept["missing"].elements()]
     cost = kept_costs(kept["cost"]) if "cost" in kept else {}
-    results = StudyResults(_checked_study(kept["study"]), {}, missing, note, cost)
+    said = {
+        scenario: {
+            who: [kept_curve(one, OVER_TIME, OVER_TIME) for one in curves.elements(least=1)]
+            for who, curves in told.items().items()
+        }
+        for scenario, told in (kept["said"].items() if "said" in kept else {}).items()
+    }
+    results = StudyResults(_checked_study(kept["study"]), {}, missing, note, cost, said)
     for scenario, systems in kept["scenarios"].items(least=1).items():
         _ = kept["study"]["scenarios"][scenario], systems[results.baseline]  # both must be there
         results.scenarios[scenario] = {}
@@ -664,7 +748,17 @@ def join_results(parts: Sequence[StudyResults]) -> StudyResults:
         for suffix in found.evaluations
     }
     missing = dict.fromkeys(stage for part in parts for stage in part.missing if stage not in there)
-    return StudyResults(study, scenarios, list(missing), " ".join(notes), _costs(parts))
+    return StudyResults(study, scenarios, list(missing), " ".join(notes), _costs(parts), _said(parts))
+
+
+def _said(parts: Sequence[StudyResults]) -> dict[str, dict[str, list[Curve]]]:
+    """Curves of all parts; a seed that several have, such as of a shared stage, counts once."""
+    said: dict[str, dict[str, list[Curve]]] = {}
+    for scenario, told in ((scenario, told) for part in parts for scenario, told in part.said.items()):
+        for who, curves in told.items():
+            known = said.setdefault(scenario, {}).setdefault(who, [])
+            known += [curve for curve in curves if curve.seed not in {one.seed for one in known}]
+    return said
 
 
 def _require_the_same(first: StudyResults, part: StudyResults) -> None:

@@ -11,7 +11,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Several
 from rllib_llm_comm.core.trust import names_code, texts_in
 from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings
-from rllib_llm_comm.experiments.evaluation_run import play_crosswise
+from rllib_llm_comm.experiments.evaluation_run import CROSS_PLAY, SENTENCES, ask_players, play_crosswise
 from rllib_llm_comm.experiments.stages import REFERENCE, PlainStage, Stage, StageResult, as_list
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, parse_partners
 
@@ -57,15 +57,18 @@ class CrossPlayStage(PlainStage):
         return {}
 
     def run(self, stage: Stage) -> StageResult:
-        """Plays all pairs and writes `crossplay.json` and `crossplay.html`."""
+        """Plays all pairs; writes `crossplay.json` and, where somebody talks, `sentences.json`, each with its page."""
         from rllib_llm_comm.evaluation.cross_play import CrossPlay
 
         given = self.settings(stage)
         own = {name: getattr(given, name) for name in CrossPlaySettings.model_fields}
         settings = CrossPlaySettings(**{**own, "trust": stage.trust, "trust_own": True})
         partners = {name: as_list(group) for name, group in given.partners.items()}
-        json_path, page = stage.folder / "crossplay.json", stage.folder / "crossplay.html"
-        told = play_crosswise(CrossPlay(as_list(given.players), partners, settings), json_path, page)
+        json_path, page = stage.folder / CROSS_PLAY, stage.folder / "crossplay.html"
+        cross = CrossPlay(as_list(given.players), partners, settings)
+        told = play_crosswise(cross, json_path, page)
+        sentences = ask_players(cross, settings, stage.folder / SENTENCES)
         groups = {name: group["mean"] for name, group in told["groups"].items()}
         means = {name: told[name]["mean"] for name in ("self_play", "cross_play", "gap")}
-        return StageResult([json_path], {"page": page}, summary={**means, "with": groups})
+        files = {"page": page} | ({} if sentences is None else {"sentences": sentences})
+        return StageResult([json_path], files, summary={**means, "with": groups})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import write_atomically
+from rllib_llm_comm.core.json_file import JsonValue, read_json
 from rllib_llm_comm.core.trust import names_code, texts_in
 from rllib_llm_comm.experiments.console import counting_bar, print_table, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.experiment_file import load_file
@@ -245,6 +246,7 @@ def run_cross_play(
     html_path: Path | None = None,
     replay: str | None = None,
     replay_path: Path | None = None,
+    sentences: Path | None = None,
 ) -> dict[str, Any]:
     """Plays policies with each other, prints tables and writes files.
 
@@ -256,6 +258,7 @@ def run_cross_play(
         html_path: File of the page; `None` for none.
         replay: Names or numbers of those who hold the seats of a recorded episode, joined by commas; `None` for none.
         replay_path: File of the replay; `None` for `crossplay_replay.html` in this folder.
+        sentences: File of the page of what players do with sentences of strangers; `None` for none.
 
     Returns:
         The figures.
@@ -278,7 +281,35 @@ def run_cross_play(
             stand_ins=cross.stand_ins,
         )
         say(f"The replay of {' and '.join(seats)} is {short_path(page)}")
+    if sentences is not None and ask_players(cross, settings, sentences) is None:
+        say("Nobody who hears met a stranger that says something with a meaning, so there is no page of sentences.")
     return told
+
+
+CROSS_PLAY, SENTENCES = "crossplay.json", "sentences.html"
+"""Files of a cross-play in its stage's folder."""
+
+
+def ask_players(cross: CrossPlay, settings: CrossPlaySettings, page: Path) -> Path | None:
+    """Asks all players what they do with sentences of strangers, and writes the page and its JSON.
+
+    Args:
+        cross: The players.
+        settings: Settings of play.
+        page: The page.
+
+    Returns:
+        The page; `None` if nobody speaks or nobody hears.
+    """
+    from rllib_llm_comm.evaluation.sentences import ask_cooks, write_sentences
+
+    with counting_bar("asking what players do with sentences") as progress:
+        told = ask_cooks(cross, settings, progress)
+    if told is None:
+        return None
+    written = write_sentences(told, page)
+    say(f"What players do with sentences of strangers is {short_path(written)}")
+    return written
 
 
 def play_crosswise(cross: CrossPlay, json_path: Path | None, html_path: Path | None) -> dict[str, Any]:
@@ -310,16 +341,49 @@ def play_crosswise(cross: CrossPlay, json_path: Path | None, html_path: Path | N
     return told
 
 
+def ask_again(stage: Path) -> None:
+    """Asks the players of a finished cross-play what they do with sentences of strangers; their checkpoints are loaded.
+
+    Args:
+        stage: Its folder, with `crossplay.json`; the page and its JSON are written there.
+
+    Raises:
+        UserError: If a checkpoint is gone, or the file names a function.
+    """
+    from rllib_llm_comm.evaluation.cross_play import CrossPlay
+    from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings
+
+    told = read_json(stage / CROSS_PLAY, "remove its folder and type the command of the study again")
+    _refuse_code(short_path(stage / CROSS_PLAY), [told["players"].content, told["groups"].content])
+    players = [_entrant(one) for one in told["players"].elements()]
+    partners = {
+        name: [_entrant(one) for one in group["partners"].elements()] for name, group in told["groups"].items().items()
+    }
+    own = {name: told[name].content for name in ("env", "env_config", "planning", "seed")}
+    settings = CrossPlaySettings(**own, greedy=not told["sampled"].content, trust_own=True)
+    ask_players(CrossPlay(players, partners, settings), settings, stage / SENTENCES)
+
+
+def _entrant(told: JsonValue) -> dict[str, Any]:
+    """The settings of a player or partner as `crossplay.json` tells them, without the digest of its weights."""
+    return {name: one.content for name, one in told.items().items() if name != "digest"}
+
+
 def _read_partners(file: Path | None, trust: bool) -> Any:
     """The groups of partners in a file, which names no function whose module the user has not imported."""
     groups = None if file is None else load_file(file)
-    for text in () if trust else texts_in(groups):
+    if not trust:
+        _refuse_code(f"`--partners` {str(file)!r}", groups)
+    return groups
+
+
+def _refuse_code(where: str, value: Any) -> None:
+    for text in texts_in(value):
         if names_code(text):
             raise UserError(
-                f"`--partners` {str(file)!r} names {text!r}, which may be code; import its module with `--import "
-                "MODULE`, or say `--trust` if you know where the file comes from."
+                f"{where} names {text!r}, which may be code; import its module with `--import MODULE`, or say "
+                "`--trust` if you know where the file comes from."
             )
-    return groups
 
 
 def _named(player: str) -> str | dict[str, str]:

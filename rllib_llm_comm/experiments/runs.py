@@ -707,13 +707,16 @@ def curves_of(run: Run) -> list[Any]:
 REPORT, PAGE = "report", "report.html"
 
 
-def run_report(folders: Sequence[Path], target: Path | None = None, marl_eval: Path | None = None) -> Path:
-    """Writes the report of studies.
+def run_report(
+    folders: Sequence[Path], target: Path | None = None, marl_eval: Path | None = None, ask: bool = False
+) -> Path:
+    """Writes the report of studies, and where their cooks met strangers a page of each scenario's sentences.
 
     Args:
         folders: Folders of studies or of earlier reports; several become one report.
         target: The report's folder; by default `report/` in the first folder.
         marl_eval: A file to write for marl-eval besides; `None` for none.
+        ask: True if cooks whose answers to sentences were not kept are asked now; their checkpoints are loaded.
 
     Returns:
         The page.
@@ -738,7 +741,27 @@ def run_report(folders: Sequence[Path], target: Path | None = None, marl_eval: P
     if results.missing:
         are = "1 evaluation is" if len(results.missing) == 1 else f"{len(results.missing)} evaluations are"
         say(f"{are} not there yet; the report says so.")
+    _write_sentences(folders, place, ask)
     return page
+
+
+def _write_sentences(folders: Sequence[Path], place: Path, ask: bool) -> None:
+    """A page per scenario of what the cooks of all systems do with the sentences of the same strangers."""
+    from rllib_llm_comm.evaluation.sentences import join_sentences, read_sentences, write_sentences
+    from rllib_llm_comm.experiments.evaluation_run import CROSS_PLAY, SENTENCES, ask_again
+    from rllib_llm_comm.experiments.study_file import STRANGERS
+
+    parts: dict[str, dict[str, Any]] = {}
+    for met in sorted(file.parent for folder in folders for file in folder.glob(f"*.{STRANGERS}/{CROSS_PLAY}")):
+        file = (met / SENTENCES).with_suffix(".json")
+        if ask and not file.exists():
+            ask_again(met)
+        if file.exists():
+            scenario, _, system = met.name.removesuffix(f".{STRANGERS}").partition(".")
+            parts.setdefault(scenario, {})[system] = read_sentences(file)
+    for scenario, told in parts.items():
+        page = write_sentences(join_sentences(told), place / f"{scenario}_{SENTENCES}", f"Sentences in {scenario}")
+        say(f"What cooks do with sentences of strangers is {short_path(page)}")
 
 
 def _write_marl_eval(results: StudyResults, file: Path) -> None:

@@ -264,12 +264,14 @@ def message_metrics(said: Sequence[str]) -> dict[str, float]:
         said: The messages, at least one.
 
     Returns:
-        `message_words`: mean words. `message_distinct_share`: share of different ones. `message_printable_share`: share
-        of those in printable ASCII. `message_understood_share`: share of those that are a sentence of one of
-        the package's games (`verco.message_protocol.is_understood`), as scripted players use them.
+        `message_words`: mean words. `message_vocabulary`: different words. `message_distinct_share`: share of different
+        messages. `message_printable_share`: share of those in printable ASCII. `message_understood_share`: share of
+        those that are a sentence of one of the package's games (`verco.message_protocol.is_understood`), as scripted
+        players use them.
     """
     return {
         "message_words": sum([len(message.split()) for message in said]) / len(said),
+        "message_vocabulary": len({word for message in said for word in message.split()}),
         "message_distinct_share": len(set(said)) / len(said),
         "message_printable_share": sum(map(_printable, said)) / len(said),
         "message_understood_share": sum(map(is_understood, said)) / len(said),

@@ -131,6 +131,10 @@ def test_a_population_of_talkers_meets_strangers_by_one_command(tmp_path):
     assert set(told["groups"]) == {"young", "old", "scripted"} and set(told["matrix"]) == {"alice", "bob"}
     assert all(group["mean"] is not None for group in told["groups"].values())
     assert (folder / "crossplay.html").is_file()
+    asked = json.loads((folder / "sentences.json").read_text())
+    assert {"scripted"} <= {one["group"] for one in asked["situations"]} and (folder / "sentences.html").is_file()
+    joined = json.loads((tmp_path / "results/small/report/B_sentences.json").read_text())
+    assert {cook["method"] for cook in joined["cooks"]} == {"fcp"}
     shutil.rmtree(folder)
     again = rllib(*command, cwd=tmp_path, timeout=480)
     assert again.returncode == 0 and json.loads((folder / "crossplay.json").read_text()) == told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -13,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.policies.find_checkpoint import shipped_policies
+from rllib_llm_comm.policies.find_checkpoint import shipped_policies, shipped_policy
 from tools import make_zoo
 
 
@@ -78,6 +79,21 @@ def test_a_policy_of_the_zoo_can_be_made_again(zoo, monkeypatch):
     parameters = core.lm.peft_model.parameters()
     assert {parameter.dtype for parameter in parameters} == {torch.float32}, "halves are computed with in 32 bits"
     assert card["base_model"] == "embedded" and card["base_model_sha256"] == core.lm.base.sha256
+
+
+def test_the_row_of_the_guide_is_printed_and_nothing_names_where_training_began(tmp_path, monkeypatch, capsys):
+    member = tmp_path / "member"
+    shutil.copytree(shipped_policy("zoo:door"), member)
+    manifest = json.loads((member / "policy.json").read_text())
+    manifest["provenance"] |= {"action_checkpoint": "/home/ann/clone", "message_checkpoint": "/home/ann/sft"}
+    (member / "policy.json").write_text(json.dumps(manifest))
+    (tmp_path / "there").mkdir()
+    make(monkeypatch, "door", str(member), "--episodes", "3", "--folder", str(tmp_path / "there"))
+    card = json.loads((tmp_path / "there/door/card.json").read_text())
+    assert "/home" not in (tmp_path / "there/door/policy.json").read_text()
+    returns = [f"{one['return_mean']:.2f}" for one in card["figures"]]
+    row = capsys.readouterr().out.strip().splitlines()[-1].strip("| ").split(" | ")
+    assert row[0] == "`zoo:door`" and [row[2], *row[4:]] == returns
 
 
 def test_what_cannot_be_made_leaves_the_old_one(zoo, monkeypatch):

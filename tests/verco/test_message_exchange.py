@@ -162,6 +162,7 @@ def test_metrics_count_words_and_distinct_messages():
     metrics = made.get_metrics()
     assert metrics["message_words"].peek() == 3.0
     assert 0.5 < metrics["message_distinct_share"].peek() <= 1.0
+    assert metrics["message_vocabulary"].peek() >= 1
     assert "shuffled_same_share" not in metrics
     made = runner("other_moments", fragment=10, length=6)
     made.sample()

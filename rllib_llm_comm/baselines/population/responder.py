@@ -127,14 +127,15 @@ class Matches:
 
 
 _OF_LEARNERS = ("message_entropy", "message_kl")
-_OF_TALK = ("message_words", "message_distinct_share", "message_understood_share")
+_OF_TALK = ("message_words", "message_vocabulary", "message_distinct_share", "message_understood_share")
 
 
 def talk_figures(results: Mapping[str, Any]) -> dict[str, float]:
     """Figures of what a member says in an iteration; none of members that say nothing.
 
     Entropy of its messages and their drift in nats from what it was taught, where PPO trains them; words per message,
-    the share of different ones, and the share of those whose meaning the games' scripted players know.
+    different words of a moment, the share of different messages, and the share of those whose meaning the games'
+    scripted players know.
 
     Args:
         results: Of the member's iteration.
