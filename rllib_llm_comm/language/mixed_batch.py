@@ -142,7 +142,7 @@ class MixedBatch:
             except LookupError:
                 self._pools[readers] = None
             else:
-                most = sum(model.prefix_cache_bytes for model in self.models)
+                most = max(model.prefix_cache_bytes for model in self.models)
                 self._pools[readers] = AdapterPool(adapters, PrefixCache(first, "rows", most))
         return self._pools[readers]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -20,6 +23,11 @@ _LEAST_COMMON = 8  # a common beginning shorter than this is not worth a pass of
 _LEAST_ROWS = 4
 _TOKEN_BYTES = 4
 _PASS_TOKENS = 192  # a forward pass costs about as much as so many tokens more in another one
+
+# All caches of a process on one base model, so that a population's members do not take its memory many times over.
+_OF_BASE: weakref.WeakKeyDictionary[Any, weakref.WeakSet[PrefixCache]] = weakref.WeakKeyDictionary()
+_CLOCK = itertools.count()
+_LOCK = threading.RLock()  # of what is kept: a thread may have to forget what another one's cache keeps
 
 
 class _Place(NamedTuple):
@@ -120,17 +128,21 @@ class PrefixCache:
 
     A new prompt takes over the longest beginning that it shares with an earlier one, to a multiple of four tokens. Of
     the prompts of a game, which differ in a few words, most is known that way. For use without gradients: keys and
-    values that were kept carry none. Bounded in bytes; the prompts used longest ago go first.
+    values that were kept carry none. Bounded in bytes together with all other caches on the base model in this process;
+    the cache that was used longest ago gives up its oldest prompts first.
 
     Args:
         model: The adapted model.
         role: The adapter.
-        max_bytes: Most bytes kept.
+        max_bytes: Most bytes kept in all caches on the base model.
     """
 
     def __init__(self, model: Reader, role: str | None, max_bytes: int) -> None:
         self._model, self._role, self._max_bytes = model, role, max_bytes
+        self._used = next(_CLOCK)
         self.clear()
+        with _LOCK:
+            _OF_BASE.setdefault(model.base, weakref.WeakSet()).add(self)
 
     def clear(self) -> None:
         """Forgets everything."""
@@ -148,19 +160,23 @@ class PrefixCache:
             lengths: (B,) tokens per prompt; at least one of each is left to compute.
             rows: The adapter of each prompt, where they have different ones.
         """
-        self._check_weights(rows)
-        found = self._look_up(prompts, lengths, rows)
-        common = _common_length(prompts, lengths) // _STRIDE * _STRIDE
-        longest = max(place.length for place in found)
-        if len(prompts) >= _LEAST_ROWS and common - longest >= _LEAST_COMMON:
-            self._read_alone(prompts[:1, :common], rows)
+        self._used = next(_CLOCK)
+        with _LOCK:
+            self._check_weights(rows)
             found = self._look_up(prompts, lengths, rows)
-        return self._gather(prompts, found)
+            common = _common_length(prompts, lengths) // _STRIDE * _STRIDE
+            longest = max(place.length for place in found)
+            if len(prompts) >= _LEAST_ROWS and common - longest >= _LEAST_COMMON:
+                self._read_alone(prompts[:1, :common], rows)
+                found = self._look_up(prompts, lengths, rows)
+            return self._gather(prompts, found)
 
     def rests(self, prompts: torch.Tensor, lengths: torch.Tensor, rows: Rows | None = None) -> torch.Tensor:
         """Tokens (B,) of each prompt that are not known; arguments as of `find`."""
-        self._check_weights(rows)
-        return lengths - torch.tensor([place.length for place in self._look_up(prompts, lengths, rows)])
+        with _LOCK:
+            self._check_weights(rows)
+            found = self._look_up(prompts, lengths, rows)
+        return lengths - torch.tensor([place.length for place in found])
 
     def _check_weights(self, rows: Rows | None) -> None:
         stamp = self._model.stamp(self._role) if rows is None else rows.pool.stamp()
@@ -285,29 +301,38 @@ class PrefixCache:
             column = (torch.arange(hidden.shape[1]) + moved[:, None]).clamp(max=hidden.shape[1] - 1)
             hidden = hidden.gather(1, column.to(hidden.device)[..., None].expand_as(hidden))
         places = {}
-        for row, (raw, count) in enumerate(zip(_texts(prompts, rows), lengths.tolist(), strict=True)):
-            before = int(known.lengths[row])
-            for length in range(count // _STRIDE * _STRIDE, before, -_STRIDE):
-                key = raw[: _TOKEN_BYTES * (1 + length)]
-                if key in self._places or key in places:
-                    break  # then its own beginnings are known, too
-                places[key] = _Place(self._number, row, width - before, length, length - before - 1)
-        if places:
-            totals = hidden[:, :0]
-            if self._role is None:
-                totals = known.totals[:, None].to(hidden) + hidden.cumsum(1)
-            self._keep(places, _Pass(layers, totals, list(places)))
+        with _LOCK:
+            for row, (raw, count) in enumerate(zip(_texts(prompts, rows), lengths.tolist(), strict=True)):
+                before = int(known.lengths[row])
+                for length in range(count // _STRIDE * _STRIDE, before, -_STRIDE):
+                    key = raw[: _TOKEN_BYTES * (1 + length)]
+                    if key in self._places or key in places:
+                        break  # then its own beginnings are known, too
+                    places[key] = _Place(self._number, row, width - before, length, length - before - 1)
+            if places:
+                totals = hidden[:, :0]
+                if self._role is None:
+                    totals = known.totals[:, None].to(hidden) + hidden.cumsum(1)
+                self._keep(places, _Pass(layers, totals, list(places)))
 
     def _keep(self, places: Mapping[bytes, _Place], new: _Pass) -> None:
         self._places.update(places)
         self._passes[self._number] = new
         self._number += 1
         self.nbytes += new.nbytes
-        while self.nbytes > self._max_bytes and self._passes:
-            _, old = self._passes.popitem(last=False)
-            self.nbytes -= old.nbytes
-            for key in old.keys:
-                del self._places[key]
+        caches = sorted(_OF_BASE[self._model.base], key=lambda cache: cache._used)
+        excess = sum(cache.nbytes for cache in caches) - self._max_bytes
+        for cache in caches:
+            while excess > 0 and cache._passes:
+                excess -= cache._forget_oldest()
+
+    def _forget_oldest(self) -> int:
+        """Forgets the pass used longest ago, and says how many bytes that were."""
+        _, old = self._passes.popitem(last=False)
+        self.nbytes -= old.nbytes
+        for key in old.keys:
+            del self._places[key]
+        return old.nbytes
 
 
 def _texts(prompts: torch.Tensor, rows: Rows | None) -> list[bytes]:

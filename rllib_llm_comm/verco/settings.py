@@ -83,9 +83,9 @@ class LanguageModelSettings(Settings):
     compile_layers: bool = True
     """On a GPU, layers are compiled (`torch.compile`) for scores and features, once these have read so many tokens that
     half a minute of compiling pays; the log tells how long it took. False: never (ours)."""
-    prefix_cache_mb: int = Field(256, ge=0, le=2**20)
-    """Most megabytes of keys and values of earlier prompts that are kept per adapter while acting. 256 is plenty for
-    small models; LLaMA-7B needs half a megabyte per token (ours)."""
+    prefix_cache_mb: int = Field(768, ge=0, le=2**20)
+    """Most megabytes of keys and values of earlier prompts that are kept while acting, for all roles and policies of a
+    process together. 768 is plenty for small models; LLaMA-7B needs half a megabyte per token (ours)."""
     trunk_cache_mb: int = Field(512, ge=0, le=2**20)
     """With `lora_layers` k: most megabytes that are kept of the trunk, from roll-out to update, for all roles and
     policies of a process together (ours). Half of them are for hidden states, one array per token of prompts and

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -204,11 +205,12 @@ class Talkers(Responder, Verco):
         """Takes other partners; they share the learner's base model."""
         pool = [self._as_partner(one) for one in partners]
         use_partners(self.env_runner, pool, self.config.self_play_share)
+        gc.collect()  # models of partners who left are rings of references, and full collections are rare here
         self._met = tuple(one.name for one in partners)
         first = cast(LanguagePolicy, pool[0].policy).core.lm
         logger.info(
-            "%d partners share the learner's base model. Each takes %.1f MiB for its adapters, and per adapter up to %d"
-            " MiB for what it has read (`prefix_cache_mb`).",
+            "%d partners share the learner's base model. Each takes %.1f MiB for its adapters; what all have read takes up"
+            " to %d MiB (`prefix_cache_mb`).",
             len(pool), first.adapter_bytes / 2**20, first.prefix_cache_bytes // 2**20,
         )  # fmt: skip
 
@@ -229,6 +231,8 @@ class Talkers(Responder, Verco):
             seeds = [int(first) + pair * games + game for game in range(games)]
             play_games(SeatedPolicy(seats), lambda: make_env(env_id, **settings), seeds, observers=[sums[pair]],
                        at_once=games)  # fmt: skip
+        del players, seats
+        gc.collect()  # as in `meet`
         returns, steps = np.array([one.returns for one in sums]), np.array([float(one.steps) for one in sums])
         return Matches(returns, np.zeros(len(pairs)), steps, games)
 
