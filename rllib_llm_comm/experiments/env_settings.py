@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean, within
 from rllib_llm_comm.core.trust import is_vouched_for
 from rllib_llm_comm.envs.games import env_ids, make_env, without_subgoals
 from rllib_llm_comm.experiments.console import one_line, say
@@ -84,12 +84,10 @@ def _check_planned(place: str, config: Any) -> None:
     env, settings = config.env, dict(config.env_config)
     if config.in_evaluation:  # as its own validation does, which is too early where results are still to come
         env, settings = without_subgoals(env, settings)
-    try:
+    with within(place):
         planned = PlannedSubgoals(make_env(env, **settings), **planning_to_check(config))
         check_guesses(config.planner, planned.env)
         planned.close()
-    except UserError as error:
-        raise UserError(f"In `{place}`: {error}") from None
 
 
 def check_guesses(planner: Any, env: Any) -> None:
@@ -198,10 +196,11 @@ def _points(stage: str, env_config: Mapping[str, Any]) -> Iterator[dict[str, Any
 
 def _try_parallel(stage: str, env: str, settings: dict[str, Any]) -> None:
     try:
-        made = make_env(env, **settings)
-        made.close()
-    except UserError as error:
-        raise UserError(f"In `{stage}.config.env_config`: {error}") from None
+        with within(f"{stage}.config.env_config"):
+            made = make_env(env, **settings)
+            made.close()
+    except UserError:
+        raise
     except Exception as error:
         reason = f"{type(error).__name__}: {one_line(str(error))}"
         raise UserError(f"`{stage}.env` {env!r} cannot be made with {settings!r}: {reason}") from error

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.chat_model import ChatCounters, ChatModel, begun_at_once, cost_of, side_by_side
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean, within
 from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.experiments.console import counting_bar, out, require_writable, say, short_path
@@ -227,10 +227,8 @@ class _GameStage(_ChatStage):
         from rllib_llm_comm.sama.preparation import open_game
 
         super().check_config(stage, unresolved)
-        try:
+        with within(stage.name):
             open_game(**self.settings(stage).game(stage.experiment.env))
-        except UserError as error:
-            raise UserError(f"In `{stage.name}`: {error}") from None
 
 
 class ManualStageSettings(ChatStageSettings):
@@ -541,16 +539,11 @@ class CollectSubgoals(_GameStage):
         super().check_config(stage, unresolved)
         settings = self.settings(stage)
         if settings.states_by == "model":
-            try:
+            with within(f"{stage.name}.config"):
                 require_form(preparation_of(open_game(**settings.game(stage.experiment.env))))
-            except UserError as error:
-                raise UserError(f"In `{stage.name}.config`: {error}") from None
         check_text_encoder(settings.text_encoder)
-        try:
+        with within(f"{stage.name}.config.planner", unless=unresolved):
             planner_without_chat(settings.planner, settings.chat)
-        except UserError as error:
-            if not any(path in str(error) for path in unresolved):
-                raise UserError(f"In `{stage.name}.config.planner`: {error}") from None
 
     def run(self, stage: Stage) -> StageResult:
         """Writes `subgoals.json`; what an earlier call has asked is not asked again."""
