@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from rllib_llm_comm.core.errors import UserError, did_you_mean, within
 from rllib_llm_comm.core.trust import is_vouched_for
 from rllib_llm_comm.envs.games import env_ids, make_env, without_subgoals
 from rllib_llm_comm.experiments.console import one_line, say
-from rllib_llm_comm.experiments.search_space import check_search, first_point, search_kind
+from rllib_llm_comm.experiments.search_space import single_points
 from rllib_llm_comm.policies.find_checkpoint import is_shipped
 
 _OWN_CLASSES = "rllib_llm_comm.envs."
@@ -34,7 +34,7 @@ def check_environment(stage: str, env: Any, env_config: Mapping[str, Any], trust
         return
     require_known(f"{stage}.env", env, trust)
     if is_parallel(env):
-        for settings in _points(stage, env_config):
+        for settings in single_points(dict(env_config)):
             _try_parallel(stage, env, settings)
 
 
@@ -183,15 +183,6 @@ def known_environments() -> list[str]:
     from pettingzoo.env_registry import registration
 
     return [*registration.parallel_registry, *gymnasium.registry]
-
-
-def _points(stage: str, env_config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    base = first_point(dict(env_config))
-    yield base
-    for key, value in env_config.items():
-        if search_kind(value):
-            for choice in check_search(f"{stage}.config.env_config.{key}", value)[1:]:
-                yield {**base, key: choice}
 
 
 def _try_parallel(stage: str, env: str, settings: dict[str, Any]) -> None:

@@ -7,7 +7,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 from pydantic import Field
@@ -569,7 +570,7 @@ def planner_without_chat(planner: Mapping[str, Any], chat: Mapping[str, Any]) ->
     if planner.get("name") not in WITH_MODEL:
         raise UserError(f"`name` is {planner.get('name')!r} but must ask a chat model: {', '.join(WITH_MODEL)}.")
     # A chat model that nobody asks: settings are checked without loading one.
-    make_planner(dict(planner), _Nobody())
+    make_planner(dict(planner), cast("ChatModel", SimpleNamespace(counters=ChatCounters())))
 
 
 def run_subgoals(model: ChatModel, target: Path, given: SubgoalStageSettings, env: Any = None) -> dict[str, Any]:
@@ -618,24 +619,6 @@ def _proposed(model: ChatModel, data: SubgoalDataset, given: SubgoalStageSetting
     told = f"{read_manual(manual)}\n{game.scenario()}" if manual else game.manual()
     proposed = propose_states(model, game, given.states, manual=told, seed=data.seed, prompts=given.prompts)
     return distinct(proposed, partial(words_of, game), given.apart, given.text_encoder), len(proposed)
-
-
-class _Nobody:
-    """Stands for a chat model while settings are checked."""
-
-    def __init__(self) -> None:
-        self.counters = ChatCounters()
-
-    def complete(self, prompt: str, system: str = "") -> str:
-        """Never called."""
-        raise NotImplementedError
-
-    def recall(self, prompt: str, system: str = "") -> str | None:
-        """Nothing is kept."""
-        return None
-
-    def remember(self, prompt: str, answer: str, system: str = "") -> None:
-        """Nothing is kept."""
 
 
 class RewardStageSettings(ChatStageSettings):
