@@ -17,7 +17,7 @@ import ray
 
 from harness import Row, alternate, main
 from rllib_llm_comm import BestResponsePPOConfig, SelfPlayPPOConfig
-from rllib_llm_comm.baselines.population.kitchen_partners import uniform_pool
+from rllib_llm_comm.baselines.population.kitchen_partners import FrozenPartner, PartnerPool
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
 from rllib_llm_comm.policies.policy_manifest import NUMERIC
@@ -41,7 +41,7 @@ def with_partners(count: int, critic: str, options: argparse.Namespace) -> list[
     rows = 128 if options.smoke else 12_800
     own, alone = _built(BestResponsePPOConfig, rows, ["stay"] * count, critic), _built(SelfPlayPPOConfig, rows)
     try:
-        own.set_pool(uniform_pool({str(number): _partner(number) for number in range(count)}))
+        own.set_pool(PartnerPool(tuple(FrozenPartner(str(number), _partner(number)) for number in range(count))))
         seconds = [min(found) for found in alternate([own.train, alone.train], options.rounds)]
     finally:
         own.stop()

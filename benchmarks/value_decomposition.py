@@ -19,7 +19,7 @@ import torch
 
 from harness import Row, alternate, compare, main
 from rllib_llm_comm import QMIXConfig
-from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, tensors
+from rllib_llm_comm.baselines.value.value_decomposition import tensors
 
 ENV = "rllib_llm_comm/overcooked_ai-v0"
 EPISODES, GAMES = 32, 8
@@ -70,7 +70,7 @@ def update(name: str, algo: Any, settings: dict[str, Any], rounds: int) -> Row:
     live = copy.deepcopy(algo.learner_group._learner.module["default_policy"].unwrapped().team)
     target = copy.deepcopy(live).eval()
     optimizer = torch.optim.RMSprop(live.parameters(), lr=5e-4, alpha=0.99, eps=1e-5)
-    loss = TeamLoss(algo.config.gamma, algo.config.td_lambda)
+    loss = algo.config.team_loss()
 
     def plain() -> None:
         """An update without RLlib."""

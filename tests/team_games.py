@@ -10,7 +10,7 @@ import torch
 
 from rllib_llm_comm.baselines.value.joint_game import joined
 from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam, epsilon_greedy
-from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, tensors
+from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, ValueTraining, tensors
 
 TWO_STEP = np.array([[[7.0, 7.0], [7.0, 7.0]], [[0.0, 1.0], [1.0, 8.0]]])
 NOT_MONOTONE = np.array([[8.0, -12, -12], [-12, 0, 0], [-12, 0, 0]])
@@ -92,7 +92,7 @@ def train(games, settings, updates, *, batch=None, seed=0, gamma=0.99, copy_ever
     sizes = (data["seen"].shape[-1], data["action_mask"].shape[-1], data["seen"].shape[2], data["state"].shape[-1])
     live = QTeam(settings, *sizes)
     target = copy.deepcopy(live).eval()
-    loss = loss or TeamLoss(gamma)
+    loss = loss or TeamLoss(ValueTraining(gamma=gamma))
     optimizer = torch.optim.RMSprop(live.parameters(), lr=lr, alpha=0.99, eps=1e-5)
     for update in range(updates):
         if update % copy_every == 0:

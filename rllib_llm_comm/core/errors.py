@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 LARGEST = 10**9
 """The largest number that a setting may have where no other is told: whole numbers of 32 bits are larger."""
@@ -27,6 +28,21 @@ class UserError(ValueError):
     def __init__(self, sentence: str) -> None:
         half = _LONGEST // 2
         super().__init__(sentence if len(sentence) <= _LONGEST else f"{sentence[:half]} ... {sentence[-half:]}")
+
+
+@contextmanager
+def within(place: str, unless: Collection[str] = ()) -> Iterator[None]:
+    """Lets users' errors inside it begin with the setting in which they arise.
+
+    Args:
+        place: Full name of the setting.
+        unless: Texts, such as paths at which nothing is yet; an error that quotes one is dropped.
+    """
+    try:
+        yield
+    except UserError as error:
+        if not any(text in str(error) for text in unless):
+            raise UserError(f"In `{place}`: {error}") from None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.trust import texts_in
-from rllib_llm_comm.experiments.stages import REFERENCE, Stage
+from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
 from rllib_llm_comm.policies.policy_manifest import read_manifest
 
@@ -45,9 +45,7 @@ def chats_of(stage: Stage, stages: Mapping[str, Stage]) -> list[Mapping[str, Any
     config = stage.experiment.config
     given = {key: value for key, value in config.items() if value is not None}
     if stage.experiment.run in ("evaluate", "replay"):  # what they are given stands above what agents were trained with
-        played = [
-            chats_in(_heard({**played_with(one, stages), **given})) for one in checkpoints(config.get("checkpoint"))
-        ]
+        played = [chats_in(_heard({**played_with(one, stages), **given})) for one in as_list(config.get("checkpoint"))]
         return [chat for found in played for chat in found]
     named = {key: value for key, value in given.items() if key not in _ADAPTERS}
     texts = [text for text in dict.fromkeys(texts_in(named)) if REFERENCE.fullmatch(text) or _is_folder(text)]
@@ -58,11 +56,6 @@ def _is_folder(text: str) -> bool:
     with suppress(OSError, ValueError):  # any text, which may be no path
         return Path(text).is_dir()
     return False
-
-
-def checkpoints(value: Any) -> list[Any]:
-    """The checkpoints of a setting that takes one or several."""
-    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def played_with(checkpoint: Any, stages: Mapping[str, Stage]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.core.settings import Several
 from rllib_llm_comm.core.trust import names_code, texts_in
 from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings
@@ -47,10 +47,8 @@ class CrossPlayStage(PlainStage):
             for one in parse_partners(as_list(listed), f"{stage.name}.config.{place}"):
                 waits = any(path in one.policy for path in unresolved) or REFERENCE.search(one.policy)
                 if one.kind == CHECKPOINT and not waits:
-                    try:
+                    with within(f"{stage.name}.config.{place}"):
                         find_policy(one.policy)
-                    except UserError as error:
-                        raise UserError(f"In `{stage.name}.config.{place}`: {error}") from None
 
     def loads(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Its players tell themselves what stands in."""

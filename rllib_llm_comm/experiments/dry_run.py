@@ -22,11 +22,11 @@ from rllib_llm_comm.core.files import read_text
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import make_env, without_subgoals
-from rllib_llm_comm.experiments.asked_models import chats_in, chats_of, checkpoints, played_with
+from rllib_llm_comm.experiments.asked_models import chats_in, chats_of, played_with
 from rllib_llm_comm.experiments.console import print_table, say
 from rllib_llm_comm.experiments.experiment_file import parse_yaml
 from rllib_llm_comm.experiments.run_time import trials_of
-from rllib_llm_comm.experiments.stages import REFERENCE, Stage
+from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
 
 CHARACTERS_PER_TOKEN = 4
@@ -298,7 +298,7 @@ def _games(stage: Stage, stages: Mapping[str, Stage], played: dict[str, int | No
     """The questions of a stage that plays whole games to planners, per entry of its checkpoints."""
     config, found = stage.experiment.config, list[Asked]()
     episodes = config.get("episodes") or KINDS[stage.experiment.run].model().model_fields["episodes"].default
-    for checkpoint in checkpoints(config.get("checkpoint")):
+    for checkpoint in as_list(config.get("checkpoint")):
         planner = config.get("planner") or played_with(checkpoint, stages).get("planner")
         if chats := chats_in(planner):
             once = not any(one.chat == chats[0] for one in found)  # kept answers serve all checkpoints

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean, within
 from rllib_llm_comm.core.trust import is_vouched_for
 from rllib_llm_comm.envs.games import env_ids, make_env, without_subgoals
 from rllib_llm_comm.experiments.console import one_line, say
-from rllib_llm_comm.experiments.search_space import check_search, first_point, search_kind
+from rllib_llm_comm.experiments.search_space import single_points
 from rllib_llm_comm.policies.find_checkpoint import is_shipped
 
 _OWN_CLASSES = "rllib_llm_comm.envs."
@@ -34,7 +34,7 @@ def check_environment(stage: str, env: Any, env_config: Mapping[str, Any], trust
         return
     require_known(f"{stage}.env", env, trust)
     if is_parallel(env):
-        for settings in _points(stage, env_config):
+        for settings in single_points(dict(env_config)):
             _try_parallel(stage, env, settings)
 
 
@@ -84,12 +84,10 @@ def _check_planned(place: str, config: Any) -> None:
     env, settings = config.env, dict(config.env_config)
     if config.in_evaluation:  # as its own validation does, which is too early where results are still to come
         env, settings = without_subgoals(env, settings)
-    try:
+    with within(place):
         planned = PlannedSubgoals(make_env(env, **settings), **planning_to_check(config))
         check_guesses(config.planner, planned.env)
         planned.close()
-    except UserError as error:
-        raise UserError(f"In `{place}`: {error}") from None
 
 
 def check_guesses(planner: Any, env: Any) -> None:
@@ -187,21 +185,13 @@ def known_environments() -> list[str]:
     return [*registration.parallel_registry, *gymnasium.registry]
 
 
-def _points(stage: str, env_config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    base = first_point(dict(env_config))
-    yield base
-    for key, value in env_config.items():
-        if search_kind(value):
-            for choice in check_search(f"{stage}.config.env_config.{key}", value)[1:]:
-                yield {**base, key: choice}
-
-
 def _try_parallel(stage: str, env: str, settings: dict[str, Any]) -> None:
     try:
-        made = make_env(env, **settings)
-        made.close()
-    except UserError as error:
-        raise UserError(f"In `{stage}.config.env_config`: {error}") from None
+        with within(f"{stage}.config.env_config"):
+            made = make_env(env, **settings)
+            made.close()
+    except UserError:
+        raise
     except Exception as error:
         reason = f"{type(error).__name__}: {one_line(str(error))}"
         raise UserError(f"`{stage}.env` {env!r} cannot be made with {settings!r}: {reason}") from error

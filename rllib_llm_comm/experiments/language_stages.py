@@ -7,14 +7,15 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 from pydantic import Field
 
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.chat_model import ChatCounters, ChatModel, begun_at_once, cost_of, side_by_side
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean, within
 from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.experiments.console import counting_bar, out, require_writable, say, short_path
@@ -227,10 +228,8 @@ class _GameStage(_ChatStage):
         from rllib_llm_comm.sama.preparation import open_game
 
         super().check_config(stage, unresolved)
-        try:
+        with within(stage.name):
             open_game(**self.settings(stage).game(stage.experiment.env))
-        except UserError as error:
-            raise UserError(f"In `{stage.name}`: {error}") from None
 
 
 class ManualStageSettings(ChatStageSettings):
@@ -541,16 +540,11 @@ class CollectSubgoals(_GameStage):
         super().check_config(stage, unresolved)
         settings = self.settings(stage)
         if settings.states_by == "model":
-            try:
+            with within(f"{stage.name}.config"):
                 require_form(preparation_of(open_game(**settings.game(stage.experiment.env))))
-            except UserError as error:
-                raise UserError(f"In `{stage.name}.config`: {error}") from None
         check_text_encoder(settings.text_encoder)
-        try:
+        with within(f"{stage.name}.config.planner", unless=unresolved):
             planner_without_chat(settings.planner, settings.chat)
-        except UserError as error:
-            if not any(path in str(error) for path in unresolved):
-                raise UserError(f"In `{stage.name}.config.planner`: {error}") from None
 
     def run(self, stage: Stage) -> StageResult:
         """Writes `subgoals.json`; what an earlier call has asked is not asked again."""
@@ -576,7 +570,7 @@ def planner_without_chat(planner: Mapping[str, Any], chat: Mapping[str, Any]) ->
     if planner.get("name") not in WITH_MODEL:
         raise UserError(f"`name` is {planner.get('name')!r} but must ask a chat model: {', '.join(WITH_MODEL)}.")
     # A chat model that nobody asks: settings are checked without loading one.
-    make_planner(dict(planner), _Nobody())
+    make_planner(dict(planner), cast("ChatModel", SimpleNamespace(counters=ChatCounters())))
 
 
 def run_subgoals(model: ChatModel, target: Path, given: SubgoalStageSettings, env: Any = None) -> dict[str, Any]:
@@ -625,24 +619,6 @@ def _proposed(model: ChatModel, data: SubgoalDataset, given: SubgoalStageSetting
     told = f"{read_manual(manual)}\n{game.scenario()}" if manual else game.manual()
     proposed = propose_states(model, game, given.states, manual=told, seed=data.seed, prompts=given.prompts)
     return distinct(proposed, partial(words_of, game), given.apart, given.text_encoder), len(proposed)
-
-
-class _Nobody:
-    """Stands for a chat model while settings are checked."""
-
-    def __init__(self) -> None:
-        self.counters = ChatCounters()
-
-    def complete(self, prompt: str, system: str = "") -> str:
-        """Never called."""
-        raise NotImplementedError
-
-    def recall(self, prompt: str, system: str = "") -> str | None:
-        """Nothing is kept."""
-        return None
-
-    def remember(self, prompt: str, answer: str, system: str = "") -> None:
-        """Nothing is kept."""
 
 
 class RewardStageSettings(ChatStageSettings):

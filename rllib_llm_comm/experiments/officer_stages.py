@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, create_model
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor, checkpoints_of
 from rllib_llm_comm.experiments.console import counting_bar, say
@@ -21,17 +21,11 @@ _EXAMPLE = "demonstrations: ${demonstrations}"
 
 
 def _check_officer(stage: Stage, setting: str, checkpoint: str) -> None:
-    """Refuses a checkpoint that is none of an officer.
-
-    Raises:
-        UserError: If it is none, or nothing is there.
-    """
+    """Refuses a checkpoint that is none of an officer."""
     from rllib_llm_comm.baselines.red.officer_policy import load_officer
 
-    try:
+    with within(f"{stage.name}.config"):
         load_officer(checkpoint, setting)
-    except UserError as error:
-        raise UserError(f"In `{stage.name}.config`: {error}") from None
 
 
 class DemonstrateOfficers(PlainStage):

@@ -334,9 +334,7 @@ def check_stages(
     for stage in stages:
         check_searches(f"{stage.name}.config", stage.experiment.config)
         if stage.name not in finished and not stage.trust:
-            _evaluate_nothing(stage)
-            _keep_secrets(stage)
-            _trust_nothing(stage)
+            _refuse_unsafe(stage)
     outputs: dict[str, list[str]] = {}
     seeds = _seed_sweeps(stages)
     missing: tuple[str, ...] = ()
@@ -370,11 +368,23 @@ def check_stages(
     return cpus
 
 
-def _evaluate_nothing(stage: Stage) -> None:
+def _refuse_unsafe(stage: Stage) -> None:
+    """Refuses what a file of a stranger may not say: Python, its own trust, and keys sent where they do not belong."""
     for place in evaluated_in(vars(stage.experiment), stage.name):
         raise UserError(
             f"`{place}` is Python that Ray Tune would run; write the value itself or a search space, or say `--trust` "
             "if you know where the file comes from."
+        )
+    for place, key, address in secrets_in(vars(stage.experiment), stage.name):
+        raise UserError(
+            f"`{place}` would have the environment variable {key!r} sent to {address!r}, to which it does not belong; "
+            f"name the provider's own in `api_key_env` (such as {', '.join(list(KEYS)[:3])}; for this machine and "
+            "private networks any that ends in _API_KEY), or say `--trust` if you know where the file comes from."
+        )
+    for place in trusted_in(vars(stage.experiment), stage.name):
+        raise UserError(
+            f"`{place}` is true, but a file cannot vouch for what it names; remove it, and say `--trust` if you know "
+            "where the checkpoints come from."
         )
 
 
@@ -388,23 +398,6 @@ def _vouched_for(stage: Stage) -> Stage:
     if isinstance(config.get("env_config"), Mapping):
         config["env_config"] = vouched_for_game(config["env_config"])
     return replace(stage, trust=True, experiment=stage.experiment.model_copy(update={"config": config}))
-
-
-def _trust_nothing(stage: Stage) -> None:
-    for place in trusted_in(vars(stage.experiment), stage.name):
-        raise UserError(
-            f"`{place}` is true, but a file cannot vouch for what it names; remove it, and say `--trust` if you know "
-            "where the checkpoints come from."
-        )
-
-
-def _keep_secrets(stage: Stage) -> None:
-    for place, key, address in secrets_in(vars(stage.experiment), stage.name):
-        raise UserError(
-            f"`{place}` would have the environment variable {key!r} sent to {address!r}, to which it does not belong; "
-            f"name the provider's own in `api_key_env` (such as {', '.join(list(KEYS)[:3])}; for this machine and "
-            "private networks any that ends in _API_KEY), or say `--trust` if you know where the file comes from."
-        )
 
 
 def _base_models(stages: list[Stage]) -> dict[str, tuple[str, dict[str, str], dict[str, str]]]:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from rllib_llm_comm.chat.chat_model import cost_of, count_scope
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.experiments.env_settings import check_environment, without_missing
@@ -56,12 +56,10 @@ class PlayPlanners(PlainStage):
         there = without_missing(settings.env_config, unresolved)
         check_environment(stage.name, env, there, stage.trust)
         game = make_env(str(env), **there).game
-        try:
+        with within(f"{stage.name}.config.planner"):
             for planner in planners_by_label(settings.planners()).values():
                 if not any(path in str(planner) for path in unresolved):
                     make_planner(planner, planner_model(planner)).check_game(game)
-        except UserError as error:
-            raise UserError(f"In `{stage.name}.config.planner`: {error}") from None
 
     def loads(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """All of `config:`, with the planners that it has by default."""

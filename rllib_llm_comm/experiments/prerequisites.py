@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.core.places import fetched, local_path, scheme_of
 from rllib_llm_comm.envs.games import make_env, without_subgoals
 from rllib_llm_comm.experiments.algorithm_settings import algorithm_names, default_config, find_algorithm
@@ -15,7 +15,7 @@ from rllib_llm_comm.experiments.console import one_line, say
 from rllib_llm_comm.experiments.env_settings import check_guesses, is_parallel, planning_to_check
 from rllib_llm_comm.experiments.ray_session import available_cpus
 from rllib_llm_comm.experiments.search_space import first_point
-from rllib_llm_comm.experiments.stages import REFERENCE, Stage
+from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list
 from rllib_llm_comm.policies.find_checkpoint import is_named, is_shipped, shipped_policy
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, PEOPLE, PartnerSettings, parse_partners
 from rllib_llm_comm.policies.recorded_people import RecordedPeople
@@ -55,10 +55,8 @@ def require_checkpoint(setting: str, path: str) -> None:
     if not is_named(path):
         require_path(setting, path)
     elif is_shipped(path):
-        try:
+        with within(setting):
             shipped_policy(path)
-        except UserError as error:
-            raise UserError(f"In `{setting}`: {error}") from None
 
 
 # Settings that are read and never written; a stage gets a copy of what lies in a store.
@@ -339,21 +337,15 @@ def check_played_games(stages: Sequence[Stage], finished: Collection[str] = ()) 
     named = {stage.name: stage for stage in stages}
     for stage in stages:
         if stage.name not in finished and stage.experiment.run == "crossplay":
-            try:
+            with within(f"{stage.name}.config"):
                 _check_crosswise(stage.experiment.config, named)
-            except UserError as error:
-                raise UserError(f"In `{stage.name}.config`: {error}") from None
         if stage.name in finished or stage.experiment.run not in _PLAYING:
             continue
-        given = stage.experiment.config["checkpoint"]
-        for one in given if isinstance(given, list) else [given]:
-            try:
-                trained = _trained(str(one), named)
-                if trained is not None:
+        for one in as_list(stage.experiment.config["checkpoint"]):
+            with within(f"{stage.name}.config"):
+                if (trained := _trained(str(one), named)) is not None:
                     _check_talk(stage.experiment.config, trained)
                     _check_game(stage.experiment.config, trained)
-            except UserError as error:
-                raise UserError(f"In `{stage.name}.config`: {error}") from None
 
 
 def _check_crosswise(config: Mapping[str, Any], named: Mapping[str, Stage]) -> None:

@@ -18,7 +18,7 @@ import filelock
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import SCRATCH_FOLDERS, claim_file, read_text, write_atomically
 from rllib_llm_comm.core.places import COPIES, Store, below, is_remote, local_path, store_cache, store_uri
-from rllib_llm_comm.experiments.console import say
+from rllib_llm_comm.experiments.console import one_line, say
 
 SECONDS = 30.0
 """From the end of one transfer to the begin of the next."""
@@ -129,7 +129,10 @@ class _Sender:
                 self._send()
             except (OSError, ValueError) as error:
                 if not self._told:
-                    say(f"Nothing could be sent to {self._store.uri} ({_reason(error)}); it is tried again.", "red")
+                    say(
+                        f"Nothing could be sent to {self._store.uri} ({one_line(str(error), 300)}); it is tried again.",
+                        "red",
+                    )
                 self._told = True
 
     def _send(self) -> None:
@@ -156,7 +159,7 @@ class _Sender:
             self._unsent.unlink(missing_ok=True)
         except (OSError, ValueError) as error:
             raise UserError(
-                f"The results could not all be sent to {self._store.uri} ({_reason(error)}); they are in "
+                f"The results could not all be sent to {self._store.uri} ({one_line(str(error), 300)}); they are in "
                 f"{str(self._folder)!r}, and the same command sends them."
             ) from error
 
@@ -173,7 +176,3 @@ class _Sender:
                     about = path.stat()
                     found[path.relative_to(self._folder).as_posix()] = about.st_size, about.st_mtime_ns
         return found
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

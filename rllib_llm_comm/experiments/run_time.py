@@ -12,12 +12,12 @@ from typing import Any
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.study_results import CURVE_ERRORS, read_rows
 from rllib_llm_comm.experiments.algorithm_settings import default_config, find_algorithm
-from rllib_llm_comm.experiments.asked_models import chats_of, checkpoints
+from rllib_llm_comm.experiments.asked_models import chats_of
 from rllib_llm_comm.experiments.console import fraction_done, lookup, out, say, span
 from rllib_llm_comm.experiments.experiment_file import Experiment, ExperimentFile
 from rllib_llm_comm.experiments.ray_session import demand, trials_at_once
 from rllib_llm_comm.experiments.search_space import GRID, grid_points, search_kind
-from rllib_llm_comm.experiments.stages import REFERENCE, Stage
+from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
 from rllib_llm_comm.experiments.tune_stage import tune_config
 
@@ -293,7 +293,7 @@ def _seatings(experiment: Experiment, experiments: Mapping[str, Experiment]) -> 
     """The number of groups of agents whose episodes a stage plays: checkpoints, planners, or pairs of players."""
 
     def results(value: Any) -> int:
-        used = [REFERENCE.fullmatch(str(one)) for one in checkpoints(value)]
+        used = [REFERENCE.fullmatch(str(one)) for one in as_list(value)]
         return sum(max(1, trials_of(experiments[one.group(1)])) if one else 1 for one in used)
 
     if experiment.run == "play_planners":

@@ -391,19 +391,12 @@ def _last_json(path: Path) -> dict[str, Any] | None:
     """The last line that is whole: the end of a file whose writer was killed may be none."""
     tail = read_tail(path, _MOST_TAIL)
     for line in reversed(tail.split(b"\n")):
-        if (row := _mapping(line)) is not None:
-            return row
+        with contextlib.suppress(ValueError, RecursionError):
+            if isinstance(row := json.loads(line), dict):
+                return row
     if tail.strip():
         raise ValueError(f"no line of its {RESULTS} is whole")
     return None
-
-
-def _mapping(line: bytes) -> dict[str, Any] | None:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
 
 
 def _nested(row: Mapping[str, str]) -> dict[str, Any]:

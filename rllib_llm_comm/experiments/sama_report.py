@@ -14,7 +14,7 @@ from rllib_llm_comm.core.files import read_foreign_json, read_text, write_atomic
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.evaluation.study_results import COSTS, asked_in_training, read_rows
 from rllib_llm_comm.experiments.console import say, short_path
-from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
+from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult, as_list
 from rllib_llm_comm.policies.stage_record import StageRecord, read_record
 from rllib_llm_comm.sama.plans import OWN, RANDOM, RULES, authors_in
 
@@ -88,7 +88,7 @@ def summarise(title: str, stages: Sequence[tuple[StageRecord, Path]]) -> dict[st
 
 def _paths(of: Sequence[Any]) -> list[str]:
     """The paths of references, each of which may stand for one or several results."""
-    return [str(path) for one in of for path in (one if isinstance(one, list) else [one])]
+    return [str(path) for one in of for path in as_list(one)]
 
 
 def _stage_of(path: str, stage: str) -> tuple[StageRecord, Path]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
 from rllib_llm_comm.chat.chat_model import ChatCounters, cost_of, count_scope
-from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.core.errors import UserError, require_choice, within
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.core.settings import Settings
@@ -188,12 +187,12 @@ class CollectDemonstrations(_Collection):
         if who.chat is not None:
             check_stage_chat(f"{place}player.chat", who.chat)
         elif who.sessions:
-            with _told_of(stage):
+            with within(f"{stage.name}.config"):
                 read_sessions(who, str(stage.experiment.env))
         elif who.partner is not None and who.partner.kind == CHECKPOINT and who.partner.policy not in unresolved:
             _check_checkpoint(stage.name, who.partner.policy, "player")
             if not is_named(who.partner.policy) or is_shipped(who.partner.policy):
-                with _told_of(stage):
+                with within(f"{stage.name}.config"):
                     require_game(read_manifest(find_policy(who.partner.policy)), str(stage.experiment.env))
         if config.get("messages") == TEACHER:
             make_teacher(config.get("teacher", "scripted"))
@@ -227,15 +226,6 @@ class CollectDemonstrations(_Collection):
     def options(self, stage: Stage) -> dict[str, Any]:
         """Whether recorded settings are trusted."""
         return {"trust": stage.trust}
-
-
-@contextmanager
-def _told_of(stage: Stage) -> Iterator[None]:
-    """Errors begin with the stage."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"In `{stage.name}.config`: {error}") from None
 
 
 def _check_words(stage: Stage, env_config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
@@ -273,11 +263,8 @@ class _OnCheckpoint(PlainStage):
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, and checkpoints that should be there by now."""
         settings = self.settings(stage)
-        try:
+        with within(f"{stage.name}.config", unless=unresolved):
             settings.check()
-        except UserError as error:
-            if not any(path in str(error) for path in unresolved):
-                raise UserError(f"In `{stage.name}.config`: {error}") from None
         for path in as_list(settings.checkpoint):
             if path not in unresolved:
                 _check_checkpoint(stage.name, path)
@@ -287,10 +274,8 @@ def _check_checkpoint(stage: str, path: str, setting: str = "checkpoint") -> Non
     from rllib_llm_comm.policies.policy_folder import find_policy
 
     require_checkpoint(f"{stage}.config.{setting}", path)
-    try:
+    with within(f"{stage}.config"):
         find_policy(path)
-    except UserError as error:
-        raise UserError(f"In `{stage}.config`: {error}") from None
 
 
 class Evaluate(_OnCheckpoint):
@@ -304,10 +289,8 @@ class Evaluate(_OnCheckpoint):
         super().check_config(stage, unresolved)
         reference = self.settings(stage).reference
         if reference is not None and reference not in unresolved:
-            try:
+            with within(f"{stage.name}.config.reference"):
                 find_checkpoint(reference)
-            except UserError as error:
-                raise UserError(f"In `{stage.name}.config.reference`: {error}") from None
 
     def run(self, stage: Stage) -> StageResult:
         """Plays the episodes and writes `evaluation.json`."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import json
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +16,9 @@ from ray.tune.result import SHOULD_CHECKPOINT
 from ray.tune.utils.util import SafeFallbackEncoder
 
 from rllib_llm_comm.core.files import write_atomically
-from rllib_llm_comm.evaluation.study_results import ITERATION, current_rows, read_rows
+from rllib_llm_comm.evaluation.study_results import ITERATION, read_rows
 from rllib_llm_comm.experiments.console import StoppedError
-from rllib_llm_comm.experiments.tune_state import SEAL, StateKeeper, remove_incomplete, seal
+from rllib_llm_comm.experiments.tune_state import SEAL, keep_state, remove_incomplete, seal
 from rllib_llm_comm.policies.signatures import OwnStates, sign_checkpoint
 from rllib_llm_comm.rl.epoch_progress import read_share
 
@@ -62,30 +60,26 @@ class TableCallback(Callback):
 
 
 class SafeKeeping(Callback):
-    """Sees to it that a run can go on: seals checkpoints, copies Tune's state, saves before it stops.
+    """Sees to it that a run can go on: seals and signs checkpoints and Tune's state, saves before it stops.
 
     Args:
-        folder: The stage's folder.
+        stage: The stage.
         interrupted: Set when the run should stop (ctrl-C, SIGTERM).
         notify: Called once with a sentence when the stop is noticed.
-        sign: Signs a sealed checkpoint, to which nothing is added any more.
 
     Attributes:
         stopped: True if the run was ended before its trials were done.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        interrupted: threading.Event,
-        notify: Callable[[str], None],
-        sign: Callable[[Path], None],
-    ) -> None:
+    def __init__(self, stage: Stage, interrupted: threading.Event, notify: Callable[[str], None]) -> None:
         self.stopped = False
-        self._keeper = StateKeeper(folder)
+        self._stage = stage
+        self._states = OwnStates(stage.folder)
+        self._states.begin(stage.fingerprint)
+        self._kept = 0  # when the state was written that was copied last
+        self._staging: Path | None = None
         self._interrupted = interrupted
         self._notify = notify
-        self._sign = sign
         self._told = False
         self._saved: set[str] = set()
         self._fault: OSError | None = None
@@ -109,7 +103,8 @@ class SafeKeeping(Callback):
         place = Path(checkpoint.path)
         try:
             seal(place, json.loads(json.dumps(metrics, cls=SafeFallbackEncoder)))
-            self._sign(place)
+            if place.is_dir():  # not where this process cannot see it, as in a cluster without a common disk
+                sign_checkpoint(place, self._stage.experiment.run)
         except OSError as error:  # Tune only logs it
             self._fault = error
             (place / SEAL).unlink(missing_ok=True)  # else one without a signature would count as whole
@@ -125,6 +120,8 @@ class SafeKeeping(Callback):
             OSError: If the disk failed.
             StoppedError: After ctrl-C, where Tune cannot be told to end by itself.
         """
+        if trials:
+            self._staging = Path(trials[0].storage.experiment_driver_staging_path)
         if self._fault is not None:
             raise self._fault
         if not self._interrupted.is_set():
@@ -141,8 +138,17 @@ class SafeKeeping(Callback):
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Copies the state of the run."""
-        if trials:
-            self._keeper.keep(Path(trials[0].storage.experiment_driver_staging_path))
+        if self._staging is not None:
+            self._kept = keep_state(self._stage.folder, self._staging, self._kept)
+
+    def get_state(self) -> None:
+        """Signs the state: Tune asks for this when it has written its files and has not yet copied them to the results.
+
+        So a kill at any moment leaves no whole state without a signature.
+        """
+        if self._staging is not None:
+            with contextlib.suppress(OSError):  # a full disk: this state is passed over then, the one before it stays
+                self._states.sign(path for path in sorted(self._staging.glob("*")) if path.suffix in (".json", ".pkl"))
 
 
 class EndedTrials(Callback):
@@ -218,44 +224,7 @@ def catch_stop() -> Iterator[threading.Event]:
         restore()
 
 
-class SignCallback(Callback):
-    """Signs the states and checkpoints that a later call goes on from (`checkpoints.signatures`)."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._algorithm = stage.experiment.run
-        self._states = OwnStates(stage.folder)
-        self._states.begin(stage.fingerprint)
-        self._trials: list[Trial] = []
-
-    def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Notes the trials, which know where Tune writes its state."""
-        self._trials = trials
-
-    def sign(self, folder: Path) -> None:
-        """Signs a checkpoint before Tune counts it; no state of a run names one that is not signed.
-
-        Args:
-            folder: The checkpoint, sealed.
-
-        Raises:
-            OSError: If the disk fails.
-        """
-        if folder.is_dir():  # not where this process cannot see it, as in a cluster without a common disk
-            sign_checkpoint(folder, self._algorithm)
-
-    def get_state(self) -> None:
-        """Signs the state: Tune asks for this when it has written its files and has not yet copied them to the results.
-
-        So a kill at any moment leaves no whole state without a signature.
-        """
-        if self._trials:
-            staging = Path(self._trials[0].storage.experiment_driver_staging_path)
-            with contextlib.suppress(OSError):  # a full disk: this state is passed over then, the one before it stays
-                self._states.sign(path for path in sorted(staging.glob("*")) if path.suffix in (".json", ".pkl"))
-
-
 RESULTS = "result.json"
-_TABLE = "progress.csv"
 
 
 def start_iteration(trial: Trial) -> int | None:
@@ -315,46 +284,20 @@ class CurveRows(JsonLoggerCallback):
 
 
 class CurveTable(CSVLoggerCallback):
-    """Writes `progress.csv` with the same rows as `result.json`."""
+    """Writes `progress.csv` with the rows of `result.json`; comes behind `CurveRows`."""
 
     def log_trial_start(self, trial: Trial) -> None:
-        """Takes out rows that were lost with what came after the checkpoint."""
-        self._setup_trial(trial)
-
-    def _setup_trial(self, trial: Trial) -> None:
+        """Begins the table anew with the rows that stay."""
         if trial in self._trial_files:
-            self._trial_files.pop(trial).close()
-        path = _place(trial, _TABLE)
-        names, rows = _read_table(path)
-        after = start_iteration(trial)
-        kept = [row for row in current_rows(rows) if after is None or row[ITERATION] <= after]
-        self._trial_continue[trial] = bool(kept)
-        if path.exists():
-            text = io.StringIO(newline="")
-            if kept:
-                writer = csv.DictWriter(text, names)
-                writer.writeheader()
-                writer.writerows(kept)
-            write_atomically(path, text.getvalue())
-        self._trial_files[trial] = path.open("a", encoding="utf-8", newline="")
-        self._trial_csv[trial] = csv.DictWriter(self._trial_files[trial], names) if kept else None
+            self._trial_files[trial].close()
+        self._trial_files[trial] = _place(trial, "progress.csv").open("w", encoding="utf-8", newline="")
+        self._trial_csv[trial], self._trial_continue[trial] = None, False
+        rows = _place(trial, RESULTS)
+        for row in read_rows(rows) if rows.exists() else []:
+            self.log_trial_result(0, trial, row)
 
 
 def _place(trial: Trial, name: str) -> Path:
     folder = Path(trial.storage.trial_fs_path)
     folder.mkdir(parents=True, exist_ok=True)
     return folder / name
-
-
-def _read_table(path: Path) -> tuple[Sequence[str], list[dict[str, Any]]]:
-    """The columns and the rows whose iteration can be read."""
-    if not path.exists():
-        return [], []
-    with path.open(encoding="utf-8", newline="", errors="replace") as handle:
-        reader = csv.DictReader(handle, restval="")
-        rows: list[dict[str, Any]] = []
-        for row in reader:
-            row.pop(None, None)  # type: ignore[call-overload]
-            if (row.get(ITERATION) or "").isdigit():
-                rows.append({**row, ITERATION: int(row[ITERATION])})
-        return list(reader.fieldnames or []), rows

@@ -212,7 +212,6 @@ def _run_trials(
         CurveTable,
         EndedTrials,
         SafeKeeping,
-        SignCallback,
         TableCallback,
         catch_stop,
         trial_folder,
@@ -223,10 +222,9 @@ def _run_trials(
     experiment, algorithm = stage.experiment, find_algorithm(stage.experiment.run)
     searcher = BasicVariantGenerator(max_concurrent=trials_at_once(cpus) if ray_is_local() else 0)
     with catch_stop() as interrupted:
-        signing = SignCallback(stage)
-        keeping = SafeKeeping(stage.folder, interrupted, say, signing.sign)
+        keeping = SafeKeeping(stage, interrupted, say)
         # The row of an iteration is in its file before its checkpoint is sealed and signed.
-        callbacks = [EndedTrials(searcher), CurveRows(), CurveTable(), TableCallback(table), keeping, signing]
+        callbacks = [EndedTrials(searcher), CurveRows(), CurveTable(), TableCallback(table), keeping]
         try:
             analysis = tune.run(
                 with_policy_folder(algorithm),
@@ -249,20 +247,15 @@ def _run_trials(
                 raise_on_failed_trial=False,
                 verbose=0,
             )
-        except TuneError as error:
-            raise _failure_of_tune(stage, error) from error
+        except TuneError as error:  # of Tune itself, not of a trial
+            if fault := disk_fault(cause_of(str(error))[1]):
+                sentence = f"`{stage.name}` stopped because {fault} and type the same command again."
+                raise StageFailedError(sentence, str(error)) from error
+            raise
     trials = sorted(analysis.trials, key=lambda trial: int(str(trial.experiment_tag or 0).split("_")[0]))
     if keeping.stopped and all(trial.status != "ERROR" for trial in trials):
         raise StoppedError  # Tune calls all trials done, whyever they ended
     return trials
-
-
-def _failure_of_tune(stage: Stage, error: Exception) -> Exception:
-    """The error that is told when Tune itself, not a trial, has failed; the same error if it is a fault of ours."""
-    _, message = cause_of(str(error))
-    if fault := disk_fault(message):
-        return StageFailedError(f"`{stage.name}` stopped because {fault} and type the same command again.", str(error))
-    return error
 
 
 def _plain_config(experiment: Experiment) -> dict[str, Any]:
@@ -392,12 +385,10 @@ def _collect(stage: Stage, trials: list[Trial]) -> StageResult:
         newest = trial.checkpoint
         chosen = best.checkpoint if settings.checkpoint_score_attribute and best else newest
         outputs.append(Path(chosen.path) if chosen else Path(trial.path))
-    files = {"metrics": Path(trials[0].path) / "result.json"} if len(trials) == 1 else {}
-    summaries = {trial.trial_id: summary_of(trial.last_result) for trial in trials}
     if len(trials) == 1:
-        return StageResult(outputs, files, next(iter(summaries.values())))
-    by_trial = {str(trial): summaries[trial.trial_id] for trial in trials}
-    return StageResult(outputs, {}, {"trials": by_trial})
+        files = {"metrics": Path(trials[0].path) / "result.json"}
+        return StageResult(outputs, files, summary_of(trials[0].last_result))
+    return StageResult(outputs, {}, {"trials": {str(trial): summary_of(trial.last_result) for trial in trials}})
 
 
 def _scheduler(experiment: Experiment) -> str:

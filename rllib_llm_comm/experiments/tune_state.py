@@ -136,33 +136,27 @@ _OTHER_FILES = ("basic-variant-state-*.json", "search_gen_state-*.json", "callba
 _DECISIONS = ("_cached_trial_decisions", "_queued_trial_decisions")
 
 
-class StateKeeper:
-    """Copies Tune's state whenever Tune has written it anew.
+def keep_state(folder: Path, staging: Path, kept: int) -> int:
+    """Copies Tune's state if Tune has written it anew.
 
     Args:
         folder: The stage's folder.
+        staging: The folder that Tune writes its state to.
+        kept: When the state was written that was copied last, in ns.
+
+    Returns:
+        When the state was written that is copied now.
+
+    Raises:
+        OSError: If the disk fails; the copy before stays.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._seen = 0
-
-    def keep(self, scratch: Path) -> None:
-        """Copies the state if it is a new one.
-
-        Args:
-            scratch: The folder that Tune writes its state to.
-
-        Raises:
-            OSError: If the disk fails; the copy before stays.
-        """
-        states = sorted(scratch.glob(STATE_FILES))
-        if not states or (written := states[-1].stat().st_mtime_ns) == self._seen:
-            return
-        files = [states[-1], *(sorted(scratch.glob(form))[-1] for form in _OTHER_FILES if list(scratch.glob(form)))]
-        packed = {path.name: base64.b64encode(path.read_bytes()).decode() for path in files}
-        write_atomically(self._folder / STATE_COPY, gzip.compress(json.dumps(packed).encode(), compresslevel=1))
-        self._seen = written
+    states = sorted(staging.glob(STATE_FILES))
+    if not states or (written := states[-1].stat().st_mtime_ns) == kept:
+        return kept
+    files = [states[-1], *(sorted(staging.glob(form))[-1] for form in _OTHER_FILES if list(staging.glob(form)))]
+    packed = {path.name: base64.b64encode(path.read_bytes()).decode() for path in files}
+    write_atomically(folder / STATE_COPY, gzip.compress(json.dumps(packed).encode(), compresslevel=1))
+    return written
 
 
 def find_state(folder: Path, trials: int, may_use: Callable[[str, bytes], bool]) -> Path | None:

@@ -16,7 +16,6 @@ from rllib_llm_comm.baselines.population.kitchen_partners import (
     ScriptedCooks,
     SeatedPartners,
     StackedActors,
-    uniform_pool,
 )
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import parallel_env
@@ -278,11 +277,11 @@ def test_another_pool_begins_all_games_anew(checkpoint):
         algo.train()
         runner = algo.env_runner
         assert runner._games.states[:, 0].tolist() == [10] * 3  # 40 steps of games of 30
-        algo.set_pool(uniform_pool({"late": exported(checkpoint)}))
+        algo.set_pool(PartnerPool((FrozenPartner("late", exported(checkpoint)),)))
         runner.use_partners(*algo._pool_of_runners())
         assert runner._games.states[:, 0].tolist() == [0] * 3 and runner._seated.name(0) == "late"
         with pytest.raises(UserError, match="self_play_share"):
-            algo.set_pool(uniform_pool({"late": exported(checkpoint)}, 0.5))
+            algo.set_pool(PartnerPool((FrozenPartner("late", exported(checkpoint)),), 0.5))
     finally:
         algo.stop()
 
@@ -301,7 +300,7 @@ def test_remote_runners_seat_the_same_partners(checkpoint, tmp_path):
     try:
         results = algo.train()
         first = seated(algo)
-        algo.set_pool(uniform_pool({"late": exported(checkpoint)}))
+        algo.set_pool(PartnerPool((FrozenPartner("late", exported(checkpoint)),)))
         results = algo.train()
         assert seated(algo) == [["late"] * 3] * 2
         path = algo.save_to_path(str(tmp_path / "checkpoint"))

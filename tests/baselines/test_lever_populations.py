@@ -10,7 +10,7 @@ import torch
 from lever_game import LEVERS, ROUNDS, blind, favourite, learned, on_lever, played, score, seeing
 
 from rllib_llm_comm.baselines.population.cole import COLEPopulation, COLESettings, shapley_values
-from rllib_llm_comm.baselines.population.pbt import PBTAgent, PBTPopulation, fitness, sparse_means
+from rllib_llm_comm.baselines.population.pbt import PBTAgent, PBTPopulation, fitness
 
 
 def population(seed: int, iterations: int = 3, agents: int = 3) -> PBTPopulation:
@@ -28,7 +28,7 @@ def population(seed: int, iterations: int = 3, agents: int = 3) -> PBTPopulation
         points = np.array([[ROUNDS * score(a.state, b.state) for b in whole.agents] for a in whole.agents])
         played_steps = np.full((agents, agents), float(ROUNDS))
         players = [agent.state for agent in whole.agents]
-        whole.select(fitness(points, played_steps), sparse_means(points, played_steps), players, 0.33, (0.75, 1.25))
+        whole.select(fitness(points, played_steps), fitness(points, played_steps), players, 0.33, (0.75, 1.25))
     return whole
 
 

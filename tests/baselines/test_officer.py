@@ -15,11 +15,12 @@ import torch
 from rllib_llm_comm.baselines.red.collective_choice import PARTS, CollectiveChoice
 from rllib_llm_comm.baselines.red.officer_cloning import (
     INDEX,
+    SEEN,
     DemonstrationSettings,
     OfficerCloningSettings,
-    batch_of,
     clone_into,
     clone_officers,
+    decisions_of,
     drawn_decisions,
     mean_nll,
     provenance_of,
@@ -52,6 +53,11 @@ from tests.envs.plain_views import planes
 
 SMALL = OfficerSettings(filters=8, width=16, words=8, keys=8, init_seed=0)
 SHORT = DemonstrationSettings(games=4, max_tick=1500, seed=1)
+
+
+def batch_of(rows, numbers):
+    seen = decisions_of(rows.columns, numbers)
+    return {name: torch.from_numpy(seen[name]) for name in SEEN}
 
 
 @pytest.fixture(scope="module")

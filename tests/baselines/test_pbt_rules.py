@@ -16,7 +16,6 @@ from rllib_llm_comm.baselines.population.pbt import (
     fitness,
     mutated,
     played_pairs,
-    sparse_means,
 )
 
 FACTORS = (0.75, 1.25)
@@ -43,7 +42,7 @@ def test_fitness_counts_both_seats_and_itself():
     rewards, lengths = np.array([[10.0, 30.0], [90.0, 5.0]]), np.array([[10.0, 10.0], [20.0, 10.0]])
     np.testing.assert_allclose(fitness(rewards, lengths), [(1.0 + 4.0) / 2, (4.0 + 0.5) / 2])
     np.testing.assert_allclose(fitness(rewards.T, lengths.T), fitness(rewards, lengths))
-    np.testing.assert_allclose(sparse_means(rewards, np.full((2, 2), 2.0)), [(5 + 30) / 2, (30 + 2.5) / 2])
+    np.testing.assert_allclose(fitness(rewards, np.full((2, 2), 2.0)), [(5 + 30) / 2, (30 + 2.5) / 2])
     assert played_pairs(2) == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 

@@ -10,10 +10,10 @@ import torch
 from team_games import episode, train
 
 from rllib_llm_comm.baselines.value.joint_game import joined
-from rllib_llm_comm.baselines.value.ldsa import LDSALoss
+from rllib_llm_comm.baselines.value.ldsa import LDSALoss, LDSATraining
 from rllib_llm_comm.baselines.value.maser import MASERLoss, MASERTraining
 from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam, epsilon_greedy
-from rllib_llm_comm.baselines.value.roma import ROMALoss
+from rllib_llm_comm.baselines.value.roma import ROMALoss, ROMATraining
 from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, judge, tensors
 
 POSTS = 4
@@ -62,7 +62,7 @@ def test_ldsas_loss_is_that_of_qmix_and_its_terms_which_teach_the_subtasks():
     torch.manual_seed(5)
     plain, _ = TeamLoss()(live, target, batch)
     torch.manual_seed(5)
-    whole, report = LDSALoss(distance=0.5, change=0.25)(live, target, batch)
+    whole, report = LDSALoss(LDSATraining(subtask_distance=0.5, subtask_change=0.25))(live, target, batch)
     tasks = live.agents.subtasks().detach().numpy()
     gaps = [np.square(a - b).sum() for i, a in enumerate(tasks) for j, b in enumerate(tasks) if i != j]
     assert report["subtask_distance"] == pytest.approx(-0.5 * np.mean(gaps), rel=1e-4)
@@ -90,7 +90,7 @@ def test_roma_s_terms_reach_all_networks_and_its_ablation_has_none():
     for part in ("encoder", "inference", "decoder", "difference"):
         assert any(parameter.grad.abs().max() > 0 for parameter in getattr(live.agents, part).parameters()), part
     assert np.isfinite(list(report.values())).all() and report["role_loss"] > 0
-    assert set(ROMALoss(raw=True)(live, target, batch)[1]) == {"td_loss", "q_mean", "target_mean"}
+    assert set(ROMALoss(ROMATraining(raw_roles=True))(live, target, batch)[1]) == {"td_loss", "q_mean", "target_mean"}
 
 
 def test_steps_behind_an_episodes_end_leave_roma_s_statistics_alone():
@@ -111,7 +111,7 @@ def maser(**settings):
 
 
 def test_maser_without_its_weights_is_qmix_bit_for_bit():
-    nothing = MASERLoss(settings=MASERTraining(subgoal_reward=0.0, individual_weight=0.0, mixed_weight=0.0))
+    nothing = MASERLoss(MASERTraining(subgoal_reward=0.0, individual_weight=0.0, mixed_weight=0.0))
     settings = {"width": 8, "init_seed": 0, "agent_ids": True}
     qmix, _ = train(games(), QSettings(**settings), 15, copy_every=5)
     ours, _ = train(games(), QSettings(**settings, distance_width=16), 15, copy_every=5, loss=nothing)
@@ -133,12 +133,12 @@ def test_the_released_code_trains_neither_distances_nor_evenness(faithful):
         mixed_weight=1.0,
     )
     rewards = torch.zeros_like(batch["rewards"])
-    loss = MASERLoss(settings=only)
+    loss = MASERLoss(only)
     judged = judge(live, target, batch)
     terms = loss.more(live, target, judged, rewards)
     assert terms["exploring_loss"].requires_grad is not faithful
     assert float(terms["exploring_loss"].detach()) > 0
-    usual = MASERLoss(settings=MASERTraining(faithful=faithful))
+    usual = MASERLoss(MASERTraining(faithful=faithful))
     taught, _ = train(games(), QSettings(width=8, init_seed=3, distance_width=16), 5, loss=usual)
     fresh = QTeam(taught.settings, *taught.sizes.values())
     changed = any(

@@ -10,10 +10,10 @@ import torch
 from team_games import episode
 
 from rllib_llm_comm.baselines.value.joint_game import PER_OBSERVATION, joined
-from rllib_llm_comm.baselines.value.ldsa import LDSALoss
+from rllib_llm_comm.baselines.value.ldsa import LDSALoss, LDSATraining
 from rllib_llm_comm.baselines.value.maser import MASERLoss, MASERTraining
 from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam
-from rllib_llm_comm.baselines.value.roma import ROMALoss
+from rllib_llm_comm.baselines.value.roma import ROMALoss, ROMATraining
 from rllib_llm_comm.baselines.value.value_decomposition import judge, tensors
 
 AGENTS, ACTIONS, SIZE, STATE, GAMMA = 3, 4, 5, 7, 0.9
@@ -73,7 +73,7 @@ def softmax(values):
 def test_subtasks_are_paid_for_their_distance():
     live = team(1, kind="ldsa")
     judged = judge(live, team(2, kind="ldsa"), tensors(joined(games())))
-    term = LDSALoss(distance=0.7, change=0.0).more(live, live, judged, None)["subtask_distance"]
+    term = ldsa_loss(0.7, 0.0).more(live, live, judged, None)["subtask_distance"]
     tasks = live.agents.subtasks().detach().double().numpy()
     apart = [((tasks[i] - tasks[j]) ** 2).sum() for i in range(len(tasks)) for j in range(len(tasks)) if i != j]
     assert float(term.detach()) == pytest.approx(-0.7 * np.mean(apart), rel=1e-4)
@@ -84,7 +84,7 @@ def test_agents_pay_for_changes_of_their_chances_of_subtasks():
     with torch.no_grad():
         live.agents.ability.weight.mul_(8.0)  # chances far from equal, so that their order in time shows
     judged = judge(live, team(2, kind="ldsa", subtask_width=16), tensors(joined(games())))
-    term = LDSALoss(distance=0.0, change=0.6).more(live, live, judged, None)["subtask_change"]
+    term = ldsa_loss(0.0, 0.6).more(live, live, judged, None)["subtask_change"]
     crossed = []
     for one in games():
         logits = alone(live, one).more["subtask_logits"][0].double().numpy()
@@ -104,7 +104,7 @@ def test_ldsas_gradients_stop_at_the_other_subtask_and_at_the_chances_of_before(
     judged = SimpleNamespace(
         live=SimpleNamespace(more={"subtask_logits": logits}), batch={"filled": torch.tensor(filled)}
     )
-    sum(LDSALoss(distance=0.7, change=0.6).more(live, live, judged, None).values()).backward()
+    sum(ldsa_loss(0.7, 0.6).more(live, live, judged, None).values()).backward()
     x, p = tasks.detach().numpy(), np.zeros(logits.shape)
     for where in np.ndindex(logits.shape[:3]):
         p[where] = softmax(logits[where].detach().numpy())
@@ -163,6 +163,14 @@ def role_terms(told, difference, entropy, inference):
     return np.mean(known), np.mean(special), np.mean(floored)
 
 
+def ldsa_loss(distance, change):
+    return LDSALoss(LDSATraining(subtask_distance=distance, subtask_change=change))
+
+
+def roma_loss(entropy, inference):
+    return ROMALoss(ROMATraining(gamma=GAMMA, role_entropy=entropy, role_inference=inference, role_difference=0.7))
+
+
 # With the second pair of weights the sum in the exponent is beyond 2000 for some agents and below for others.
 @pytest.mark.parametrize(("entropy", "inference"), [(0.3, 0.2), (900.0, 0.2), (0.01, 0.7)])
 def test_romas_terms_are_those_of_plain_loops(entropy, inference):
@@ -171,7 +179,7 @@ def test_romas_terms_are_those_of_plain_loops(entropy, inference):
         live=SimpleNamespace(more={name: torch.tensor(a, dtype=torch.float32) for name, a in told.items()}),
         batch=tensors(joined(games())),
     )
-    terms = ROMALoss(entropy=entropy, inference=inference, difference=0.7).more(live, live, judged, None)
+    terms = roma_loss(entropy, inference).more(live, live, judged, None)
     known, special, floored = role_terms(told, live.agents.difference, entropy, inference)
     assert 0.1 < floored < 0.9
     assert float(terms["role_loss"].detach()) == pytest.approx(known, rel=1e-4)
@@ -180,7 +188,7 @@ def test_romas_terms_are_those_of_plain_loops(entropy, inference):
 
 def test_romas_loss_has_the_terms_of_the_roles_that_it_drew():
     live, target = team(1, kind="roma").train(), team(2, kind="roma").eval()
-    batch, loss = tensors(joined(games())), ROMALoss(GAMMA, entropy=0.3, inference=0.2, difference=0.7)
+    batch, loss = tensors(joined(games())), roma_loss(0.3, 0.2)
     torch.manual_seed(0)
     told = judge(live, target, batch).live.more
     torch.manual_seed(0)
@@ -283,7 +291,7 @@ def test_masers_terms_are_those_of_plain_loops(mixer, faithful):
     with torch.no_grad():
         for players in (live, target):
             players.agents.head.weight.mul_(4.0)  # values far from equal, so that their softmax and cosines show
-    loss, report = MASERLoss(GAMMA, 0.0, WEIGHTS.replace(faithful=faithful))(live, target, tensors(joined(games())))
+    loss, report = MASERLoss(WEIGHTS.replace(gamma=GAMMA, faithful=faithful))(live, target, tensors(joined(games())))
     terms, subgoals = maser_terms(live, target, WEIGHTS, faithful)
     assert {name: report[name] for name in terms} == pytest.approx(terms, rel=1e-3)
     assert float(loss.detach()) == pytest.approx(sum(terms.values()), rel=1e-3)
@@ -302,7 +310,7 @@ def test_masers_terms_teach_only_what_they_are_about(faithful):
         judged = judge(live, target, tensors(joined(games())))
         only = {"individual_weight": 0.0, "exploring_weight": 0.0, "distance_weight": 0.0, name: 1.0}
         weights = MASERTraining(faithful=faithful, subgoal_reward=0.3, maser_weight=1.0, mixed_weight=1.0, **only)
-        loss = MASERLoss(settings=weights)
+        loss = MASERLoss(weights)
         (term,) = loss.more(live, target, judged, loss.rewards(live, target, judged)).values()
         if term.requires_grad:
             term.backward()

@@ -22,7 +22,7 @@ from team_games import (
 
 from rllib_llm_comm.baselines.value.joint_game import PER_OBSERVATION, EpisodeBuffer, joined, last_actions
 from rllib_llm_comm.baselines.value.q_network import CLOSED, QSettings, QTeam, epsilon_greedy, open_values
-from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, tensors
+from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, ValueTraining, tensors
 from rllib_llm_comm.core.errors import UserError
 
 STATES = np.eye(3)
@@ -99,7 +99,7 @@ def test_the_loss_is_that_of_a_plain_loop_over_episodes(mixer, td_lambda):
     rng = np.random.default_rng(0)
     episodes = [random_episode(rng, 5), random_episode(rng, 2, terminated=False), random_episode(rng, 3)]
     live, target, gamma = small_team(mixer=mixer), small_team(mixer=mixer, init_seed=4), 0.9
-    loss, report = TeamLoss(gamma, td_lambda)(live, target, tensors(joined(episodes)))
+    loss, report = TeamLoss(ValueTraining(gamma=gamma, td_lambda=td_lambda))(live, target, tensors(joined(episodes)))
     errors = []
     for one in episodes:
         steps = len(one["rewards"])

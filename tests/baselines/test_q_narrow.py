@@ -12,7 +12,7 @@ from rllib_llm_comm.baselines.value.ldsa import LDSALoss
 from rllib_llm_comm.baselines.value.maser import MASERLoss
 from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam
 from rllib_llm_comm.baselines.value.roma import ROMALoss
-from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, narrow, tensors
+from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, ValueTraining, narrow, tensors
 from rllib_llm_comm.policies import numeric_network
 
 AGENTS, SIZE, ACTIONS = 2, 12, 3
@@ -47,7 +47,7 @@ def gradients(loss, live, target, rows):
     ("loss", "settings"),
     [
         (TeamLoss(), {"mixer": "vdn"}),
-        (TeamLoss(td_lambda=0.6), {"mixer": "qmix"}),
+        (TeamLoss(ValueTraining(td_lambda=0.6)), {"mixer": "qmix"}),
         (TeamLoss(), {"mixer": "qmix", "hypernet_layers": 1, "recurrent": False}),
         (LDSALoss(), {"kind": "ldsa"}),
         (ROMALoss(), {"kind": "roma"}),

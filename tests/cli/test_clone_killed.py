@@ -24,13 +24,13 @@ from tests.cli.faults import rows
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 GAME = {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 40}
-DEMONSTRATIONS = {"env_config": GAME, "num_envs": 2, "target_demonstrations": 400, "seed": 0}
+DEMONSTRATIONS = {"env_config": GAME, "num_envs": 2, "target_demonstrations": 300, "seed": 0}
 COMMAND = ("train", "file", "cloned.json", "--ray-num-cpus", "3")
 PPO = {
     "env_config": GAME, "messages": "none", "action_checkpoint": "${clone}", "num_envs_per_env_runner": 2,
     "train_batch_size_per_learner": 32, "minibatch_size": 32, "num_epochs": 1, "seed": 0,
 }  # fmt: skip
-BUDGET = 70  # decisions; three iterations of PPO, one or two of groups, whose episodes are played to the end
+BUDGET = 40  # decisions; two iterations of PPO, one of groups, whose episodes are played to the end
 GROUPS = {"batch_mode": "complete_episodes", "group_size": 2, "group_by": "episode"}
 WAYS = {
     "verco": ("Verco", {"advantages": {"grid_search": ["gae", "rloo", "grpo"]}, **GROUPS}),
@@ -43,7 +43,7 @@ def write(folder: Path) -> None:
     stages = {
         "demonstrations": {"run": "collect_demonstrations", "env": KITCHEN, "config": DEMONSTRATIONS},
         "clone": {
-            "run": "ActionSFT", "stop": {"training_iteration": 6}, "config": clone,
+            "run": "ActionSFT", "stop": {"training_iteration": 4}, "config": clone,
             "checkpoint_config": {"checkpoint_frequency": 1},
         },
     }  # fmt: skip
@@ -94,7 +94,7 @@ def test_killed_in_demonstrations_and_in_the_clone_it_goes_on_to_four_ways_of_tr
     done = rllib(*COMMAND, cwd=tmp_path, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Continuing where the last call stopped." in done.stdout
-    assert rows(results / "clone/trial_0") == [1, 2, 3, 4, 5, 6]
+    assert rows(results / "clone/trial_0") == [1, 2, 3, 4]
     assert (results / "clone/trial_0/result.json").read_text().splitlines()[0] == first, "it began anew"
     cloned = action_weights(results / "clone")
     trained = [path for name in WAYS for path in outputs(results / name)]

@@ -17,8 +17,11 @@ from ray import cloudpickle
 from ray.tune import Checkpoint
 from ray.tune.schedulers import TrialScheduler
 
+from rllib_llm_comm.experiments import tune_callback
+from rllib_llm_comm.experiments.experiment_file import Experiment
+from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.experiments.tune_callback import SafeKeeping
-from rllib_llm_comm.experiments.tune_state import SEAL, seal, whole_checkpoints
+from rllib_llm_comm.experiments.tune_state import SEAL, find_state, repair_state, seal, whole_checkpoints
 from rllib_llm_comm.policies.signatures import OwnStates
 from tests.cli.command import rllib, start_rllib
 from tests.cli.faults import actor, disk, remount, rows, table_rows
@@ -149,16 +152,14 @@ def test_a_trial_killed_in_a_save_goes_on_to_its_end(tmp_path):
 
 def test_a_torn_state_costs_no_trial(cut_off):
     stage = cut_off / "results/tiny/cartpole"
-    for state in stage.glob("experiment_state-*.json"):
-        tear(state)
-    for state in stage.glob("basic-variant-state-*.json"):
-        tear(state)
-    before = {trial: contents(trial / "checkpoint_000002") for trial in stage.glob("trial_*")}
-    done = rllib("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=cut_off)
-    assert done.returncode == 0, done.stderr
-    assert "Continuing" in done.stdout and "     1 " not in done.stdout  # no trial was done again
-    assert len(before) == 2 and all(contents(trial / "checkpoint_000002") == was for trial, was in before.items())
-    assert all(rows(trial) == [1, 2, 3, 4, 5, 6] for trial in before)
+    for torn in [*stage.glob("experiment_state-*.json"), *stage.glob("basic-variant-state-*.json")]:
+        tear(torn)
+    before = {trial: contents(trial) for trial in stage.glob("trial_*")}
+    state = find_state(stage, len(before), OwnStates(stage).holds_content)
+    assert repair_state(state, stage) == []
+    trials = [json.loads(description) for description, _ in json.loads(state.read_text())["trial_data"]]
+    assert [trial["status"] for trial in trials] == ["TERMINATED", "TERMINATED"]  # no trial is done again
+    assert len(before) == 2 and all(contents(trial) == was for trial, was in before.items())
 
 
 @pytest.mark.slow
@@ -227,17 +228,18 @@ def test_a_sealed_checkpoint_counts_only_with_all_of_its_files(tmp_path):
     assert [path.name for path in whole_checkpoints(tmp_path)] == ["checkpoint_000000"]
 
 
-def test_a_checkpoint_that_the_disk_has_no_room_to_sign_is_not_whole(tmp_path):
+def test_a_checkpoint_that_the_disk_has_no_room_to_sign_is_not_whole(tmp_path, monkeypatch):
     older, newer = (tmp_path / "trial_0" / f"checkpoint_00000{number}" for number in range(2))
     for path in (older, newer):
         path.mkdir(parents=True)
         (path / "weights.bin").write_bytes(b"x" * 100)
     seal(older, {"training_iteration": 1})
 
-    def no_room(path: Path) -> None:
+    def no_room(path: Path, algorithm: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    keeping = SafeKeeping(tmp_path, threading.Event(), print, no_room)
+    monkeypatch.setattr(tune_callback, "sign_checkpoint", no_room)
+    keeping = SafeKeeping(Stage("train", Experiment(run="PPO"), tmp_path), threading.Event(), print)
     trial = SimpleNamespace(last_result={"training_iteration": 2}, trial_id="0")
     with pytest.raises(OSError, match="No space left"):
         keeping.on_checkpoint(2, [], trial, Checkpoint(str(newer)))

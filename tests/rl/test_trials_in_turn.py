@@ -84,20 +84,21 @@ def test_a_trial_with_a_wrong_setting_says_so_and_can_be_stopped():
     shared.stop()
 
 
-def sweep(folder: Path, name: str, seed: object, **keys: object) -> list[dict]:
-    """Last results of a run's trials."""
-    config = {"num_env_runners": 0, "num_epochs": 1, "train_batch_size_per_learner": 64, "minibatch_size": 64}
-    spec = {"run": "PPO", "env": "CartPole-v1", "stop": {"training_iteration": 2}, "config": {**config, "seed": seed}}
-    (folder / f"{name}.json").write_text(json.dumps({"cartpole": {**spec, **keys}}))
-    done = rllib("train", "file", f"{name}.json", "--ray-num-cpus", "1", cwd=folder)
-    assert done.returncode == 0 and done.stderr == "", done.stderr
-    rows = sorted((folder / "results" / name / "cartpole").glob("trial_*/result.json"))
-    return [json.loads(path.read_text().splitlines()[-1]) for path in rows]
+def last_results(stage: Path) -> list[dict]:
+    """Last results of a stage's trials."""
+    return [json.loads(path.read_text().splitlines()[-1]) for path in sorted(stage.glob("trial_*/result.json"))]
 
 
 def test_a_sweep_takes_one_process_for_all_its_trials(tmp_path):
-    swept = sweep(tmp_path, "swept", {"grid_search": [0, 1, 2]})
-    assert len(swept) == 3 and len({result["pid"] for result in swept}) == 1
-    (alone,) = sweep(tmp_path, "alone", 2)
+    config = {"num_env_runners": 0, "num_epochs": 1, "train_batch_size_per_learner": 64, "minibatch_size": 64}
+    ppo = {"run": "PPO", "env": "CartPole-v1", "stop": {"training_iteration": 2}}
+    seeds = {"swept": {"grid_search": [0, 1, 2]}, "alone": 2}
+    stages = {name: {**ppo, "config": {**config, "seed": seed}} for name, seed in seeds.items()}
+    (tmp_path / "seeds.json").write_text(json.dumps(stages))
+    done = rllib("train", "file", "seeds.json", "--ray-num-cpus", "1", cwd=tmp_path)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    swept, (alone,) = (last_results(tmp_path / "results/seeds" / name) for name in seeds)
+    processes = {result["pid"] for result in swept}
+    assert len(swept) == 3 and len(processes) == 1 and alone["pid"] not in processes
     assert differing([figures(swept[2])], [figures(alone)]) == []
     assert differing([figures(swept[0])], [figures(swept[1])])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tools.team_games.__main__ import SYSTEMS, hunt, posts_team
+from tools.team_games.__main__ import SYSTEMS, discounted, hunt, posts_team
 from tools.team_games.corridor import CELLS, Corridor
 from tools.team_games.posts import Posts
 from tools.team_games.predator_prey import CATCH, HUNTERS, PAID, STAY, PredatorPrey
@@ -110,4 +110,4 @@ def test_hunters_learn_to_hunt_together(name):
 
 
 def test_every_system_has_its_loss():
-    assert all(loss(0.5).gamma == 0.5 for _, loss in SYSTEMS.values())
+    assert all(discounted(loss, 0.5).settings.gamma == 0.5 for _, loss in SYSTEMS.values())

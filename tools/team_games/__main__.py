@@ -19,7 +19,7 @@ import torch
 from rllib_llm_comm.baselines.value.ldsa import LDSALoss
 from rllib_llm_comm.baselines.value.maser import MASERLoss, MASERTraining
 from rllib_llm_comm.baselines.value.q_network import QSettings
-from rllib_llm_comm.baselines.value.roma import ROMALoss
+from rllib_llm_comm.baselines.value.roma import ROMALoss, ROMATraining
 from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss
 from tools.team_games.corridor import Corridor
 from tools.team_games.posts import Posts
@@ -27,21 +27,23 @@ from tools.team_games.predator_prey import MOST, PredatorPrey
 from tools.team_games.training import Batch, earned, falling, train
 
 Row = dict[str, Any]
-Maker = Callable[[], TeamLoss]
-SYSTEMS: dict[str, tuple[dict[str, Any], Callable[[float], TeamLoss]]] = {
-    "VDN": ({"mixer": "vdn"}, TeamLoss),
-    "QMIX": ({}, TeamLoss),
-    "LDSA": ({"kind": "ldsa"}, LDSALoss),
-    "LDSA, subtasks drawn": ({"kind": "ldsa", "random_subtasks": True}, LDSALoss),
-    "ROMA": ({"kind": "roma"}, ROMALoss),
-    "ROMA without its losses": ({"kind": "roma"}, lambda gamma: ROMALoss(gamma, raw=True)),
-    "MASER": ({"distance_width": 32}, MASERLoss),
-    "MASER as released": (
-        {"distance_width": 32},
-        lambda gamma: MASERLoss(gamma, settings=MASERTraining(faithful=True)),
-    ),
+SYSTEMS: dict[str, tuple[dict[str, Any], TeamLoss]] = {
+    "VDN": ({"mixer": "vdn"}, TeamLoss()),
+    "QMIX": ({}, TeamLoss()),
+    "LDSA": ({"kind": "ldsa"}, LDSALoss()),
+    "LDSA, subtasks drawn": ({"kind": "ldsa", "random_subtasks": True}, LDSALoss()),
+    "ROMA": ({"kind": "roma"}, ROMALoss()),
+    "ROMA without its losses": ({"kind": "roma"}, ROMALoss(ROMATraining(raw_roles=True))),
+    "MASER": ({"distance_width": 32}, MASERLoss()),
+    "MASER as released": ({"distance_width": 32}, MASERLoss(MASERTraining(faithful=True))),
 }
+"""Name -> settings of the networks, and the loss, whose discount is that of the game."""
 SUCCESSES, TOGETHER = 10, 8
+
+
+def discounted(loss: TeamLoss, gamma: float) -> TeamLoss:
+    """A loss like another one, with a discount of its own."""
+    return type(loss)(loss.settings.replace(gamma=gamma))
 
 
 def posts(seeds: int, rounds: int) -> Iterator[Row]:
@@ -59,7 +61,7 @@ def posts_team(name: str, ids: bool, seed: int = 0, rounds: int = 600) -> Any:
     """A team that learned the posts."""
     settings, loss = SYSTEMS[name]
     chosen = QSettings(agent_ids=ids, width=32, init_seed=seed, **settings)
-    return train(Posts(), chosen, loss(0.5), rounds, epsilon=falling(rounds), seed=seed)
+    return train(Posts(), chosen, discounted(loss, 0.5), rounds, epsilon=falling(rounds), seed=seed)
 
 
 def predator_prey(seeds: int, rounds: int) -> Iterator[Row]:
@@ -74,7 +76,15 @@ def hunt(name: str, seed: int = 0, rounds: int = 1500) -> float:
     settings, loss = SYSTEMS[name]
     chosen = QSettings(init_seed=seed, **settings)
     team = train(
-        PredatorPrey(), chosen, loss(0.97), rounds, epsilon=falling(rounds), seed=seed, games=16, lr=5e-4, copy_every=50
+        PredatorPrey(),
+        chosen,
+        discounted(loss, 0.97),
+        rounds,
+        epsilon=falling(rounds),
+        seed=seed,
+        games=16,
+        lr=5e-4,
+        copy_every=50,
     )
     return earned(PredatorPrey(), team) / MOST
 
@@ -97,7 +107,7 @@ def episodes_to_ten(name: str, seed: int, rounds: int = 1000) -> int | None:
 
     chosen = QSettings(width=32, init_seed=seed, **settings)
     fall = falling(rounds)
-    train(Corridor(), chosen, loss(0.95), rounds, epsilon=fall, seed=seed, games=TOGETHER, watch=ten_times)
+    train(Corridor(), chosen, discounted(loss, 0.95), rounds, epsilon=fall, seed=seed, games=TOGETHER, watch=ten_times)
     return len(paid) * TOGETHER if sum(paid) >= SUCCESSES else None
 
 

@@ -300,16 +300,6 @@ class SeatedPartners:
         actions[self._theirs] = chosen
 
 
-def uniform_pool(policies: Mapping[str, PolicyExport], self_play_share: float = 0.0) -> PartnerPool:
-    """A pool of policies that are in memory, all drawn equally often.
-
-    Args:
-        policies: Numeric policies by name.
-        self_play_share: As of `PartnerPool`.
-    """
-    return PartnerPool(tuple(FrozenPartner(name, one) for name, one in policies.items()), self_play_share)
-
-
 def check_partner(partner: PartnerSettings, env_config: Mapping[str, Any]) -> None:
     """Refuses a partner that cannot play in arrays of games; of a checkpoint only `policy.json` is read.
 

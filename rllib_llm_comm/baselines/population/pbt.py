@@ -233,7 +233,8 @@ def played_pairs(agents: int) -> list[tuple[int, int]]:
 def fitness(rewards: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Reward per step of each agent, the mean over all partners, itself among them.
 
-    With one partner it is the sum of rewards over the sum of lengths of all their games, in both seats.
+    With one partner it is the sum of rewards over the sum of lengths of all their games, in both seats. With numbers
+    of games in place of lengths it is the mean reward of a game.
 
     Args:
         rewards: (K, K) sums over games of the team's dense rewards, [i, j] of i as player 0 with j as player 1.
@@ -244,19 +245,6 @@ def fitness(rewards: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """
     rates: np.ndarray = (rewards + rewards.T) / (lengths + lengths.T)
     return rates.mean(1)
-
-
-def sparse_means(sparse: np.ndarray, games: np.ndarray) -> np.ndarray:
-    """Mean sparse reward of a game of each agent, the mean over all partners in both seats.
-
-    Args:
-        sparse: (K, K) sums of sparse rewards over games.
-        games: (K, K) games.
-
-    Returns:
-        (K,) scores.
-    """
-    return fitness(sparse, games)
 
 
 def exploited(
@@ -356,7 +344,7 @@ class PBTPopulation:
 
         Args:
             fitnesses: (K,) as of `fitness`.
-            scores: (K,) as of `sparse_means`.
+            scores: (K,) mean points of a game, as of `fitness`.
             policies: Of each agent, as far as it is kept where it is its best.
             probability: As of `mutated`.
             factors: As of `mutated`.
@@ -581,7 +569,7 @@ class PBTMixin(Responder):
         factor = self.shaping(population.agents[0].runs * config.run_steps())
         square = (config.size, config.size)
         rates = fitness((matches.sparse + factor * matches.shaped).reshape(square), matches.steps.reshape(square))
-        scores = sparse_means(matches.sparse.reshape(square), np.full(square, float(matches.games)))
+        scores = fitness(matches.sparse.reshape(square), np.full(square, float(matches.games)))
         worst, best = population.select(
             rates,
             scores,

@@ -15,7 +15,7 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -283,7 +283,7 @@ def clone_officers(
         drawn, weights = drawn_decisions(rows.columns[ACTION], learned, how.idle, rng)
         steps = -(-len(drawn) // how.batch_size)
         for batch in np.array_split(np.arange(len(drawn)), steps):
-            loss = weighted_nll(network, rows, drawn[batch], weights[batch])
+            loss = weighted_nll(network, decisions_of(rows.columns, drawn[batch]), weights[batch])
             take_step(network, optimizer, loss)
             done += 1
             if progress:
@@ -351,18 +351,26 @@ def drawn_decisions(
     return among[taken][order], weights[order]
 
 
-def weighted_nll(network: OfficerNetwork, rows: OfficerRows, numbers: np.ndarray, weights: np.ndarray) -> torch.Tensor:
-    """The weighted mean negative log-likelihood of some decisions.
+def decisions_of(columns: Mapping[str, np.ndarray], numbers: np.ndarray) -> dict[str, np.ndarray]:
+    """What was seen and done in some decisions.
+
+    Args:
+        columns: As of `OfficerRows`.
+        numbers: Numbers of the decisions.
+    """
+    return {name: columns[name][numbers] for name in (*SEEN, ACTION)}
+
+
+def weighted_nll(network: OfficerNetwork, decisions: Mapping[str, np.ndarray], weights: np.ndarray) -> torch.Tensor:
+    """The weighted mean negative log-likelihood of decisions.
 
     Args:
         network: The network.
-        rows: The demonstrations.
-        numbers: Numbers of the decisions.
+        decisions: As of `decisions_of`.
         weights: Their weights.
     """
-    choice = network.choice(batch_of(rows, numbers))
-    logp, weight = choice.logp(torch.from_numpy(rows.columns[ACTION][numbers])), torch.from_numpy(weights)
-    loss: torch.Tensor = -(logp * weight).sum() / weight.sum()
+    weight = torch.from_numpy(weights)
+    loss: torch.Tensor = -(_logp(network, decisions) * weight).sum() / weight.sum()
     return loss
 
 
@@ -377,33 +385,31 @@ def mean_nll(network: OfficerNetwork, rows: OfficerRows, numbers: np.ndarray, ba
     """
     total = 0.0
     with torch.no_grad():
-        for batch in _pieces(numbers, batch_size):
-            choice = network.choice(batch_of(rows, batch))
-            total -= float(choice.logp(torch.from_numpy(rows.columns[ACTION][batch])).double().sum())
+        for start in range(0, len(numbers), batch_size):
+            decisions = decisions_of(rows.columns, numbers[start : start + batch_size])
+            total -= float(_logp(network, decisions).double().sum())
     return total / len(numbers)
 
 
-def batch_of(rows: OfficerRows, numbers: np.ndarray) -> dict[str, torch.Tensor]:
-    """The arrays that the network reads, of some decisions.
-
-    Args:
-        rows: The demonstrations.
-        numbers: Numbers of the decisions.
-    """
-    return {name: torch.from_numpy(rows.columns[name][numbers]) for name in SEEN}
+def _logp(network: OfficerNetwork, decisions: Mapping[str, np.ndarray]) -> torch.Tensor:
+    choice = network.choice({name: torch.from_numpy(decisions[name]) for name in SEEN})
+    return choice.logp(torch.from_numpy(decisions[ACTION]))
 
 
-def take_step(network: OfficerNetwork, optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
-    """A gradient step, with the norm of the gradient cut to 0.5.
+def take_step(
+    network: OfficerNetwork, optimizer: torch.optim.Optimizer, loss: torch.Tensor, norm: float = _GRAD_NORM
+) -> None:
+    """A gradient step.
 
     Args:
         network: The network.
         optimizer: Its optimizer.
         loss: The loss.
+        norm: The norm to which the gradient is cut.
     """
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
-    torch.nn.utils.clip_grad_norm_(network.parameters(), _GRAD_NORM)
+    torch.nn.utils.clip_grad_norm_(network.parameters(), norm)
     optimizer.step()
 
 
@@ -474,8 +480,3 @@ def provenance_of(rows: OfficerRows, how: OfficerCloningSettings, result: Office
     cloning = {name: value for name, value in how.to_dict().items() if name != "network"}
     figures = {"decisions": list(result.decisions), "held_out_nll": [round(value, 4) for value in result.nll]}
     return {"demonstrations": {**rows.settings, "games": len(rows.games)}, "cloning": cloning, **figures}
-
-
-def _pieces(numbers: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    for start in range(0, len(numbers), size):
-        yield numbers[start : start + size]

@@ -54,6 +54,12 @@ def commander_of(name: str) -> tuple[str, float]:
     return plain, number
 
 
+def _game(settings: DemonstrationSettings | _OfficerGames, **more: Any) -> MiniRTS:
+    from rllib_llm_comm.envs.minirts.env import MiniRTS
+
+    return MiniRTS(num_agents=settings.num_agents, opponent=settings.opponent, observe=["vector"], **more)
+
+
 class OfficerSettings(Settings):
     """Settings of an `OfficerNetwork`: its `model_config`."""
 
@@ -113,15 +119,7 @@ class DemonstrationSettings(Settings):
 
     def env(self) -> MiniRTS:
         """The game that is played; refuses settings that it does not allow."""
-        from rllib_llm_comm.envs.minirts.env import MiniRTS
-
-        return MiniRTS(
-            num_agents=self.num_agents,
-            opponent=self.opponent,
-            action_level="red",
-            max_tick=self.max_tick,
-            observe=["vector"],
-        )
+        return _game(self, action_level="red", max_tick=self.max_tick)
 
     def identity(self) -> dict[str, Any]:
         """The settings that determine the games, but not their number; JSON-able."""
@@ -185,15 +183,7 @@ class OfficerScoreSettings(_OfficerGames):
 
     def env(self) -> MiniRTS:
         """The game that is played; refuses settings that it does not allow."""
-        from rllib_llm_comm.envs.minirts.env import MiniRTS
-
-        return MiniRTS(
-            num_agents=self.num_agents,
-            opponent=self.opponent,
-            max_tick=self.max_tick,
-            executor=self.executor,
-            observe=["vector"],
-        )
+        return _game(self, executor=self.executor, max_tick=self.max_tick)
 
 
 class OfficerTaskSettings(_OfficerGames):
@@ -219,6 +209,4 @@ class OfficerTaskSettings(_OfficerGames):
 
     def env(self) -> MiniRTS:
         """The game that is played; refuses settings that it does not allow."""
-        from rllib_llm_comm.envs.minirts.env import MiniRTS
-
-        return MiniRTS(num_agents=self.num_agents, opponent=self.opponent, executor=self.executor, observe=["vector"])
+        return _game(self, executor=self.executor)

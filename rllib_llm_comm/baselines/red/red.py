@@ -36,10 +36,13 @@ from rllib_llm_comm.baselines.red.officer_cloning import (
     INDEX,
     SEEN,
     OfficerRows,
+    decisions_of,
     drawn_decisions,
     mean_nll,
     read_demonstrations,
     split,
+    take_step,
+    weighted_nll,
 )
 from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork, OfficerSettings, distinct_views
 from rllib_llm_comm.baselines.red.officer_policy import load_officer
@@ -257,9 +260,8 @@ class OfficerObservations(ConnectorV2):
         """The agents' spaces without the other parts."""
         if not isinstance(input_observation_space, gym.spaces.Dict):
             return input_observation_space
-        return gym.spaces.Dict(
-            {agent: _officer_space(agent, space) for agent, space in input_observation_space.spaces.items()}
-        )
+        agents = input_observation_space.spaces.items()
+        return gym.spaces.Dict({a: _officer_space(f"the observations of {a!r} have", space) for a, space in agents})
 
     @override(ConnectorV2)
     def __call__(
@@ -285,12 +287,13 @@ class OfficerObservations(ConnectorV2):
         return batch
 
 
-def _officer_space(agent: Any, space: gym.Space) -> gym.spaces.Dict:
+def _officer_space(whose: str, space: gym.Space | None) -> gym.spaces.Dict:
+    """The parts of a space that officers act on; `whose` begins the sentence about a missing one."""
     parts = space.spaces if isinstance(space, gym.spaces.Dict) else {}
     if missing := [name for name in _PARTS if name not in parts]:
         raise UserError(
-            f"the observations of {agent!r} have no `{missing[0]}`, which officers act on; use MiniRTS with "
-            "`action_level: red` and `observe: [officer]`."
+            f"{whose} no `{missing[0]}`, which officers act on; use MiniRTS with `action_level: red` and `observe: "
+            "[officer]`."
         )
     return gym.spaces.Dict({name: parts[name] for name in _PARTS})
 
@@ -370,13 +373,7 @@ class OfficerModule(ToldErrors, TorchRLModule, ValueFunctionAPI):
     def setup(self) -> None:
         """Builds the network."""
         config = {name: value for name, value in dict(self.model_config).items() if name not in RLLIB_KEYS}
-        parts = self.observation_space.spaces if isinstance(self.observation_space, gym.spaces.Dict) else {}
-        for name in officer_spaces():
-            if name not in parts:
-                raise UserError(
-                    f"the observation space has no `{name}`, which officers act on; use MiniRTS with "
-                    "`action_level: red` and `observe: [officer]`."
-                )
+        _officer_space("the observation space has", self.observation_space)
         self.network = OfficerNetwork(OfficerSettings.from_mapping(config))
         self.action_dist_cls = CollectiveDistribution
 
@@ -523,7 +520,8 @@ class REDLearner(MAPPOLearner):
         loss = super().compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
         if config.method != JOINT:
             return loss
-        cloned = self._clone_loss(self._demonstrated(config.clone_batch_size))
+        batch = self._demonstrated(config.clone_batch_size)
+        cloned = weighted_nll(self._network(), batch, batch[WEIGHT])
         self._log(module_id, clone_loss=cloned)
         return loss + config.joint_coeff * cloned
 
@@ -562,11 +560,9 @@ class REDLearner(MAPPOLearner):
 
     def _clone_step(self, demonstrated: Decisions, won: Decisions | None) -> float:
         config: Any = self.config
-        loss = self._clone_loss(mixed_batch(demonstrated, won, *self._mixture()))
-        self._cloner.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self._network().parameters(), config.clone_grad_clip)
-        self._cloner.step()
+        batch = mixed_batch(demonstrated, won, config.clone_batch_size, config.won_ratio, self._draws)
+        loss = weighted_nll(self._network(), batch, batch[WEIGHT])
+        take_step(self._network(), self._cloner, loss, config.clone_grad_clip)
         return float(loss.detach())
 
     def held_out_nll(self) -> float:
@@ -574,10 +570,6 @@ class REDLearner(MAPPOLearner):
         if self._shown is None:
             return float("nan")
         return mean_nll(self._network(), self._shown, self._held_out)
-
-    def _mixture(self) -> tuple[int, float, np.random.Generator]:
-        config: Any = self.config
-        return config.clone_batch_size, config.won_ratio, self._draws
 
     def _demonstrated(self, most: int) -> dict[str, np.ndarray]:
         """At most so many decisions of D, with their weights."""
@@ -593,12 +585,6 @@ class REDLearner(MAPPOLearner):
         if columns is None:
             return None
         return _weighted(columns, np.arange(self._won.count), config.clone_idle, self._won.count, self._draws)
-
-    def _clone_loss(self, batch: dict[str, np.ndarray]) -> torch.Tensor:
-        choice = self._network().choice({name: torch.from_numpy(batch[name]) for name in SEEN})
-        weight = torch.from_numpy(batch[WEIGHT])
-        loss: torch.Tensor = -(choice.logp(torch.from_numpy(batch[ACTION])) * weight).sum() / weight.sum()
-        return loss
 
     # ---- checkpoints -------------------------------------------------------------------------------------------
 
@@ -654,8 +640,7 @@ def _weighted(
 ) -> dict[str, np.ndarray]:
     """Some decisions, those without orders thinned out and weighted for it."""
     numbers, weights = drawn_decisions(columns[ACTION], among, idle, rng)
-    numbers, weights = numbers[:most], weights[:most]
-    return {**{name: columns[name][numbers] for name in (*SEEN, ACTION)}, WEIGHT: weights}
+    return {**decisions_of(columns, numbers[:most]), WEIGHT: weights[:most]}
 
 
 class REDConfig(MAPPOConfig):
@@ -785,7 +770,7 @@ class RED(PolicyCheckpointMixin, PPO):
             on_first_learner(self, _load_weights, everywhere=True, weights=weights)
             self.sync_runners()
             if getattr(self.config, "method", RL) == BOTH_PHASES:
-                on_first_learner(self, _note_first_nll)
+                on_first_learner(self, REDLearner.note_first_nll)
 
     @override(PPO)
     def training_step(self) -> None:
@@ -795,7 +780,7 @@ class RED(PolicyCheckpointMixin, PPO):
         share, is_over = on_first_learner(self, _phase)
         results = {"won_share": share}
         if config.method == BOTH_PHASES and is_over:
-            results.update({"cloned_won_share": share, **on_first_learner(self, _clone)})
+            results.update({"cloned_won_share": share, **on_first_learner(self, REDLearner.clone)})
             self.sync_runners()
         for name, value in results.items():
             self.metrics.log_value((RED_RESULTS, name), value, window=1)
@@ -815,14 +800,6 @@ class RED(PolicyCheckpointMixin, PPO):
 
 def _phase(learner: REDLearner) -> tuple[float, bool]:
     return learner.phase.won_share, learner.phase.is_over
-
-
-def _clone(learner: REDLearner) -> dict[str, float]:
-    return learner.clone()
-
-
-def _note_first_nll(learner: REDLearner) -> None:
-    learner.note_first_nll()
 
 
 def _load_weights(learner: Learner, weights: Mapping[str, Any]) -> None:

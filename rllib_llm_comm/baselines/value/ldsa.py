@@ -39,18 +39,11 @@ class LDSATraining(ValueTraining):
 class LDSALoss(TeamLoss):
     """QMIX's loss, less the distance of subtasks, plus the change of agents' chances of subtasks in time.
 
-    Args:
-        gamma: As of `TeamLoss`.
-        td_lambda: As of `TeamLoss`.
-        distance: Weight of mean_{i != j} ||x_i - sg(x_j)||^2, which is taken off. Authors: 1e-3.
-        change: Weight of mean_{t, i} sum_j -sg(p_ij(t)) log p_ij(t + 1). Authors: 1e-3.
+    They are mean_{i != j} ||x_i - sg(x_j)||^2 and mean_{t, i} sum_j -sg(p_ij(t)) log p_ij(t + 1).
     """
 
-    def __init__(
-        self, gamma: float = 0.99, td_lambda: float = 0.0, distance: float = 1e-3, change: float = 1e-3
-    ) -> None:
-        super().__init__(gamma, td_lambda)
-        self.distance, self.change = distance, change
+    training = LDSATraining
+    settings: LDSATraining
 
     def more(self, live: QTeam, target: QTeam, judged: Judged, rewards: torch.Tensor) -> dict[str, torch.Tensor]:
         """Both terms, weighted."""
@@ -61,8 +54,8 @@ class LDSALoss(TeamLoss):
         moved = -(logs[:, :-1].exp().detach() * logs[:, 1:]).sum(-1).mean(-1)
         filled = judged.batch[FILLED].float()
         return {
-            "subtask_distance": -self.distance * apart.sum() / (count * (count - 1)),
-            "subtask_change": self.change * (moved * filled).sum() / filled.sum(),
+            "subtask_distance": -self.settings.subtask_distance * apart.sum() / (count * (count - 1)),
+            "subtask_change": self.settings.subtask_change * (moved * filled).sum() / filled.sum(),
         }
 
 
@@ -89,15 +82,11 @@ class LDSAConfig(QMIXConfig):
         ),
     }
     kind: ClassVar[str] = SUBTASKS
+    loss_class = LDSALoss
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: the authors', unless marked otherwise in the models."""
         super().__init__(algo_class=algo_class or LDSA)
-
-    @override(QMIXConfig)
-    def team_loss(self) -> TeamLoss:
-        """The loss of a batch of episodes."""
-        return LDSALoss(self.gamma, self.td_lambda, self.subtask_distance, self.subtask_change)
 
 
 class LDSA(ValueDecomposition):

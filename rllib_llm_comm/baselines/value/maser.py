@@ -58,16 +58,10 @@ class MASERLoss(TeamLoss):
 
     An agent's subgoal in an episode is what it saw where its own and the team's target values are highest. It is paid
     for being near, as a distance network phi sees it, and the mean of what all are paid is added to the team's reward.
-
-    Args:
-        gamma: As of `TeamLoss`.
-        td_lambda: As of `TeamLoss`.
-        settings: Weights of the terms; the defaults are the authors'.
     """
 
-    def __init__(self, gamma: float = 0.99, td_lambda: float = 0.0, settings: MASERTraining | None = None) -> None:
-        super().__init__(gamma, td_lambda)
-        self.settings = settings or MASERTraining()
+    training = MASERTraining
+    settings: MASERTraining
 
     def rewards(self, live: QTeam, target: QTeam, judged: Judged) -> torch.Tensor:
         """The game's rewards (B, T) and `subgoal_reward` times the mean of what the agents are paid for nearness."""
@@ -125,7 +119,7 @@ class MASERLoss(TeamLoss):
         wanted = (
             following.softmax(-1) * earned[..., None]
             + self.settings.subgoal_reward * paid
-            + self.gamma * going_on * following
+            + self.settings.gamma * going_on * following
         )
         errors = (chosen(judged.live.values, batch[ACTIONS]) - wanted).square().sum(-1)
         return (errors * filled).sum() / filled.sum()
@@ -177,16 +171,12 @@ class MASERConfig(QMIXConfig):
         "training": MASERTraining,
         "policy_network": select_fields(QSettings, *AGENT_SETTINGS, *MIXER_SETTINGS, "distance_width"),
     }
+    loss_class = MASERLoss
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: the authors', unless said otherwise in `training`."""
         super().__init__(algo_class=algo_class or MASER)
         self.distance_width = 128
-
-    @override(QMIXConfig)
-    def team_loss(self) -> TeamLoss:
-        """The loss of a batch of episodes."""
-        return MASERLoss(self.gamma, self.td_lambda, self.checked_settings("training"))
 
     @override(QMIXConfig)
     def _validate_training(self) -> None:

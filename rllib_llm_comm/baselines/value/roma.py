@@ -57,32 +57,15 @@ class ROMALoss(TeamLoss):
     Per agent log(1 + exp(min(2000, h_w H(p) + kl_w KL(p || q)))), with p the distribution of its role and q the one
     inferred from what it remembers; and per step dis_w / n (mean_i sum_j d_ij - mean_i sum_j min(1, m_ij + d_ij)), with
     m_ij = mean over dimensions of max(log p(rho_j | o_i) + 13.9, -13.9) and d_ij = |D([rho_i, rho_j])|, both scaled to
-    [0, 1] over a step's pairs.
-
-    Args:
-        gamma: As of `TeamLoss`.
-        td_lambda: As of `TeamLoss`.
-        entropy: h_w. Authors: 1e-4; for other maps 5e-2.
-        inference: kl_w. Authors: 1e-4.
-        difference: dis_w. Authors: 1e-3.
-        raw: True to omit both terms: the ablation.
+    [0, 1] over a step's pairs. h_w is `role_entropy`, kl_w `role_inference`, and dis_w `role_difference`.
     """
 
-    def __init__(
-        self,
-        gamma: float = 0.99,
-        td_lambda: float = 0.0,
-        entropy: float = 1e-4,
-        inference: float = 1e-4,
-        difference: float = 1e-3,
-        raw: bool = False,
-    ) -> None:
-        super().__init__(gamma, td_lambda)
-        self.entropy, self.inference, self.difference, self.raw = entropy, inference, difference, raw
+    training = ROMATraining
+    settings: ROMATraining
 
     def more(self, live: QTeam, target: QTeam, judged: Judged, rewards: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Both terms; none if `raw`."""
-        if self.raw:
+        """Both terms; none with `raw_roles`."""
+        if self.settings.raw_roles:
             return {}
         filled = judged.batch[FILLED].bool()
         told = {name: values[:, :-1][filled] for name, values in judged.live.more.items()}
@@ -93,7 +76,8 @@ class ROMALoss(TeamLoss):
         )
         entropy = own.entropy().sum(-1)
         divergence = torch.distributions.kl_divergence(own, inferred).sum(-1)
-        known = functional.softplus((self.entropy * entropy + self.inference * divergence).clamp(max=2000.0))
+        gap = self.settings.role_entropy * entropy + self.settings.role_inference * divergence
+        known = functional.softplus(gap.clamp(max=2000.0))
         roles, agents = told[ROLES], means.shape[1]
         spread = variances.unsqueeze(2)
         logs = -0.5 * ((roles.unsqueeze(1) - means.unsqueeze(2)).square() / spread + (2 * math.pi * spread).log())
@@ -101,7 +85,7 @@ class ROMALoss(TeamLoss):
         pairs = torch.cat([roles.unsqueeze(2).expand(*logs.shape), roles.unsqueeze(1).expand(*logs.shape)], -1)
         apart = _scaled(live.agents.difference(pairs)[..., 0].abs())
         special = apart.sum(-1).mean(-1) - (alike + apart).clamp(max=1.0).sum(-1).mean(-1)
-        return {"role_loss": known.mean(), "role_difference": self.difference / agents * special.mean()}
+        return {"role_loss": known.mean(), "role_difference": self.settings.role_difference / agents * special.mean()}
 
 
 def _scaled(pairs: torch.Tensor) -> torch.Tensor:
@@ -128,16 +112,11 @@ class ROMAConfig(QMIXConfig):
         ),
     }
     kind: ClassVar[str] = ROLE_AGENTS
+    loss_class = ROMALoss
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: the authors', unless marked otherwise in the models."""
         super().__init__(algo_class=algo_class or ROMA)
-
-    @override(QMIXConfig)
-    def team_loss(self) -> TeamLoss:
-        """The loss of a batch of episodes."""
-        weights = (self.role_entropy, self.role_inference, self.role_difference)
-        return ROMALoss(self.gamma, self.td_lambda, *weights, raw=self.raw_roles)
 
 
 class ROMA(ValueDecomposition):

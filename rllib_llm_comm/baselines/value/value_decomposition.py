@@ -187,12 +187,14 @@ class TeamLoss:
     `td_lambda` the targets of later steps count, too. An episode cut by a time limit has no `term` and is bootstrapped.
 
     Args:
-        gamma: Discount per step, in [0, 1].
-        td_lambda: Weight of later targets, in [0, 1]: 0 for one step (PyMARL), 0.6 in PyMARL2.
+        settings: The optimisation, as of `training`; `None` for the defaults.
     """
 
-    def __init__(self, gamma: float = 0.99, td_lambda: float = 0.0) -> None:
-        self.gamma, self.td_lambda = gamma, td_lambda
+    training: ClassVar[type[ValueTraining]] = ValueTraining
+    """The model of its settings."""
+
+    def __init__(self, settings: ValueTraining | None = None) -> None:
+        self.settings = settings or self.training()
 
     def __call__(self, live: QTeam, target: QTeam, batch: Batch) -> tuple[torch.Tensor, dict[str, float]]:
         """The loss, and figures to report.
@@ -247,14 +249,14 @@ class TeamLoss:
         self, rewards: torch.Tensor, going_on: torch.Tensor, following: torch.Tensor, filled: torch.Tensor
     ) -> torch.Tensor:
         """Targets (B, T, m) of rewards (B, T), values of next states (B, T, m) and whether they count (B, T)."""
-        if not self.td_lambda:
-            return rewards[..., None] + self.gamma * going_on[..., None] * following
+        discount, share = self.settings.gamma * going_on[..., None], self.settings.td_lambda
+        if not share:
+            return rewards[..., None] + discount * following
         # A target is `now + later * (the next one)`, with all that is no target in `now`. Behind an episode's last step
         # there is nothing but the value of its last state.
-        discount = self.gamma * going_on[..., None]
         goes_on = torch.cat([filled[:, 1:], torch.zeros_like(filled[:, :1])], 1)[..., None] > 0
-        now = rewards[..., None] + discount * torch.where(goes_on, (1 - self.td_lambda) * following, following)
-        later = torch.where(goes_on, self.td_lambda * discount, torch.zeros_like(discount))
+        now = rewards[..., None] + discount * torch.where(goes_on, (1 - share) * following, following)
+        later = torch.where(goes_on, share * discount, torch.zeros_like(discount))
         targets = [now[:, -1]]
         for here, weight in zip(reversed(now[:, :-1].unbind(1)), reversed(later[:, :-1].unbind(1)), strict=True):
             targets.append(torch.addcmul(here, weight, targets[-1]))
@@ -572,6 +574,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
     settings_models = {"training": ValueTraining, "policy_network": select_fields(QSettings, *AGENT_SETTINGS)}
     kind: ClassVar[str] = PLAIN
     mixer: ClassVar[str]
+    loss_class: ClassVar[type[TeamLoss]] = TeamLoss
     env_config: dict[str, Any]
 
     def __init__(self, algo_class: type | None = None) -> None:
@@ -607,7 +610,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
 
     def team_loss(self) -> TeamLoss:
         """The loss of a batch of episodes."""
-        return TeamLoss(self.gamma, self.td_lambda)
+        return self.loss_class(self.checked_settings("training"))
 
     @override(DQNConfig)
     def get_default_rl_module_spec(self) -> RLModuleSpec:
