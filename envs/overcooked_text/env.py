@@ -103,7 +103,7 @@ from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner, PrimitiveRu
 from rllib_llm_comm.envs.overcooked_text.layouts import MAP, MOST_ORDERS, SIZE, Draws, Recipe, Rewards
 from rllib_llm_comm.envs.overcooked_text.observation_text import wording
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen, Moment
-from rllib_llm_comm.envs.overcooked_text.sayings import meaning, understand
+from rllib_llm_comm.envs.overcooked_text.sayings import meaning
 from rllib_llm_comm.envs.told_to import ALL, NAMES, PLANNER, Distinct, Name, Nonempty, Told, each_once, require_agents
 
 
@@ -332,10 +332,6 @@ class OvercookedText(Game):
     def meaning(self, message: str) -> str:
         """The food or dish that a message names; a dish is spelt as in the infos' `private`."""
         return meaning(message)
-
-    def understands(self, message: str) -> bool:
-        """True if a message is one of the game's own sentences."""
-        return understand(message) is not None
 
     def whole(self) -> list[float]:
         """Share of the time, everything in the kitchen as in `vector`, the order one-hot (7), the share of orders
