@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -45,7 +44,6 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     SOUP,
     TAKE,
     Subgoal,
-    all_subgoals,
     completed,
     holdable,
     kitchen_record,
@@ -55,6 +53,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     possible_subgoals,
     pots_in_use,
     subgoal_text,
+    subgoals_by_text,
     task_subgoal,
 )
 from rllib_llm_comm.envs.overcooked_ai.text import cook_sentences, primitive_phrases, state_sentences, target_phrases
@@ -463,7 +462,7 @@ class KitchenPlanning(PlanningGame):
         Args:
             subgoal: In words.
         """
-        return _by_text(self._layout)[subgoal]
+        return subgoals_by_text(self._layout)[subgoal]
 
     def _there(self, kitchen: Kitchen, subgoal: Subgoal) -> str:
         place = places_of(self._layout).phrases[subgoal.cell]
@@ -474,11 +473,6 @@ class KitchenPlanning(PlanningGame):
             state = "already has three onions" if item.tick >= 0 else "does not cook yet"
             return f"{place} {state}"
         return f"{place} has {'an' if item.kind == 'onion' else 'a'} {item.kind} on it"
-
-
-@lru_cache(maxsize=32)
-def _by_text(layout: Layout) -> dict[str, Subgoal]:
-    return {subgoal_text(layout, subgoal): subgoal for subgoal in all_subgoals(layout)}
 
 
 def _goal(tasks: Sequence[Task]) -> str:
