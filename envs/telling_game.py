@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -225,6 +225,19 @@ def messages(state: Any, agents: Sequence[str], rng: np.random.Generator) -> dic
     }
 
 
-def saying(message: str) -> str:
-    """A message without what makes no difference: capitals, spaces and signs at its end."""
-    return " ".join(message.lower().split()).rstrip(".!? ")
+def understood(
+    message: str, tell: Sequence[str], ask: Sequence[str], meaning: Callable[[str], str | None]
+) -> tuple[str, str] | None:
+    """A message in one of a game's wordings as ("tell", fact) or ("ask", ""); `None` for any other.
+
+    Args:
+        message: Any text; capitals, spaces and signs at its end make no difference.
+        tell: Wordings in which the fact is told.
+        ask: Wordings in which it is asked for.
+        meaning: Gives the fact that a message names.
+    """
+    plain = " ".join(message.lower().split()).rstrip(".!? ")
+    if plain in ask:
+        return "ask", ""
+    fact = meaning(plain)
+    return ("tell", fact) if fact and plain in [wording.format(fact) for wording in tell] else None

@@ -90,7 +90,6 @@ from rllib_llm_comm.envs.minirts import collective_command, told_army
 from rllib_llm_comm.envs.minirts.commanders import sayings
 from rllib_llm_comm.envs.minirts.commanders.executor import Done, Executor
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor, make_executor
-from rllib_llm_comm.envs.minirts.commanders.sayings import understand
 from rllib_llm_comm.envs.minirts.commanders.tasks import MOST, all_commands
 from rllib_llm_comm.envs.minirts.engine import opponents
 from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings
@@ -477,10 +476,6 @@ class MiniRTS(ParallelGame):
     def teacher_state(self) -> Executor:
         """State that scripted teachers look at."""
         return self.executor
-
-    def understands(self, message: str) -> bool:
-        """True if a message is one of the game's own sentences."""
-        return understand(message) is not None
 
     def whole(self) -> list[float]:
         """Numbers of both sides without fog; see `rllib_llm_comm.envs.minirts.view.observations.whole`."""
