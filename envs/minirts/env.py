@@ -78,7 +78,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from gymnasium import spaces
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
@@ -90,13 +90,13 @@ from rllib_llm_comm.envs.minirts import collective_command, told_army
 from rllib_llm_comm.envs.minirts.commanders import sayings
 from rllib_llm_comm.envs.minirts.commanders.executor import Done, Executor
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor, make_executor
-from rllib_llm_comm.envs.minirts.commanders.tasks import MOST, all_commands
+from rllib_llm_comm.envs.minirts.commanders.tasks import MOST, all_commands, phrase
 from rllib_llm_comm.envs.minirts.engine import opponents
 from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings
 from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Settings, Snapshot
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.engine.units import IS_ARMY, IS_BUILDING
-from rllib_llm_comm.envs.minirts.side import Side, SideSnapshot, types_of
+from rllib_llm_comm.envs.minirts.side import Side, types_of
 from rllib_llm_comm.envs.minirts.view import observations, officer_view, render, text
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
 from rllib_llm_comm.envs.told_to import NAMES, Distinct, Name, Told, draw_told, require_agents
@@ -157,16 +157,10 @@ class MiniRTSSettings(GameSettings):
     observe: Distinct[Part] | None = None
     """Parts of the observation; None is text and vector with "command", planes and lists with "red"."""
 
-    @field_validator("opponent")
+    @field_validator("opponent", "executor")
     @classmethod
-    def _known_opponent(cls, value: str) -> str:
-        opponents.parse(value)
-        return value
-
-    @field_validator("executor")
-    @classmethod
-    def _known_executor(cls, value: str) -> str:
-        check_executor(value)
+    def _known(cls, value: str, info: ValidationInfo) -> str:
+        (opponents.parse if info.field_name == "opponent" else check_executor)(value)
         return value
 
     @field_validator("decision_ticks")
@@ -233,7 +227,7 @@ class EnvSnapshot:
     """All that an environment remembers; see `rllib_llm_comm.envs.minirts.env.MiniRTS.snapshot`."""
 
     game: Snapshot
-    side: SideSnapshot
+    side: dict[str, Any]
     executor: Any
     rng: dict[str, Any]
     agents: list[str]
@@ -284,7 +278,8 @@ class MiniRTS(ParallelGame):
         super().__init__(**settings)
         chosen = self.chosen
         self.game = Game(0, chosen.rules())
-        self.team = Side(self.game, chosen.side, chosen.num_agents, told_army.number_of(chosen.producers))
+        producers = None if chosen.producers is None else COMMANDERS.index(chosen.producers)
+        self.team = Side(self.game, chosen.side, chosen.num_agents, producers)
         self.executor = make_executor(chosen.executor, self.team, chosen.max_buildings)
         self.commands = all_commands(chosen.numbers)
         self.ended: list[Done] = []
@@ -295,7 +290,7 @@ class MiniRTS(ParallelGame):
         self._in_words = chosen.action_level == "command"
         self._rng = np.random.default_rng()
         self._worth = 0.0
-        self._phrases = text.commands_text(self.commands)
+        self._phrases = tuple(phrase(command) for command in self.commands)
         self.observation_spaces = dict.fromkeys(self.possible_agents, self._space())
         self.action_spaces = {
             agent: spaces.Discrete(len(self.commands))
@@ -402,7 +397,7 @@ class MiniRTS(ParallelGame):
         if self._in_words:
             fields["action_mask"] = spaces.Box(0, 1, (len(self.commands),), np.int8)
         else:
-            fields["head_mask"] = observations.head_mask_space()
+            fields["head_mask"] = spaces.Box(0, 1, (sum(collective_command.SIZES),), np.int8)
         return spaces.Dict(fields)
 
     def _observations(self) -> dict[str, Observation]:

@@ -10,10 +10,11 @@ go round.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -35,17 +36,7 @@ PRODUCERS = tuple(sorted({int(MADE_BY[kind]) for kind in ARMY}))
 NEAR = 8.0
 """Enemies this near to an own building are a threat, in cells."""
 _HOUSES = -1
-
-
-@dataclass(frozen=True)
-class SideSnapshot:
-    """Memory of a side, as `Side.snapshot` saves it."""
-
-    owners: dict[int, int]
-    shared_out: Counter[int]
-    makers: dict[int, tuple[int, int]]
-    made: list[Counter[int]]
-    told: tuple[bool, ...] | None = None
+_REMEMBERED = ("_owners", "_shared_out", "_makers", "made", "told")
 
 
 class Side:
@@ -179,24 +170,16 @@ class Side:
 
     # ---- to and fro --------------------------------------------------------------------------------------
 
-    def snapshot(self) -> SideSnapshot:
-        """All that is remembered; what is seen comes from the game."""
-        return SideSnapshot(
-            dict(self._owners),
-            Counter(self._shared_out),
-            dict(self._makers),
-            [Counter(made) for made in self.made],
-            self.told,
-        )
+    def snapshot(self) -> dict[str, Any]:
+        """All that is remembered, by attribute; what is seen comes from the game."""
+        return copy.deepcopy({name: getattr(self, name) for name in _REMEMBERED})
 
-    def restore(self, snapshot: SideSnapshot) -> None:
+    def restore(self, snapshot: dict[str, Any]) -> None:
         """Goes back, after the game has."""
-        self._owners, self._shared_out = dict(snapshot.owners), Counter(snapshot.shared_out)
-        self.made = [Counter(made) for made in snapshot.made]
-        self.told = snapshot.told
-        self._makers = {}
+        kept = copy.deepcopy(snapshot)
+        vars(self).update(kept, _makers={})  # nothing was made since
         self.look()
-        self._makers = dict(snapshot.makers)
+        self._makers = kept["_makers"]
 
 
 def distance(one: Unit, other: Unit | tuple[float, float]) -> float:
