@@ -27,7 +27,7 @@ from rllib_llm_comm.chat.chat_model import (
     side_by_side,
 )
 from rllib_llm_comm.chat.thoughts import objects_in, without_thoughts
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import require_whole
 from rllib_llm_comm.language.prompts import fill
 
 if TYPE_CHECKING:
@@ -388,8 +388,7 @@ def ask_batch(
         UserError: If `size` is not allowed, the budget is spent or the key is missing.
         ChatError: If a request failed for good; the answers so far are kept where the model keeps any.
     """
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise UserError(f"`size` is {size!r} but must be a whole number from 1 up.")
+    require_whole("size", size, 1)
     answers: dict[str, str] = {}
     with asking_for(purpose):
         for question in questions:
