@@ -75,6 +75,11 @@ class Game(ParallelEnv, ABC):
     env_id: ClassVar[str]
     state_bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     _rng: np.random.Generator
+    metadata: ClassVar[dict[str, Any]] = {
+        "render_modes": ["human", "ansi", "rgb_array"],
+        "is_parallelizable": True,
+        "render_fps": 4,
+    }
     observation_spaces: dict[str, spaces.Dict]
     action_spaces: Mapping[str, spaces.Space[Any]]
     render_mode: str | None = None
@@ -85,6 +90,8 @@ class Game(ParallelEnv, ABC):
         self.chosen = self.settings_model(**settings)
         self.settings: dict[str, Any] = self.chosen.to_dict()
         self.render_mode = self.settings.pop("render_mode")
+        self.agents: list[str] = []
+        self._rng = np.random.default_rng()
 
     def observation_space(self, agent: str) -> spaces.Dict:
         """The space of an agent's observations."""

@@ -54,11 +54,7 @@ class TellingGame(Game):
         time: Steps of this episode so far.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {
-        "render_modes": ["human", "ansi", "rgb_array"],
-        "is_parallelizable": True,
-        "render_fps": 1,
-    }
+    metadata: ClassVar[dict[str, Any]] = {**Game.metadata, "render_fps": 1}
     task: str
     brief: str
     steps: ClassVar[int]
@@ -74,10 +70,8 @@ class TellingGame(Game):
         """
         self._told = set(AGENTS if self.chosen.told_to == ALL else self.chosen.told_to)
         self.possible_agents = list(AGENTS)
-        self.agents: list[str] = []
         self.time = 0
         self._num_actions = num_actions
-        self._rng = np.random.default_rng()
         space = spaces.Dict(
             {
                 "vector": spaces.Box(0, 1, (vector_size,), np.float32),

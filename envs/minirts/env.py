@@ -261,12 +261,7 @@ class MiniRTS(ParallelGame):
         brief: The game in a few sentences.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "minirts_v0",
-        "render_modes": ["human", "ansi", "rgb_array"],
-        "is_parallelizable": True,
-        "render_fps": 8,
-    }
+    metadata: ClassVar[dict[str, Any]] = {**ParallelGame.metadata, "name": "minirts_v0", "render_fps": 8}
     env_id = "rllib_llm_comm/minirts-v0"
     shows_copies = keeps_contract = True
     state_bounds = observations.BOUNDS
@@ -286,9 +281,7 @@ class MiniRTS(ParallelGame):
         secret = told_army.rules(chosen.told_to, chosen.producers, chosen.num_agents)
         self.task, self.brief = text.task(), text.brief(chosen.num_agents, secret)
         self.possible_agents = list(COMMANDERS[: chosen.num_agents])
-        self.agents: list[str] = []
         self._in_words = chosen.action_level == "command"
-        self._rng = np.random.default_rng()
         self._worth = 0.0
         self._phrases = tuple(phrase(command) for command in self.commands)
         self.observation_spaces = dict.fromkeys(self.possible_agents, self._space())

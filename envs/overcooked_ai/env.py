@@ -188,12 +188,7 @@ class OvercookedAI(Game):
     """
 
     shows_copies = keeps_contract = True
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "overcooked_ai_v0",
-        "render_modes": ["human", "ansi", "rgb_array"],
-        "is_parallelizable": True,
-        "render_fps": 8,
-    }
+    metadata: ClassVar[dict[str, Any]] = {**Game.metadata, "name": "overcooked_ai_v0", "render_fps": 8}
     env_id = "rllib_llm_comm/overcooked_ai-v0"
 
     settings_model: ClassVar[type[OvercookedAISettings]] = OvercookedAISettings
@@ -214,10 +209,8 @@ class OvercookedAI(Game):
         rules = [] if self.kitchen.wanted is None else wanted_rules(self.kitchen.wanted)
         self.task = manual.task(layout, now.wanted is not None)
         self.brief = " ".join([manual.brief(layout, now.dynamics), *rules])
-        self.agents: list[str] = []
         self.players = {"alice": 0, "bob": 1}
         self.parts: tuple[str, ...] = now.observe
-        self._rng = np.random.default_rng()
         self.passed: list[np.ndarray] = [self.kitchen.state.copy()]
         self._clear()
         space = observation_space(self.kitchen, self.parts, now.vector, self.level.num_actions)

@@ -187,12 +187,7 @@ class OvercookedText(Game):
     """
 
     shows_copies = keeps_contract = True
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "overcooked_text_v0",
-        "render_modes": ["human", "ansi", "rgb_array"],
-        "is_parallelizable": True,
-        "render_fps": 4,
-    }
+    metadata: ClassVar[dict[str, Any]] = {**Game.metadata, "name": "overcooked_text_v0"}
     env_id = "rllib_llm_comm/overcooked_text-v0"
 
     settings_model = OvercookedTextSettings
@@ -205,7 +200,6 @@ class OvercookedText(Game):
         self._draws = Draws(
             now.map_name, now.layout, self.possible_agents, now.recipe, now.told_to, now.orders, now.start
         )
-        self._rng = np.random.default_rng()
         self.kitchen = Kitchen(
             now.map_name, now.layout, self._draws.recipes[0], now.num_agents, now.view_radius,
             now.rewards.to_dict() if now.rewards else None, now.chop_pays_once, now.legacy, now.shared_collision,
@@ -219,7 +213,6 @@ class OvercookedText(Game):
         self.max_game_steps, self.mask_useless = now.max_game_steps, now.mask_useless
         self.task = observation_text.task(self._draws.recipes, now.orders)
         self.brief = observation_text.brief(self.kitchen, self._draws.recipes, now.told_to)
-        self.agents: list[str] = []
         self.watched = False
         self.passed: list[Moment] = []
         self._index = {name: i for i, name in enumerate(self.possible_agents)}

@@ -166,7 +166,6 @@ class PlannerSeats(Game):
         told: The subgoal of each player, also after it has ended.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array", "human"]}
     settings_model = SeatSettings
     game_id: ClassVar[str]
 
@@ -200,14 +199,12 @@ class PlannerSeats(Game):
         self._tracker, self._teller = SubgoalTracker(self.game, own.patience), SubgoalTeller(self.game)
         self._candidates = subgoals_of(self.game)
         self.possible_agents = list(self.game.agents)
-        self.agents: list[str] = []
         mask = spaces.Box(0, 1, (len(self._candidates),), np.int8)
         self.observation_spaces = {
             agent: spaces.Dict({**text_spaces(len(self._candidates)), "action_mask": mask})
             for agent in self.possible_agents
         }
         self.action_spaces = {agent: spaces.Discrete(len(self._candidates)) for agent in self.possible_agents}
-        self._rng = np.random.default_rng()
         self._due: list[str] = []
         self._infos: Infos = {}
         self.task = "choose what each player does next, so that the team does well"
