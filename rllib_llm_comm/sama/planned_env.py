@@ -14,7 +14,7 @@ from pettingzoo.utils import BaseParallelWrapper
 
 from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, count_scope
 from rllib_llm_comm.core.errors import UserError, require_choice
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, STEP_REWARDS, SUBGOAL
+from rllib_llm_comm.envs.interface import STEP_REWARDS, SUBGOAL, with_figures
 from rllib_llm_comm.policies.planning_settings import ALL, PlanningSettings
 from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.sama.planners import ScriptedPlanner, make_planner
@@ -189,9 +189,9 @@ class SubgoalTeller:
             seen: Its observation.
             planned: Its subgoal; empty for none.
         """
-        said, subgoal = dict(seen), planned if self.tells(agent) else ""
+        said, subgoal = dict(seen), self.words(agent, planned)
         if SUBGOAL in said:
-            said[SUBGOAL] = self.words(agent, planned)
+            said[SUBGOAL] = subgoal
         if self._in_vector:
             own = np.zeros(len(self._numbers), said[VECTOR].dtype)
             if subgoal in self._numbers:
@@ -285,18 +285,12 @@ class JudgedSubgoals(BaseParallelWrapper):
         """Begins an episode."""
         self._counts = RewardCounts(self._rewards)
         observations, infos = self.env.reset(seed=seed, options=options)
-        return observations, self._counted(infos)
+        return observations, with_figures(infos, self._counts.figures())
 
     def step(self, actions: dict[Any, Any]) -> Any:
         """One step of the game."""
         *rest, infos = self.env.step(actions)
-        return (*rest, self._counted(infos))
-
-    def _counted(self, infos: Mapping[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
-        own = self._counts.figures()
-        return {
-            agent: {**info, EPISODE_METRICS: {**info.get(EPISODE_METRICS, {}), **own}} for agent, info in infos.items()
-        }
+        return (*rest, with_figures(infos, self._counts.figures()))
 
 
 logger = logging.getLogger(__name__)
@@ -364,7 +358,7 @@ class PlannedSubgoals(BaseParallelWrapper):
         if seed is not None and self._stale is None:
             self.planner.reseed(seed)
         self._ask()
-        return self._told(observations), self._counted(infos)
+        return self._told(observations), with_figures(infos, self.figures())
 
     def step(self, actions: dict[Any, Any]) -> Any:
         """One step of the game."""
@@ -380,7 +374,7 @@ class PlannedSubgoals(BaseParallelWrapper):
         self._take()
         if self.agents and self._pending is None and self._retry <= 0 and self._due():
             self._ask()
-        return self._told(observations), rewards, terminations, truncations, self._counted(infos)
+        return self._told(observations), rewards, terminations, truncations, with_figures(infos, self.figures())
 
     def close(self) -> None:
         """Ends the planner's thread and the game; a request that is under way is not waited for."""
@@ -547,12 +541,6 @@ class PlannedSubgoals(BaseParallelWrapper):
             "plan_cost": float(self.cost.cost),
             "plan_seconds": float(self.cost.seconds),
             **self._judged.figures(),
-        }
-
-    def _counted(self, infos: Mapping[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
-        own = self.figures()
-        return {
-            agent: {**info, EPISODE_METRICS: {**info.get(EPISODE_METRICS, {}), **own}} for agent, info in infos.items()
         }
 
 

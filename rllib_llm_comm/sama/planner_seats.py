@@ -56,7 +56,6 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.base_env import Game, GameSettings, Infos, Observation, Reset, Step, constructor
 from rllib_llm_comm.envs.games import make_env, scripted_player_of, without_subgoals
 from rllib_llm_comm.envs.interface import (
-    EPISODE_METRICS,
     NEEDS_ACTION,
     STEP_REWARDS,
     TASK_SUCCESS,
@@ -64,6 +63,7 @@ from rllib_llm_comm.envs.interface import (
     joined_info,
     teacher_state,
     text_spaces,
+    with_figures,
 )
 from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.policies.play_loop import PlayedGame
@@ -361,14 +361,9 @@ class PlannerSeats(Game):
     def _told_infos(self) -> Infos:
         asked, counts = self.asked, self._tracker.counts
         own = {f"subgoals_{how}": float(counts[how]) for how in ("given", DONE, WAITED, STUCK, LOST)}
-        return {
-            agent: {
-                **info,
-                NEEDS_ACTION: agent in asked or self._played.over,
-                EPISODE_METRICS: {**info.get(EPISODE_METRICS, {}), **own},
-            }
-            for agent, info in self._infos.items()
-        }
+        over = self._played.over
+        infos = {agent: {**info, NEEDS_ACTION: agent in asked or over} for agent, info in self._infos.items()}
+        return with_figures(infos, own)
 
     def close(self) -> None:
         """Closes the game."""

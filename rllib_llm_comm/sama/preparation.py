@@ -145,6 +145,10 @@ class CodeIndex:
         order = np.argsort(-scores, kind="stable")[:count]
         return [self.pieces[number] for number in order if scores[number] > 0]
 
+    def shown(self, question: str, count: int) -> str:
+        """What `search` finds, as a prompt shows it."""
+        return "\n\n".join(f"# {piece.file}: {piece.name}\n{piece.code}" for piece in self.search(question, count))
+
 
 def words(text: str) -> list[str]:
     """The words of a text or of code, in lower case; names are split into theirs."""
