@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from itertools import chain, count, islice, pairwise
 from typing import Any
 
 import gymnasium as gym
@@ -108,7 +109,7 @@ class SubgoalTracker:
             The subgoals that have ended in it.
         """
         ended = []
-        for number, (before, after) in enumerate(zip(passed, passed[1:], strict=False)):
+        for number, (before, after) in enumerate(pairwise(passed)):
             for agent, subgoal in self.told.items():
                 how = "" if agent in self.ended else self._end(before, after, agent, subgoal)
                 if how:
@@ -592,12 +593,7 @@ def disturbed_steps(game: PlanningGame, number: int, seed: int, patience: int) -
         seed: Of all that is drawn.
         patience: Game steps after which a subgoal that is not done ends.
     """
-    rng, done = np.random.default_rng(seed), 0
-    while done < number:
-        for passed in disturbed_game(game, rng, patience):
-            for before, after in zip(passed, passed[1:], strict=False):
-                if done < number:
-                    yield Transition(before, after, game.plain(before), game.plain(after))
-                    done += 1
-            if done >= number:
-                break
+    rng = np.random.default_rng(seed)
+    passed = chain.from_iterable(disturbed_game(game, rng, patience) for _ in count())
+    for before, after in islice(chain.from_iterable(map(pairwise, passed)), number):
+        yield Transition(before, after, game.plain(before), game.plain(after))
