@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from rllib_llm_comm.envs.minirts.engine import state
 
-if TYPE_CHECKING:
-    from rllib_llm_comm.envs.minirts.engine.rts_game import Unit
-
 OUTCOMES = ("done", "dropped", "not allowed")
+
+
+class Addressed(Protocol):
+    """Whatever has an owner and a reference, such as `game.Unit`."""
+
+    @property
+    def player(self) -> int:
+        """The owner."""
+
+    @property
+    def ref(self) -> int:
+        """The reference."""
 
 
 @dataclass(frozen=True)
@@ -41,27 +50,27 @@ class Order:
     y: float = 0.0
 
 
-def move(unit: Unit, x: float, y: float) -> Order:
+def move(unit: Addressed, x: float, y: float) -> Order:
     """Go somewhere."""
     return Order(unit.player, unit.ref, state.MOVE, x=x, y=y)
 
 
-def attack(unit: Unit, target: Unit) -> Order:
+def attack(unit: Addressed, target: Addressed) -> Order:
     """Attack a unit or building until it is gone or out of sight."""
     return Order(unit.player, unit.ref, state.ATTACK, target=target.ref)
 
 
-def gather(unit: Unit, hall: Unit, resource: Unit) -> Order:
+def gather(unit: Addressed, hall: Addressed, resource: Addressed) -> Order:
     """Carry loads from a resource to a town hall."""
     return Order(unit.player, unit.ref, state.GATHER, target=resource.ref, hall=hall.ref)
 
 
-def build(unit: Unit, what: int, x: float, y: float) -> Order:
+def build(unit: Addressed, what: int, x: float, y: float) -> Order:
     """Put up a building."""
     return Order(unit.player, unit.ref, state.BUILD, what=what, x=x, y=y)
 
 
-def train(house: Unit, what: int) -> Order:
+def train(house: Addressed, what: int) -> Order:
     """Make a unit."""
     return Order(house.player, house.ref, state.TRAIN, what=what)
 
