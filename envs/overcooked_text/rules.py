@@ -635,9 +635,18 @@ class Kitchen:
 
     # ---- looking -------------------------------------------------------------------------------------------
 
+    @property
+    def grid(self) -> list[list[int]]:
+        """The cell codes as 7 rows of 7 numbers (a copy)."""
+        return [list(self.cells[x * SIZE : x * SIZE + SIZE]) for x in range(SIZE)]
+
     def sight(self, agent: int) -> bytes:
         """49 flags, 1 where `agent` sees the cell."""
         return self._windows[self.agents[agent].cell]
+
+    def visible(self, agent: int, x: int, y: int) -> bool:
+        """True if `agent` sees the cell `(x, y)`."""
+        return bool(self.sight(agent)[x * SIZE + y])
 
     def board_at(self, cell: int) -> Knife | None:
         """The cutting board in the cell number `cell`, if there is one."""

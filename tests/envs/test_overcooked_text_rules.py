@@ -215,7 +215,7 @@ def test_what_returns_to_an_occupied_place_is_put_beside_it():
     assert kitchen.foods["tomato"].cell == kitchen.foods["lettuce"].cell == 5
     kitchen = onto_occupied(legacy=False)
     assert kitchen.foods["lettuce"].cell == 5 and kitchen.foods["tomato"].cell == 4
-    assert kitchen.cells[4] == 3
+    assert kitchen.grid[0][4] == 3
     check_invariants(kitchen)
 
 
@@ -234,7 +234,7 @@ def test_no_macro_action_runs_after_what_was_carried_away():
     play(runner, 1, "get tomato")
     assert runner.preview(0, get).kind == "pick_up"  # nothing was seen of it
     play(runner, 1, "left")
-    assert runner.kitchen.sight(0)[runner.kitchen.foods["tomato"].cell]
+    assert runner.kitchen.visible(0, *divmod(runner.kitchen.foods["tomato"].cell, 7))
     play(runner, 0, "left")
     assert runner.kitchen.beliefs[0].where("tomato") == (1, 4)  # in bob's hand, out of sight now
     assert runner.preview(0, get).kind == "none"

@@ -18,6 +18,7 @@ from rllib_llm_comm.sama.planning_game import PlanningGame, State
 from rllib_llm_comm.sama.plans import RANDOM, AssignedSubgoal, PhaseAnswers, Plan, Planner, PlanRequest, made_plan
 
 _MOST_BYTES = 64 * 2**20
+_LARGEST_SEED = 2**128 - 1  # as large as those that NumPy draws itself
 MADE_BY = "make one with a stage `run: collect_subgoals`"
 
 
@@ -68,7 +69,7 @@ class RandomPlanner(Planner):
     answerers = (RANDOM,)
 
     def __init__(self, seed: int = 0, subgoals: str = "") -> None:
-        require_whole("seed", seed, 0)
+        require_whole("seed", seed, 0, _LARGEST_SEED)
         self._rng = np.random.default_rng(seed)
         self.subgoals = subgoals
         self._drawn = frozenset(read_record(subgoals)[1] if subgoals else ())
@@ -116,7 +117,7 @@ class AroundPlanner(Planner):
     """
 
     def __init__(self, planner: Planner, seed: int = 0) -> None:
-        require_whole("seed", seed, 0)
+        require_whole("seed", seed, 0, _LARGEST_SEED)
         self.planner, self.slow, self.answerers = planner, planner.slow, planner.answerers
         self._rng = np.random.default_rng(seed)
 
