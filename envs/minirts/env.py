@@ -96,7 +96,7 @@ from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings
 from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Settings, Snapshot
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.engine.units import IS_ARMY, IS_BUILDING
-from rllib_llm_comm.envs.minirts.side import Side, types_of
+from rllib_llm_comm.envs.minirts.side import Side, SideSnapshot, types_of
 from rllib_llm_comm.envs.minirts.view import observations, officer_view, render, text
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
 from rllib_llm_comm.envs.told_to import NAMES, Distinct, Name, Told, draw_told, require_agents
@@ -227,7 +227,7 @@ class EnvSnapshot:
     """All that an environment remembers; see `rllib_llm_comm.envs.minirts.env.MiniRTS.snapshot`."""
 
     game: Snapshot
-    side: dict[str, Any]
+    side: SideSnapshot
     executor: Any
     rng: dict[str, Any]
     agents: list[str]

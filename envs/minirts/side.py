@@ -10,11 +10,10 @@ go round.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,7 +35,17 @@ PRODUCERS = tuple(sorted({int(MADE_BY[kind]) for kind in ARMY}))
 NEAR = 8.0
 """Enemies this near to an own building are a threat, in cells."""
 _HOUSES = -1
-_REMEMBERED = ("_owners", "_shared_out", "_makers", "made", "told")
+
+
+@dataclass(frozen=True)
+class SideSnapshot:
+    """Memory of a side, as `Side.snapshot` saves it."""
+
+    owners: dict[int, int]
+    shared_out: Counter[int]
+    makers: dict[int, tuple[int, int]]
+    made: list[Counter[int]]
+    told: tuple[bool, ...] | None = None
 
 
 class Side:
@@ -170,16 +179,24 @@ class Side:
 
     # ---- to and fro --------------------------------------------------------------------------------------
 
-    def snapshot(self) -> dict[str, Any]:
-        """All that is remembered, by attribute; what is seen comes from the game."""
-        return copy.deepcopy({name: getattr(self, name) for name in _REMEMBERED})
+    def snapshot(self) -> SideSnapshot:
+        """All that is remembered; what is seen comes from the game."""
+        return SideSnapshot(
+            dict(self._owners),
+            Counter(self._shared_out),
+            dict(self._makers),
+            [Counter(made) for made in self.made],
+            self.told,
+        )
 
-    def restore(self, snapshot: dict[str, Any]) -> None:
+    def restore(self, snapshot: SideSnapshot) -> None:
         """Goes back, after the game has."""
-        kept = copy.deepcopy(snapshot)
-        vars(self).update(kept, _makers={})  # nothing was made since
+        self._owners, self._shared_out = dict(snapshot.owners), Counter(snapshot.shared_out)
+        self.made = [Counter(made) for made in snapshot.made]
+        self.told = snapshot.told
+        self._makers = {}
         self.look()
-        self._makers = kept["_makers"]
+        self._makers = dict(snapshot.makers)
 
 
 def distance(one: Unit, other: Unit | tuple[float, float]) -> float:

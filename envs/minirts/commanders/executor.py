@@ -8,7 +8,6 @@ rules.
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -251,11 +250,16 @@ class Executor:
 
     def snapshot(self) -> tuple[list[Orders], int, list[Counter[int]]]:
         """All that is remembered besides what the side remembers."""
-        return copy.deepcopy((self.orders, self._given, self._settled))
+        return _copied(self.orders), self._given, [Counter(made) for made in self._settled]
 
     def restore(self, snapshot: tuple[list[Orders], int, list[Counter[int]]]) -> None:
         """Goes back."""
-        self.orders, self._given, self._settled = copy.deepcopy(snapshot)
+        orders, self._given, settled = snapshot
+        self.orders, self._settled = _copied(orders), [Counter(made) for made in settled]
+
+
+def _copied(orders: Sequence[Orders]) -> list[Orders]:
+    return [replace(mine, jobs=list(mine.jobs)) for mine in orders]
 
 
 MOST_SENTENCES = 6
