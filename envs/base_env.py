@@ -12,11 +12,14 @@ from typing import Any, ClassVar, Literal, TypeVar, cast, get_type_hints
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo import ParallelEnv
 from pydantic import Field, create_model
 
 from rllib_llm_comm.core.errors import require_choice
+from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.envs.games import game_of
+from rllib_llm_comm.envs.games import in_turns as in_turns
 from rllib_llm_comm.envs.wrappers import MaxCycles
 
 Observation = dict[str, Any]
@@ -72,6 +75,11 @@ class Game(ParallelEnv, ABC):
     env_id: ClassVar[str]
     state_bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     _rng: np.random.Generator
+    metadata: ClassVar[dict[str, Any]] = {
+        "render_modes": ["human", "ansi", "rgb_array"],
+        "is_parallelizable": True,
+        "render_fps": 4,
+    }
     observation_spaces: dict[str, spaces.Dict]
     action_spaces: Mapping[str, spaces.Space[Any]]
     render_mode: str | None = None
@@ -82,6 +90,8 @@ class Game(ParallelEnv, ABC):
         self.chosen = self.settings_model(**settings)
         self.settings: dict[str, Any] = self.chosen.to_dict()
         self.render_mode = self.settings.pop("render_mode")
+        self.agents: list[str] = []
+        self._rng = np.random.default_rng()
 
     def observation_space(self, agent: str) -> spaces.Dict:
         """The space of an agent's observations."""
@@ -142,8 +152,9 @@ class Game(ParallelEnv, ABC):
         return None
 
     def understands(self, message: str) -> bool | None:
-        """True if a message is one of the game's own sentences, as scripted players have them; None if it has none."""
-        return None
+        """True if a message is one of the game's own sentences, as its record knows them; None if it has none."""
+        record = game_of(self)
+        return load(record.sayings)(message) is not None if record and record.sayings else None
 
     def request(self, message: str) -> str | None:
         """Request that a message makes of its listener, in words of actions; its meaning if the game does not tell."""
@@ -249,19 +260,3 @@ def constructor(game: type[Made], name: str = "parallel_env") -> Callable[..., M
     own = [one for one in inspect.signature(model).parameters.values() if one.name != limit.name]
     make.__signature__ = inspect.Signature([*own, limit])  # type: ignore[attr-defined]
     return make
-
-
-def in_turns(make: Callable[..., ParallelEnv]) -> Callable[..., AECEnv]:
-    """The constructor of a game in PettingZoo's AEC form, in which agents act one after the other.
-
-    Args:
-        make: The constructor of the parallel form.
-    """
-
-    def aec_env(**settings: Any) -> AECEnv:
-        """Makes the AEC form; the arguments are those of the parallel form."""
-        from pettingzoo.utils.conversions import parallel_to_aec
-
-        return parallel_to_aec(make(**settings))
-
-    return aec_env

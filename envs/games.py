@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean
@@ -12,6 +11,7 @@ from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.registry import Registry
 
 if TYPE_CHECKING:
+    from pettingzoo import AECEnv, ParallelEnv
     from pettingzoo.env_registry.spec import EnvSpec
 
 
@@ -142,15 +142,23 @@ def _register(env_id: str, entry_point: str | Callable[..., Any]) -> None:
     from pettingzoo.env_registry import registration
 
     registration.register("parallel", env_id, entry_point)
-    registration.register("aec", env_id, partial(_in_turns, entry_point))
+    registration.register("aec", env_id, in_turns(entry_point))
 
 
-def _in_turns(entry_point: str | Callable[..., Any], **settings: Any) -> Any:
-    """The AEC form of an environment; its game is imported when one is made."""
-    from pettingzoo.utils.conversions import parallel_to_aec
+def in_turns(make: str | Callable[..., ParallelEnv]) -> Callable[..., AECEnv]:
+    """The constructor of a game in PettingZoo's AEC form, in which agents act one after the other.
 
-    make = load(entry_point) if isinstance(entry_point, str) else entry_point
-    return parallel_to_aec(make(**settings))
+    Args:
+        make: The constructor of the parallel form, or "module:name" of it, which is imported when a game is made.
+    """
+
+    def aec_env(**settings: Any) -> AECEnv:
+        """Makes the AEC form; the arguments are those of the parallel form."""
+        from pettingzoo.utils.conversions import parallel_to_aec
+
+        return parallel_to_aec((load(make) if isinstance(make, str) else make)(**settings))
+
+    return aec_env
 
 
 def env_ids(derived: bool = False) -> tuple[str, ...]:

@@ -104,6 +104,16 @@ def joined_info(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
     return joined
 
 
+def with_figures(infos: Mapping[Any, Mapping[str, Any]], own: Mapping[str, float]) -> dict[Any, dict[str, Any]]:
+    """Infos with more figures among their `episode_metrics`.
+
+    Args:
+        infos: Infos by agent.
+        own: The figures by name.
+    """
+    return {agent: {**info, EPISODE_METRICS: {**info.get(EPISODE_METRICS, {}), **own}} for agent, info in infos.items()}
+
+
 def teacher_state(env: Any) -> Any:
     """Part of a started game that a scripted teacher may see: its `kitchen`, its `teacher_state`, or nothing."""
     state = getattr(env, "kitchen", None)

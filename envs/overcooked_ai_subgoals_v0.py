@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rllib_llm_comm.envs.base_env import in_turns
+from rllib_llm_comm.envs.games import in_turns
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env as parallel_env
 
 env = raw_env = in_turns(parallel_env)

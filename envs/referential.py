@@ -60,7 +60,7 @@ from pydantic import Field
 
 from rllib_llm_comm.envs.base_env import constructor, in_turns
 from rllib_llm_comm.envs.games import GameRecord
-from rllib_llm_comm.envs.telling_game import LISTENER_NAME, SPEAKER_NAME, Seen, TellingGame, TellingSettings, saying
+from rllib_llm_comm.envs.telling_game import LISTENER_NAME, SPEAKER_NAME, Seen, TellingGame, TellingSettings, understood
 from rllib_llm_comm.envs.telling_game import messages as messages
 
 ENV_ID = "rllib_llm_comm/referential-v0"
@@ -131,10 +131,6 @@ class Referential(TellingGame):
         """The thing that a message names, if it names one."""
         return meaning(message)
 
-    def understands(self, message: str) -> bool:
-        """True if a message is one of the game's own sentences."""
-        return understand(message) is not None
-
     def seen_by(self, agent: str) -> Seen:
         """An agent's side of the game."""
         order = self._orders[agent]
@@ -196,11 +192,7 @@ def meaning(message: str) -> str | None:
 
 def understand(message: str) -> tuple[str, str] | None:
     """A message in one of the game's wordings as ("tell", thing) or ("ask", ""); `None` for any other."""
-    plain = saying(message)
-    if plain in ASK:
-        return "ask", ""
-    thing = meaning(plain)
-    return ("tell", thing) if thing and plain in [wording.format(thing) for wording in TELL] else None
+    return understood(message, TELL, ASK, meaning)
 
 
 def advise(env: Any, agent: str) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -54,11 +54,7 @@ class TellingGame(Game):
         time: Steps of this episode so far.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {
-        "render_modes": ["human", "ansi", "rgb_array"],
-        "is_parallelizable": True,
-        "render_fps": 1,
-    }
+    metadata: ClassVar[dict[str, Any]] = {**Game.metadata, "render_fps": 1}
     task: str
     brief: str
     steps: ClassVar[int]
@@ -74,10 +70,8 @@ class TellingGame(Game):
         """
         self._told = set(AGENTS if self.chosen.told_to == ALL else self.chosen.told_to)
         self.possible_agents = list(AGENTS)
-        self.agents: list[str] = []
         self.time = 0
         self._num_actions = num_actions
-        self._rng = np.random.default_rng()
         space = spaces.Dict(
             {
                 "vector": spaces.Box(0, 1, (vector_size,), np.float32),
@@ -225,6 +219,19 @@ def messages(state: Any, agents: Sequence[str], rng: np.random.Generator) -> dic
     }
 
 
-def saying(message: str) -> str:
-    """A message without what makes no difference: capitals, spaces and signs at its end."""
-    return " ".join(message.lower().split()).rstrip(".!? ")
+def understood(
+    message: str, tell: Sequence[str], ask: Sequence[str], meaning: Callable[[str], str | None]
+) -> tuple[str, str] | None:
+    """A message in one of a game's wordings as ("tell", fact) or ("ask", ""); `None` for any other.
+
+    Args:
+        message: Any text; capitals, spaces and signs at its end make no difference.
+        tell: Wordings in which the fact is told.
+        ask: Wordings in which it is asked for.
+        meaning: Gives the fact that a message names.
+    """
+    plain = " ".join(message.lower().split()).rstrip(".!? ")
+    if plain in ask:
+        return "ask", ""
+    fact = meaning(plain)
+    return ("tell", fact) if fact and plain in [wording.format(fact) for wording in tell] else None

@@ -26,43 +26,6 @@ OBSERVATION = "observation"
 _VECTOR = "vector"
 
 
-def box_observations(env: ParallelEnv, part: str = _VECTOR) -> BoxObservations:
-    """One part of the observations as a plain array; masks of actions go into the infos, by their names.
-
-    Args:
-        env: A parallel environment whose observations are dictionaries.
-        part: Key of a part that is an array.
-
-    Raises:
-        UserError: If observations have no such part, or it is no array.
-    """
-    return BoxObservations(env, part)
-
-
-def masked_observations(env: ParallelEnv, part: str = _VECTOR) -> MaskedObservations:
-    """Observations of the form `{"observation": array, "action_mask": array}`, as PettingZoo's classic games have.
-
-    Args:
-        env: A parallel environment whose observations are dictionaries with `action_mask`.
-        part: Key of a part that is an array.
-
-    Raises:
-        UserError: If observations have no such part, or it is no array, or there is no `action_mask`.
-    """
-    return MaskedObservations(env, part)
-
-
-def plain_infos(env: ParallelEnv) -> PlainInfos:
-    """Infos of numbers and arrays only: texts and lists are left out, dictionaries are joined with their keys.
-
-    `episode_metrics` with `score` becomes `episode_metrics.score`. An info then has the same keys at each step.
-
-    Args:
-        env: A parallel environment.
-    """
-    return PlainInfos(env)
-
-
 class MaxCycles(BaseParallelWrapper):
     """Truncates an episode after some calls of `step`, whatever time passes in one of them.
 
@@ -138,17 +101,20 @@ class _OnePart(_Form):
 
     Args:
         env: A parallel environment whose observations are dictionaries.
-        part: Key of the part.
+        part: Key of a part that is an array.
+
+    Raises:
+        UserError: If observations have no such part, or it is no array.
     """
 
-    def __init__(self, env: ParallelEnv, part: str) -> None:
+    def __init__(self, env: ParallelEnv, part: str = _VECTOR) -> None:
         super().__init__(env)
         self.part = part
         self._boxes = {agent: _box(env.observation_space(agent), part) for agent in env.possible_agents}
 
 
 class BoxObservations(_OnePart):
-    """Observations that are arrays, masks in the infos."""
+    """One part of the observations as a plain array; masks of actions go into the infos, by their names."""
 
     def observation_space(self, agent: Any) -> spaces.Box:
         """The space of an agent's observations."""
@@ -160,9 +126,12 @@ class BoxObservations(_OnePart):
 
 
 class MaskedObservations(_OnePart):
-    """Observations of an array and a mask, by the keys `observation` and `action_mask`."""
+    """Observations of the form `{"observation": array, "action_mask": array}`, as PettingZoo's classic games have.
 
-    def __init__(self, env: ParallelEnv, part: str) -> None:
+    Observations without `action_mask` are refused, too.
+    """
+
+    def __init__(self, env: ParallelEnv, part: str = _VECTOR) -> None:
         super().__init__(env, part)
         self._spaces = {
             agent: spaces.Dict({OBSERVATION: box, ACTION_MASK: _box(env.observation_space(agent), ACTION_MASK)})
@@ -179,11 +148,17 @@ class MaskedObservations(_OnePart):
 
 
 class PlainInfos(_Form):
-    """Infos of numbers and arrays alone."""
+    """Infos of numbers and arrays only: texts and lists are left out, dictionaries are joined with their keys.
+
+    `episode_metrics` with `score` becomes `episode_metrics.score`. An info then has the same keys at each step.
+    """
 
     def changed(self, agent: Any, seen: Any, info: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """The observation, and the numbers of the info."""
         return seen, dict(_numbers(info))
+
+
+box_observations, masked_observations, plain_infos = BoxObservations, MaskedObservations, PlainInfos
 
 
 def _numbers(info: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

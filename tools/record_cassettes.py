@@ -24,7 +24,7 @@ import numpy as np
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette, open_chat
 from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.chat.client import write_json
+from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
@@ -296,7 +296,7 @@ def _record(name: str, settings: Mapping[str, Any], wanted: Sequence[Sequence[An
         note = f"{by}; for {_FOR[item[0]]}. {how}".strip()
         tape = Cassette(recorded(f"{name}_{item[0]}"), model, note)
         results["items"].append({"item": item, "outcome": outcome(tape, item)})
-        write_json(target, results)
+        write_atomically(target, json.dumps(results))
         logger.info("%s", results["items"][-1])
     logger.info("%s", summary(results))
 

@@ -126,12 +126,7 @@ class FrozenLake(Game):
     """
 
     shows_copies = keeps_contract = True
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "frozen_lake_v0",
-        "render_modes": ["human", "ansi", "rgb_array"],
-        "is_parallelizable": True,
-        "render_fps": 4,
-    }
+    metadata: ClassVar[dict[str, Any]] = {**Game.metadata, "name": "frozen_lake_v0"}
     env_id = "rllib_llm_comm/frozen_lake-v0"
 
     settings_model = FrozenLakeSettings
@@ -146,10 +141,8 @@ class FrozenLake(Game):
         self.lake = Lake(drawn or get_layout(chosen.layout), chosen.slip, chosen.assignment, chosen.horizon)
         self.task, self.brief = text.task(self.lake), text.brief(self.lake)
         self.possible_agents = list(text.WALKERS)
-        self.agents: list[str] = []
         self.score = 0
         self.trail: list[tuple[tuple[Cell, Cell], tuple[str, str]]] = []
-        self._rng = np.random.default_rng()
         parts: dict[str, dict[str, spaces.Space[Any]]] = {
             "vector": {"vector": spaces.Box(0, MOST - 1, (4,), np.float32)},
             "text": text_spaces(NUM_ACTIONS),

@@ -78,7 +78,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from gymnasium import spaces
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
@@ -90,8 +90,7 @@ from rllib_llm_comm.envs.minirts import collective_command, told_army
 from rllib_llm_comm.envs.minirts.commanders import sayings
 from rllib_llm_comm.envs.minirts.commanders.executor import Done, Executor
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor, make_executor
-from rllib_llm_comm.envs.minirts.commanders.sayings import understand
-from rllib_llm_comm.envs.minirts.commanders.tasks import MOST, all_commands
+from rllib_llm_comm.envs.minirts.commanders.tasks import MOST, all_commands, phrase
 from rllib_llm_comm.envs.minirts.engine import opponents
 from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings
 from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Settings, Snapshot
@@ -158,16 +157,10 @@ class MiniRTSSettings(GameSettings):
     observe: Distinct[Part] | None = None
     """Parts of the observation; None is text and vector with "command", planes and lists with "red"."""
 
-    @field_validator("opponent")
+    @field_validator("opponent", "executor")
     @classmethod
-    def _known_opponent(cls, value: str) -> str:
-        opponents.parse(value)
-        return value
-
-    @field_validator("executor")
-    @classmethod
-    def _known_executor(cls, value: str) -> str:
-        check_executor(value)
+    def _known(cls, value: str, info: ValidationInfo) -> str:
+        (opponents.parse if info.field_name == "opponent" else check_executor)(value)
         return value
 
     @field_validator("decision_ticks")
@@ -268,12 +261,7 @@ class MiniRTS(ParallelGame):
         brief: The game in a few sentences.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "minirts_v0",
-        "render_modes": ["human", "ansi", "rgb_array"],
-        "is_parallelizable": True,
-        "render_fps": 8,
-    }
+    metadata: ClassVar[dict[str, Any]] = {**ParallelGame.metadata, "name": "minirts_v0", "render_fps": 8}
     env_id = "rllib_llm_comm/minirts-v0"
     shows_copies = keeps_contract = True
     state_bounds = observations.BOUNDS
@@ -285,18 +273,17 @@ class MiniRTS(ParallelGame):
         super().__init__(**settings)
         chosen = self.chosen
         self.game = Game(0, chosen.rules())
-        self.team = Side(self.game, chosen.side, chosen.num_agents, told_army.number_of(chosen.producers))
+        producers = None if chosen.producers is None else COMMANDERS.index(chosen.producers)
+        self.team = Side(self.game, chosen.side, chosen.num_agents, producers)
         self.executor = make_executor(chosen.executor, self.team, chosen.max_buildings)
         self.commands = all_commands(chosen.numbers)
         self.ended: list[Done] = []
         secret = told_army.rules(chosen.told_to, chosen.producers, chosen.num_agents)
         self.task, self.brief = text.task(), text.brief(chosen.num_agents, secret)
         self.possible_agents = list(COMMANDERS[: chosen.num_agents])
-        self.agents: list[str] = []
         self._in_words = chosen.action_level == "command"
-        self._rng = np.random.default_rng()
         self._worth = 0.0
-        self._phrases = text.commands_text(self.commands)
+        self._phrases = tuple(phrase(command) for command in self.commands)
         self.observation_spaces = dict.fromkeys(self.possible_agents, self._space())
         self.action_spaces = {
             agent: spaces.Discrete(len(self.commands))
@@ -403,7 +390,7 @@ class MiniRTS(ParallelGame):
         if self._in_words:
             fields["action_mask"] = spaces.Box(0, 1, (len(self.commands),), np.int8)
         else:
-            fields["head_mask"] = observations.head_mask_space()
+            fields["head_mask"] = spaces.Box(0, 1, (sum(collective_command.SIZES),), np.int8)
         return spaces.Dict(fields)
 
     def _observations(self) -> dict[str, Observation]:
@@ -477,10 +464,6 @@ class MiniRTS(ParallelGame):
     def teacher_state(self) -> Executor:
         """State that scripted teachers look at."""
         return self.executor
-
-    def understands(self, message: str) -> bool:
-        """True if a message is one of the game's own sentences."""
-        return understand(message) is not None
 
     def whole(self) -> list[float]:
         """Numbers of both sides without fog; see `rllib_llm_comm.envs.minirts.view.observations.whole`."""

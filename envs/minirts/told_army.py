@@ -16,7 +16,7 @@ from rllib_llm_comm.envs.minirts.commanders.executor import Executor
 from rllib_llm_comm.envs.minirts.engine import opponents
 from rllib_llm_comm.envs.minirts.engine.units import ARMY, MADE_BY
 from rllib_llm_comm.envs.minirts.side import PRODUCERS, Side
-from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, army_words, listing
+from rllib_llm_comm.envs.minirts.view.names import army_words, listing
 from rllib_llm_comm.envs.told_to import ALL, ONE
 
 NUMBERS = len(ARMY)
@@ -103,8 +103,3 @@ def assumed_types(executor: Executor, commander: int) -> tuple[int, ...]:
 def is_prepared(side: Side) -> bool:
     """True if the side has, or puts up, a producer of what beats each type that the enemy makes."""
     return set(enemy_types(side)) <= set(prepared_types(side))
-
-
-def number_of(name: str | None) -> int | None:
-    """A commander's number from its name; None for None."""
-    return None if name is None else COMMANDERS.index(name)

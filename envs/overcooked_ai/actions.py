@@ -6,7 +6,7 @@ An agent that committed to a goal is busy until it is done with it, so agents ar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -24,39 +24,12 @@ WAIT_STEPS = 4
 _ALL_ALLOWED = np.ones(NUM_ACTIONS, np.int8)
 
 
-class ActionLevel(Protocol):
-    """Turns the chosen actions of both players into primitive ones.
+class PrimitiveActions:
+    """North, south, east, west, stay, interact; all allowed always.
 
     Attributes:
         num_actions: Number of actions.
     """
-
-    num_actions: int
-
-    def reset(self, rng: np.random.Generator) -> None:
-        """Begins an episode."""
-
-    def choose(self, player: int, action: int) -> None:
-        """Takes a player's new action."""
-
-    def primitive(self, player: int) -> int:
-        """The player's next primitive action."""
-
-    def after_step(self, player: int) -> None:
-        """Looks at what the step brought."""
-
-    def needs_action(self, player: int) -> bool:
-        """True if a player is free to choose."""
-
-    def mask(self, player: int) -> np.ndarray:
-        """int8 (num_actions,): which actions are worth to choose now."""
-
-    def phrases(self, player: int) -> list[str]:
-        """Effect of each action, in words."""
-
-
-class PrimitiveActions:
-    """North, south, east, west, stay, interact; all allowed always."""
 
     num_actions = NUM_ACTIONS
 
@@ -77,14 +50,14 @@ class PrimitiveActions:
         return self._chosen[player]
 
     def after_step(self, player: int) -> None:
-        """Nothing lasts."""
+        """Looks at what the step brought: nothing lasts."""
 
     def needs_action(self, player: int) -> bool:
-        """Always."""
+        """True if a player is free to choose: always."""
         return True
 
     def mask(self, player: int) -> np.ndarray:
-        """All are allowed."""
+        """int8 (num_actions,): which actions are worth to choose now: all."""
         return _ALL_ALLOWED.copy()
 
     def phrases(self, player: int) -> list[str]:
@@ -222,6 +195,8 @@ class Goals(GoalCells):
         return soon or self._walkers[player].useful(goal)
 
 
+ActionLevel = PrimitiveActions | GoalCells
+"""Turns the chosen actions of both players into primitive ones."""
 LEVELS = ("primitive", "goal_cell", "goal")
 
 

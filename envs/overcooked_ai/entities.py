@@ -91,8 +91,6 @@ _SELF = _OTHER + _KINDS
 _COOKING = _SELF + _KINDS
 _READY = _COOKING + 1
 _TIMES = _READY + 1
-FIRST_PLACE = len(_SENTENCES) + 1
-"""Number of the place at the upper left corner in the five kitchens (`first_place`); the others follow row by row."""
 _TERRAIN_SLOT, _OBJECT_SLOT, _OTHER_SLOT, _PLACE_SLOT, _SELF_SLOT = range(len(SLOTS))
 _SYMBOLS = {
     FLOOR: "floor",

@@ -92,7 +92,7 @@ from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.settings import Several
 from rllib_llm_comm.envs.base_env import Game, GameSettings, Observation, Reset, Step, constructor, in_turns
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions
-from rllib_llm_comm.envs.overcooked_ai import render, text
+from rllib_llm_comm.envs.overcooked_ai import manual, render
 from rllib_llm_comm.envs.overcooked_ai.actions import make_level
 from rllib_llm_comm.envs.overcooked_ai.kernel import EAST, INTERACT, NORTH, SOUTH, STAY, WEST
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout, name_note, portable
@@ -103,7 +103,7 @@ from rllib_llm_comm.envs.overcooked_ai.observations import (
     whole_space,
 )
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, QUIET, Kitchen
-from rllib_llm_comm.envs.overcooked_ai.sayings import meaning, understand
+from rllib_llm_comm.envs.overcooked_ai.sayings import meaning
 from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
 from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot
 from rllib_llm_comm.envs.overcooked_ai.wanted_pot_observations import wanted_rules
@@ -188,12 +188,7 @@ class OvercookedAI(Game):
     """
 
     shows_copies = keeps_contract = True
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "overcooked_ai_v0",
-        "render_modes": ["human", "ansi", "rgb_array"],
-        "is_parallelizable": True,
-        "render_fps": 8,
-    }
+    metadata: ClassVar[dict[str, Any]] = {**Game.metadata, "name": "overcooked_ai_v0", "render_fps": 8}
     env_id = "rllib_llm_comm/overcooked_ai-v0"
 
     settings_model: ClassVar[type[OvercookedAISettings]] = OvercookedAISettings
@@ -212,12 +207,10 @@ class OvercookedAI(Game):
         self.settings["layout"] = portable(now.layout)
         self.shaping = now.shaping
         rules = [] if self.kitchen.wanted is None else wanted_rules(self.kitchen.wanted)
-        self.task = text.task(layout, now.wanted is not None)
-        self.brief = " ".join([text.brief(layout, now.dynamics), *rules])
-        self.agents: list[str] = []
+        self.task = manual.task(layout, now.wanted is not None)
+        self.brief = " ".join([manual.brief(layout, now.dynamics), *rules])
         self.players = {"alice": 0, "bob": 1}
         self.parts: tuple[str, ...] = now.observe
-        self._rng = np.random.default_rng()
         self.passed: list[np.ndarray] = [self.kitchen.state.copy()]
         self._clear()
         space = observation_space(self.kitchen, self.parts, now.vector, self.level.num_actions)
@@ -348,10 +341,6 @@ class OvercookedAI(Game):
         """The pots that a message names, spelt as in the infos' `private`; None where no pot is wanted."""
         wanted = self.kitchen.wanted
         return None if wanted is None else meaning(message, wanted.names)
-
-    def understands(self, message: str) -> bool:
-        """True if a message is one of the game's own sentences."""
-        return understand(message) is not None
 
     def action_phrases(self, agent: str) -> list[str]:
         """Effect of each action now, in words; also where agents do not read."""

@@ -8,6 +8,7 @@ from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.envs.overcooked_ai.layouts import (
     COUNTER,
     DISHES,
+    DYNAMICS,
     FLOOR,
     ONIONS,
     POT,
@@ -18,16 +19,11 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import (
 )
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, KIND_WORDS, Places, capital, places_of
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, SOUP_REWARD, SOUPS, ingredients
-from rllib_llm_comm.envs.overcooked_ai.rules import DYNAMICS
 
 _FIXTURES = (ONIONS, TOMATOES, POT, DISHES, SERVING)
 _START = {
-    "old": "A pot starts to cook by itself as soon as three onions are in it, and never with fewer.",
-    "new": "A pot with one, two or three onions starts to cook when a cook with empty hands uses it.",
-}
-_START_ANY = {
-    "old": "A pot starts to cook by itself as soon as three ingredients are in it, and never with fewer.",
-    "new": "A pot with one, two or three ingredients starts to cook when a cook with empty hands uses it.",
+    "old": "A pot starts to cook by itself as soon as three {} are in it, and never with fewer.",
+    "new": "A pot with one, two or three {} starts to cook when a cook with empty hands uses it.",
 }
 
 
@@ -82,19 +78,24 @@ def manual(layout: Layout, dynamics: str = "old") -> list[str]:
         UserError: If there are no such dynamics.
     """
     require_choice("dynamics", dynamics, DYNAMICS)
-    if not layout.classic:
-        return [*_open_rules(layout, dynamics), *map_facts(layout)]
-    fewer = [] if dynamics == "old" else ["A soup of fewer than three onions brings no points."]
+    if layout.classic:
+        what, soups, none, takes = "onions", "onion soups", "neither", f", which takes {COOK_TIME} steps"
+        worth = [f"A delivered soup of three onions brings {SOUP_REWARD} points."]
+        worth += [] if dynamics == "old" else ["A soup of fewer than three onions brings no points."]
+    else:  # other soups may be ordered, too
+        what, soups, none, takes = "ingredients", "soups", "none", ""
+        crates = "Onions and tomatoes are ingredients." if layout.has_tomatoes else "Onions are ingredients."
+        worth = [*menu(layout), crates]
+    tomatoes = ", tomato crates give tomatoes" if layout.has_tomatoes else ""
     return [
-        f"Two cooks, {COOKS[0]} and {COOKS[1]}, make onion soups together and share all points.",
-        f"A delivered soup of three onions brings {SOUP_REWARD} points.",
-        *fewer,
-        "A cook holds at most one thing: an onion, a dish or a soup.",
+        f"Two cooks, {COOKS[0]} and {COOKS[1]}, make {soups} together and share all points.",
+        *worth,
+        f"A cook holds at most one thing: an {what[:-1]}, a dish or a soup.",
         "To use something a cook stands beside it, faces it and interacts.",
-        "Onion crates give onions and dish stacks give dishes, and neither ever runs out.",
-        "Onions are put into a pot one by one, three at most.",
-        _START[dynamics],
-        f"Nothing can be added while a pot cooks, which takes {COOK_TIME} steps.",
+        f"Onion crates give onions{tomatoes} and dish stacks give dishes, and {none} ever runs out.",
+        f"{capital(what)} are put into a pot one by one, three at most.",
+        _START[dynamics].format(what),
+        f"Nothing can be added while a pot cooks{takes}.",
         "A ready soup stays good and waits in its pot.",
         "Only a cook with a dish can take a ready soup, and the pot is empty then.",
         "A soup that is brought to a serving counter is delivered.",
@@ -124,27 +125,6 @@ def soup_of(inside: int) -> str:
     onions, tomatoes = ingredients(inside)
     parts = [(onions, "onion", "onions"), (tomatoes, "tomato", "tomatoes")]
     return " and ".join(f"{number} {one if number == 1 else many}" for number, one, many in parts if number)
-
-
-def _open_rules(layout: Layout, dynamics: str) -> list[str]:
-    """The facts of the game where not only soup of three onions is ordered."""
-    crates = "Onion crates give onions" + (", tomato crates give tomatoes" if layout.has_tomatoes else "")
-    return [
-        f"Two cooks, {COOKS[0]} and {COOKS[1]}, make soups together and share all points.",
-        *menu(layout),
-        "Onions and tomatoes are ingredients." if layout.has_tomatoes else "Onions are ingredients.",
-        "A cook holds at most one thing: an ingredient, a dish or a soup.",
-        "To use something a cook stands beside it, faces it and interacts.",
-        f"{crates} and dish stacks give dishes, and none ever runs out.",
-        "Ingredients are put into a pot one by one, three at most.",
-        _START_ANY[dynamics],
-        "Nothing can be added while a pot cooks.",
-        "A ready soup stays good and waits in its pot.",
-        "Only a cook with a dish can take a ready soup, and the pot is empty then.",
-        "A soup that is brought to a serving counter is delivered.",
-        "A counter has room for one thing, which either cook may take if it can reach it.",
-        "Two cooks cannot stand in one place, pass through each other or change places in one step.",
-    ]
 
 
 def map_facts(layout: Layout) -> list[str]:

@@ -98,18 +98,8 @@ def places_of(layout: Layout) -> Places:
     )
 
 
-def place_name(layout: Layout, cell: Cell) -> str:
-    """The name of a cell, without article.
-
-    Args:
-        layout: The kitchen.
-        cell: (x, y) inside it.
-    """
-    return places_of(layout).names[cell]
-
-
 def find_place(layout: Layout, name: str) -> Cell | None:
-    """The cell of a name; the reverse of `place_name`.
+    """The cell of a name; the reverse of `Places.names`.
 
     Args:
         layout: The kitchen.

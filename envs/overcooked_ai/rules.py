@@ -13,28 +13,26 @@ import numpy as np
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.compiling import compiling
 from rllib_llm_comm.envs.overcooked_ai import encoding, kernel
-from rllib_llm_comm.envs.overcooked_ai.layouts import DYNAMICS, FLOOR, Cell, Layout, check_dynamics, get_layout
+from rllib_llm_comm.envs.overcooked_ai.kernel import IDLE
+from rllib_llm_comm.envs.overcooked_ai.layouts import (
+    COUNTER,
+    DISHES,
+    FLOOR,
+    ONIONS,
+    POT,
+    SERVING,
+    TOMATOES,
+    Cell,
+    Layout,
+    check_dynamics,
+    get_layout,
+)
+from rllib_llm_comm.envs.overcooked_ai.names import COOKS, places_of
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL, contents, ingredients
+from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
 
 if TYPE_CHECKING:
     from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot
-from rllib_llm_comm.envs.overcooked_ai.kernel import IDLE
-from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, ONIONS, POT, SERVING, TOMATOES
-from rllib_llm_comm.envs.overcooked_ai.names import COOKS, places_of
-from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
-
-__all__ = [
-    "ACTION_NAMES",
-    "DYNAMICS",
-    "HORIZON",
-    "KIND_NAMES",
-    "NUM_ACTIONS",
-    "QUIET",
-    "Cook",
-    "Item",
-    "Kitchen",
-    "StepResult",
-]
 
 KIND_NAMES = ("nothing", "onion", "dish", "soup", "tomato")
 ACTION_NAMES = ("north", "south", "east", "west", "stay", "interact")

@@ -18,6 +18,7 @@ from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.sayings import PotSaying, guessed_pots, pot_in_use, say, understand, word
 from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
 from rllib_llm_comm.envs.overcooked_ai.walker import Walker
+from rllib_llm_comm.envs.scripted_team import Team
 
 
 def messages(state: Kitchen, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
@@ -57,46 +58,23 @@ def towards(env: Any, agent: str, cell: Cell, waits: bool = False) -> int:
     return 0 if waits else int(env.level.goals.index(cell)) + 1
 
 
-class ScriptedTeam:
+class ScriptedTeam(Team):
     """Plays both cooks of a kitchen by the planner's rules, each by what it sees, is told and hears.
 
     Unlike the scripted teacher's advice, a cook that is not told the wanted pot does not act on it. It uses the pot
     that the other's last message tells, else the only one in use, else the one that it was told of before, else any.
-
-    Attributes:
-        said: Last message of each cook, by name.
+    Cooks that block each other take random steps.
     """
 
-    def __init__(self, env: Any, *, talk: bool = True, seed: int = 0) -> None:
-        """Takes over a kitchen.
-
-        Args:
-            env: The (unwrapped) environment, with any action level; call `begin` after each of its resets.
-            talk: Whether cooks hear each other.
-            seed: Of the wording, and of the random steps of cooks that block each other.
-        """
-        self._env, self._talk = env, talk
-        self.begin(seed)
-
     def begin(self, seed: int = 0) -> None:
-        """Forgets what was said and believed.
-
-        Args:
-            seed: Of the wording, and of the random steps of cooks that block each other, in this episode.
-        """
-        self._rng = np.random.default_rng(seed)
-        self.said: dict[str, str] = {}
-        self._believed: dict[str, Cell] = {}
+        """Forgets what was said and believed."""
+        super().begin(seed)
         self._walkers = [Walker(self._env.kitchen, player) for player in range(2)]
         for player, walker in enumerate(self._walkers):
             walker.reset(np.random.default_rng([seed, player]))
 
     def act(self, infos: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-        """Speaks, listens and chooses for all cooks that need an action.
-
-        Args:
-            infos: The last infos of the environment.
-        """
+        """Speaks, listens and chooses for all who need an action."""
         env = self._env
         choosing = asked(env.agents, infos)
         if self._talk:
@@ -115,7 +93,7 @@ class ScriptedTeam:
         kitchen = self._env.kitchen
         if kitchen.wanted is None or kitchen.wanted.told[self._env.players[agent]]:
             return None
-        heard = [understand(message) for speaker, message in self.said.items() if speaker != agent]
+        heard = map(understand, self._messages_to(agent))
         told = [find_place(kitchen.layout, one.pot) for one in heard if isinstance(one, PotSaying) and one.pot]
         if told and told[0] is not None:
             self._believed[agent] = told[0]

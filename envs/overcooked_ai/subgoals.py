@@ -207,7 +207,7 @@ def parse_subgoal(layout: Layout, text: str) -> Subgoal | None:
     """
     if len(text) > MAX_SUBGOAL:
         return None
-    exact = _by_text(layout).get(" ".join(text.lower().split()).removesuffix("."))
+    exact = subgoals_by_text(layout).get(" ".join(text.lower().split()).removesuffix("."))
     if exact is not None:
         return exact
     words = (plain(text) or "").removesuffix(" .")
@@ -218,7 +218,8 @@ def parse_subgoal(layout: Layout, text: str) -> Subgoal | None:
 
 
 @lru_cache(maxsize=32)
-def _by_text(layout: Layout) -> dict[str, Subgoal]:
+def subgoals_by_text(layout: Layout) -> dict[str, Subgoal]:
+    """The subgoals of both players by their words (`subgoal_text`)."""
     return {subgoal_text(layout, subgoal): subgoal for subgoal in _numbers(layout)}
 
 

@@ -23,24 +23,12 @@ from rllib_llm_comm.envs.overcooked_ai.kernel import (
     Y,
 )
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, Cell, Layout
-from rllib_llm_comm.envs.overcooked_ai.manual import brief, listed, manual, soup_of, task
+from rllib_llm_comm.envs.overcooked_ai.manual import listed, soup_of
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, Places, places_of
 from rllib_llm_comm.envs.overcooked_ai.recipes import FULL, contents, ingredients
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
 from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, KIND_NAMES, Item, Kitchen, effect
 from rllib_llm_comm.envs.overcooked_ai.wanted_pot_observations import origin_sentences, wanted_sentence
-
-__all__ = [
-    "LIMIT",
-    "brief",
-    "cook_sentences",
-    "manual",
-    "observation_text",
-    "primitive_phrases",
-    "state_sentences",
-    "target_phrases",
-    "task",
-]
 
 LIMIT = 1000
 """No observation has as many characters; in huge kitchens what does not fit is left out."""

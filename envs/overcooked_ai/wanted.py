@@ -17,7 +17,6 @@ from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
 from rllib_llm_comm.envs.told_to import ALL, ONE, draw_told, fact_generators
 
-WANTED = (None, "pot")
 Where = int | Cell
 """Place of a soup: in the hands of player 0 or 1, or on the counter of a cell."""
 

@@ -33,7 +33,6 @@ from rllib_llm_comm.envs.overcooked_text.rules import (
     Thing,
     first_step,
     moment,
-    reachable,
     touch,
 )
 
@@ -82,7 +81,7 @@ def choppable(kitchen: Kitchen, agent: int) -> tuple[int, Knife] | None:
     here = kitchen.agents[agent].cell
     for action, delta in enumerate(DELTAS):
         board = kitchen.board_at(here + delta)
-        if board is not None and isinstance(board.on, Food) and not board.on.chopped:
+        if board is not None and _raw_on_board(kitchen, here + delta):
             return action, board
     return None
 
@@ -132,7 +131,7 @@ def preview(kitchen: Kitchen, agent: int, macro: Macro, counters: Sequence[int])
         )
     if kind == "counter":
         free = next((cell for cell in counters if belief.map[cell] == COUNTER), None)
-        if free is None or not reachable(belief.ways, here)[free]:
+        if free is None or first_step(belief.ways, here, free) == STAY:
             return NOTHING
         return _or_walk(touch(cook.held, "counter", free, None), here, free, "counter")
     if out_of_reach(kitchen, agent, macro):
@@ -142,7 +141,7 @@ def preview(kitchen: Kitchen, agent: int, macro: Macro, counters: Sequence[int])
     in_sight = bool(kitchen.sight(agent)[target])
     if in_sight and kind in ("food", "plate") and not _lies_open(thing, target, belief.map):
         return NOTHING
-    if not reachable(belief.ways, here)[target]:
+    if first_step(belief.ways, here, target) == STAY:
         return NOTHING
     if kind == "deliver":
         return _or_walk(kitchen.touched(cook.held, target), here, target, "delivery")
@@ -156,7 +155,7 @@ def _lies_open(thing: Thing, target: int, grid: bytearray) -> bool:
 
 def _preview_chop(kitchen: Kitchen, agent: int) -> Effect:
     found = choppable(kitchen, agent)
-    if found is None or found[1].on is None or kitchen.agents[agent].held is not None:
+    if found is None or kitchen.agents[agent].held is not None:
         return NOTHING
     board = found[1]
     return Effect("chop", board.on.name if board.on else "", board.name, (board.x, board.y))

@@ -24,6 +24,7 @@ from rllib_llm_comm.envs.overcooked_text.observation_text import (
     View,
 )
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying, order, ordered_foods, understand, word
+from rllib_llm_comm.envs.scripted_team import Team
 
 
 def missing(view: View) -> list[str]:
@@ -303,50 +304,34 @@ _OFTEN = 3
 _STRAY = 0.5
 
 
-class ScriptedTeam:
-    """Plays all cooks of a kitchen by the rules of `cook_rules.py`, from what each sees, remembers and hears.
+class ScriptedTeam(Team):
+    """Plays all cooks of a kitchen by the rules above, from what each sees, remembers and hears.
 
     Unlike the scripted teacher (`advise`) a cook that is not told the order does not act on it: it acts on
     what it heard, or guesses. Like the teacher it sees the whole kitchen otherwise, if `everything`. The rules know no
     way around a cook that stands in the way and no remedy for full boards; so a cook that is asked for the fourth time
     while all things are where they were takes any step in half of the cases.
 
-    Attributes:
-        said: Last message of each cook, by name.
+    Args:
+        env: The (unwrapped) environment with macro-actions.
+        everything: Whether each cook speaks and chooses by the whole kitchen (but for the order), else by what is in
+            its sight. To keep out of the others' way it sees all in any case.
+        **told: As of `Team`.
     """
 
-    def __init__(self, env: Any, *, talk: bool = True, everything: bool = True, seed: int = 0) -> None:
-        """Takes over a kitchen.
-
-        Args:
-            env: The (unwrapped) environment with macro-actions; call `begin` after each of its resets.
-            talk: Whether cooks hear each other.
-            everything: Whether each cook speaks and chooses by the whole kitchen (but for the order), else by what is
-                in its sight. To keep out of the others' way it sees all in any case.
-            seed: Of the wording and of steps out of a deadlock.
-        """
-        self._env, self._talk, self._everything = env, talk, everything
-        self.begin(seed)
+    def __init__(self, env: Any, *, everything: bool = True, **told: Any) -> None:
+        super().__init__(env, **told)
+        self._everything = everything
 
     def begin(self, seed: int = 0) -> None:
-        """Forgets what was said and believed.
-
-        Args:
-            seed: Of the wording and of steps out of a deadlock in this episode.
-        """
-        self._rng = np.random.default_rng(seed)
+        """Forgets what was said and believed."""
+        super().begin(seed)
         self._met: Counter[Hashable] = Counter()
-        self.said: dict[str, str] = {}
         self._fetches: dict[str, Item | None] = {}
         self._decided: list[str] = []
-        self._believed: dict[str, tuple[str, ...]] = {}
 
     def act(self, infos: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-        """Speaks, listens and chooses for all cooks that need an action.
-
-        Args:
-            infos: The last infos of the environment.
-        """
+        """Speaks, listens and chooses for all who need an action."""
         choosing = asked(self._env.agents, infos)
         if self._talk:
             spoken = {agent: word(say(self._view(agent), self._heard(agent)), self._rng) for agent in choosing}
@@ -359,8 +344,7 @@ class ScriptedTeam:
         return actions
 
     def _heard(self, agent: str) -> list[Saying]:
-        sayings = [understand(message) for speaker, message in self.said.items() if speaker != agent]
-        return [saying for saying in sayings if saying is not None]
+        return [saying for message in self._messages_to(agent) if (saying := understand(message)) is not None]
 
     def _view(self, agent: str) -> View:
         """View of a cook, with the dish that it was told of last if the game does not tell it."""

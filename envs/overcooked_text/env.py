@@ -103,7 +103,7 @@ from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner, PrimitiveRu
 from rllib_llm_comm.envs.overcooked_text.layouts import MAP, MOST_ORDERS, SIZE, Draws, Recipe, Rewards
 from rllib_llm_comm.envs.overcooked_text.observation_text import wording
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen, Moment
-from rllib_llm_comm.envs.overcooked_text.sayings import meaning, understand
+from rllib_llm_comm.envs.overcooked_text.sayings import meaning
 from rllib_llm_comm.envs.told_to import ALL, NAMES, PLANNER, Distinct, Name, Nonempty, Told, each_once, require_agents
 
 
@@ -187,12 +187,7 @@ class OvercookedText(Game):
     """
 
     shows_copies = keeps_contract = True
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "overcooked_text_v0",
-        "render_modes": ["human", "ansi", "rgb_array"],
-        "is_parallelizable": True,
-        "render_fps": 4,
-    }
+    metadata: ClassVar[dict[str, Any]] = {**Game.metadata, "name": "overcooked_text_v0"}
     env_id = "rllib_llm_comm/overcooked_text-v0"
 
     settings_model = OvercookedTextSettings
@@ -205,7 +200,6 @@ class OvercookedText(Game):
         self._draws = Draws(
             now.map_name, now.layout, self.possible_agents, now.recipe, now.told_to, now.orders, now.start
         )
-        self._rng = np.random.default_rng()
         self.kitchen = Kitchen(
             now.map_name, now.layout, self._draws.recipes[0], now.num_agents, now.view_radius,
             now.rewards.to_dict() if now.rewards else None, now.chop_pays_once, now.legacy, now.shared_collision,
@@ -219,7 +213,6 @@ class OvercookedText(Game):
         self.max_game_steps, self.mask_useless = now.max_game_steps, now.mask_useless
         self.task = observation_text.task(self._draws.recipes, now.orders)
         self.brief = observation_text.brief(self.kitchen, self._draws.recipes, now.told_to)
-        self.agents: list[str] = []
         self.watched = False
         self.passed: list[Moment] = []
         self._index = {name: i for i, name in enumerate(self.possible_agents)}
@@ -332,10 +325,6 @@ class OvercookedText(Game):
     def meaning(self, message: str) -> str:
         """The food or dish that a message names; a dish is spelt as in the infos' `private`."""
         return meaning(message)
-
-    def understands(self, message: str) -> bool:
-        """True if a message is one of the game's own sentences."""
-        return understand(message) is not None
 
     def whole(self) -> list[float]:
         """Share of the time, everything in the kitchen as in `vector`, the order one-hot (7), the share of orders

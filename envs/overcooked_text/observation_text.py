@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,10 +20,6 @@ from rllib_llm_comm.envs.overcooked_text.rules import (
 )
 from rllib_llm_comm.envs.overcooked_text.rules import Item as Thing
 from rllib_llm_comm.envs.told_to import ALL, ONE, PLANNER
-
-if TYPE_CHECKING:
-    from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
-
 
 BOWL = "bowl"
 LEFT, RIGHT, ONE_ROOM = "left", "right", "one"
@@ -191,7 +187,13 @@ def _kitchen(state: Any) -> Kitchen:
     return kitchen
 
 
-def _item(thing: Thing, chopped: bool | None = None) -> Item:
+def as_item(thing: Thing, chopped: bool | None = None) -> Item:
+    """A thing of the kitchen as cooks know it.
+
+    Args:
+        thing: The food or bowl.
+        chopped: Of a food whether it is taken for chopped; `None`: as it is.
+    """
     if isinstance(thing, Food):
         return _made_item(thing.name, thing.chopped if chopped is None else chopped)
     return _made_item(BOWL, False, tuple(sorted([food.name for food in thing.contents])))
@@ -218,7 +220,7 @@ def _lying(kitchen: Kitchen, seen: bytes) -> dict[str, tuple[Item, ...]]:
     found: dict[str, list[Item]] = {COUNTER: [], SHELF: []}
     for thing in kitchen.items.values():
         if seen[thing.cell] and thing not in off:
-            found[_surface(kitchen, thing.cell)].append(_item(thing))
+            found[_surface(kitchen, thing.cell)].append(as_item(thing))
     return {place: tuple(sorted(items, key=_in_text)) for place, items in found.items()}
 
 
@@ -249,13 +251,13 @@ def view(state: Any, index: int, everything: bool = False, order: bool = False) 
         dish=tuple(sorted(kitchen.recipe_foods)) if told[index] or order else (),
         room=_room(kitchen, cook.y),
         at=at,
-        holding=_item(cook.held) if cook.held else None,
-        boards=tuple([(name, _item(knife.on) if knife.on else None) for name, knife in boards if seen[knife.cell]]),
+        holding=as_item(cook.held) if cook.held else None,
+        boards=tuple([(name, as_item(knife.on) if knife.on else None) for name, knife in boards if seen[knife.cell]]),
         counter=lying[COUNTER] if wall_seen else None,
         shelf=lying[SHELF],
         partners=tuple(
             [
-                Partner(NAMES[other], _item(agent.held) if agent.held else None)
+                Partner(NAMES[other], as_item(agent.held) if agent.held else None)
                 for other, agent in enumerate(kitchen.agents)
                 if other != index and seen[agent.cell]
             ]
@@ -299,9 +301,9 @@ def option(state: Any, index: int, effect: Effect) -> Option:
     if thing is None:
         item = None
     elif kitchen.sight(index)[thing.cell]:
-        item = _item(thing)
+        item = as_item(thing)
     elif isinstance(thing, Food):
-        item = _item(thing, belief.food_status(thing.name) >= 1.0 - 1e-9)
+        item = as_item(thing, belief.food_status(thing.name) >= 1.0 - 1e-9)
     else:
         # Out of sight a bowl holds what was last seen in its place.
         there = belief.cell(thing.name)

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from rllib_llm_comm.envs.drawing import COOK_COLOURS, INK, SHADOW, Canvas, counter, floor, onion, star
 from rllib_llm_comm.envs.overcooked_text.layouts import COUNTER, SIZE
-from rllib_llm_comm.envs.overcooked_text.observation_text import NAMES
+from rllib_llm_comm.envs.overcooked_text.observation_text import NAMES, as_item, item_words
 from rllib_llm_comm.envs.overcooked_text.rules import CHOPS_NEEDED, Food, Item, Kitchen, Plate
 
 
@@ -241,27 +241,14 @@ def ansi(kitchen: Kitchen) -> str:
             row += shown.center(_WIDTH, fill)
         lines.append(row)
     for i, agent in enumerate(kitchen.agents):
-        lines.append(f"{NAMES[i]} holds {_words(agent.held)}")
+        lines.append(f"{NAMES[i]} holds {item_words(as_item(agent.held)) if agent.held else 'nothing'}")
     return "\n".join([*lines, _LEGEND])
 
 
 def _order(kitchen: Kitchen) -> str:
-    told = kitchen.setup.told
+    told, count = kitchen.setup.told, len(kitchen.setup.orders)
     secret = "" if all(told) else f" (told to {', '.join(n for n, flag in zip(NAMES, told, strict=False) if flag)})"
-    return f"{kitchen.recipe}{secret}{_count(kitchen)}"
-
-
-def _count(kitchen: Kitchen) -> str:
-    count = len(kitchen.setup.orders)
-    return "" if count == 1 else f", order {min(kitchen.served + 1, count)} of {count}"
-
-
-def _words(item: Item | None) -> str:
-    if item is None:
-        return "nothing"
-    if isinstance(item, Food):
-        return f"{'chopped' if item.chopped else 'raw'} {item.name}"
-    return f"bowl of {' and '.join(sorted(f.name for f in item.contents))}" if item.contents else "empty bowl"
+    return f"{kitchen.recipe}{secret}" + ("" if count == 1 else f", order {min(kitchen.served + 1, count)} of {count}")
 
 
 def _picture(item: Item, size: int) -> Image.Image:

@@ -6,7 +6,6 @@ exactly like the original game; otherwise the deviations listed in `docs/envs/ov
 
 from __future__ import annotations
 
-import functools
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -115,27 +114,6 @@ def _search(grid: bytes, start: int, target: int) -> int:
             if cell == target:
                 return first
     return STAY
-
-
-@functools.lru_cache(maxsize=50_000)
-def reachable(ways: bytes, start: int) -> bytes:
-    """49 flags, 1 for each cell to which `first_step` finds a way from `start`.
-
-    Args:
-        ways: The believed map as `ways_of` gives it.
-        start: Cell number where the ways start.
-    """
-    found, seen, fresh = bytearray(CELLS), {start}, [start]
-    while fresh:
-        here = fresh.pop()
-        for delta in DELTAS:
-            cell = here + delta
-            if cell not in seen:
-                found[cell] = 1
-                if ways[cell] in (FLOOR, AGENT):
-                    seen.add(cell)
-                    fresh.append(cell)
-    return bytes(found)
 
 
 CHOPS_NEEDED = 3
@@ -452,8 +430,7 @@ class Belief:
     @property
     def rows(self) -> list[str]:
         """The map as 7 strings of codes."""
-        grid = self.map
-        return ["".join(map(str, grid[x * SIZE : x * SIZE + SIZE])) for x in range(SIZE)]
+        return _rows(self.map)
 
     def update(self, seen: bytes) -> None:
         """Takes in what is seen after a step.
@@ -503,7 +480,8 @@ _NOT_TOLD = [0.0] * len(RECIPES)
 _SCALED = tuple((cell // SIZE / SIZE, cell % SIZE / SIZE) for cell in range(CELLS))
 
 
-def _rows(grid: bytes) -> list[str]:
+def _rows(grid: bytes | bytearray) -> list[str]:
+    """A grid as 7 strings of codes."""
     return ["".join(map(str, grid[x * SIZE : x * SIZE + SIZE])) for x in range(SIZE)]
 
 
@@ -668,7 +646,7 @@ class Kitchen:
 
     def visible(self, agent: int, x: int, y: int) -> bool:
         """True if `agent` sees the cell `(x, y)`."""
-        return bool(self._windows[self.agents[agent].cell][x * SIZE + y])
+        return bool(self.sight(agent)[x * SIZE + y])
 
     def board_at(self, cell: int) -> Knife | None:
         """The cutting board in the cell number `cell`, if there is one."""
@@ -966,7 +944,7 @@ class Kitchen:
         """
         setup = self.setup
         return {
-            "grid": ["".join(map(str, row)) for row in self.grid],
+            "grid": _rows(self.cells),
             "agents": [[a.x, a.y, a.held.name if a.held else None] for a in self.agents],
             "foods": {f.name: [f.x, f.y, f.chops, int(f.chopped)] for f in self.foods.values()},
             "plates": {p.name: [p.x, p.y, [food.name for food in p.contents]] for p in self.plates},

@@ -27,12 +27,13 @@ from rllib_llm_comm.chat.chat_model import (
     side_by_side,
 )
 from rllib_llm_comm.chat.thoughts import objects_in, without_thoughts
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import require_whole
 from rllib_llm_comm.language.prompts import fill
 
 if TYPE_CHECKING:
     from rllib_llm_comm.language.generation import Decoding
 
+_CUT = "it was cut off after {} tokens (raise `max_tokens`)"
 _MOST_SHOWN = 4000
 _MOST_REASONS = 10
 
@@ -120,24 +121,18 @@ def ask_checked(
         ChatError: If a request failed for good.
         UserError: If the budget is spent or the key is missing.
     """
-    answer = model.complete(prompt, system)
-    said = without_thoughts(answer)
-    try:
-        return read(said)
-    except ValueError as error:
-        reasons = _reasons(error, answer, said)
-    if cut_at(answer):
-        reasons.append("it was cut off, since it became too long; think and write less")
-    told = "\n".join(f"- {reason}" for reason in reasons)
-    again = fill(__package__, "repair", prompt=prompt, answer=said[:_MOST_SHOWN], reasons=told)
-    answer = model.complete(again, system)
-    said = without_thoughts(answer)
-    try:
-        return read(said)
-    except ValueError as error:
-        reasons = _reasons(error, answer, said)
-    if cut_at(answer):
-        reasons.append(f"it was cut off after {cut_at(answer)} tokens (raise `max_tokens`)")
+    asked = prompt
+    for cut in ("it was cut off, since it became too long; think and write less", _CUT):
+        answer = model.complete(asked, system)
+        said = without_thoughts(answer)
+        try:
+            return read(said)
+        except ValueError as error:
+            reasons = _reasons(error, answer, said)
+        if cut_at(answer):
+            reasons.append(cut.format(cut_at(answer)))
+        told = "\n".join(f"- {reason}" for reason in reasons)
+        asked = fill(__package__, "repair", prompt=prompt, answer=said[:_MOST_SHOWN], reasons=told)
     raise AnswerError(what, answer, reasons)
 
 
@@ -388,8 +383,7 @@ def ask_batch(
         UserError: If `size` is not allowed, the budget is spent or the key is missing.
         ChatError: If a request failed for good; the answers so far are kept where the model keeps any.
     """
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise UserError(f"`size` is {size!r} but must be a whole number from 1 up.")
+    require_whole("size", size, 1)
     answers: dict[str, str] = {}
     with asking_for(purpose):
         for question in questions:

@@ -184,10 +184,6 @@ class Cassette:
         line = {"model": getattr(self.client, "model", ""), "system": system, "prompt": prompt, "answer": answer}
         append_line(self.path, {**line, "cut_at": cut_at(answer)} if cut_at(answer) else line)
 
-    def _take(self, other: Cassette) -> None:
-        self._answers |= other._answers
-        self._authors |= other._authors
-
     def _begin(self, note: str) -> None:
         made = datetime.now(timezone.utc).date().isoformat()
         header = {"cassette": FORMAT, "model": getattr(self.client, "model", ""), "made": made, "note": note}
@@ -216,7 +212,9 @@ class Cassette:
             for other in lines[0].get("with", []):  # recordings beside this one, whose answers are its own, too
                 if Path(other).name != other:
                     raise ValueError(f"{other!r} is no name of a file beside it")
-                self._take(Cassette(self.path.with_name(other)))
+                own = Cassette(self.path.with_name(other))
+                self._answers |= own._answers
+                self._authors |= own._authors
             for line in lines[1:]:
                 question, answer = (line["system"], line["prompt"]), line["answer"]
                 if not all(isinstance(text, str) for text in (*question, answer)):

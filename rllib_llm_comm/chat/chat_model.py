@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from typing_extensions import Self
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError
 
 _counting = threading.Lock()  # one for all: counters are copied and pickled
 
@@ -296,27 +296,6 @@ def cut_too_early(answer: str, max_tokens: int | Mapping[str, int] | None) -> bo
     return 0 < cut_at(answer) < tokens_for(max_tokens, asking().purpose)
 
 
-def check_tokens(max_tokens: Any) -> Any:
-    """Refuses what is no bound on the length of answers.
-
-    Raises:
-        UserError: Says what is wrong.
-    """
-    if max_tokens is None:
-        return None
-    given = max_tokens if isinstance(max_tokens, Mapping) else {"": max_tokens}
-    for purpose, value in given.items():
-        name = f"max_tokens.{purpose}" if purpose else "max_tokens"
-        if purpose and purpose not in TOKENS:
-            raise UserError(
-                f"`max_tokens` has the key {purpose!r}; known are {', '.join(TOKENS)}."
-                f"{did_you_mean(str(purpose), TOKENS)}"
-            )
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise UserError(f"`{name}` is {value!r} but must be a whole number above 0.")
-    return max_tokens
-
-
 def concurrent_questions(model: Any) -> int:
     """The number of questions that a chat model answers at once: that of a client, also behind a recording.
 
@@ -446,7 +425,7 @@ class QuestionLocks:
     """A lock per question, so that one that several threads have at once is asked once."""
 
     def __init__(self) -> None:
-        self._locks: WeakValueDictionary[object, _QuestionLock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[object, Any] = WeakValueDictionary()
         self._lock = threading.Lock()
 
     @contextmanager
@@ -459,13 +438,6 @@ class QuestionLocks:
         with self._lock:
             own = self._locks.get(question)
             if own is None:
-                own = self._locks[question] = _QuestionLock()
-        with own.lock:
+                own = self._locks[question] = threading.Lock()
+        with own:
             yield
-
-
-class _QuestionLock:
-    """A lock to which there are weak references."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()

@@ -17,7 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -56,11 +56,6 @@ logger = logging.getLogger(__name__)
 def request_key(request: Mapping[str, Any]) -> str:
     """The sha256 of a request's canonical JSON: the same model, settings and words give the same key."""
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
-
-
-def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """Writes a JSON file at once or not at all."""
-    write_atomically(path, json.dumps(document))
 
 
 def append_line(path: Path, document: Mapping[str, Any], *, only_first: bool = False) -> None:
@@ -128,7 +123,7 @@ class AnswerCache:
         """Keeps an answer, and whether it was cut off."""
         if self._folder is not None:
             cut = {"cut_at": cut_at(answer)} if cut_at(answer) else {}
-            write_json(self._folder / f"{key}.json", {"key": key, "answer": answer, **cut})
+            write_atomically(self._folder / f"{key}.json", json.dumps({"key": key, "answer": answer, **cut}))
 
     @contextlib.contextmanager
     def claim(self, key: str) -> Iterator[None]:
@@ -193,7 +188,7 @@ class SpendingLedger:
             return
         self._own = max(0.0, self._own + cost)
         if self._folder is not None:
-            write_json(self._folder / self._file, {"cost": self._own})
+            write_atomically(self._folder / self._file, json.dumps({"cost": self._own}))
 
 
 _BEYOND = 60_000
@@ -487,7 +482,9 @@ class ChatClient:
         """
         messages, key = self._request(prompt, system)
         begun = time.perf_counter()
-        with others_go_on(), self._alone(key), self._slots:
+        # A question whose answer is kept is paid for once.
+        alone = self._questions.hold(key) if self.cache_dir else nullcontext()
+        with others_go_on(), alone, self._slots:
             answer = self._kept(key)
             if answer is None:
                 with self._cache.claim(key):
@@ -499,10 +496,6 @@ class ChatClient:
                             self._count(seconds=time.perf_counter() - begun)
             self._count(cached=1)
             return answer
-
-    def _alone(self, key: str) -> AbstractContextManager[None]:
-        """Holds a question whose answer is kept, so that it is paid for once."""
-        return self._questions.hold(key) if self.cache_dir else nullcontext()
 
     def recall(self, prompt: str, system: str = "") -> str | None:
         """The answer to a question if it is kept, else `None`; nothing is sent."""

@@ -39,12 +39,8 @@ class LocalChat:
             UserError: If a setting is not allowed.
         """
         given = LocalChatSettings(local=local, **settings)
-        self.model, self.max_tokens, self.temperature, self.seed = (
-            local,
-            given.max_tokens,
-            given.temperature,
-            given.seed,
-        )
+        self.model, self.max_tokens = local, given.max_tokens
+        self.temperature, self.seed = given.temperature, given.seed
         self.dtype, self.device, self.forms = given.dtype, given.device, given.forms
         self.counters = ChatCounters()
         self._cache = AnswerCache(given.cache_dir)
@@ -140,18 +136,13 @@ class LocalChat:
             base = load_base_model(self.model, self.dtype, device)
             # The embedded models' template only joins what is said: they continue texts and answer no questions.
             if self.model in PACKAGED or not base.tokenizer.chat_template:
+                why = "it answers no questions" if self.model in PACKAGED else "its tokenizer has no chat template"
                 raise UserError(
-                    f"`local` is {self.model!r}, which is no chat model ({_why_not(self.model)}); give "
-                    "'smollm2', or the folder or hub id of an instruction-tuned model."
+                    f"`local` is {self.model!r}, which is no chat model ({why}); give 'smollm2', or the folder or hub "
+                    "id of an instruction-tuned model."
                 )
             self._loaded, self._kept = base, KeptPrefix()
         return self._loaded
-
-
-def _why_not(model: str) -> str:
-    from rllib_llm_comm.language.base_model import PACKAGED
-
-    return "it answers no questions" if model in PACKAGED else "its tokenizer has no chat template"
 
 
 def register_local_chat(name: str, maker: Callable[..., ChatModel]) -> None:

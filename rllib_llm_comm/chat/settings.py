@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 from typing_extensions import Self
 
-from rllib_llm_comm.chat.chat_model import check_tokens
+from rllib_llm_comm.chat.chat_model import TOKENS
 from rllib_llm_comm.chat.endpoint import check_address
-from rllib_llm_comm.core.errors import LARGEST, UserError
+from rllib_llm_comm.core.errors import LARGEST, UserError, require_choice
 from rllib_llm_comm.core.settings import Settings
 
 MOST_CONCURRENT = 64
@@ -27,6 +27,7 @@ _OWN: Mapping[str, str] = {
 }
 
 Name = Annotated[str, Field(min_length=1, pattern=r"\S")]
+_Tokens = Annotated[int, Field(ge=1)]
 
 
 def _free(extra: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -40,6 +41,13 @@ def _free(extra: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
             remedy = f"give `{_OWN[name]}` instead" if _OWN[name] else "omit it"
             raise UserError(f"`extra_body` holds `{name}`, which the client sets itself; {remedy}.")
     return extra
+
+
+def _by_purpose(max_tokens: Any) -> Any:
+    """Refuses bounds for a purpose that there is not."""
+    for purpose in max_tokens if isinstance(max_tokens, Mapping) else ():
+        require_choice("max_tokens", purpose, TOKENS)
+    return max_tokens
 
 
 class ChatSettings(Settings):
@@ -72,7 +80,7 @@ class ChatSettings(Settings):
     """Price of a million tokens received."""
     temperature: float = Field(default=0.0, ge=0, le=2)
     """0: the same words each time, as far as the server can."""
-    max_tokens: Annotated[int | Mapping[str, int] | None, BeforeValidator(check_tokens)] = None
+    max_tokens: Annotated[_Tokens | Mapping[str, _Tokens] | None, AfterValidator(_by_purpose)] = None
     """Most tokens of an answer, thoughts before it included, at least 1: one number, or numbers by purpose
     (`chat_model.TOKENS`, which also holds the defaults). Sent as `max_completion_tokens` where the server wants
     that."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from itertools import chain, count, islice, pairwise
 from typing import Any
 
 import gymnasium as gym
@@ -14,7 +15,7 @@ from pettingzoo.utils import BaseParallelWrapper
 
 from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, count_scope
 from rllib_llm_comm.core.errors import UserError, require_choice
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, STEP_REWARDS, SUBGOAL
+from rllib_llm_comm.envs.interface import STEP_REWARDS, SUBGOAL, with_figures
 from rllib_llm_comm.policies.planning_settings import ALL, PlanningSettings
 from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.sama.planners import ScriptedPlanner, make_planner
@@ -108,7 +109,7 @@ class SubgoalTracker:
             The subgoals that have ended in it.
         """
         ended = []
-        for number, (before, after) in enumerate(zip(passed, passed[1:], strict=False)):
+        for number, (before, after) in enumerate(pairwise(passed)):
             for agent, subgoal in self.told.items():
                 how = "" if agent in self.ended else self._end(before, after, agent, subgoal)
                 if how:
@@ -189,9 +190,9 @@ class SubgoalTeller:
             seen: Its observation.
             planned: Its subgoal; empty for none.
         """
-        said, subgoal = dict(seen), planned if self.tells(agent) else ""
+        said, subgoal = dict(seen), self.words(agent, planned)
         if SUBGOAL in said:
-            said[SUBGOAL] = self.words(agent, planned)
+            said[SUBGOAL] = subgoal
         if self._in_vector:
             own = np.zeros(len(self._numbers), said[VECTOR].dtype)
             if subgoal in self._numbers:
@@ -285,18 +286,12 @@ class JudgedSubgoals(BaseParallelWrapper):
         """Begins an episode."""
         self._counts = RewardCounts(self._rewards)
         observations, infos = self.env.reset(seed=seed, options=options)
-        return observations, self._counted(infos)
+        return observations, with_figures(infos, self._counts.figures())
 
     def step(self, actions: dict[Any, Any]) -> Any:
         """One step of the game."""
         *rest, infos = self.env.step(actions)
-        return (*rest, self._counted(infos))
-
-    def _counted(self, infos: Mapping[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
-        own = self._counts.figures()
-        return {
-            agent: {**info, EPISODE_METRICS: {**info.get(EPISODE_METRICS, {}), **own}} for agent, info in infos.items()
-        }
+        return (*rest, with_figures(infos, self._counts.figures()))
 
 
 logger = logging.getLogger(__name__)
@@ -364,7 +359,7 @@ class PlannedSubgoals(BaseParallelWrapper):
         if seed is not None and self._stale is None:
             self.planner.reseed(seed)
         self._ask()
-        return self._told(observations), self._counted(infos)
+        return self._told(observations), with_figures(infos, self.figures())
 
     def step(self, actions: dict[Any, Any]) -> Any:
         """One step of the game."""
@@ -380,7 +375,7 @@ class PlannedSubgoals(BaseParallelWrapper):
         self._take()
         if self.agents and self._pending is None and self._retry <= 0 and self._due():
             self._ask()
-        return self._told(observations), rewards, terminations, truncations, self._counted(infos)
+        return self._told(observations), rewards, terminations, truncations, with_figures(infos, self.figures())
 
     def close(self) -> None:
         """Ends the planner's thread and the game; a request that is under way is not waited for."""
@@ -549,12 +544,6 @@ class PlannedSubgoals(BaseParallelWrapper):
             **self._judged.figures(),
         }
 
-    def _counted(self, infos: Mapping[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
-        own = self.figures()
-        return {
-            agent: {**info, EPISODE_METRICS: {**info.get(EPISODE_METRICS, {}), **own}} for agent, info in infos.items()
-        }
-
 
 _SHARE_OF_RANDOM_ACTIONS = 0.3
 
@@ -604,12 +593,7 @@ def disturbed_steps(game: PlanningGame, number: int, seed: int, patience: int) -
         seed: Of all that is drawn.
         patience: Game steps after which a subgoal that is not done ends.
     """
-    rng, done = np.random.default_rng(seed), 0
-    while done < number:
-        for passed in disturbed_game(game, rng, patience):
-            for before, after in zip(passed, passed[1:], strict=False):
-                if done < number:
-                    yield Transition(before, after, game.plain(before), game.plain(after))
-                    done += 1
-            if done >= number:
-                break
+    rng = np.random.default_rng(seed)
+    passed = chain.from_iterable(disturbed_game(game, rng, patience) for _ in count())
+    for before, after in islice(chain.from_iterable(map(pairwise, passed)), number):
+        yield Transition(before, after, game.plain(before), game.plain(after))

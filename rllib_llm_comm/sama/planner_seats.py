@@ -56,7 +56,6 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.base_env import Game, GameSettings, Infos, Observation, Reset, Step, constructor
 from rllib_llm_comm.envs.games import make_env, scripted_player_of, without_subgoals
 from rllib_llm_comm.envs.interface import (
-    EPISODE_METRICS,
     NEEDS_ACTION,
     STEP_REWARDS,
     TASK_SUCCESS,
@@ -64,6 +63,7 @@ from rllib_llm_comm.envs.interface import (
     joined_info,
     teacher_state,
     text_spaces,
+    with_figures,
 )
 from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.policies.play_loop import PlayedGame
@@ -166,7 +166,6 @@ class PlannerSeats(Game):
         told: The subgoal of each player, also after it has ended.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array", "human"]}
     settings_model = SeatSettings
     game_id: ClassVar[str]
 
@@ -200,14 +199,12 @@ class PlannerSeats(Game):
         self._tracker, self._teller = SubgoalTracker(self.game, own.patience), SubgoalTeller(self.game)
         self._candidates = subgoals_of(self.game)
         self.possible_agents = list(self.game.agents)
-        self.agents: list[str] = []
         mask = spaces.Box(0, 1, (len(self._candidates),), np.int8)
         self.observation_spaces = {
             agent: spaces.Dict({**text_spaces(len(self._candidates)), "action_mask": mask})
             for agent in self.possible_agents
         }
         self.action_spaces = {agent: spaces.Discrete(len(self._candidates)) for agent in self.possible_agents}
-        self._rng = np.random.default_rng()
         self._due: list[str] = []
         self._infos: Infos = {}
         self.task = "choose what each player does next, so that the team does well"
@@ -364,14 +361,9 @@ class PlannerSeats(Game):
     def _told_infos(self) -> Infos:
         asked, counts = self.asked, self._tracker.counts
         own = {f"subgoals_{how}": float(counts[how]) for how in ("given", DONE, WAITED, STUCK, LOST)}
-        return {
-            agent: {
-                **info,
-                NEEDS_ACTION: agent in asked or self._played.over,
-                EPISODE_METRICS: {**info.get(EPISODE_METRICS, {}), **own},
-            }
-            for agent, info in self._infos.items()
-        }
+        over = self._played.over
+        infos = {agent: {**info, NEEDS_ACTION: agent in asked or over} for agent, info in self._infos.items()}
+        return with_figures(infos, own)
 
     def close(self) -> None:
         """Closes the game."""

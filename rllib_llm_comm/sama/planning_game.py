@@ -91,6 +91,34 @@ class PolicyPlayer:
         return {agent: decision.action for agent, decision in decisions.items()}
 
 
+@dataclass(frozen=True)
+class RulePlayer(ABC):
+    """A player by rules, which looks at the game itself and remembers nothing.
+
+    Attributes:
+        game: The game.
+    """
+
+    game: Any
+
+    def begin(self, seed: int) -> None:
+        """Nothing is remembered; what is random is part of the game."""
+        return
+
+    def act(self, memory: Any, observations: Mapping[Any, Any]) -> dict[Any, int]:
+        """The next action of each agent that is asked, by the `subgoal` in its observation."""
+        return {agent: self.action(str(agent), seen) for agent, seen in observations.items()}
+
+    @abstractmethod
+    def action(self, agent: str, seen: Mapping[str, Any]) -> int:
+        """An agent's next action.
+
+        Args:
+            agent: Its name.
+            seen: Its observation.
+        """
+
+
 State = Any
 """A moment of a game, as its adapter gives it; never changed, so that a planner may think while the game goes on."""
 

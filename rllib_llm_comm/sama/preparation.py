@@ -145,6 +145,10 @@ class CodeIndex:
         order = np.argsort(-scores, kind="stable")[:count]
         return [self.pieces[number] for number in order if scores[number] > 0]
 
+    def shown(self, question: str, count: int) -> str:
+        """What `search` finds, as a prompt shows it."""
+        return "\n\n".join(f"# {piece.file}: {piece.name}\n{piece.code}" for piece in self.search(question, count))
+
 
 def words(text: str) -> list[str]:
     """The words of a text or of code, in lower case; names are split into theirs."""
@@ -269,15 +273,7 @@ def preparation_of(game: PlanningGame) -> GamePreparation:
         UserError: If it has none.
     """
     env = game.env.unwrapped
-    record = game_of(env)
-    if record is None or not record.preparation:
-        name = record.name if record else type(env).__name__
-        raise UserError(
-            f"No language model can prepare the game {name!r}, only {', '.join(prepared_games())}; write a "
-            "`GamePreparation` for it and name it in the game's record (`preparation`)."
-        )
-    made: GamePreparation = load(record.preparation)(game)
-    return made
+    return _preparation(game_of(env), type(env).__name__)(game)
 
 
 def preparation_class(env: str) -> type[GamePreparation]:
@@ -289,9 +285,17 @@ def preparation_class(env: str) -> type[GamePreparation]:
     Raises:
         UserError: If its game has none.
     """
-    record = _record_of(env)
+    return _preparation(_record_of(env), env, f"`env` is {env!r}, but no")
+
+
+def _preparation(record: GameRecord | None, name: str, begin: str = "No") -> type[GamePreparation]:
+    """The preparation that a game's record names; `name` tells a game without a record."""
     if record is None or not record.preparation:
-        raise _unprepared(env, record)
+        raise UserError(
+            f"{begin} language model can prepare the game {record.name if record else name!r}, only "
+            f"{', '.join(prepared_games())}; use one of these, or write a `GamePreparation` for it and name it in the "
+            "game's record (`preparation`)."
+        )
     found: type[GamePreparation] = load(record.preparation)
     return found
 
@@ -311,14 +315,6 @@ def _record_of(env: str) -> GameRecord | None:
     return next((record for record in GAMES.values() if env in record.entry_points), None)
 
 
-def _unprepared(env: str, record: GameRecord | None) -> UserError:
-    game = f"the game {record.name!r}" if record is not None else "this game"
-    return UserError(
-        f"`env` is {env!r}, but no language model can prepare {game}, only {', '.join(prepared_games())}; use an "
-        "environment of one of these."
-    )
-
-
 def open_game(env: str, settings: Mapping[str, Any], seed: int = 0) -> PlanningGame:
     """A game at its start, with the settings with which subgoals can be followed unless others are given.
 
@@ -330,9 +326,8 @@ def open_game(env: str, settings: Mapping[str, Any], seed: int = 0) -> PlanningG
     Raises:
         UserError: If there is no such environment, planners do not know its game, or a setting is not allowed.
     """
-    record = _record_of(env)
-    if record is not None and not record.preparation:
-        raise _unprepared(env, record)
+    if _record_of(env) is not None:
+        preparation_class(env)  # before an environment is made with the settings of a player that there is not
     made = make_env(env, **{**played_with(env), **settings})
     made.reset(seed=seed)
     game = planning_game(made)

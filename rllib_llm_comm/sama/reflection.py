@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -254,17 +254,8 @@ class Rounds:
             )
 
 
-class Reflector(Protocol):
-    """Finds the phase of planning that is to blame for a failure."""
-
-    def __call__(self, request: PlanRequest, plan: Plan, outcomes: list[Outcome]) -> Reflection:
-        """The phase, and why.
-
-        Args:
-            request: The planner's request.
-            plan: Its plan.
-            outcomes: Ends of the subgoals.
-        """
+Reflector = Callable[[PlanRequest, Plan, list[Outcome]], Reflection]
+"""Finds the phase of planning that is to blame for a failure: of a request, its plan, and the ends of its subgoals."""
 
 
 def reflect_by_rules(request: PlanRequest, plan: Plan, outcomes: list[Outcome]) -> Reflection:

@@ -26,6 +26,7 @@ from rllib_llm_comm.sama.planning_game import OURS, PlanningGame, State, worded
 from rllib_llm_comm.sama.preparation import Check, CodeIndex, preparation_of
 from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError, Sandbox, code_of, shared_sandbox
 
+_UNTOLD = "It is told nowhere."
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 
@@ -106,8 +107,8 @@ def translate(
         UserError: If the budget is spent or the key is missing.
     """
     shown = json.dumps(state)
-    code = "\n\n".join(f"# {piece.file}: {piece.name}\n{piece.code}" for piece in index.search(shown, pieces))
-    prompt = fill(__package__, "translate_state", manual=manual or "It is told nowhere.", code=code, state=shown)
+    told = {"manual": manual or _UNTOLD, "code": index.shown(shown, pieces), "state": shown}
+    prompt = fill(__package__, "translate_state", **told)
     return checked(ask_for(model, prompt, Sentences, purpose=TRANSLATION).sentences, check)
 
 
@@ -210,10 +211,9 @@ def write_translator(
                 raise UnusableError(f"it says {false[0]!r} of the state {json.dumps(game.plain(state))}")
         return made
 
-    code = "\n\n".join(f"# {piece.file}: {piece.name}\n{piece.code}" for piece in index.search(shown, pieces))
     how = preparation_of(game)
-    named = worded(prompts, "translator")
-    prompt = fill(__package__, named, manual=manual, code=code, state=shown, tell=how.to_tell, leave=how.to_leave)
+    told = {"manual": manual, "code": index.shown(shown, pieces), "state": shown}
+    prompt = fill(__package__, worded(prompts, "translator"), **told, tell=how.to_tell, leave=how.to_leave)
     with asking_for(TRANSLATION):
         return ask_checked(model, prompt, read, what="translator")
 
@@ -295,12 +295,11 @@ def translate_actions(
         UserError: If the budget is spent or the key is missing.
     """
     shown, named = json.dumps(state), list(actions)
-    found = index.search(f"{' '.join(named)} {agent} action effect interact", pieces)
     prompt = fill(
         __package__,
         "translate_actions",
-        manual=manual or "It is told nowhere.",
-        code="\n\n".join(f"# {piece.file}: {piece.name}\n{piece.code}" for piece in found),
+        manual=manual or _UNTOLD,
+        code=index.shown(f"{' '.join(named)} {agent} action effect interact", pieces),
         state=shown,
         beside=f"Beside {agent}: {', '.join(f'{way} {place}' for way, place in beside.items())}\n" if beside else "",
         agent=agent,

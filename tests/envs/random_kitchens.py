@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, LAYOUT_NAMES, POT, Cell
+from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DYNAMICS, LAYOUT_NAMES, POT, Cell
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
-from rllib_llm_comm.envs.overcooked_ai.rules import DYNAMICS, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 
 EVERY_GAME = [(layout, dynamics) for layout in LAYOUT_NAMES for dynamics in DYNAMICS]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rllib_llm_comm.envs.overcooked_ai import parallel_env
-from rllib_llm_comm.envs.overcooked_ai.entities import FIRST_PLACE, SLOTS, entities, num_symbols, symbol_names
+from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, entities, first_place, num_symbols, symbol_names
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
@@ -46,7 +46,10 @@ def test_symbols_are_what_the_game_says(layout, dynamics):
     kitchen = Kitchen(layout, dynamics)
     rng = np.random.default_rng(0)
     names = symbol_names(kitchen.layout)
-    assert len(names) == num_symbols(kitchen.layout) and len(set(names[FIRST_PLACE:])) == kitchen.layout.terrain.size
+    assert (
+        len(names) == num_symbols(kitchen.layout)
+        and len(set(names[first_place(kitchen.layout) :])) == kitchen.layout.terrain.size
+    )
     for _ in range(20):
         kitchen.restore(random_snapshot(kitchen.layout, dynamics, rng))
         for _ in range(5):
@@ -62,7 +65,7 @@ def test_symbols_are_what_the_game_says(layout, dynamics):
 def test_cells_have_symbols_of_their_own():
     kitchen = Kitchen("counter_circuit")
     places = entities(kitchen.state, kitchen.layout)[0, :, :, SLOTS.index("place")]
-    np.testing.assert_array_equal(places.reshape(-1), FIRST_PLACE + np.arange(40))
+    np.testing.assert_array_equal(places.reshape(-1), first_place(kitchen.layout) + np.arange(40))
 
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)

@@ -11,11 +11,11 @@ import pytest
 from random_kitchens import EVERY_GAME, copied, faced, random_kitchen
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.envs.overcooked_ai import text
+from rllib_llm_comm.envs.overcooked_ai import manual, text
 from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
 from rllib_llm_comm.envs.overcooked_ai.kernel import CELLS, INTERACT, STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, FLOOR, LAYOUT_NAMES, POT, Cell, Layout, get_layout
-from rllib_llm_comm.envs.overcooked_ai.names import COOKS, find_place, place_name, places_of
+from rllib_llm_comm.envs.overcooked_ai.names import COOKS, find_place, places_of
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 
@@ -45,7 +45,7 @@ def played(name: str, dynamics: str, steps: int, seed: int = 0):
 @pytest.mark.parametrize("layout", [*LAYOUT_NAMES, DIVIDED, NESTED, CROWD], ids=str)
 def test_every_cell_has_one_name_and_is_found_by_it(layout):
     kitchen = get_layout(layout)
-    names = [place_name(kitchen, cell) for cell in cells(kitchen)]
+    names = [places_of(kitchen).names[cell] for cell in cells(kitchen)]
     assert len(set(names)) == len(names)
     for cell, name in zip(cells(kitchen), names, strict=True):
         assert find_place(kitchen, name) == find_place(kitchen, f"  The {name.upper()}") == cell
@@ -57,12 +57,12 @@ def test_every_cell_has_one_name_and_is_found_by_it(layout):
 
 def test_names_tell_places_apart():
     forced, ring, crowd = get_layout("forced_coordination"), get_layout("coordination_ring"), get_layout(CROWD)
-    assert place_name(forced, (3, 0)) == "upper pot" and place_name(forced, (4, 1)) == "right pot"
-    assert [place_name(forced, (2, y)) for y in (1, 2, 3)] == [f"shared counter {n}" for n in (1, 2, 3)]
-    assert place_name(forced, (1, 0)) == "side counter 1"
-    assert place_name(ring, (0, 3)) == "left onion crate" and place_name(ring, (2, 2)) == "counter 4"
-    assert place_name(crowd, (1, 0)) == "pot 1" and place_name(crowd, (2, 2)) == "floor 2,2"
-    assert place_name(get_layout("cramped_room"), (2, 0)) == "pot"
+    assert places_of(forced).names[(3, 0)] == "upper pot" and places_of(forced).names[(4, 1)] == "right pot"
+    assert [places_of(forced).names[(2, y)] for y in (1, 2, 3)] == [f"shared counter {n}" for n in (1, 2, 3)]
+    assert places_of(forced).names[(1, 0)] == "side counter 1"
+    assert places_of(ring).names[(0, 3)] == "left onion crate" and places_of(ring).names[(2, 2)] == "counter 4"
+    assert places_of(crowd).names[(1, 0)] == "pot 1" and places_of(crowd).names[(2, 2)] == "floor 2,2"
+    assert places_of(get_layout("cramped_room")).names[(2, 0)] == "pot"
 
 
 def test_rooms_have_names():
@@ -78,7 +78,7 @@ def test_rooms_have_names():
 @every_game
 def test_the_manual_says_who_can_reach_what(name, dynamics):
     layout = get_layout(name)
-    sentences = text.manual(layout, dynamics)
+    sentences = manual.manual(layout, dynamics)
     assert all(line.endswith(".") and line.isascii() and len(line) < 150 for line in sentences)
     for i, start in enumerate(layout.starts):
         mask = routes_of(layout).reachable(start)
@@ -86,24 +86,24 @@ def test_the_manual_says_who_can_reach_what(name, dynamics):
         said = re.sub("can reach no [a-z ]+", "", said)
         for cell in cells(layout):
             if layout.kind(cell) not in (FLOOR, COUNTER):
-                assert (place_name(layout, cell) in said) == bool(mask[cell[1] * layout.width + cell[0]])
+                assert (places_of(layout).names[cell] in said) == bool(mask[cell[1] * layout.width + cell[0]])
 
 
 def test_the_manual_tells_maps_and_dynamics_apart():
-    forced = text.manual(get_layout("forced_coordination"))
+    forced = manual.manual(get_layout("forced_coordination"))
     assert "Bob can reach no pot." in forced and "Alice can reach no onion crate." in forced
     assert "Shared counters 1 to 3 can be reached from both rooms, so things can pass across." in forced
     assert "Only bob can reach side counters 1 and 4." in forced
-    assert "No counter can be reached from both rooms." in text.manual(get_layout("asymmetric_advantages"))
-    circuit = text.manual(get_layout("counter_circuit"), "new")
+    assert "No counter can be reached from both rooms." in manual.manual(get_layout("asymmetric_advantages"))
+    circuit = manual.manual(get_layout("counter_circuit"), "new")
     assert "Counters 7 to 10 have floor on opposite sides, so things can pass across." in circuit
     assert any("by itself" in line for line in forced) and not any("by itself" in line for line in circuit)
-    assert "starts by itself" in text.brief(get_layout(NESTED)) and "empty hands" in text.brief(
+    assert "starts by itself" in manual.brief(get_layout(NESTED)) and "empty hands" in manual.brief(
         get_layout(NESTED), "new"
     )
-    assert text.task(get_layout("cramped_room")).count("the serving counter") == 1
+    assert manual.task(get_layout("cramped_room")).count("the serving counter") == 1
     with pytest.raises(UserError):
-        text.manual(get_layout(NESTED), "newer")
+        manual.manual(get_layout(NESTED), "newer")
 
 
 # What cooks read

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner, PrimitiveRunner
-from rllib_llm_comm.envs.overcooked_text.layouts import CELLS, SIZE, STAY
-from rllib_llm_comm.envs.overcooked_text.rules import Kitchen, first_step, reachable
+from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 
 PATIENCE = 40
 
@@ -131,9 +130,9 @@ def test_an_agent_learns_nothing_from_previews_that_it_does_not_see_or_remember(
     hidden = [
         food
         for food in kitchen.foods.values()
-        if not kitchen.visible(agent, food.x, food.y) and kitchen.cells[food.cell] == food.code
+        if not kitchen.sight(agent)[food.cell] and kitchen.cells[food.cell] == food.code
     ]
-    free = [cell for cell in range(49) if kitchen.cells[cell] == 1 and not kitchen.visible(agent, *divmod(cell, SIZE))]
+    free = [cell for cell in range(49) if kitchen.cells[cell] == 1 and not kitchen.sight(agent)[cell]]
     if not hidden or not free:
         return
     runner = MacroRunner(kitchen)
@@ -176,10 +175,3 @@ def test_what_is_behind_the_wall_is_useless_to_get(name):
     action = runner.names.index(name)
     assert runner.preview(0, action).kind == "none"
     assert runner.preview(1, action).kind == "pick_up"
-
-
-@given(kitchens())
-def test_cells_with_a_way_are_those_that_can_be_reached(kitchen):
-    for cook, belief in zip(kitchen.agents, kitchen.beliefs, strict=True):
-        ways = [bool(first_step(belief.ways, cook.cell, target) != STAY) for target in range(CELLS)]
-        assert list(map(bool, reachable(belief.ways, cook.cell))) == ways

@@ -51,7 +51,7 @@ SHORT = {KITCHEN: {"horizon": 40}, SALAD: TOLD, "rllib_llm_comm/frozen_lake_plan
 @pytest.mark.parametrize("seats", ["central", "apart"])
 @pytest.mark.parametrize("env_id", SEATS)
 def test_they_keep_the_contract_of_environments(env_id, seats):
-    results = check_env(env_id, settings={"game": SHORT[env_id], "seats": seats})
+    results = check_env(env_id, settings={"game": SHORT[env_id], "seats": seats}, steps=80)
     assert [result for result in results if not result.ok] == []
 
 

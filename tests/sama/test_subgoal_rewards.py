@@ -16,7 +16,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
-from rllib_llm_comm.envs.overcooked_ai.names import place_name, places_of
+from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen, plain_state
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
@@ -165,7 +165,7 @@ def test_plain_states_tell_enough_for_every_subgoal(layout):
     """Code for each subgoal of a kitchen that reads plain states only agrees with the exact test in every step."""
     kitchen, steps, total = get_layout(layout), steps_of(layout, 120, 2), Agreement()
     for goal in all_subgoals(kitchen):
-        code = code_for(goal, place_name(kitchen, goal.cell))
+        code = code_for(goal, places_of(kitchen).names[goal.cell])
         total += measured(code, subgoal_text(kitchen, goal), steps, layout)
     assert total.both > 100 and total.share == 1.0 and total.steps == 240 * len(all_subgoals(kitchen))
 

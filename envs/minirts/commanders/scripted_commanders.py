@@ -21,6 +21,7 @@ from rllib_llm_comm.envs.minirts.commanders.sayings import (
 from rllib_llm_comm.envs.minirts.commanders.tasks import NOTHING, WAIT, Command, all_commands
 from rllib_llm_comm.envs.minirts.told_army import prepared_types, seen_types
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
+from rllib_llm_comm.envs.scripted_team import Team
 
 
 def messages(
@@ -74,46 +75,22 @@ def wait_action(env: Any, agent: str) -> int | None:
     return int(env.commands.index(NOTHING))
 
 
-class ScriptedTeam:
+class ScriptedTeam(Team):
     """Plays all commanders of a side by the oracle's rules, each by what it is told, hears and sees of the enemy.
 
     Unlike the scripted teacher's advice, a commander that is not told the types does not act on them. It takes the
     enemy to make what was told it last, else what it sees, else what it saw last. One that knows nothing makes
     `commanders.GUESS`. Who has no producers goes along with those that stand. The strength of the enemy, as a number,
-    is known to all as it is to the oracle.
-
-    Attributes:
-        said: Last message of each commander, by name.
+    is known to all as it is to the oracle. The environment has commands in words, and all decide at once.
     """
 
-    def __init__(self, env: Any, *, talk: bool = True, seed: int = 0) -> None:
-        """Takes over a side.
-
-        Args:
-            env: The (unwrapped) environment with commands in words; call `begin` after each of its resets.
-            talk: Whether commanders hear each other.
-            seed: Of the wording.
-        """
-        self._env, self._talk = env, talk
-        self.begin(seed)
-
     def begin(self, seed: int = 0) -> None:
-        """Forgets what was said and believed.
-
-        Args:
-            seed: Of the wording in this episode.
-        """
-        self._rng = np.random.default_rng(seed)
-        self.said: dict[str, str] = {}
-        self._heard: dict[str, tuple[int, ...]] = {}
+        """Forgets what was said and believed."""
+        super().begin(seed)
         self._seen: tuple[int, ...] = ()
 
     def act(self, infos: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-        """Speaks, listens and chooses for all commanders.
-
-        Args:
-            infos: The last infos of the environment; all commanders decide at once.
-        """
+        """Speaks, listens and chooses for all who need an action."""
         env = self._env
         if self._talk:
             for agent in env.agents:
@@ -134,8 +111,7 @@ class ScriptedTeam:
         told = self._env.team.told
         if told is None or told[commander]:
             return enemy_types(self._env.team)
-        for speaker, message in self.said.items():
-            saying = understand(message) if speaker != agent else None
+        for saying in map(understand, self._messages_to(agent)):
             if isinstance(saying, EnemySaying) and saying.types:
-                self._heard[agent] = saying.types
-        return self._heard.get(agent) or self._seen
+                self._believed[agent] = saying.types
+        return self._believed.get(agent) or self._seen

@@ -18,7 +18,7 @@ from gymnasium import spaces
 from numba import njit
 
 from rllib_llm_comm.envs.compiling import compiling
-from rllib_llm_comm.envs.minirts.collective_command import MOST_UNITS, SIZES
+from rllib_llm_comm.envs.minirts.collective_command import MOST_UNITS
 from rllib_llm_comm.envs.minirts.engine import state
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, WATER
 from rllib_llm_comm.envs.minirts.engine.state import (
@@ -74,11 +74,6 @@ def vector_space(more: int = 0) -> spaces.Box:
         more: Numbers that come on top.
     """
     return spaces.Box(*BOUNDS, (VECTOR + more,), np.float32)
-
-
-def head_mask_space() -> spaces.Box:
-    """The space of `collective_command.masks`."""
-    return spaces.Box(0, 1, (sum(SIZES),), np.int8)
 
 
 def vector(side: Side, commander: int, max_tick: int) -> np.ndarray:

@@ -84,7 +84,8 @@ def commander_sentences(executor: Executor, commander: int, speaker: bool = Fals
     if counts[PEASANT]:
         idle = sum(unit.order == "IDLE" for unit in side.units_of(commander, PEASANT))
         if idle:
-            sentences.append(f"{counted(PEASANT, idle)} of {'yours' if speaker else whose} {_be(idle)} idle.")
+            are = "is" if idle == 1 else "are"
+            sentences.append(f"{counted(PEASANT, idle)} of {'yours' if speaker else whose} {are} idle.")
         if mine.mining:
             sentences.append(f"{whose} peasants shall mine.")
     if any(counts[kind] for kind in ARMY):
@@ -93,10 +94,6 @@ def commander_sentences(executor: Executor, commander: int, speaker: bool = Fals
         waiting = listing(phrase(job.command) for job in mine.jobs)
         sentences.append(f"{whose} open commands: {waiting}.")
     return sentences
-
-
-def _be(number: int) -> str:
-    return "is" if number == 1 else "are"
 
 
 def event_text(commander: int, command: Command, success: bool) -> str:
@@ -155,12 +152,3 @@ def _production() -> str:
         if kinds:
             made.append(f"a {SINGULAR[house]} trains {listing(PLURAL[kind] for kind in kinds)}")
     return f"Peasants put up buildings; {listing(made)}."
-
-
-def commands_text(commands: Sequence[Command]) -> tuple[str, ...]:
-    """Commands as candidate phrases.
-
-    Args:
-        commands: The commands.
-    """
-    return tuple(phrase(command) for command in commands)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import gymnasium as gym
@@ -424,7 +425,7 @@ class EmmaCritic(nn.Module):
         self.symbols = nn.Embedding(symbols, _CRITIC_WIDTH)
         widths = [cells * _CRITIC_WIDTH + size + state_size, *settings.hiddens]
         layers: list[nn.Module] = [nn.LayerNorm(widths[0])]
-        for before, after in zip(widths, widths[1:], strict=False):
+        for before, after in pairwise(widths):
             layers += [nn.Linear(before, after), nn.ReLU(), nn.LayerNorm(after)]
         self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], 1))
 

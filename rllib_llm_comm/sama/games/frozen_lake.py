@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -14,51 +14,24 @@ from rllib_llm_comm.envs.frozen_lake.checker import LakeFacts, check_sentence
 from rllib_llm_comm.envs.frozen_lake.rules import ACTION_NAMES, ARRIVED, FELL, LAYOUT_NAMES, STEPS, WALKS, Cell, Lake
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS, brief, place
 from rllib_llm_comm.sama.planned_env import disturbed_steps
-from rllib_llm_comm.sama.planning_game import PlanningGame, State
+from rllib_llm_comm.sama.planning_game import PlanningGame, RulePlayer, State
 from rllib_llm_comm.sama.preparation import Check, CodeIndex, GamePreparation, Transition
 from rllib_llm_comm.sama.recordings import recorded_code
 
 _NO_WAY = 10**6
 
 
-class SubgoalLake(Protocol):
-    """A lake on which subgoals can be followed, such as `LakePlanning`."""
-
-    env: Any
-
-    def state(self) -> State:
-        """The moment that the game is in."""
-
-    def meant(self, subgoal: str) -> Cell:
-        """The cell that a subgoal names."""
-
-    def cells(self) -> list[Cell]:
-        """All cells of the lake."""
-
-
-@dataclass(frozen=True)
-class FollowingWalkers:
+class FollowingWalkers(RulePlayer):
     """Goes to the cell of its subgoal by a shortest way, then stays; knows nothing of holes and targets.
 
     It goes through cells where somebody has been, if there is such a way, else straight, and around the other one
     unless that has arrived. Alice chooses first. Who has to go where the other one stands or steps now waits beside it.
-
-    Attributes:
-        game: The lake.
     """
 
-    game: SubgoalLake
-
-    def begin(self, seed: int) -> None:
-        """Nothing is remembered; the slips are part of the game."""
+    game: LakePlanning
 
     def act(self, memory: Any, observations: Mapping[Any, Any]) -> dict[Any, int]:
-        """The next action of each walker that is asked.
-
-        Args:
-            memory: Not used.
-            observations: Of the walkers that are asked, with their `subgoal`.
-        """
+        """The next action of each walker that is asked, the one after the other."""
         state, actions = self.game.state(), {}
         cells = list(state.cells)
         for agent in sorted(observations, key=WALKERS.index):
@@ -67,6 +40,10 @@ class FollowingWalkers:
             cells[i] = u, v
             actions[agent] = STEPS.index((u - x, v - y))
         return actions
+
+    def action(self, agent: str, seen: Mapping[str, Any]) -> int:
+        """The next action of a walker if no other one is asked."""
+        return self.act(None, {agent: seen})[agent]
 
     def _next(self, state: State, i: int, subgoal: str, taken: Cell) -> Cell:
         """Next cell of a walker, if the other one stays at or goes to the cell `taken`."""
@@ -289,6 +266,8 @@ class LakePreparation(GamePreparation):
     course: ClassVar[str] = "from its start until nobody walks any more"
     form: ClassVar[type[BaseModel] | None] = ProposedLakes
 
+    game: LakePlanning
+
     @property
     def _lake(self) -> Lake:
         lake: Lake = self.game.env.unwrapped.lake
@@ -300,8 +279,7 @@ class LakePreparation(GamePreparation):
 
     def draw(self, rng: np.random.Generator) -> Moment:
         """Two different cells, with the fates that walkers have there; at least one of them walks."""
-        layout = self._lake.layout
-        cells = [(x, y) for y in range(layout.height) for x in range(layout.width)]
+        cells = self.game.cells()
         while True:
             first, second = (cells[k] for k in rng.permutation(len(cells))[:2])
             fates = self._fate(0, first), self._fate(1, second)
@@ -320,8 +298,7 @@ class LakePreparation(GamePreparation):
         env = self.game.env.unwrapped
         env.lake.restore({**env.lake.snapshot(), "t": 0, "cells": cells, "fates": fates})
         env.trail = [(cells, fates)]
-        state: Moment = self.game.state()
-        return state
+        return self.game.state()
 
     def steps(self, number: int, seed: int = 0) -> Iterator[Transition]:
         """Steps of walkers that go to cells that are drawn."""

@@ -34,38 +34,21 @@ from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
 from rllib_llm_comm.envs.minirts.view.text import commander_sentences, enemy_sentence, manual, situation_sentences
 from rllib_llm_comm.language.prompts import template
 from rllib_llm_comm.sama.planned_env import disturbed_game, disturbed_steps
-from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, PlanningGame, State, SubgoalStarts
+from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, PlanningGame, RulePlayer, State, SubgoalStarts
 from rllib_llm_comm.sama.preparation import CodeIndex, GamePreparation, Transition
 from rllib_llm_comm.sama.recordings import recorded_code
 
 
-@dataclass(frozen=True)
-class FollowingCommanders:
+class FollowingCommanders(RulePlayer):
     """Gives the command of its subgoal as soon as it may, and else lets go on what is in force.
 
     Where the game lacks the number of a subgoal, the largest smaller one is commanded, until enough have come out.
-
-    Attributes:
-        game: The strategy game.
     """
 
-    game: PlanningGame
-
-    def begin(self, seed: int) -> None:
-        """Nothing is remembered; the officers are part of the game."""
-
-    def act(self, memory: Any, observations: Mapping[Any, Any]) -> dict[Any, int]:
-        """The next command of each commander that is asked.
-
-        Args:
-            memory: Not used.
-            observations: Of those that are asked, with their `subgoal` and `action_mask`.
-        """
-        return {agent: self._action(COMMANDERS.index(str(agent)), seen) for agent, seen in observations.items()}
-
-    def _action(self, commander: int, seen: Mapping[str, Any]) -> int:
+    def action(self, agent: str, seen: Mapping[str, Any]) -> int:
+        """The next command of a commander, among those that its `action_mask` allows."""
         env, wanted = self.game.env.unwrapped, parse_command(str(seen["subgoal"]))
-        jobs = [job.command for job in env.executor.orders[commander].jobs]
+        jobs = [job.command for job in env.executor.orders[COMMANDERS.index(agent)].jobs]
         if wanted is None or any(job.kind == wanted.kind for job in jobs):
             return 0
         fitting = [
@@ -376,10 +359,10 @@ class StrategyPreparation(GamePreparation):
     )
     to_leave: ClassVar[str] = "counts of ticks, and what has been made so far"
 
+    game: StrategyPlanning
+
     def __init__(self, game: PlanningGame) -> None:
         super().__init__(game)
-        assert isinstance(game, StrategyPlanning)
-        self._planned = game
         self._running: Iterator[list[State]] = iter(())
 
     def code(self) -> CodeIndex:
@@ -392,7 +375,7 @@ class StrategyPreparation(GamePreparation):
             if next(self._running, None) is None or not self.game.env.unwrapped.agents:
                 self._running = disturbed_game(self.game, rng, _PATIENCE, subgoals=_DRAWN, actions=0.0)
                 next(self._running)
-        return self._planned.keep()
+        return self.game.keep()
 
     def steps(self, number: int, seed: int = 0) -> Iterator[Transition]:
         """Decisions of commanders who follow commands that are drawn, with much gold, so that they train a lot."""

@@ -7,8 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -45,7 +44,6 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     SOUP,
     TAKE,
     Subgoal,
-    all_subgoals,
     completed,
     holdable,
     kitchen_record,
@@ -55,12 +53,13 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     possible_subgoals,
     pots_in_use,
     subgoal_text,
+    subgoals_by_text,
     task_subgoal,
 )
 from rllib_llm_comm.envs.overcooked_ai.text import cook_sentences, primitive_phrases, state_sentences, target_phrases
 from rllib_llm_comm.language.prompts import template
 from rllib_llm_comm.sama.data_set import NewSubgoals, NewSubgoalSettings
-from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, PlanningGame, State
+from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, PlanningGame, RulePlayer, State
 from rllib_llm_comm.sama.preparation import Check, CodeIndex, GamePreparation, Transition
 from rllib_llm_comm.sama.recordings import recorded_code
 from rllib_llm_comm.sama.skill_graph import Skill, SkillProblem, own
@@ -241,49 +240,19 @@ class _Cook:
         return Skill(f"{self._name}: {name}", uses, brings, self._name, ordered, 1.0 + min(efforts.values()))
 
 
-class SubgoalKitchen(Protocol):
-    """A kitchen in which subgoals can be followed, such as `KitchenPlanning`."""
-
-    env: Any
-
-    def state(self) -> State:
-        """The moment that the game is in."""
-
-    def refusal(self, state: State, agent: str, subgoal: str) -> str:
-        """The reason why a subgoal cannot be pursued now; empty if it can."""
-
-    def meant(self, subgoal: str) -> Subgoal:
-        """A subgoal as the game knows it."""
-
-
-@dataclass(frozen=True)
-class FollowingCooks:
+class FollowingCooks(RulePlayer):
     """Goes where its subgoal is to be done and does it, then stays; knows nothing of soups.
 
     A cook that cannot do its subgoal now, because it has done it, or because a thing is gone, stays where it is. Who
     has to fill a dish waits beside the pot until the soup is ready. With `action_level="goal"` a cook that has to go
     somewhere waits, as floor is no goal there.
-
-    Attributes:
-        game: The kitchen.
     """
 
-    game: SubgoalKitchen
+    game: KitchenPlanning
 
-    def begin(self, seed: int) -> None:
-        """Nothing is remembered; the walkers of the game have their own random steps."""
-
-    def act(self, memory: Any, observations: Mapping[Any, Any]) -> dict[Any, int]:
-        """The next action of each cook that is asked.
-
-        Args:
-            memory: Not used.
-            observations: Of the cooks that are asked, with their `subgoal`.
-        """
-        return {agent: self._action(str(agent), str(seen["subgoal"])) for agent, seen in observations.items()}
-
-    def _action(self, agent: str, subgoal: str) -> int:
-        env, state = self.game.env.unwrapped, self.game.state()
+    def action(self, agent: str, seen: Mapping[str, Any]) -> int:
+        """The next action of a cook."""
+        env, state, subgoal = self.game.env.unwrapped, self.game.state(), str(seen["subgoal"])
         here = env.kitchen.cook(env.players[agent]).cell
         if not subgoal or self.game.refusal(state, agent, subgoal):
             return towards(env, agent, here, waits=True)
@@ -493,7 +462,7 @@ class KitchenPlanning(PlanningGame):
         Args:
             subgoal: In words.
         """
-        return _by_text(self._layout)[subgoal]
+        return subgoals_by_text(self._layout)[subgoal]
 
     def _there(self, kitchen: Kitchen, subgoal: Subgoal) -> str:
         place = places_of(self._layout).phrases[subgoal.cell]
@@ -504,11 +473,6 @@ class KitchenPlanning(PlanningGame):
             state = "already has three onions" if item.tick >= 0 else "does not cook yet"
             return f"{place} {state}"
         return f"{place} has {'an' if item.kind == 'onion' else 'a'} {item.kind} on it"
-
-
-@lru_cache(maxsize=32)
-def _by_text(layout: Layout) -> dict[str, Subgoal]:
-    return {subgoal_text(layout, subgoal): subgoal for subgoal in all_subgoals(layout)}
 
 
 def _goal(tasks: Sequence[Task]) -> str:
@@ -593,7 +557,8 @@ def goal_cell_actions(game: KitchenPlanning, state: Moment, agent: str) -> dict[
     kitchen, player = game.kitchen(state), COOKS.index(agent)
     layout, places = kitchen.layout, places_of(kitchen.layout)
     near = places.reach[places.room_of[kitchen.cook(player).cell]]
-    cells = [cell for cell in _in_order(near) if layout.kind(cell) != FLOOR]
+    in_order = sorted(near, key=lambda cell: (cell[1], cell[0]))
+    cells = [cell for cell in in_order if layout.kind(cell) != FLOOR]
     phrases = target_phrases(kitchen, player, cells)
     names = [f"goal cell {x},{y}: go to {places.names[x, y]} and interact" for x, y in cells]
     return {name: effect_check(layout, phrase) for name, phrase in zip(names, phrases, strict=True)}
@@ -614,10 +579,6 @@ def surroundings(game: KitchenPlanning, state: Moment, agent: str) -> dict[str, 
     names = places_of(kitchen.layout).names
     # No cook stands at the edge of a kitchen, so each side has a cell.
     return {way: names[x + dx, y + dy] for way, (dx, dy) in zip(ACTION_NAMES, STEPS, strict=False)}
-
-
-def _in_order(cells: Any) -> list[Cell]:
-    return sorted(cells, key=lambda cell: (cell[1], cell[0]))
 
 
 class KitchenSubgoals(NewSubgoals):
@@ -645,7 +606,7 @@ class KitchenSubgoals(NewSubgoals):
 
 
 _EMPTY = "nothing"
-_STARTED = COOK_TIME // 2
+_TICKS = {"no": IDLE, "yes": COOK_TIME // 2, "ready": COOK_TIME}
 _SHARE_OF_RANDOM_STEPS = 0.3
 _STEPS_FROM_A_START = 60
 
@@ -697,6 +658,8 @@ class KitchenPreparation(GamePreparation):
     course: ClassVar[str] = "from its start to the delivery of a soup"
     form: ClassVar[type[BaseModel] | None] = ProposedStates
 
+    game: KitchenPlanning
+
     def __init__(self, game: PlanningGame) -> None:
         super().__init__(game)
         self._kitchen: Kitchen = game.env.unwrapped.kitchen
@@ -712,15 +675,7 @@ class KitchenPreparation(GamePreparation):
     def draw(self, rng: np.random.Generator) -> Moment:
         """Random legal state."""
         self._kitchen.restore(random_snapshot(self._kitchen.layout, self._kitchen.dynamics, rng))
-        return self._now()
-
-    def _planned(self) -> KitchenPlanning:
-        assert isinstance(self.game, KitchenPlanning)
-        return self.game
-
-    def _now(self) -> Moment:
-        state: Moment = self.game.state()
-        return state
+        return self.game.state()
 
     def steps(self, number: int, seed: int = 0) -> Iterator[Transition]:
         """Steps of scripted cooks who are often disturbed, from random legal states."""
@@ -772,17 +727,17 @@ class KitchenPreparation(GamePreparation):
         for player, agent in enumerate(COOKS):
             snapshot["players"][player][3] = _thing(held[agent])
         content = [(self._pots[one.pot], one) for one in proposed.pots if one.onions]
-        snapshot["objects"] = [[*cell, SOUP, one.onions, 0, _tick(one)] for cell, one in content]
+        snapshot["objects"] = [[*cell, SOUP, one.onions, 0, _TICKS[one.cooks]] for cell, one in content]
         self._kitchen.restore(snapshot)
-        return self._now()
+        return self.game.state()
 
     def actions(self, state: Moment, agent: str) -> Mapping[str, Check]:
         """The six primitive actions."""
-        return primitive_actions(self._planned(), state, agent)
+        return primitive_actions(self.game, state, agent)
 
     def beside(self, state: Moment, agent: str) -> Mapping[str, str]:
         """The places on the four sides of a cook."""
-        return surroundings(self._planned(), state, agent)
+        return surroundings(self.game, state, agent)
 
     def origin(self) -> dict[str, Any]:
         """The kitchen, as `subgoal_file` of its environment expects it."""
@@ -793,7 +748,3 @@ def _thing(kind: str) -> list[Any] | None:
     if kind == _EMPTY:
         return None
     return [SOUP, FULL, 0, COOK_TIME] if kind == SOUP else [kind]
-
-
-def _tick(pot: PotContent) -> int:
-    return {"no": IDLE, "yes": _STARTED, "ready": COOK_TIME}[pot.cooks]

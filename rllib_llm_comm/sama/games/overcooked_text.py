@@ -5,45 +5,33 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_text import observation_text
 from rllib_llm_comm.envs.overcooked_text.cooks import choose
 from rllib_llm_comm.envs.overcooked_text.layouts import SIZE, recipe_foods
-from rllib_llm_comm.envs.overcooked_text.observation_text import BOWL, dish_name
-from rllib_llm_comm.envs.overcooked_text.rules import Moment, moment
+from rllib_llm_comm.envs.overcooked_text.observation_text import BOWL, Item, dish_name, item_words
+from rllib_llm_comm.envs.overcooked_text.rules import DISTANCE, Moment, moment
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying
 from rllib_llm_comm.envs.told_to import ALL, PLANNER
-from rllib_llm_comm.sama.planning_game import PlanningGame
+from rllib_llm_comm.sama.planning_game import PlanningGame, RulePlayer
 
-_WAIT, _BRING, _CHOP = "wait", "bring", "chop"
-
-
-class SubgoalKitchen(Protocol):
-    """A kitchen in which subgoals can be followed, such as `SaladPlanning`."""
-
-    env: Any
-
-    def meant(self, subgoal: str) -> tuple[str, tuple[str, ...]]:
-        """Verb of a subgoal, and the things that it names."""
+WAIT, BRING, CHOP, SERVE = "wait", "bring", "chop", "serve"
 
 
 @dataclass(frozen=True)
-class FollowingSaladCooks:
+class FollowingSaladCooks(RulePlayer):
     """Chooses by the rules of the scripted cook as if its subgoal were all that is ordered; sees the whole kitchen.
 
     It knows nothing of the order. What is chopped already it puts into a bowl if no board is free. Without a subgoal it
     waits where it is, and nobody gets out of another one's way; so each needs a room of its own.
 
-    Attributes:
-        game: The kitchen.
-
     Raises:
         UserError: If the kitchen has primitive actions, or cooks share a room.
     """
 
-    game: SubgoalKitchen
+    game: SaladPlanning
 
     def __post_init__(self) -> None:
         """Refuses what the rules cannot play."""
@@ -60,21 +48,11 @@ class FollowingSaladCooks:
                 "set it to 'macro', or give a checkpoint."
             )
 
-    def begin(self, seed: int) -> None:
-        """Nothing is remembered."""
-
-    def act(self, memory: Any, observations: Mapping[Any, Any]) -> dict[Any, int]:
-        """The next action of each cook that is asked.
-
-        Args:
-            memory: Not used.
-            observations: Of the cooks that are asked, with their `subgoal`.
-        """
-        return {agent: self._action(str(agent), str(seen["subgoal"])) for agent, seen in observations.items()}
-
-    def _action(self, agent: str, subgoal: str) -> int:
-        verb, things = self.game.meant(subgoal) if subgoal else (_WAIT, ())
-        if verb == _WAIT:
+    def action(self, agent: str, seen: Mapping[str, Any]) -> int:
+        """The next action of a cook."""
+        subgoal = str(seen["subgoal"])
+        verb, things = self.game.meant(subgoal) if subgoal else (WAIT, ())
+        if verb == WAIT:
             return 0
         runner, i = self.game.env.unwrapped.runner, observation_text.NAMES.index(agent)
         _, mask = observation_text.candidates(runner, i)
@@ -82,13 +60,11 @@ class FollowingSaladCooks:
         allowed = [action for action, offered in enumerate(mask) if offered]
         view = observation_text.view(runner, i, everything=True)
         done = [name for name, food in runner.kitchen.foods.items() if food.chopped]
-        view = replace(view, dish=tuple(sorted({*things, *done})) if verb == _CHOP else things)
-        asked = [Saying(_BRING, thing) for thing in things] if verb == _BRING else []
+        view = replace(view, dish=tuple(sorted({*things, *done})) if verb == CHOP else things)
+        asked = [Saying(BRING, thing) for thing in things] if verb == BRING else []
         return allowed[choose(view, [found[action] for action in allowed], asked)]
 
 
-WAIT = "wait"
-BRING, CHOP, SERVE = "bring", "chop", "serve"
 _VERBS = {
     BRING: r"bring|pass|fetch|get|carry|hand over",
     CHOP: r"chop|cut|slice",
@@ -163,7 +139,7 @@ class SaladPlanning(PlanningGame):
 
     def plain(self, state: Moment) -> Mapping[str, Any]:
         """Time, order, foods, bowls and cooks."""
-        foods, bowls = self._foods(state), sorted(state.contents)
+        foods, bowls = sorted(set(state.cells) - set(state.contents)), sorted(state.contents)
         return {
             "time": state.time,
             "order": state.order,
@@ -260,7 +236,7 @@ class SaladPlanning(PlanningGame):
             return 0.0
         here = state.cooks[self._number(agent)]
         names = list(state.contents) if things[0] == BOWL else list(things)
-        return float(min(_distance(here, state.cells[name]) for name in names))
+        return float(min(DISTANCE[here][state.cells[name]] for name in names))
 
     # ---- planners and players by rules -------------------------------------------------------------------
 
@@ -306,14 +282,10 @@ class SaladPlanning(PlanningGame):
     def _number(self, agent: str) -> int:
         return observation_text.NAMES.index(agent)
 
-    def _foods(self, state: Moment) -> list[str]:
-        return sorted(set(state.cells) - set(state.contents))
-
     def _words(self, state: Moment, name: str) -> str:
-        if name in state.contents:
-            inside = " and ".join(sorted(state.contents[name]))
-            return f"bowl of {inside}" if inside else "empty bowl"
-        return f"{'chopped' if name in state.chopped else 'raw'} {name}"
+        bowl = name in state.contents
+        inside = tuple(sorted(state.contents[name])) if bowl else ()
+        return item_words(Item(BOWL if bowl else name, name in state.chopped, inside))
 
     def _where(self, state: Moment, name: str) -> str:
         holder = [agent for agent, held in zip(self.agents, state.held, strict=True) if held == name]
@@ -334,11 +306,6 @@ def _side(cell: int) -> int:
     """-1 for a cell of the left room, 0 for the counter between the rooms, 1 for the right room."""
     column = cell % SIZE
     return (column > _WALL_COLUMN) - (column < _WALL_COLUMN)
-
-
-def _distance(one: int, other: int) -> int:
-    (x, y), (u, v) = divmod(one, SIZE), divmod(other, SIZE)
-    return abs(x - u) + abs(y - v)
 
 
 def _cell(state: Moment, name: str) -> list[int]:

@@ -14,7 +14,7 @@ from pylatexenc.latex2text import LatexNodes2Text
 from pylatexenc.latexwalker import LatexMacroNode, LatexWalker, get_default_latex_context_db
 from pylatexenc.macrospec import std_environment, std_macro
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean, require_whole
 from rllib_llm_comm.core.files import read_regular
 from rllib_llm_comm.core.places import local_path
 
@@ -252,8 +252,7 @@ def split_latex(source: str, longest: int = LONGEST) -> list[Paragraph]:
     Raises:
         UserError: If `longest` is not allowed, or commands are nested too deeply.
     """
-    if isinstance(longest, bool) or not isinstance(longest, int) or longest < 100:
-        raise UserError(f"`longest` is {longest!r} but must be a whole number from 100 up.")
+    require_whole("longest", longest, 100)
     text = _without_comments(_without_controls(source))
     body = _BODY.search(text)
     text = _GONE.sub("\n\n", _with_macros(text, body.group(1) if body else text))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import UserError, require_number, require_whole
 from rllib_llm_comm.core.files import read_foreign_json
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.sama.planners.matching import failed_assignments
@@ -18,6 +18,7 @@ from rllib_llm_comm.sama.planning_game import PlanningGame, State
 from rllib_llm_comm.sama.plans import RANDOM, AssignedSubgoal, PhaseAnswers, Plan, Planner, PlanRequest, made_plan
 
 _MOST_BYTES = 64 * 2**20
+_LARGEST_SEED = 2**128 - 1  # as large as those that NumPy draws itself
 MADE_BY = "make one with a stage `run: collect_subgoals`"
 
 
@@ -68,11 +69,10 @@ class RandomPlanner(Planner):
     answerers = (RANDOM,)
 
     def __init__(self, seed: int = 0, subgoals: str = "") -> None:
-        self._rng = np.random.default_rng(_checked(seed))
+        require_whole("seed", seed, 0, _LARGEST_SEED)
+        self._rng = np.random.default_rng(seed)
         self.subgoals = subgoals
-        self._drawn: frozenset[str] = frozenset()
-        if subgoals:
-            self._drawn = frozenset(read_record(subgoals)[1])
+        self._drawn = frozenset(read_record(subgoals)[1] if subgoals else ())
 
     def reseed(self, seed: int) -> None:
         """Begins a new series of draws."""
@@ -102,7 +102,46 @@ class RandomPlanner(Planner):
         return Plan(goal="do anything", subgoals=subgoals, planner=self.name, answered_by=by)
 
 
-class DisturbedPlanner(Planner):
+class AroundPlanner(Planner):
+    """Another planner, whose plans or moments are changed by draws.
+
+    Args:
+        planner: The other planner.
+        seed: Of the draws, until `reseed`.
+
+    Attributes:
+        planner: The other planner.
+
+    Raises:
+        UserError: If the seed is not allowed.
+    """
+
+    def __init__(self, planner: Planner, seed: int = 0) -> None:
+        require_whole("seed", seed, 0, _LARGEST_SEED)
+        self.planner, self.slow, self.answerers = planner, planner.slow, planner.answerers
+        self._rng = np.random.default_rng(seed)
+
+    def reseed(self, seed: int) -> None:
+        """Begins a new series of draws, here and in the other planner."""
+        self.planner.reseed(seed)
+        self._rng = np.random.default_rng(seed)
+
+    def settings(self) -> dict[str, Any]:
+        """Settings of this planner and of the other one, JSON-able."""
+        return {"name": self.name, "planner": self.planner.settings()}
+
+    def beside(self) -> Planner:
+        """A planner like this one, around one like the one below."""
+        other = copy.copy(self)
+        other.planner = self.planner.beside()
+        return other
+
+    def check_game(self, game: PlanningGame) -> None:
+        """As of the other planner."""
+        self.planner.check_game(game)
+
+
+class DisturbedPlanner(AroundPlanner):
     """Another planner, some of whose subgoals are replaced by random ones (SAMA's test of whether agents do as told).
 
     Each new subgoal is replaced with a given probability by one that the agent can set about now, each as likely. A
@@ -115,7 +154,6 @@ class DisturbedPlanner(Planner):
         seed: Of the draws, until `reseed`.
 
     Attributes:
-        planner: The other planner.
         replaced: Subgoals that were replaced since `begin`.
 
     Raises:
@@ -125,11 +163,10 @@ class DisturbedPlanner(Planner):
     name = "disturbed"
 
     def __init__(self, planner: Planner, share: float, seed: int = 0) -> None:
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-            raise UserError(f"`share` is {share!r} but must be a number from 0 to 1.")
-        self.planner, self.share, self.slow = planner, float(share), planner.slow
+        super().__init__(planner, seed)
+        require_number("share", share, 0, 1)
+        self.share = float(share)
         self.answerers = tuple(dict.fromkeys((*planner.answerers, RANDOM)))
-        self._rng = np.random.default_rng(_checked(seed))
         self.begin()
 
     def begin(self) -> None:
@@ -138,24 +175,9 @@ class DisturbedPlanner(Planner):
         self.replaced = 0
         self._drawn: dict[str, str] = {}
 
-    def reseed(self, seed: int) -> None:
-        """Begins a new series of draws, here and in the other planner."""
-        self.planner.reseed(seed)
-        self._rng = np.random.default_rng(seed)
-
     def settings(self) -> dict[str, Any]:
         """Settings of this planner and of the other one, JSON-able."""
-        return {"name": self.name, "planner": self.planner.settings(), "share": self.share}
-
-    def beside(self) -> Planner:
-        """A planner like this one, around one like the one below."""
-        other = copy.copy(self)
-        other.planner = self.planner.beside()
-        return other
-
-    def check_game(self, game: PlanningGame) -> None:
-        """As of the other planner."""
-        self.planner.check_game(game)
+        return {**super().settings(), "share": self.share}
 
     def plan(self, request: PlanRequest) -> Plan:
         """Plan of the other planner with some random subgoals in place of its own."""
@@ -180,53 +202,22 @@ class DisturbedPlanner(Planner):
         return made.model_copy(update={"subgoals": subgoals})
 
 
-class GuessingPlanner(Planner):
+class GuessingPlanner(AroundPlanner):
     """Another planner that is not shown what the game hides from agents, but guesses it: the control of what it knows.
 
     The guess is drawn for each episode among all that may be, each as likely, and independent of the truth; subgoals
     are as sensible as those of the other planner otherwise.
 
-    Args:
-        planner: The other planner.
-        seed: Of the draws, until `reseed`.
-
-    Attributes:
-        planner: The other planner.
-
-    Raises:
-        UserError: If the seed is not allowed.
+    The arguments are those of `AroundPlanner`.
     """
 
     name = "guessing"
-
-    def __init__(self, planner: Planner, seed: int = 0) -> None:
-        self.planner, self.slow, self.answerers = planner, planner.slow, planner.answerers
-        self._rng = np.random.default_rng(_checked(seed))
-        self._guess = 0.0
+    _guess = 0.0
 
     def begin(self) -> None:
         """Begins an episode, with a new guess."""
         self.planner.begin()
         self._guess = float(self._rng.random())
-
-    def reseed(self, seed: int) -> None:
-        """Begins a new series of draws, here and in the other planner."""
-        self.planner.reseed(seed)
-        self._rng = np.random.default_rng(seed)
-
-    def settings(self) -> dict[str, Any]:
-        """Settings of this planner and of the other one, JSON-able."""
-        return {"name": self.name, "planner": self.planner.settings()}
-
-    def beside(self) -> Planner:
-        """A planner like this one, around one like the one below."""
-        other = copy.copy(self)
-        other.planner = self.planner.beside()
-        return other
-
-    def check_game(self, game: PlanningGame) -> None:
-        """As of the other planner."""
-        self.planner.check_game(game)
 
     def plan(self, request: PlanRequest) -> Plan:
         """Plan of the other planner for the moment with the guess in place of the truth.
@@ -256,7 +247,7 @@ def hidden_moments(game: PlanningGame, state: State) -> Sequence[State]:
 
 def thinker(planner: Planner) -> Planner:
     """The planner that makes the plans, below those that disturb it or guess."""
-    return thinker(planner.planner) if isinstance(planner, DisturbedPlanner | GuessingPlanner) else planner
+    return thinker(planner.planner) if isinstance(planner, AroundPlanner) else planner
 
 
 def _drawn(agent: str, subgoal: str) -> AssignedSubgoal:
@@ -283,9 +274,3 @@ def _draw(request: PlanRequest, agent: str, given: dict[str, str], where: float,
     options = [option for option in options if option in among] or options
     fresh = [option for option in options if {**given, agent: option} not in failed_assignments(request)]
     return (fresh or options)[int(where * len(fresh or options))]
-
-
-def _checked(seed: int) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise UserError(f"`seed` is {seed!r} but must be a whole number from 0 up.")
-    return seed

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -144,8 +144,12 @@ def with_entries(form: type[Answer], name: str, count: int) -> type[Answer]:
         count: Number.
     """
     entries: Any = (form.model_fields[name].annotation, Field(min_length=count, max_length=count))
-    made: type[Answer] = create_model(form.__name__, __base__=form, **{name: entries})
-    made.__doc__ = form.__doc__  # it stands in the schema
+    return _with_fields(form, **{name: entries})
+
+
+def _with_fields(form: type[Answer], **fields: Any) -> type[Answer]:
+    """A form with other fields, under the same name and with the same docstring, which stand in the schema."""
+    made: type[Answer] = create_model(form.__name__, __base__=form, __doc__=form.__doc__, **fields)
     return made
 
 
@@ -160,12 +164,18 @@ def assigned_way(answer: Assignment, agents: Sequence[str], subgoals: Sequence[P
     Raises:
         UnusableError: If not each agent gets one, and each subgoal is given.
     """
-    numbers = {one.agent.strip().lower(): one.number for one in answer.assignment}
-    if len(answer.assignment) != len(agents) or set(numbers) != {agent.lower() for agent in agents}:
-        raise UnusableError(f"each of {', '.join(agents)} must be named once")
+    numbers = {agent: one.number for agent, one in _by_agent(answer.assignment, agents).items()}
     if sorted(numbers.values()) != list(range(1, len(subgoals) + 1)):
         raise UnusableError(f"each of the numbers 1 to {len(subgoals)} must be given to one agent")
-    return {agent: subgoals[numbers[agent.lower()] - 1].subgoal for agent in agents}
+    return {agent: subgoals[number - 1].subgoal for agent, number in numbers.items()}
+
+
+def _by_agent(entries: Sequence[Any], agents: Sequence[str]) -> dict[str, Any]:
+    """Entries of an answer by their `agent`, in the agents' order; each has to have one."""
+    named = {one.agent.strip().lower(): one for one in entries}
+    if len(entries) != len(agents) or set(named) != {agent.lower() for agent in agents}:
+        raise UnusableError(f"each of {', '.join(agents)} must be named once")
+    return {agent: named[agent.lower()] for agent in agents}
 
 
 def same_words(text: str) -> str:
@@ -197,12 +207,9 @@ def team_plan(agents: int, ahead: int) -> type[TeamPlan]:
         ahead: Most subgoals of each.
     """
     several: Any = (list[ProposedSubgoal], Field(min_length=1, max_length=ahead))
-    work: type[AgentsWork] = create_model(AgentsWork.__name__, __base__=AgentsWork, subgoals=several)
-    work.__doc__ = AgentsWork.__doc__
+    work = _with_fields(AgentsWork, subgoals=several)
     entries: Any = (list[work], Field(min_length=agents, max_length=agents))  # type: ignore[valid-type]
-    made: type[TeamPlan] = create_model(TeamPlan.__name__, __base__=TeamPlan, agents=entries)
-    made.__doc__ = TeamPlan.__doc__
-    return made
+    return _with_fields(TeamPlan, agents=entries)
 
 
 def work_by_agent(answer: TeamPlan, agents: Sequence[str]) -> dict[str, list[ProposedSubgoal]]:
@@ -215,10 +222,7 @@ def work_by_agent(answer: TeamPlan, agents: Sequence[str]) -> dict[str, list[Pro
     Raises:
         UnusableError: If not each agent is named once.
     """
-    said = {one.agent.strip().lower(): list(one.subgoals) for one in answer.agents}
-    if len(answer.agents) != len(agents) or set(said) != {agent.lower() for agent in agents}:
-        raise UnusableError(f"each of {', '.join(agents)} must be named once")
-    return {agent: said[agent.lower()] for agent in agents}
+    return {agent: list(one.subgoals) for agent, one in _by_agent(answer.agents, agents).items()}
 
 
 MOST_AHEAD = 8
@@ -453,38 +457,14 @@ class ChatPlanner(Planner):
         )
         form = team_plan(len(game.agents), self.how.ahead)
         with self._asking("decomposition", by):
-            try:
-                answer = ask_for(self.model, prompt, form, check=self._told_why(check))
-                work = work_by_agent(answer, game.agents)
-            except AnswerError as error:
-                if self.how.fallback != BY_RULES:
-                    raise
-                try:  # one that has at least the right form
-                    answer = read_answer(error.answer, form)
-                    work = work_by_agent(answer, game.agents)
-                except UnusableError:
-                    raise error from None
+            answer = self._ask(prompt, form, self._told_why(check), lambda answer: work_by_agent(answer, game.agents))
+        work = work_by_agent(answer, game.agents)
         by["assignment"] = by["decomposition"]
         by["goal"] = request.failed[-1].plan.answered_by.goal if goal else by["decomposition"]
         first = {agent: subgoals[0] for agent, subgoals in work.items()}
         reasons = {agent: one.reason for agent, one in first.items()}
         authors = {one.subgoal: by["decomposition"] for one in first.values()}
-        if self.free:
-            given = [
-                AssignedSubgoal(
-                    agent=agent,
-                    subgoal=self._meant(request, agent, one.subgoal) or "",
-                    said=one.subgoal,
-                    reason=one.reason,
-                    answered_by=by["decomposition"],
-                )
-                for agent, one in first.items()
-            ]
-        else:
-            way = {agent: one.subgoal for agent, one in first.items()}
-            possible = made_possible(request, way, self.nearest, refused)
-            authors |= {str(game.parse(text)): by["decomposition"] for text in authors}
-            given = assigned(possible, reasons, authors, refused)
+        given = self._given(request, {agent: one.subgoal for agent, one in first.items()}, reasons, authors, refused)
         replaced = {one.agent for one in given if not self.free and game.parse(first[one.agent].subgoal) != one.subgoal}
         # What was to follow a subgoal that was replaced follows nothing.
         self._ahead = {agent: [] if agent in replaced else subgoals[1:] for agent, subgoals in work.items()}
@@ -519,20 +499,48 @@ class ChatPlanner(Planner):
             way = assignments(request, [one.subgoal for one in subgoals])[0]
         whys = {one.subgoal: one.reason for one in subgoals}
         reasons = {agent: reasons.get(agent) or whys.get(way[agent], "") for agent in way}
-        if self.free:
-            given = [
-                AssignedSubgoal(
-                    agent=agent,
-                    subgoal=self._meant(request, agent, said) or "",
-                    said=said,
-                    reason=reasons[agent],
-                    answered_by=authors[said],
-                )
-                for agent, said in way.items()
-            ]
-        else:
-            given = assigned(made_possible(request, way, self.nearest, refused), reasons, authors, refused)
-        return self._made(goal, reason, given, refused, by)
+        return self._made(goal, reason, self._given(request, way, reasons, authors, refused), refused, by)
+
+    def _given(
+        self,
+        request: PlanRequest,
+        way: dict[str, str],
+        reasons: Mapping[str, str],
+        authors: dict[str, Answerer],
+        refused: list[Refusal],
+    ) -> list[AssignedSubgoal]:
+        """The subgoals of a plan in the game's words; those from its lists are replaced where they are impossible."""
+        if not self.free:
+            authors = authors | {str(request.game.parse(text)): who for text, who in authors.items()}
+            return assigned(made_possible(request, way, self.nearest, refused), reasons, authors, refused)
+        return [
+            AssignedSubgoal(
+                agent=agent,
+                subgoal=self._meant(request, agent, said) or "",
+                said=said,
+                reason=reasons[agent],
+                answered_by=authors[said],
+            )
+            for agent, said in way.items()
+        ]
+
+    def _ask(
+        self,
+        prompt: str,
+        form: type[Answer],
+        check: Callable[[Answer], None],
+        usable: Callable[[Answer], object] | None = None,
+    ) -> Answer:
+        """An answer that passes a check; where rules may mend it, also one that has at least the right form."""
+        try:
+            return ask_for(self.model, prompt, form, check=check)
+        except AnswerError as error:
+            if self.how.fallback != BY_RULES:
+                raise
+            try:
+                return read_answer(error.answer, form, usable)
+            except UnusableError:
+                raise error from None
 
     def _made(
         self,
@@ -578,9 +586,7 @@ class ChatPlanner(Planner):
             agents=", ".join(game.agents),
             manual=manual,
             objects=objects,
-            situation=f"{self.situation(request)} {game.truth(state)}"
-            if self.how.view == "truth"
-            else self.situation(request),
+            situation=self.situation(request) + (f" {game.truth(state)}" if self.how.view == "truth" else ""),
             status=" ".join(game.situation_of(state, agent) for agent in game.agents),
             history="\nWhat was done before:\n" + "\n".join(lines) + "\n" if lines else "",
         )
@@ -684,16 +690,7 @@ class ChatPlanner(Planner):
             count=count,
             menu=self._menu(request),
         )
-        form = with_entries(Decomposition, "subgoals", count)
-        try:
-            found = ask_for(self.model, prompt, form, check=check)
-        except AnswerError as error:
-            if self.how.fallback != BY_RULES:
-                raise
-            try:  # one that has at least the right form
-                found = read_answer(error.answer, form)
-            except UnusableError:
-                raise error from None
+        found = self._ask(prompt, with_entries(Decomposition, "subgoals", count), check)
         taken = {game.parse(one.subgoal) for one in found.subgoals}
         known: list[ProposedSubgoal] = []
         for one in found.subgoals:

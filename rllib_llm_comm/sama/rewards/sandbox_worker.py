@@ -15,6 +15,7 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
@@ -80,12 +81,7 @@ def check(source: str, function: str = REWARD) -> CodeType:
     """
     if len(source) > MOST_SOURCE:
         raise Refused(f"it is longer than {MOST_SOURCE} characters")
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError) as error:
-        raise Refused(f"it is no Python ({str(error)[:100]})") from None
-    except (RecursionError, MemoryError):
-        raise Refused("it is nested too deeply") from None
+    tree = _parsed(ast.parse, source)
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         _check_node(node, id(node) in called)
@@ -96,9 +92,15 @@ def check(source: str, function: str = REWARD) -> CodeType:
     functions = [statement for statement in tree.body if isinstance(statement, ast.FunctionDef)]
     if not any(one.name == function and _takes_one(one.args) for one in functions):
         raise Refused(f"it has no function `{function}(state)`")
+    # Annotations are not evaluated, so that `state: Dict[str, Any]` needs no import.
+    flags = __future__.annotations.compiler_flag
+    return _parsed(compile, tree, "<reward>", "exec", flags=flags, dont_inherit=True)
+
+
+def _parsed(how: Callable[..., Any], *what: Any, **options: Any) -> Any:
+    """What Python's parser or compiler makes of code."""
     try:
-        # Annotations are not evaluated, so that `state: Dict[str, Any]` needs no import.
-        return compile(tree, "<reward>", "exec", flags=__future__.annotations.compiler_flag, dont_inherit=True)
+        return how(*what, **options)
     except (SyntaxError, ValueError) as error:
         raise Refused(f"it is no Python ({str(error)[:100]})") from None
     except (RecursionError, MemoryError):

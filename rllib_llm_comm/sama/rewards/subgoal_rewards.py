@@ -418,7 +418,7 @@ class SubgoalRewards:
             agent: Its name.
             subgoal: The subgoal.
         """
-        return game.done(before, after, agent, subgoal)
+        return self.judged(game, before, after, agent, subgoal).done
 
     def judged(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> Judgement:
         """Judgement of `done`, with the judge's name.
@@ -430,7 +430,7 @@ class SubgoalRewards:
             agent: Its name.
             subgoal: The subgoal.
         """
-        return Judgement(self.done(game, before, after, agent, subgoal), self.judges[0])
+        return Judgement(game.done(before, after, agent, subgoal), self.judges[0])
 
     @property
     def refused(self) -> int:
@@ -457,10 +457,6 @@ class _ByState(SubgoalRewards):
     def refused(self) -> int:
         """Number of subgoals that have no working reward, so that `fallback` decides."""
         return sum(reward is None for reward in self._rewards.values())
-
-    def done(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> bool:
-        """True if the reward of a subgoal, or its fallback, calls it done in one game step."""
-        return self.judged(game, before, after, agent, subgoal).done
 
     def judged(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> Judgement:
         """Judgement by the reward of a subgoal, or by `fallback`.
