@@ -209,8 +209,8 @@ class Talkers(Responder, Verco):
         self._met = tuple(one.name for one in partners)
         first = cast(LanguagePolicy, pool[0].policy).core.lm
         logger.info(
-            "%d partners share the learner's base model. Each takes %.1f MiB for its adapters; what all have read takes "
-            "up to %d MiB (`prefix_cache_mb`).",
+            "%d partners share the learner's base model. Each takes %.1f MiB for its adapters; what all have read "
+            "takes up to %d MiB (`prefix_cache_mb`).",
             len(pool), first.adapter_bytes / 2**20, first.prefix_cache_bytes // 2**20,
         )  # fmt: skip
 
