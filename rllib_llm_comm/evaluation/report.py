@@ -156,8 +156,9 @@ def summarise(results: StudyResults) -> dict[str, Any]:
         (returns of systems that were judged in all of several scenarios: runs are drawn within each, so that all count
         the same), and per scenario `settings`, `shuffled` (whether messages were, anywhere), `systems` (label, seeds,
         figures per evaluation, how it compares with the baseline, decisions until a return of 1 that lasts, most
-        frequent messages, what a run took), `sentences`, `cost` where chat models were asked, and `said`: of trained
-        messages and of members of populations the medians over seeds of `OVER_TIME` at three ages.
+        frequent messages, what a run took, figures beside strangers), `sentences`, `strangers` (their names and the
+        seats that were played beside them) where there were any, `cost` where chat models were asked, and `said`: of
+        trained messages and of members of populations the medians over seeds of `OVER_TIME` at three ages.
     """
     scenarios: dict[str, dict[str, Any]] = {}
     for scenario, systems in results.scenarios.items():
@@ -181,6 +182,10 @@ def summarise(results: StudyResults) -> dict[str, Any]:
         }
         if measures_talk(results):
             scenarios[scenario]["measures"] = columns_of(told)
+        if met := {
+            stranger: list(seats) for one in told.values() for stranger, seats in one.get("strangers", {}).items()
+        }:
+            scenarios[scenario]["strangers"] = met
         if scenario in results.said:
             scenarios[scenario]["said"] = _over_time(_speakers(results, scenario))
         if scenario in results.cost:
@@ -324,6 +329,11 @@ def _system(system: SystemResults, base: SystemResults, shuffled: bool) -> dict[
     told.update(_reached(system))
     if took := _took(system):
         told["took"] = took
+    if system.strangers:
+        told["strangers"] = {
+            stranger: {seat: _interval(np.array(found)) for seat, found in seats.items()}
+            for stranger, seats in system.strangers.items()
+        }
     return told
 
 

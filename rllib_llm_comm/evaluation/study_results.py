@@ -434,6 +434,8 @@ class SystemResults:
         recorded: Figures of an earlier report about runs that are gone, as far as no single run kept them: `seeds`,
             `messages` (the most frequent ones of the first seed with their shares) and `figures` (suffix -> figure ->
             `value`, `low`, `high`). Empty where the runs themselves were read.
+        strangers: Stranger -> seat that the system's policies had -> mean return or score beside the stranger, one per
+            seed.
     """
 
     name: str
@@ -441,6 +443,7 @@ class SystemResults:
     curves: list[Curve] = field(default_factory=list)
     evaluations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     recorded: dict[str, Any] = field(default_factory=dict)
+    strangers: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
     @property
     def is_there(self) -> bool:
@@ -527,6 +530,10 @@ def read_results(folder: Path) -> StudyResults:
                     found.evaluations[suffix] = runs
                 else:
                     missing.append(f"{stage}.{suffix}")
+            if study["evaluation"].get("strangers"):
+                found.strangers = _beside_strangers(folder / f"{stage}.strangers" / "crossplay.json")
+                if not found.strangers:
+                    missing.append(f"{stage}.strangers")
             scenarios[scenario][name] = found
     said = {scenario: told for scenario in study["scenarios"] if (told := read_messages(folder, scenario))}
     return StudyResults(study, scenarios, missing, cost=read_costs(folder, study), said=said)
@@ -545,6 +552,8 @@ def to_plain(results: StudyResults) -> dict[str, Any]:
             for curve in system["curves"]:
                 if not curve["cost"]:  # of runs that did not count
                     del curve["cost"]
+            if not system["strangers"]:
+                del system["strangers"]
             for run in (run for runs in system["evaluations"].values() for run in runs):
                 for name in _BY_EPISODE:
                     run.pop(name, None)
@@ -621,7 +630,29 @@ def _kept_system(name: str, kept: JsonValue) -> SystemResults:
         suffix: [_checked_run(run, figures.get(suffix, ())) for run in runs.elements(least=1)]
         for suffix, runs in kept["evaluations"].items().items()
     }
-    return SystemResults(name, kept["label"].text(), curves, evaluations, recorded)
+    strangers = _returns_by_seat(kept["strangers"]) if "strangers" in kept else {}
+    return SystemResults(name, kept["label"].text(), curves, evaluations, recorded, strangers)
+
+
+def _beside_strangers(path: Path) -> dict[str, dict[str, list[float]]]:
+    """What `run: crossplay` found of a system's policies beside strangers; nothing where it did not run yet."""
+    if not path.is_file():
+        return {}
+    groups = read_json(path, _STAGE_AGAIN)["groups"].items()
+    return {
+        stranger: {
+            seat: [sum(one.number() for one in row.elements(least=1)) / len(row.elements()) for row in rows.elements()]
+            for seat, rows in group["matrix"].items().items()
+        }
+        for stranger, group in groups.items()
+    }
+
+
+def _returns_by_seat(kept: JsonValue) -> dict[str, dict[str, list[float]]]:
+    return {
+        stranger: {seat: [one.number() for one in found.elements(least=1)] for seat, found in seats.items().items()}
+        for stranger, seats in kept.items().items()
+    }
 
 
 def _recorded(kept: JsonValue) -> dict[str, Any]:
@@ -745,7 +776,7 @@ def join_results(parts: Sequence[StudyResults]) -> StudyResults:
         f"{scenario}.{name}.{suffix}"
         for scenario, systems in scenarios.items()
         for name, found in systems.items()
-        for suffix in found.evaluations
+        for suffix in (*found.evaluations, *(["strangers"] if found.strangers else []))
     }
     missing = dict.fromkeys(stage for part in parts for stage in part.missing if stage not in there)
     return StudyResults(study, scenarios, list(missing), " ".join(notes), _costs(parts), _said(parts))
@@ -791,7 +822,12 @@ def _joined(scenario: str, one: SystemResults, other: SystemResults) -> SystemRe
                 f"({suffix}); finish the studies before they are joined."
             )
         evaluations[suffix] = [runs[k] for k in order]
-    return replace(one, curves=[curves[k] for k in order], evaluations=evaluations)
+    strangers = {
+        stranger: {seat: [(found + other.strangers[stranger][seat])[k] for k in order] for seat, found in seats.items()}
+        for stranger, seats in one.strangers.items()
+        if stranger in other.strangers
+    }
+    return replace(one, curves=[curves[k] for k in order], evaluations=evaluations, strangers=strangers)
 
 
 def _lacking_seeds(scenarios: Scenarios, seeds: Sequence[int]) -> Iterator[str]:

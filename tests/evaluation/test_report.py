@@ -147,6 +147,29 @@ def test_pages(folder):
     assert not list((folder / "report").glob(".*"))
 
 
+def test_figures_beside_strangers_are_told_by_seat_and_kept(folder, tmp_path):
+    study = json.loads((folder / "study.json").read_text())
+    study["evaluation"]["strangers"] = {"mute": ["elsewhere"]}
+    (folder / "study.json").write_text(json.dumps(study))
+    name, there = next(iter(study["systems"])), next(iter(study["scenarios"]))
+    place = folder / f"{there}.{name}.strangers"
+    place.mkdir()
+    matrix = {"alice": [[1.0, 3.0], [4.0, 4.0]], "bob": [[0.5], [0.25]]}
+    (place / "crossplay.json").write_text(json.dumps({"groups": {"mute": {"matrix": matrix}}}))
+    results = read_results(folder)
+    beside = {"mute": {"alice": [2.0, 4.0], "bob": [0.5, 0.25]}}
+    assert results.scenarios[there][name].strangers == beside
+    assert f"{there}.{name}.strangers" not in results.missing
+    others = [one for one in study["systems"] if one != name]
+    assert all(f"{there}.{one}.strangers" in results.missing for one in others)
+    page = write_report(results, tmp_path / "report")
+    assert read_results(page.parent).scenarios[there][name].strangers == beside
+    told = json.loads((page.parent / "report.json").read_text())["scenarios"][there]
+    assert told["strangers"] == {"mute": ["alice", "bob"]}
+    assert told["systems"][name]["strangers"]["mute"]["alice"]["value"] == 3.0
+    assert "| mute | alice | 3.00" in (page.parent / "report.md").read_text()
+
+
 def test_no_study(tmp_path):
     with pytest.raises(UserError, match="holds no study"):
         read_results(tmp_path)
