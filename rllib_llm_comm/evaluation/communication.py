@@ -298,7 +298,9 @@ def measure(policy: Policy, turns: TurnRecorder, seed: int = 0) -> Communication
         seed: Fixes the drawn messages of other episodes, and the permutations.
     """
     game = policy.env().unwrapped
-    reads, meaning = _own(game, "understands"), _own(game, "meaning")
+    reads, meaning = getattr(game, "understands", None), _own(game, "meaning")
+    if reads is not None and reads("") is None:  # a game without sentences of its own
+        reads = None
     request = None if meaning is None else getattr(game, "request", None)
     more: dict[str, Any] = {"reads": reads, "facts": tuple(getattr(game, "facts", ())), "seed": seed}
     spoken = [(turn.agent, turn.observation) for turn in turns.turns if turn.decision.said]

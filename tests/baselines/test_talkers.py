@@ -127,6 +127,7 @@ def test_another_learner_meets_the_members_of_an_earlier_run_as_strangers(grown)
         heard = {}
         for seed in range(12):
             game.reset(seed=seed)
+            game.mailbox.complete()
             heard.setdefault(game.partner.settings.name, set()).update(game.mailbox.values())
         assert heard["lossy_4002_final"] == {""}, "all its words get lost, as `as_partner` says"
         assert heard["taught_4000_final"] - {""} and heard["drifting_4001_final"] <= set(MENU["message_menu"])

@@ -240,7 +240,7 @@ def test_recorded_people_are_strangers_who_say_and_do_what_they_did_in_the_likes
     person = make_partner(settings, load_policy)
     game = PartnerSeats(make_env(TEXT, **SALADS), [person], seat="bob")
     game.reset(seed=4)  # the recorded episode's own
-    first = game._waiting[0]["alice"]
+    first = game.asked_now["alice"]
     assert first["text"] == chose[0]["text"] and game.mailbox["alice"] == chose[0]["said"] != ""
     memory = game._memory
     same = [one for one in chose if one["text"] == first["text"]]

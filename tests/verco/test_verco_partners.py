@@ -51,7 +51,7 @@ def test_the_learner_hears_each_stranger_speak_in_its_way():
             for seed in range(6):
                 game.reset(seed=seed)
                 heard[speech].append(game.mailbox[other])
-                seen = {other: game._waiting[0][other]}
+                seen = {other: game.asked_now[other]}
                 expected = {
                     "own": {cook.speak_together([(cook.begin(0), seen)])[0][other][0]},
                     "scripted": scripted_sayings(game.env.unwrapped, other),
