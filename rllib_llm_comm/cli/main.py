@@ -95,6 +95,10 @@ def app() -> None:
         if isinstance(error, OSError) and (fault := disk_fault(error)):
             say_error(UserError(f"{fault[0].upper()}{fault[1:]} and type the same command again."), state.verbosity)
             sys.exit(1)
+        if "running low on memory" in str(error):  # Ray has ended workers, and Tune tells it as its own surprise
+            told = "The machine ran out of memory, so Ray ended workers; close other programs or take a lower"
+            say_error(UserError(f"{told} `--ray-num-cpus`, and type the same command again."), state.verbosity)
+            sys.exit(1)
         say_error(error, state.verbosity)
         err.print("This looks like a bug of the program; run again with -vv for the traceback.")
         sys.exit(1)

@@ -261,7 +261,7 @@ class LanguagePolicy(TalkingPolicy):
                 row.memory.secret,
                 core.settings.templates,
                 row.memory.words,
-            )  # fmt: skip
+            )
             for row, core in zip(rows, cores, strict=True)
         ]
         write = self._batched.writer(cores)
