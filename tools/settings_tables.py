@@ -33,7 +33,7 @@ from rllib_llm_comm.core.errors import LARGEST
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.settings import describe
 from rllib_llm_comm.experiments.algorithm_settings import config_settings, default_of
-from rllib_llm_comm.experiments.schema import _entries
+from rllib_llm_comm.experiments.stages import entries
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = re.compile(r"(<!-- settings: ([^>]+?) -->\n).*?(<!-- end of settings -->)", re.DOTALL)
@@ -110,7 +110,7 @@ def value(given: Any) -> str:
 
 def _parameters(function: Any) -> str:
     """What a stage takes of a function, in the words of its docstring."""
-    told = _entries([function])
+    told = entries([function])
     rows = [["key", "default", "meaning"]]
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.KEYWORD_ONLY and name not in ("progress", "trust"):

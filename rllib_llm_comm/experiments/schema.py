@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import json
 import math
-import re
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
@@ -34,12 +33,12 @@ from rllib_llm_comm.experiments.algorithm_settings import (
 )
 from rllib_llm_comm.experiments.experiment_file import MODEL, OLD_CHECKPOINT_KEYS, Experiment
 from rllib_llm_comm.experiments.search_space import KINDS as SEARCHES
+from rllib_llm_comm.experiments.stages import entries
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
 from rllib_llm_comm.experiments.study_file import Study
 
 Schema = dict[str, Any]
 _REFERENCE: Schema = {"type": "string", "pattern": r"\$\{[^{}]+\}", "description": "The result of another stage."}
-_ENTRY = re.compile(r"^ {4,8}`?\**(\w+)`?(?: \([^)]*\))?: (.+(?:\n {8,}.+)*)", re.MULTILINE)
 _LONGEST = 300  # characters of a description
 
 
@@ -129,17 +128,16 @@ def _ref(name: str) -> Schema:
 
 
 def _model(model: type[BaseModel]) -> Schema:
-    """The schema of a model, with what its fields, or the docstring of the function that it is made of, say of them."""
+    """The schema of a model, with what its fields say of them."""
     schema = model.model_json_schema(schema_generator=_Lenient)
     for name, about in (*schema.get("$defs", {}).items(), (model.__name__, schema)):
         kind = next((one for one in (model, *_models_in(model)) if one.__name__ == name), None)
         about["description"] = (inspect.getdoc(kind) or "").split("\n\n")[0] if kind else ""
-        told = _entries([kind]) if kind else {}
         for key in [key for key, field in kind.model_fields.items() if field.exclude] if kind else ():
             about["properties"].pop(key, None)  # not for files
         for key, value in about.get("properties", {}).items():
             value.pop("title", None)
-            said = _said(value.get("description") or told.get(key))
+            said = _said(value.get("description"))
             if key not in about.get("required", ()):  # what is not given may be written as null
                 about["properties"][key] = {**_or(value, {"type": "null"}), **said}
             else:
@@ -178,8 +176,8 @@ def _algorithm_config(name: str, shared: dict[str, Schema]) -> Schema:
     annotations = config_annotations(type(config))
     own = config.setting_types() if hasattr(config, "setting_types") else {}
     methods = [vars(base) for base in type(config).__mro__ if base is not object]
-    told = _entries(method for base in methods for method in base.values() if inspect.isfunction(method))
-    told |= _entries(type(config).__mro__)
+    told = entries(method for base in methods for method in base.values() if inspect.isfunction(method))
+    told |= entries(type(config).__mro__)
     properties: dict[str, Schema] = {}
     for key in config_settings(config):
         attribute = str(config._translate_special_keys(key, warn_deprecated=False))
@@ -236,15 +234,6 @@ def _search() -> Schema:
         for kind in SEARCHES
     ]
     return {"anyOf": kinds, "description": "Values to search through, such as {grid_search: [0, 1]}."}
-
-
-def _entries(sources: Iterable[Any]) -> dict[str, str]:
-    """What docstrings say of parameters and attributes; the first docstring that speaks of one counts."""
-    found: dict[str, str] = {}
-    for source in sources:
-        for name, text in _ENTRY.findall(inspect.getdoc(source) or ""):
-            found.setdefault(name, text)
-    return found
 
 
 def _said(text: str | None) -> Schema:

@@ -11,7 +11,7 @@ import re
 import types
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Union
@@ -241,6 +241,8 @@ def _plain(value: dict[str, Any]) -> dict[str, Any]:
 
 # Experiment keys that mean something to stages that need no Ray.
 _USED = {"run", "env", "config", "storage_path"}
+# A line of a docstring's "Args" or "Attributes".
+_ENTRY = re.compile(r"^ {4,8}`?\**(\w+)`?(?: \([^)]*\))?: (.+(?:\n {8,}.+)*)", re.MULTILINE)
 # Homes of types whose values a file can hold.
 _PLAIN = ("builtins", "types", "typing", "collections.abc")
 
@@ -254,6 +256,19 @@ def as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
+def entries(sources: Iterable[Any]) -> dict[str, str]:
+    """What docstrings say of parameters and attributes; the first docstring that speaks of one counts.
+
+    Args:
+        sources: Functions and classes.
+    """
+    found: dict[str, str] = {}
+    for source in sources:
+        for name, text in _ENTRY.findall(inspect.getdoc(source) or ""):
+            found.setdefault(name, text)
+    return found
+
+
 def model_of(source: Callable[..., Any], without: Collection[str] = ()) -> type[Settings]:
     """The settings that a function or dataclass takes, as a strict model.
 
@@ -263,14 +278,15 @@ def model_of(source: Callable[..., Any], without: Collection[str] = ()) -> type[
     """
     hints = {name: _of_files(hint) for name, hint in typing.get_type_hints(source).items()}
     made = {one.name: one.default_factory for one in getattr(source, "__dataclass_fields__", {}).values()}
+    told = entries([source])
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(source).parameters.items():
         if name in without:
             continue
+        default = {"default": ... if parameter.default is parameter.empty else parameter.default}
         if callable(made.get(name)):
-            fields[name] = (hints[name], Field(default_factory=made[name]))
-        else:
-            fields[name] = (hints[name], ... if parameter.default is parameter.empty else parameter.default)
+            default = {"default_factory": made[name]}
+        fields[name] = (hints[name], Field(**default, description=told.get(name)))
     return create_model(f"{source.__name__} settings", __base__=Settings, __doc__=inspect.getdoc(source), **fields)
 
 
