@@ -283,7 +283,7 @@ def model_of(source: Callable[..., Any], without: Collection[str] = ()) -> type[
     for name, parameter in inspect.signature(source).parameters.items():
         if name in without:
             continue
-        default = {"default": ... if parameter.default is parameter.empty else parameter.default}
+        default: dict[str, Any] = {"default": ... if parameter.default is parameter.empty else parameter.default}
         if callable(made.get(name)):
             default = {"default_factory": made[name]}
         fields[name] = (hints[name], Field(**default, description=told.get(name)))
