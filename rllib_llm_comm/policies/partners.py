@@ -155,6 +155,37 @@ def _towards(own: Any, decision: Decision | None, env: Any, agent: Any) -> Decis
     return Decision(action, "", {}, [str(one) for one in range(count)], np.eye(count)[action], value, "")
 
 
+def speak_ahead(asked: Sequence[tuple[Partner, Sequence[Request]]], explore: bool = True) -> None:
+    """Lets partners on one base model share the pass of what they are going to say, where that is quicker.
+
+    Args:
+        asked: Partners, with what `speak_together` of each is going to be given.
+        explore: As for `Partner.speak_together`.
+    """
+    talkers = _talkers((partner, episodes) for partner, episodes in asked if partner.settings.speech == "own")
+    if len(talkers) > 1:
+        talkers[0][0].write_ahead(talkers, explore)
+
+
+def judge_ahead(asked: Sequence[tuple[Partner, Sequence[Request]]]) -> None:
+    """Lets partners on one base model share the pass of their choices, where that is quicker; all have spoken.
+
+    Args:
+        asked: Partners, with what `act_together` of each is going to be given.
+    """
+    talkers = _talkers(asked)
+    if len(talkers) > 1:
+        talkers[0][0].judge_ahead(talkers)
+
+
+def _talkers(asked: Iterable[tuple[Partner, Sequence[Request]]]) -> list[tuple[TalkingPolicy, list[Request]]]:
+    return [
+        (partner.policy, partner.requests(episodes))
+        for partner, episodes in asked
+        if isinstance(partner.policy, TalkingPolicy)
+    ]
+
+
 @dataclass
 class PartnerMemory(Memory):
     """State of a partner in one episode between two calls; `env` has to be set before the first call.
@@ -227,7 +258,7 @@ class Partner:
         """
         spoken: list[dict[Any, Spoken]]
         if self.settings.speech == "own" and isinstance(self.policy, TalkingPolicy):
-            spoken = self.policy.speak_together(self._inner(episodes), explore)
+            spoken = self.policy.speak_together(self.requests(episodes), explore)
         else:
             spoken = [
                 {agent: (self._message(memory, agent, seen), None) for agent, seen in observations.items()}
@@ -302,8 +333,12 @@ class Partner:
             rows = np.stack(mixed)
         return rows
 
-    def _inner(self, episodes: Sequence[Request]) -> list[Request]:
-        """The episodes as a checkpoint's policy takes them: with its own memories, which share the mailboxes."""
+    def requests(self, episodes: Sequence[Request]) -> list[Request]:
+        """The episodes as a checkpoint's policy takes them: with its own memories, which share the mailboxes.
+
+        Args:
+            episodes: As for `speak_together`.
+        """
         for memory, _ in episodes if self.talks else ():
             memory.policy.mailbox, memory.policy.secret = memory.mailbox, memory.secret
         return [
@@ -346,10 +381,11 @@ class Partner:
     ) -> list[dict[Any, Decision]]:
         """Its decisions without mistakes."""
         if isinstance(self.policy, TalkingPolicy):
-            return self.policy.act_together(self._inner(episodes), explore, spoken)
+            return self.policy.act_together(self.requests(episodes), explore, spoken)
         if self.policy is not None:
             own = [self._own_actions(memory, observations) for memory, observations in episodes]
-            decisions = decide(self.policy, self._inner(episodes), own, [memory.env for memory, _ in episodes], explore)
+            envs = [memory.env for memory, _ in episodes]
+            decisions = decide(self.policy, self.requests(episodes), own, envs, explore)
             return [
                 {agent: replace(one, said=said[agent][0]) for agent, one in made.items()}
                 for made, said in zip(decisions, spoken, strict=True)

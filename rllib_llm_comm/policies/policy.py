@@ -250,6 +250,21 @@ class TalkingPolicy(TrainedPolicy):
             (B, K) probabilities; 0 where forbidden.
         """
 
+    def write_ahead(self, asked: Sequence[tuple[TalkingPolicy, Sequence[Request]]], explore: bool = True) -> None:  # noqa: B027
+        """Computes in one batch what several policies are going to say, where that is quicker. They say the same.
+
+        Args:
+            asked: Policies, with what `speak_together` of each is going to be given.
+            explore: As for `act`.
+        """
+
+    def judge_ahead(self, asked: Sequence[tuple[TalkingPolicy, Sequence[Request]]]) -> None:  # noqa: B027
+        """Computes in one batch the chances among which several policies are going to choose, where that is quicker.
+
+        Args:
+            asked: As for `write_ahead`; all agents have spoken.
+        """
+
     @property
     def judge(self) -> Judge:
         """As `probabilities`."""

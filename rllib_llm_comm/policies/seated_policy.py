@@ -15,7 +15,7 @@ from rllib_llm_comm.envs.interface import EPISODE_METRICS, STEP_REWARDS, asked, 
 from rllib_llm_comm.policies.decision import Decision, Heard, Judge, Memory, Policy, Request
 from rllib_llm_comm.policies.numeric_network import VECTOR
 from rllib_llm_comm.policies.partner_settings import shares
-from rllib_llm_comm.policies.partners import Partner, PartnerMemory
+from rllib_llm_comm.policies.partners import Partner, PartnerMemory, judge_ahead, speak_ahead
 from rllib_llm_comm.policies.policy import Spoken, TalkingPolicy
 
 BOTH = "both"
@@ -41,7 +41,9 @@ class Told(dict[str, Any]):
 
 def _speak(games: Iterable[PartnerSeats]) -> None:
     """Lets the partners of some games speak that have not yet, each in all of its games at once."""
-    for partner, own in _by_partner(game for game in games if game.spoken is None):
+    waiting = _by_partner(game for game in games if game.spoken is None)
+    speak_ahead([(partner, [game.request for game in own]) for partner, own in waiting])
+    for partner, own in waiting:
         said = partner.speak_together([game.request for game in own])
         for game, one in zip(own, said, strict=True):
             game.spoken = one
@@ -49,7 +51,9 @@ def _speak(games: Iterable[PartnerSeats]) -> None:
 
 def _choose(games: Iterable[PartnerSeats]) -> None:
     """Lets the partners of some games choose that have not yet, each in all of its games at once."""
-    for partner, own in _by_partner(game for game in games if game.chosen is None):
+    waiting = _by_partner(game for game in games if game.chosen is None)
+    judge_ahead([(partner, [game.request for game in own]) for partner, own in waiting])
+    for partner, own in waiting:
         made = partner.act_together([game.request for game in own], True, [game.spoken or {} for game in own])
         for game, one in zip(own, made, strict=True):
             game.chosen = one
@@ -426,6 +430,7 @@ class SeatedPolicy(Policy):
             told = [
                 [{a: said[a] for a in seen} for (_, seen), said in zip(share, spoken, strict=True)] for share in shares
             ]
+        judge_ahead(list(zip(self.partners, shares, strict=True)))
         found: list[dict[Any, Decision]] = [{} for _ in episodes]
         for partner, share, said in zip(self.partners, shares, told, strict=True):
             for decisions, own in zip(found, partner.act_together(share, explore, said), strict=True):
@@ -440,6 +445,7 @@ class SeatedPolicy(Policy):
 
     def _speak(self, shares: Sequence[Sequence[Request]], explore: bool) -> list[list[dict[Any, Spoken]]]:
         """Per partner and episode what its agents say; all mailboxes take it in before anybody chooses."""
+        speak_ahead(list(zip(self.partners, shares, strict=True)), explore)
         return [partner.speak_together(share, explore) for partner, share in zip(self.partners, shares, strict=True)]
 
     def _share(self, place: int, episodes: Sequence[Request]) -> list[Request]:

@@ -53,9 +53,9 @@ class BatchedAgents:
         """
         apart = write_apart([core.draw_messages if draws else core.write_messages for core in cores])
         mixed = self._mixed
-        if mixed is None or len(set(cores)) < 2:  # noqa: PLR2004
+        if mixed is None or len(set(cores)) <= 1:
             return apart
-        samples_together = self._pays(cores)
+        samples_together = self.pays(cores)
         owners = [self._numbers[core] for core in cores]
         first = {core: number for number, core in enumerate(dict.fromkeys(cores))}
 
@@ -71,7 +71,7 @@ class BatchedAgents:
                 return apart(prompts, max_words=max_words, temperature=temperature, seed=seed, menu=menu)
             with phase(MESSAGES):
                 if temperature == 0 and not draws:
-                    self._write_ahead(mixed, cores, prompts, max_words)
+                    self.write_ahead(cores, prompts, max_words)
                     return apart(prompts, max_words=max_words)
                 # Agents that read the same prompt must not draw the same numbers: those of `write_apart`.
                 seeds = [seed + first[core] for core in cores] if isinstance(seed, int) else seed
@@ -80,15 +80,19 @@ class BatchedAgents:
 
         return write
 
-    def _write_ahead(
-        self, mixed: MixedBatch, cores: Sequence[LanguageAgent], prompts: Sequence[str], max_words: int
-    ) -> None:
-        """Lets all networks write what they do not remember, which they remember then."""
+    def write_ahead(self, cores: Sequence[LanguageAgent], prompts: Sequence[str], max_words: int) -> None:
+        """Lets networks write greedily what they do not remember, which they remember then.
+
+        Args:
+            cores: The network of each prompt.
+            prompts: Filled message prompts.
+            max_words: Upper bound on a message's words.
+        """
         asked = dict.fromkeys(zip(cores, prompts, strict=True))
         missing = [(core, prompt) for core, prompt in asked if core.unwritten([prompt], max_words)]
-        if self._pays([core for core, _ in missing]):
+        if self._mixed is not None and self.pays([core for core, _ in missing]):
             owners = [self._numbers[core] for core, _ in missing]
-            said = mixed.messages(owners, [prompt for _, prompt in missing], max_words=max_words)
+            said = self._mixed.messages(owners, [prompt for _, prompt in missing], max_words=max_words)
             for (core, prompt), message in zip(missing, said, strict=True):
                 core.remember_message(prompt, message.text)
 
@@ -101,7 +105,7 @@ class BatchedAgents:
         """
         missing = [(core, rows, core.unscored(rows)) for core, rows in asked] if self._mixed is not None else []
         missing = [one for one in missing if one[2]]
-        if self._mixed is None or not self._pays([core for core, _, own in missing for _ in own]):
+        if self._mixed is None or not self.pays([core for core, _, own in missing for _ in own]):
             return
         with phase(SCORING):
             columns = {
@@ -120,12 +124,17 @@ class BatchedAgents:
                 logits = part[:, : rows[ACTION_MASK].shape[1]] / core.settings.temperature
                 core.remember_scores(dict(zip(own, logits, strict=True)))
 
-    def _pays(self, cores: Sequence[LanguageAgent]) -> bool:
-        """True if rows of these networks are quicker in one batch."""
+    def pays(self, cores: Sequence[LanguageAgent]) -> bool:
+        """True if rows of these networks are quicker in one batch.
+
+        Args:
+            cores: The network of each row.
+        """
         different = len(set(cores))
+        if self._mixed is None or different <= 1:
+            return False
         base = self.cores[0].lm.base
-        short = len(cores) <= _FEW * different or base.hidden_size > _SMALL or base.device.type != "cpu"
-        return different > 1 and short
+        return len(cores) <= _FEW * different or base.hidden_size > _SMALL or base.device.type != "cpu"
 
 
 def _mixed(cores: Sequence[LanguageAgent]) -> MixedBatch | None:

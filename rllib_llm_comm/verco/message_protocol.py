@@ -176,10 +176,8 @@ class MessageProtocol:
             return [settings.constant_message] * len(speakers)
         if settings.messages == "teacher":
             return [limit_words(_teacher_message(speaker), settings.max_message_words) for speaker in speakers]
-        temperature = 0.0 if greedy and settings.train_messages else settings.message_temperature
-        # Agents that chose among phrases hear phrases, too, where a control changes which.
-        of_menu = bool(settings.message_menu) and settings.messages in ("menu", *DRAWN, SWAPPED)
-        menu = {"menu": settings.message_menu} if of_menu else {}
+        temperature = self._temperature(greedy)
+        menu = {"menu": settings.message_menu} if self._of_menu else {}
         written = (self._from_server if self._server else write)(
             [s.templates.message(s.observation.text, s.observation.subgoal) for s in speakers],
             max_words=settings.max_message_words,
@@ -192,6 +190,23 @@ class MessageProtocol:
         if settings.messages == SWAPPED:
             return self._swapped(written)
         return self._drawn(speakers, written)
+
+    def writes_greedily(self, greedy: bool) -> bool:
+        """True if the agents' own adapters write all messages word by word, always the most likely ones.
+
+        Args:
+            greedy: As of `speak`.
+        """
+        written = self.settings.messages in (*WRITTEN, *DRAWN, SWAPPED) and not self._server
+        return written and not self._of_menu and self._temperature(greedy) == 0
+
+    def _temperature(self, greedy: bool) -> float:
+        return 0.0 if greedy and self.settings.train_messages else self.settings.message_temperature
+
+    @property
+    def _of_menu(self) -> bool:
+        """True if messages are phrases: those of controls are, too, where agents chose among phrases."""
+        return bool(self.settings.message_menu) and self.settings.messages in ("menu", *DRAWN, SWAPPED)
 
     def _seed(self, speakers: Sequence[Speaker]) -> int | list[int]:
         """The seed of all speakers, or of each."""

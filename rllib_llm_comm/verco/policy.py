@@ -95,6 +95,7 @@ class LanguagePolicy(TalkingPolicy):
         self.manifest = manifest
         any_core = core if isinstance(core, LanguageAgent) else next(iter(core.values()))
         self._batched = BatchedAgents([core] if isinstance(core, LanguageAgent) else core.values())
+        self._company: BatchedAgents | None = None
         self._encoder = ObservationEncoder(any_core.lm.base, any_core.settings)
         self._protocol = MessageProtocol(communication)
         self._memory = EpisodeMemory(np.random.default_rng())
@@ -291,12 +292,10 @@ class LanguagePolicy(TalkingPolicy):
         answers: list[dict[Any, Decision]] = [{} for _ in requests]
         if not rows:
             return answers
-        if len({len(row.view.candidates) for row in rows}) > 1:
-            raise UserError("all agents need the same number of `candidates`, as their action spaces have in training.")
         if spoken is None:
             spoken = self.speak_together(requests, explore)
-        heard = [heard_by(str(row.agent), row.memory.mailbox) for row in rows]
-        batches = self._encoded([(row.agent, row.view, ears) for row, ears in zip(rows, heard, strict=True)])
+        heard = [row.heard for row in rows]
+        batches = self._encoded(heard)
         probabilities = self._judge(batches, [row.view.mask for row in rows])
         values = functools.cache(functools.partial(_values, batches, len(rows)))  # all of a moment, if one is read
         for index, row in enumerate(rows):
@@ -305,14 +304,53 @@ class LanguagePolicy(TalkingPolicy):
             answers[row.episode][row.agent] = Decision(
                 action=choose(chances, row.memory.rng, explore),
                 said=said,
-                heard=heard[index],
+                heard=heard[index][2],
                 candidates=list(row.view.candidates),
                 probabilities=chances,
                 value=lambda index=index: values()[index],  # type: ignore[misc]
-                prompt=self._encoder.prompt(row.view, heard[index]),
+                prompt=self._encoder.prompt(row.view, heard[index][2]),
                 replaced=replaced,
             )
         return answers
+
+    def write_ahead(self, asked: Sequence[tuple[TalkingPolicy, Sequence[Request]]], explore: bool = True) -> None:
+        """Writes in one batch the greedy messages of several policies on one base model, which they remember then.
+
+        Args:
+            asked: Policies, with what `speak_together` of each is going to be given.
+            explore: As for `act`.
+        """
+        writers = [one for one in _language_policies(asked) if one[0]._protocol.writes_greedily(not explore)]
+        for words in {policy.communication.max_message_words for policy, _ in writers}:
+            cores, prompts = [], []
+            for policy, row in writers:
+                if policy.communication.max_message_words == words:
+                    cores.append(policy.core_of(row.agent))
+                    prompts.append(cores[-1].settings.templates.message(row.view.text, row.view.subgoal))
+            self._company_of(cores).write_ahead(cores, prompts, words)
+
+    def judge_ahead(self, asked: Sequence[tuple[TalkingPolicy, Sequence[Request]]]) -> None:
+        """Scores in one batch the candidates of several policies on one base model, which remember them then.
+
+        Args:
+            asked: Policies, with what `act_together` of each is going to be given; all agents have spoken.
+        """
+        rows = _language_policies(asked)
+        cores = [policy.core_of(row.agent) for policy, row in rows]
+        company = self._company_of(cores)
+        if not company.pays(cores):
+            return
+        encoded: list[tuple[LanguageAgent, dict[str, torch.Tensor]]] = []
+        for policy in dict.fromkeys(policy for policy, _ in rows):
+            own = policy._encoded([row.heard for holder, row in rows if holder is policy])
+            encoded += [(core, batch) for core, (_, batch) in own.items()]
+        company.score_ahead(encoded)
+
+    def _company_of(self, cores: Sequence[LanguageAgent]) -> BatchedAgents:
+        """Networks of several policies, to be asked together; those of the latest moment are kept."""
+        if self._company is None or not set(cores).issubset(self._company.cores):
+            self._company = BatchedAgents(cores)
+        return self._company
 
     def probabilities(self, heard: Sequence[Heard]) -> np.ndarray:
         """The chances of each candidate behind messages that are given, not written.
@@ -328,6 +366,8 @@ class LanguagePolicy(TalkingPolicy):
 
     def _encoded(self, rows: Sequence[tuple[Any, TextObservation, Mapping[str, str]]]) -> _Batches:
         """The rows of each network."""
+        if len({len(view.candidates) for _, view, _ in rows}) > 1:
+            raise UserError("all agents need the same number of `candidates`, as their action spaces have in training.")
         encoded = [self._encoder.encode(view, dict(ears)) for _, view, ears in rows]
         places: dict[LanguageAgent, list[int]] = {}
         for row, (agent, _, _) in enumerate(rows):
@@ -393,6 +433,18 @@ class _Row:
     agent: Any
     memory: EpisodeMemory
     view: TextObservation
+
+    @property
+    def heard(self) -> tuple[Any, TextObservation, dict[str, str]]:
+        """Agent, view, and what it hears now."""
+        return self.agent, self.view, heard_by(str(self.agent), self.memory.mailbox)
+
+
+def _language_policies(
+    asked: Sequence[tuple[TalkingPolicy, Sequence[Request]]],
+) -> list[tuple[LanguagePolicy, _Row]]:
+    """All agents of language policies that are asked."""
+    return [(policy, row) for policy, own in asked if isinstance(policy, LanguagePolicy) for row in _rows(own)]
 
 
 def _rows(requests: Sequence[Request]) -> list[_Row]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +15,10 @@ from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.mixed_batch import MixedBatch
 from rllib_llm_comm.language.rows import Rows
 from rllib_llm_comm.policies.decision import Request
+from rllib_llm_comm.policies.partner_settings import PartnerSettings
+from rllib_llm_comm.policies.partners import Partner
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
+from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.verco import batched_agents
 from rllib_llm_comm.verco.batched_agents import BatchedAgents
 from rllib_llm_comm.verco.language_agent import LanguageAgent
@@ -116,6 +121,8 @@ def decided(made, seeds=(0, 1)):
     made.reset(seed=3)
     observations, _ = env.reset(seed=0)
     memories = [made.begin(seed) for seed in seeds]
+    for memory in memories:
+        memory.env = env
     while env.agents:
         found += (answers := made.act_together([Request(memory, observations) for memory in memories]))
         observations = env.step({agent: one.action for agent, one in answers[0].items()})[0]
@@ -185,3 +192,45 @@ def test_the_critic_is_asked_when_somebody_reads_a_value(passes):
     assert None not in passes
     values = [one[agent].value for one in found for agent in ("alice", "bob")]
     assert None in passes and np.isfinite(values).all() and len(set(values)) > 2
+
+
+def seated(loaded, **settings):
+    """One seat for each policy."""
+    made = {agent: Partner(PartnerSettings(policy=agent, **settings), one) for agent, one in loaded.items()}
+    return SeatedPolicy(made)
+
+
+def alone(seed, temperature=0.0, **settings):
+    """A policy of one network on the base of all."""
+    core = LanguageAgent(LanguageModelSettings.from_mapping({**language_model(), "init_seed": 0, **settings}))
+    for role in ("message", "action"):
+        randomise(core, role, std=0.5, seed=seed)
+    talk = CommunicationSettings(message_temperature=temperature, max_message_words=4)
+    return LanguagePolicy(core, talk, PolicyManifest("language", "Verco", {}))
+
+
+@pytest.mark.parametrize("mistakes", [{}, {"noise": 0.2, "word_noise": 0.3}])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_checkpoints_in_the_seats_of_a_game_share_a_pass(mistakes, temperature, monkeypatch, passes):
+    def played():
+        game = seated({"alice": alone(0, temperature), "bob": alone(1, temperature)}, **mistakes)
+        return decided(game)
+
+    together = played()
+    counts = Counter("shared" if isinstance(role, Rows) else role for role in passes)
+    passes.clear()
+    apart(monkeypatch)
+    for one, other in zip(together, played(), strict=True):
+        for agent in ("alice", "bob"):
+            assert (one[agent].said, one[agent].action) == (other[agent].said, other[agent].action)
+            np.testing.assert_allclose(one[agent].probabilities, other[agent].probabilities, atol=1e-4)
+    by_each = Counter(map(str, passes))
+    assert counts["shared"] > 0 == sum(isinstance(role, Rows) for role in passes)
+    assert counts["action"] < by_each["action"]
+    # Sampled words are drawn by each policy.
+    assert counts["message"] == by_each["message"] if temperature else counts["message"] < by_each["message"]
+
+
+def test_checkpoints_of_other_shapes_have_a_pass_each(passes):
+    decided(seated({"alice": alone(0), "bob": alone(1, lora_r=4)}))
+    assert passes and not any(isinstance(role, Rows) for role in passes)
