@@ -1,4 +1,4 @@
-"""Eight adapters in one batch beside one adapter for all of its rows, and beside a pass per adapter.
+"""Eight adapters in one batch beside one for all rows, and beside a pass per adapter; games of two checkpoints.
 
     python benchmarks/mixed_batch.py --rounds 3 --json docs/results/benchmarks/mixed_batch.json
 
@@ -6,11 +6,15 @@ Messages, scores and updates on the textual kitchen's own texts: the embedded mo
 random weights; on a GPU where there is one. All adapters have the same weights, so that all ways write the same
 messages and give the same scores, which is compared before anything is timed. Rows go to the adapters in turn. One
 adapter is added to the weights where that is today's way (`merged`), or beside them (`not merged`).
+
+Games of two checkpoints are those of `rllib play` and `rllib crossplay`. Where a layer is small and on a CPU, up to two
+rows per checkpoint share a pass, and all rows elsewhere.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -21,18 +25,27 @@ import torch
 from gpu import SHAPES, TINY, Work, build, wait
 
 from harness import Row, alternate, main
+from rllib_llm_comm.envs.games import make_env
+from rllib_llm_comm.evaluation.rollout import play
 from rllib_llm_comm.language import llama
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model
 from rllib_llm_comm.language.mixed_batch import MixedBatch
+from rllib_llm_comm.policies.partner_settings import PartnerSettings
+from rllib_llm_comm.policies.partners import Partner
+from rllib_llm_comm.policies.policy_manifest import PolicyManifest
+from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.rl.multi_agent_ppo_learner import adamw
 from rllib_llm_comm.verco.language_agent import LanguageAgent
-from rllib_llm_comm.verco.settings import LanguageModelSettings
+from rllib_llm_comm.verco.policy import LanguagePolicy
+from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 ADAPTERS = 8
 GOAL = 0.7
 STEPS = {"messages": "messages", "scores": "scores", "update": "ppo"}
 """Name of a step -> that of one adapter, in `gpu.Work`."""
+GAMES = "games"
+TEXT = "rllib_llm_comm/overcooked_text-v0"
 
 
 @contextmanager
@@ -179,6 +192,59 @@ def rows_of(name: str, base: BaseModel, rows: int, rounds: int, steps: list[str]
               (held + adapter.merged_bytes) / 2**20, "MiB", None, memory, True)  # fmt: skip
 
 
+class Apart(LanguagePolicy):
+    """Shares no pass with other policies."""
+
+    def write_ahead(self, *args: object, **kwargs: object) -> None:
+        """Nothing."""
+
+    def judge_ahead(self, *args: object, **kwargs: object) -> None:
+        """Nothing."""
+
+
+def table(base: BaseModel, device: str, kind: type[LanguagePolicy], steps: int) -> SeatedPolicy:
+    """Two checkpoints in the seats of the textual kitchen, whose games have so many steps."""
+    manifest = PolicyManifest("language", "Verco", {})
+    talk = CommunicationSettings(max_message_words=10)
+    policies = {agent: kind(core_of(base, device), talk, manifest) for agent in ("alice", "bob")}
+    seats = {agent: Partner(PartnerSettings(policy=agent), policy) for agent, policy in policies.items()}
+    return SeatedPolicy(seats, lambda **settings: make_env(TEXT, max_game_steps=steps, **settings))
+
+
+def decisions_of(seated: SeatedPolicy, games: int) -> list[tuple[float, float]]:
+    """Plays games side by side with policies that remember nothing; their returns and lengths."""
+    for partner in seated.partners:
+        partner.policy.core.forget()
+        partner.policy._company = None
+    return [(sum(one.returns.values()), one.length) for one in play(seated, episodes=games, seed=0, num_envs=games)]
+
+
+def seats_of(name: str, base: BaseModel, games: int, length: int, rounds: int) -> Iterator[Row]:
+    """A game, and some side by side, of two checkpoints: in one batch beside a pass of each."""
+    device = base.device.type
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    for count in (1, games):
+        ways = [
+            functools.partial(decisions_of, table(base, device, kind, length), count)
+            for kind in (LanguagePolicy, Apart)
+        ]
+        played, expected = ways[0](), ways[1]()
+        assert played == expected
+        steps = sum(length for _, length in played)
+        own, apart = alternate(ways, rounds, clock)
+        ratio = statistics.median(b / a for a, b in zip(own, apart, strict=True))
+        rate = steps / statistics.median(own)
+        settings = {
+            "games": count,
+            "game steps": length,
+            "device": device,
+            "clock": "CPU seconds" if device == "cpu" else "seconds",
+            "reference": "a pass per checkpoint",
+        }
+        told = f"mixed_batch/{name}, two checkpoints, games side by side: {count}"
+        yield Row(told, rate, rate / ratio, "game steps/s", None, settings)
+
+
 def measure(options: argparse.Namespace) -> list[Row]:
     """Rows of both models."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -189,16 +255,21 @@ def measure(options: argparse.Namespace) -> list[Row]:
     small, large = (16, 16) if options.smoke else (256, 32)
     if device == "cuda" and not options.smoke:
         small, large = 512, 512
-    rows = (
-        list(rows_of("embedded", load_base_model(device=device), small, options.rounds, options.steps))
-        if options.embedded
-        else []
-    )
-    return rows + (list(rows_of("135M shape", big, large, options.rounds, options.steps)) if options.big else [])
+    rows: list[Row] = []
+    steps = [step for step in options.steps if step != GAMES]
+    for name, base, count in (("embedded", load_base_model(device=device), small), ("135M shape", big, large)):
+        if name == "embedded" and not options.embedded or name != "embedded" and not options.big:
+            continue
+        rows += rows_of(name, base, count, options.rounds, steps)
+        if GAMES in options.steps:
+            games, length = (2, 2) if options.smoke else (16, 12) if name == "embedded" or device == "cuda" else (4, 4)
+            rows += seats_of(name, base, games, length, options.rounds)
+    return rows
 
 
 def _more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS), help="the steps that are timed")
+    kinds = [*STEPS, GAMES]
+    parser.add_argument("--steps", nargs="+", choices=kinds, default=kinds, help="the steps that are timed")
     parser.add_argument("--no-embedded", dest="embedded", action="store_false", help="leaves the embedded model out")
     parser.add_argument("--no-big", dest="big", action="store_false", help="leaves the shape of SmolLM2-135M out")
 
