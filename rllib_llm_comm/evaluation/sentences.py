@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -201,15 +202,21 @@ def join_sentences(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     pictures: dict[str, int] = {}
     joined: dict[tuple[Any, ...], dict[str, Any]] = {}
     cooks = []
+    repeated = Counter(name for part in parts.values() for name in _names(part))
     for method, part in parts.items():
-        cooks += [{**cook, "method": method} for cook in part["cooks"]]
+        names = {name: name if repeated[name] == 1 else f"{method}, {name}" for name in _names(part)}
+        cooks += [{"name": name, "method": method} for name in names.values()]
         for one in part["situations"]:
             key = (one["stranger"], one["seed"], one["listener"], one["text"], tuple(one["heard"].items()))
             drawn = one["picture"]
             picture = None if drawn is None else pictures.setdefault(part["pictures"][drawn], len(pictures))
             kept = joined.setdefault(key, {**one, "picture": picture, "choices": {}})
-            kept["choices"].update(one["choices"])
+            kept["choices"].update({names[name]: choice for name, choice in one["choices"].items()})
     return {"rule": RULE, "cooks": cooks, "situations": list(joined.values()), "pictures": list(pictures)}
+
+
+def _names(part: Mapping[str, Any]) -> list[str]:
+    return [cook["name"] for cook in part["cooks"]]
 
 
 def summary_of(told: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -11,7 +12,7 @@ from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.core.settings import Several
 from rllib_llm_comm.core.trust import names_code, texts_in
 from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings
-from rllib_llm_comm.experiments.evaluation_run import CROSS_PLAY, SENTENCES, ask_players, play_crosswise
+from rllib_llm_comm.experiments.evaluation_run import CROSS_PLAY, SENTENCES, ask_players, labels_of, play_crosswise
 from rllib_llm_comm.experiments.stages import REFERENCE, PlainStage, Stage, StageResult, as_list
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, parse_partners
 
@@ -63,7 +64,10 @@ class CrossPlayStage(PlainStage):
         settings = CrossPlaySettings(**{**own, "trust": stage.trust, "trust_own": True})
         partners = {name: as_list(group) for name, group in given.partners.items()}
         json_path, page = stage.folder / CROSS_PLAY, stage.folder / "crossplay.html"
-        cross = CrossPlay(as_list(given.players), partners, settings)
+        players = as_list(given.players)
+        if len(players) > 1 and all(isinstance(one, str) and Path(one).exists() for one in players):  # trials
+            players = [{"policy": one, "name": name} for one, name in zip(players, labels_of(players), strict=True)]
+        cross = CrossPlay(players, partners, settings)
         told = play_crosswise(cross, json_path, page)
         sentences = ask_players(cross, settings, stage.folder / SENTENCES)
         groups = {name: group["mean"] for name, group in told["groups"].items()}

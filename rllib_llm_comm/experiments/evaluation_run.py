@@ -90,7 +90,7 @@ def print_figures(rows: Sequence[Mapping[str, Any]]) -> None:
     same = [name for name in shown if len(rows) > 1 and len({str(figure[name]) for figure in figures}) == 1]
     caption = ", ".join(f"{name.replace('_', ' ')} {_text(figures[0][name])}" for name in same)
     names = [name for name in figures[0] if name not in same]
-    labels = _labels([row["checkpoint"] for row in rows]) if len(rows) > 1 else [""]
+    labels = labels_of([row["checkpoint"] for row in rows]) if len(rows) > 1 else [""]
     lines = [[label, *(_text(figure[name]) for name in names)] for label, figure in zip(labels, figures, strict=True)]
     cells = [["checkpoint", *(name.replace("_", " ") for name in names)], *lines]
     if len(rows) == 1:
@@ -109,7 +109,7 @@ def print_talk(checkpoints: Sequence[str], measured: Sequence[Mapping[str, Any] 
     named = {**_TALK, **_DRIFT} if drifts else _TALK
     shown = {name: path for name, path in named.items() if any(_nested(told, path) is not None for told in measured)}
     cells = [["checkpoint", *shown]]
-    for label, told in zip(_labels(checkpoints) if len(checkpoints) > 1 else [""], measured, strict=True):
+    for label, told in zip(labels_of(checkpoints) if len(checkpoints) > 1 else [""], measured, strict=True):
         values = [_nested(told, path) for path in shown.values()]
         cells.append([label, *("-" if value is None else _text(value) for value in values)])
     print_table([line if len(checkpoints) > 1 else line[1:] for line in cells], "Talk: docs/guides/communication.md")
@@ -121,8 +121,12 @@ def _nested(values: Any, path: str) -> Any:
     return values
 
 
-def _labels(checkpoints: Sequence[str]) -> list[str]:
-    """The parts in which paths of checkpoints differ, so that a row fits in a line: trials by their varied settings."""
+def labels_of(checkpoints: Sequence[str]) -> list[str]:
+    """The parts in which paths of checkpoints differ, so that a row fits in a line: trials by their varied settings.
+
+    Args:
+        checkpoints: The paths.
+    """
     columns = list(itertools.zip_longest(*(Path(path).parts for path in checkpoints)))
     differing = [column for column in columns if len(set(column)) > 1] or columns
     names = [[_TRIAL.sub("", part) for part in column if part] for column in differing]

@@ -101,6 +101,14 @@ def test_methods_that_were_asked_apart_stand_on_one_page(told, tmp_path):
     assert kept["situations"] == joined["situations"] and kept["summary"] == [first, second]
 
 
+def test_seeds_of_several_methods_may_have_one_name(told):
+    joined = join_sentences({"first": told, "second": told})
+    names = {cook["method"]: cook["name"] for cook in joined["cooks"]}
+    assert names == {"first": "first, cook", "second": "second, cook"}
+    for one, alone in zip(joined["situations"], told["situations"], strict=True):
+        assert one["choices"] == dict.fromkeys(names.values(), alone["choices"]["cook"])
+
+
 @pytest.mark.parametrize(
     "change",
     [
