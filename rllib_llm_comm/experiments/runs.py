@@ -734,25 +734,27 @@ def run_report(
     if results.missing:
         are = "1 evaluation is" if len(results.missing) == 1 else f"{len(results.missing)} evaluations are"
         say(f"{are} not there yet; the report says so.")
-    _write_sentences(folders, place, ask)
+    _write_sentences(folders, place, ask, results)
     return page
 
 
-def _write_sentences(folders: Sequence[Path], place: Path, ask: bool) -> None:
+def _write_sentences(folders: Sequence[Path], place: Path, ask: bool, results: StudyResults) -> None:
     """A page per scenario of what the cooks of all systems do with the sentences of the same strangers."""
     from rllib_llm_comm.evaluation.sentences import join_sentences, read_sentences, write_sentences
     from rllib_llm_comm.experiments.evaluation_run import CROSS_PLAY, SENTENCES, ask_again
     from rllib_llm_comm.experiments.study_file import STRANGERS
 
-    parts: dict[str, dict[str, Any]] = {}
-    for met in sorted(file.parent for folder in folders for file in folder.glob(f"*.{STRANGERS}/{CROSS_PLAY}")):
-        file = (met / SENTENCES).with_suffix(".json")
-        if ask and not file.exists():
-            ask_again(met)
-        if file.exists():
-            scenario, _, system = met.name.removesuffix(f".{STRANGERS}").partition(".")
-            parts.setdefault(scenario, {})[system] = read_sentences(file)
-    for scenario, told in parts.items():
+    for scenario, systems in results.scenarios.items():
+        told: dict[str, dict[str, Any]] = {}
+        for name, system in systems.items():
+            for met in (folder / f"{scenario}.{name}.{STRANGERS}" for folder in folders):
+                file = (met / SENTENCES).with_suffix(".json")
+                if ask and not file.exists() and (met / CROSS_PLAY).exists():
+                    ask_again(met)
+                if file.exists():
+                    told[system.label] = read_sentences(file)
+        if not told:
+            continue
         page = write_sentences(join_sentences(told), place / f"{scenario}_{SENTENCES}", f"Sentences in {scenario}")
         say(f"What cooks do with sentences of strangers is {short_path(page)}")
 
