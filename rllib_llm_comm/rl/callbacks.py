@@ -1,4 +1,4 @@
-"""Callbacks of our algorithms: figures of episodes, seconds of phases, and a warning when a policy closes up."""
+"""Callbacks of our algorithms: figures of episodes, seconds of phases, and a warning of entropy collapse."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ EPISODE_GAME_STEPS = "episode_game_steps"
 TEAM_RETURN_MEAN = "team_return_mean"
 DECISIONS = "decisions"
 logger = logging.getLogger(__name__)
-CLOSING = "closing"
-CLOSED = 0.1
-"""Share of the first entropy below which a policy counts as closed."""
+_SEEN = "closing"
+"""Key of the algorithm's metrics, and so of its checkpoints, for what `WarnOfEntropyCollapse` has seen."""
+_COLLAPSED = 0.1
+"""Share of the first entropy below which the entropy counts as collapsed."""
 
 
 class EpisodeMetrics(RLlibCallback):
@@ -156,15 +157,15 @@ def phase_seconds(result: dict[str, Any]) -> dict[str, float]:
     return dict(total)
 
 
-class WarnOfClosing(RLlibCallback):
+class WarnOfEntropyCollapse(RLlibCallback):
     """Warns once when the entropy falls below a tenth of its start before any episode paid more than nothing.
 
     Such a policy has chosen among actions that all paid the same: it followed the noise of its critic, and explores no
     more. In a game in which every return is negative, such as one that charges each step, nothing is the best return of
     the first iteration in which an episode ended.
 
-    What it has seen lies among the algorithm's metrics, below `closing`, and so in its checkpoints: a run that goes on
-    after a kill is judged by its own start.
+    What it has seen lies among the algorithm's metrics, and so in its checkpoints: a run that goes on after a kill is
+    judged by its own start.
 
     `Verco` and the systems that it is compared with add this callback by themselves.
     """
@@ -175,10 +176,10 @@ class WarnOfClosing(RLlibCallback):
         """Looks at one iteration."""
 
         def seen(*place: str) -> float:  # not a number if it was not
-            return float(metrics_logger.peek((CLOSING, *place), default=math.nan))
+            return float(metrics_logger.peek((_SEEN, *place), default=math.nan))
 
         def keep(value: float, *place: str) -> None:
-            metrics_logger.log_value((CLOSING, *place), value, reduce="lifetime_sum")
+            metrics_logger.log_value((_SEEN, *place), value, reduce="lifetime_sum")
 
         best = float(result.get(ENV_RUNNER_RESULTS, {}).get("episode_return_max", math.nan))
         if math.isfinite(best):
@@ -198,11 +199,11 @@ class WarnOfClosing(RLlibCallback):
             if math.isnan(first := seen("entropy", module_id)):
                 first = entropy
                 keep(first, "entropy", module_id)
-            if entropy < CLOSED * first:
+            if entropy < _COLLAPSED * first:
                 keep(1.0, "told")
                 logger.warning(
                     "The entropy of %r fell from %.3g to %.3g before any episode paid more than nothing: the policy "
-                    "closes up on noise. %s",
+                    "collapses on noise. %s",
                     module_id,
                     first,
                     entropy,

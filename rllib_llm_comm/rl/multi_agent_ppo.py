@@ -20,7 +20,7 @@ from rllib_llm_comm.core.errors import LARGEST, UserError, shown
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.planning_settings import ALL, RECORDED, PlanningSettings
-from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds, WarnOfClosing
+from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds, WarnOfEntropyCollapse
 from rllib_llm_comm.rl.lean import BY_TABLE, LeanEnvRunner, batch_by_parts
 from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
 from rllib_llm_comm.rl.partners import PartnersConfigMixin, PartnersSettings
@@ -72,8 +72,8 @@ class PlanningConfigMixin(StrictConfigMixin):
 class PPOTraining(Settings):
     """The optimisation. Verco gives no number for any of it; TWOSOME's stand for comparison.
 
-    Schedules are pairs [decisions, value], with values between them on lines. Decisions of all agents together count,
-    as in `train_batch_size_per_learner` and in the stop rule `decisions`.
+    Schedules are pairs [decisions, value], interpolated linearly. Decisions of all agents together count, as in
+    `train_batch_size_per_learner` and in the stop rule `decisions`.
     """
 
     lr: Schedule = 5e-5
@@ -82,14 +82,15 @@ class PPOTraining(Settings):
     critic_lr: Schedule = 1e-3
     """Learning rate of the critic, or a schedule. 1e-3 (ours); TWOSOME: 1e-5."""
     anneal: int | None = Field(None, ge=0, le=LARGEST)
-    """Decisions over which both rates fall on a line to 0; None: constant rates. TWOSOME: the whole run."""
+    """Decisions over which both rates fall linearly to 0; None: constant rates. TWOSOME: the whole run."""
     critic_warmup: int = Field(0, ge=0, le=LARGEST)
     """Decisions at the start from which the critic learns alone; worth an iteration or two where the actor begins with
     cloned actions and the critic with nothing (ours)."""
     advantage_floor: float = Field(0.0, ge=0)
     """Advantages are divided by their standard deviation, but by no less than this, in units of reward. 0 (common
     practice), of language models 0.02 (ours). Where rewards are rare, a critic's errors are all that advantages hold
-    until the first one comes; blown up to unit variance they close a policy that has learned nothing."""
+    until the first one comes; scaled up to unit variance they collapse the entropy of a policy that has learned
+    nothing."""
     value_clip_mode: Literal["max", "min"] = "max"
     """`"max"` (TWOSOME, common PPO) or `"min"` (the paper's Eq. 5 to the letter)."""
     clip_param: float = Field(0.2, gt=0)
@@ -101,14 +102,14 @@ class PPOTraining(Settings):
     entropy_coeff: Schedule = 0.01
     """Weight of the entropy bonus, or a schedule (TWOSOME)."""
     kl_target: Annotated[float, Field(gt=0)] | list[Any] | None = 0.05
-    """Approximate KL of a minibatch beyond which the actor rests until the next roll-out, a schedule of it, or None.
+    """Approximate KL of a minibatch beyond which the actor's update ends (early stopping), a schedule of it, or None.
     0.05 (ours); TWOSOME: 0.02. (RLlib's own `kl_target` adapts a weight of the KL instead.)"""
     gamma: float = Field(0.99, ge=0, le=1)
     """Discount per game step, not per decision (TWOSOME)."""
     lambda_: float = Field(0.95, ge=0, le=1)
     """GAE's lambda per decision (TWOSOME)."""
     grad_clip: float | None = Field(0.5, gt=0)
-    """Global gradient norm allowed, for actor and critic apart (TWOSOME)."""
+    """Largest global gradient norm, of actor and critic each (TWOSOME)."""
     num_epochs: int = Field(3, ge=1, le=LARGEST)
     """Passes over a batch. 3 (ours); TWOSOME: 1."""
     minibatch_size: int | None = Field(None, ge=1, le=LARGEST)
@@ -234,7 +235,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         self._validate_partners()
         self._add_callback(EpisodeMetrics)
         self._add_callback(PhaseSeconds)
-        self._add_callback(WarnOfClosing)
+        self._add_callback(WarnOfEntropyCollapse)
         super().validate()
 
     def _validate_training(self) -> None:

@@ -116,9 +116,9 @@ def approximate_kl(log_ratio: torch.Tensor) -> torch.Tensor:
 
 
 class KLStop:
-    """The policies that rest for the remainder of an update, since a minibatch showed too large a KL divergence.
+    """Early stopping: the modules whose policy is not changed for the rest of an update.
 
-    The critic, which stands on frozen features and costs next to nothing, goes on.
+    Their critics go on, which read frozen features and cost next to nothing.
     """
 
     def __init__(self) -> None:
@@ -129,11 +129,11 @@ class KLStop:
         self._stopped.clear()
 
     def stop(self, module_ids: Iterable[Hashable]) -> None:
-        """Lets the policies of some modules rest until the next update."""
+        """Stops the policies of some modules until the next update."""
         self._stopped.update(module_ids)
 
     def stopped(self, module_id: Hashable) -> bool:
-        """True if a module's policy rests until the next update."""
+        """True if a module's policy is stopped until the next update."""
         return module_id in self._stopped
 
     def check(self, module_id: Hashable, kl: float, target: float | None) -> bool:
@@ -153,8 +153,15 @@ class KLStop:
 
 
 class ActorTerms(NamedTuple):
-    """Of rows: log-ratios of all that was chosen, ratios of the actions alone, and two means: the policy loss, which
-    is minimised, and the entropy, which is maximised."""
+    """Terms of the actor's loss over the rows of a batch.
+
+    Attributes:
+        log_ratio: (B,) log of new over old probability of the whole decision; with trained messages that of message
+            and action.
+        action_ratio: (B,) new over old probability of the action alone.
+        policy_loss: Mean over the rows, to be minimised.
+        entropy: Mean over the rows of the entropy of actions, to be maximised.
+    """
 
     log_ratio: torch.Tensor
     action_ratio: torch.Tensor
@@ -200,8 +207,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
                 pipeline.append(piece)
 
     def _advantage_pieces(self) -> Sequence[ConnectorV2]:
-        """The connectors that compute advantages. The first returns `gae.decisions_only(...)`, which also drops rows
-        that only bootstrap, and groups equal texts."""
+        """The connectors that compute advantages; the first reduces the batch by `gae.decisions_only`."""
         config: Any = self.config
         return [SemiMarkovGAE(gamma=config.gamma, lambda_=config.lambda_, floor=config.advantage_floor)]
 
@@ -247,12 +253,12 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         return found
 
     def _policy_parameters(self, module_id: ModuleID) -> list[torch.nn.Parameter]:
-        """All that rests with the actor."""
+        """What is trained and is not the critic's; `KLStop` stops all of it."""
         return [one for part in self.rates if part != CRITIC for one in self._parameters_of(module_id, part)]
 
     @override(PPOTorchLearner)
     def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
-        """Starts an update: no policy rests unless the critic learns alone, learning rates as annealed."""
+        """Starts an update: sets learning rates, and lets policies learn again unless the critic still learns alone."""
         super().before_gradient_based_update(timesteps=timesteps)
         self._kl_stop.begin_update()
         self._begun = self._decisions
@@ -297,8 +303,12 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             return outputs, losses, {}
 
     def _losses_and_gradients(self, batch: Mapping[ModuleID, Any], live: Mapping[ModuleID, Any]) -> _Step:
-        """Outputs, losses and gradients of a minibatch; of the actors those in `live` alone, which no
-        KL has stopped."""
+        """Outputs, losses and gradients of a minibatch.
+
+        Args:
+            batch: Rows by module.
+            live: The modules among them whose actor is computed: those that `KLStop` has not stopped.
+        """
         outputs = dict(self.module.forward_train(live)) if live else {}
         outputs = {module_id: outputs.get(module_id, {}) for module_id in batch}
         losses = self.compute_losses(fwd_out=outputs, batch=batch)
@@ -382,6 +392,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         batch: dict[str, Any],
         fwd_out: dict[str, TensorType],
     ) -> TensorType:
+        """The actor's part of Eq. 6, logged; 0 from the minibatch on that stops the policy."""
         terms = self._actor_terms(config, module, batch, fwd_out)
         log_ratio = terms.log_ratio
         others = self._other_terms(module_id, module, config, fwd_out)
@@ -400,7 +411,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         if self._kl_stop.check(module_id, float(kl), self._kl_target(config)):
             if self.config.num_learners <= 1:
                 return torch.zeros((), device=ratio.device)
-            weight = 0.0
+            weight = 0.0  # DDP waits for a gradient of every parameter, so the graph stays
         else:
             self._policy_steps[module_id] += 1
         return weight * (self._policy_objective(module_id, terms) + others)

@@ -29,20 +29,19 @@ from rllib_llm_comm.verco.module import UTTERANCE_ENTROPY, UTTERANCE_KL, UTTERAN
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-_WRITTEN = 0.1
-_GAIN = 0.1
-_LARGEST_ERROR = 0.2
-_RIGID = 1e-3
+_KL_COEFF_OF_TEXT = 0.1  # default of `message_kl_coeff` for written messages (ours)
+_KL_GAIN, _LARGEST_KL_ERROR = 0.1, 0.2  # of `adapted_kl_coeff`, as in arXiv 1909.08593
+_LEAST_ENTROPY = 1e-3  # nats; a policy that begins below it samples one action only
 
 
 def first_kl_coeff(config: Any) -> float:
-    """The weight of the drift of messages that a config sets: `message_kl_coeff`, or what its default means.
+    """The first weight of the KL divergence of messages: `message_kl_coeff` of a config, its default resolved.
 
     Args:
         config: Of an algorithm whose messages are trained.
     """
     if config.message_kl_coeff is None:
-        return _WRITTEN if config.messages == "student" else 0.0
+        return _KL_COEFF_OF_TEXT if config.messages == "student" else 0.0
     return float(config.message_kl_coeff)
 
 
@@ -56,17 +55,17 @@ def adapted_kl_coeff(coefficient: float, kl: float, target: float) -> float:
         kl: The divergence measured with it.
         target: The divergence aimed at, > 0.
     """
-    error = min(max(kl / target - 1.0, -_LARGEST_ERROR), _LARGEST_ERROR)
-    return coefficient * (1.0 + _GAIN * error)
+    error = min(max(kl / target - 1.0, -_LARGEST_KL_ERROR), _LARGEST_KL_ERROR)
+    return coefficient * (1.0 + _KL_GAIN * error)
 
 
 class VercoLearner(MultiAgentPPOLearner):
-    """Trains `LLMCommModule`s: their action adapter and critic and, if PPO trains it, their message adapter.
+    """Trains `LLMCommModule`s: their action adapter and critic and, with `train_messages`, their message adapter.
 
-    What was said is then part of the action (docs/algorithms/verco.md): with the credit `"speaker"` the ratio is that
-    of both together; otherwise the message has a clipped surrogate objective of its own, with advantages of
-    `MessageCredit`. The loss has two terms more, the exact entropy of its tokens and its KL divergence from the
-    reference.
+    A trained message is part of the decision (docs/algorithms/verco.md): with the credit `"speaker"` the ratio is that
+    of message and action together; otherwise the message has a clipped surrogate objective of its own, with advantages
+    of `MessageCredit`. The loss then has two terms more: the exact entropy of the message's tokens, and its KL
+    divergence from the reference.
 
     With `advantages` "rloo" or "grpo" there is no critic and no value loss; advantages are those of
     `AddGroupAdvantages`.
@@ -116,7 +115,7 @@ class VercoLearner(MultiAgentPPOLearner):
 
     @override(MultiAgentPPOLearner)
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
-        """Adapts the weights of the drift of messages."""
+        """Adapts the weight of the KL divergence of messages to `message_kl_target`."""
         super().after_gradient_based_update(timesteps=timesteps)
         for module_id, drifts in self._message_kls.items():
             config: Any = self.config.get_config_for_module(module_id)
@@ -167,10 +166,11 @@ class VercoLearner(MultiAgentPPOLearner):
         self, module_id: ModuleID, module: Any, config: Any, fwd_out: Mapping[str, torch.Tensor]
     ) -> torch.Tensor:
         """Loss terms of messages beside the policy loss: drift, and the negated entropy."""
-        openness = config.message_entropy_coeff
-        if openness is None:
-            openness = self._entropy_coeff(module_id)
-        return self._message_kl_coeff(module, config) * fwd_out[UTTERANCE_KL] - openness * fwd_out[UTTERANCE_ENTROPY]
+        entropy_coeff = config.message_entropy_coeff
+        if entropy_coeff is None:
+            entropy_coeff = self._entropy_coeff(module_id)
+        drift = self._message_kl_coeff(module, config) * fwd_out[UTTERANCE_KL]
+        return drift - entropy_coeff * fwd_out[UTTERANCE_ENTROPY]
 
     def _message_kl_coeff(self, module: Any, config: Any) -> float:
         adapted = module.message_kl_coeff if config.message_kl_target is not None else None
@@ -182,7 +182,7 @@ class VercoLearner(MultiAgentPPOLearner):
         if module_id in self._rounding_errors:  # its log-probabilities are no longer those of the roll-out
             self._log(module_id, roll_out_ratio_error=self._rounding_errors[module_id])
         # The usual trap with a language model that has never read a game's phrases.
-        if not self._checked_entropy and terms.entropy < _RIGID:
+        if not self._checked_entropy and terms.entropy < _LEAST_ENTROPY:
             logger.warning(
                 "The untrained policy takes the same action nearly always (entropy %.1e), so it will hardly learn: the "
                 "language model finds one candidate far likelier than the others. `rllib calibrate FILE` finds a "
@@ -202,11 +202,11 @@ class VercoLearner(MultiAgentPPOLearner):
         return iterator
 
     def _recompute_log_probs(self, iterator: WholeEpochs) -> None:
-        """Puts the update's own log-probabilities in the place of the roll-out's where the two are rounded apart.
+        """Replaces the roll-out's log-probabilities by the update's own where rounding makes the two differ.
 
-        Half precision rounds otherwise in a batch of another shape, and over a phrase that is as much as a step of PPO
-        moves a ratio. So what the ratios are taken from is computed in the minibatches that the first epoch then has.
-        Decisions of older weights keep theirs.
+        In half precision a result depends on the shape of its batch, and over a phrase the difference is as large as
+        what a step of PPO does to a ratio. So old log-probabilities are computed again, in the very minibatches of the
+        first epoch. Decisions of older weights keep theirs.
         """
         modules = {name: self.module[name].unwrapped() for name in self.module.keys()}  # noqa: SIM118
         if not any(getattr(module, "rounds_by_batch", False) for module in modules.values()):
@@ -230,7 +230,7 @@ class VercoLearner(MultiAgentPPOLearner):
             self._rounding_errors[module_id] = torch.cat(parts).mean()
             self._log(module_id, roll_out_ratio_error=self._rounding_errors[module_id])
 
-    # ---- parts that the memory holds -------------------------------------------------------------------------------
+    # ---- micro-batches --------------------------------------------------------------------------------------------
 
     @override(MultiAgentPPOLearner)
     def _losses_and_gradients(
@@ -257,8 +257,8 @@ class VercoLearner(MultiAgentPPOLearner):
     def _parts(self, module_id: ModuleID, rows: Mapping[str, Any]) -> list[torch.Tensor]:
         """Row numbers of the parts of a minibatch whose gradients are added up; none where it is computed as a whole.
 
-        With several Learners DDP wants one backward pass, and an actor's loss of somebody else's may be no mean over
-        rows. There a module goes by parts itself, and computes each once more in the backward pass.
+        DDP (several Learners) expects one backward pass, and the loss of a subclass may be no mean over rows. In both
+        cases the module itself splits the minibatch and computes each part again in the backward pass.
         """
         module = self.module[module_id].unwrapped()
         added = self.config.num_learners <= 1 and self._grad_scalers is None and hasattr(module, "micro_batches")
@@ -274,9 +274,15 @@ class VercoLearner(MultiAgentPPOLearner):
         parts: list[torch.Tensor] | None = None,
         gradients: ParamDict | None = None,
     ) -> dict[str, torch.Tensor]:
-        """A module's outputs for a minibatch, computed part by part; with `gradients` these are added up in there.
+        """A module's outputs for a minibatch, computed part by part.
 
-        Each part's loss is weighted by its share of the rows, and of the messages, over which the whole loss is a mean.
+        Each part's loss is weighted by its share of the rows, or of the messages, over which the whole loss is a mean.
+
+        Args:
+            module_id: The module.
+            rows: Its minibatch.
+            parts: Row numbers of the parts; by default those of `_parts`.
+            gradients: Gets the gradients of all parts, added up; `None` computes none.
         """
         module = self.module[module_id].unwrapped()
         parts = self._parts(module_id, rows) if parts is None else parts
@@ -309,7 +315,7 @@ class VercoLearner(MultiAgentPPOLearner):
         }
 
     def _within_memory(self, batch: Mapping[ModuleID, Any], compute: Callable[[], Result]) -> Result:
-        """What a function computes of a batch, in smaller micro-batches if a GPU's memory does not hold it."""
+        """What a function computes; it is called again with smaller micro-batches while the GPU runs out of memory."""
         while True:
             counted = self._minibatches.copy(), self._policy_steps.copy(), copy.deepcopy(self._message_kls)
             try:
@@ -320,7 +326,7 @@ class VercoLearner(MultiAgentPPOLearner):
                     raise
 
     def _halve_micro_batches(self, batch: Mapping[ModuleID, Any]) -> bool:
-        """Lets a step begin anew with smaller micro-batches; False if that cannot be."""
+        """Halves the micro-batches of all modules, so that the step can be tried again; False if none can be halved."""
         torch.cuda.empty_cache()
         modules = {name: self.module[name].unwrapped() for name in batch} if self.config.num_learners <= 1 else {}
         halved = False

@@ -1,4 +1,4 @@
-"""The warning about a policy that closes before it has seen a reward."""
+"""The warning of a policy whose entropy collapses before it has seen a reward."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_llm_comm import VercoConfig
-from rllib_llm_comm.rl.callbacks import WarnOfClosing
+from rllib_llm_comm.rl.callbacks import WarnOfEntropyCollapse
 
 
 class Run:
@@ -20,7 +20,7 @@ class Run:
     def goes_on(self, entropy, best=None):
         returns = {} if best is None else {"episode_return_max": best}
         result = {"learners": {"shared": {"entropy": entropy}, "__all_modules__": {}}, "env_runners": returns}
-        WarnOfClosing().on_train_result(algorithm=self.algorithm, metrics_logger=self.metrics, result=result)
+        WarnOfEntropyCollapse().on_train_result(algorithm=self.algorithm, metrics_logger=self.metrics, result=result)
         self.metrics.reduce()
 
     def killed(self):
@@ -40,7 +40,7 @@ class Run:
         ([0.2, None, None], 0),
         ([0.2, 0.0, 0.0], 0),
         ([-1.0, -0.6, -0.7], 0),  # each step is charged, and some episodes end sooner
-        ([None, -1.0, -0.6], 1),  # closed before any
+        ([None, -1.0, -0.6], 1),  # collapsed before any
     ],
 )
 def test_it_warns_once_where_no_reward_came(caplog, best, told, kill):
@@ -64,4 +64,4 @@ def test_without_a_critic_it_names_no_setting_of_one(caplog):
 def test_every_language_algorithm_has_it():
     config = VercoConfig().environment("rllib_llm_comm/overcooked_text-v0").communication(messages="none")
     config.validate()
-    assert WarnOfClosing in config.callbacks_class
+    assert WarnOfEntropyCollapse in config.callbacks_class
