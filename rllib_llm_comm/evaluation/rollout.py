@@ -19,7 +19,7 @@ from rllib_llm_comm.evaluation.replay_schema import Frame
 from rllib_llm_comm.policies.decision import Decision, Policy
 from rllib_llm_comm.policies.play_loop import Observer, PlayedGame, play_games
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
-from rllib_llm_comm.verco.message_protocol import changes_messages, idle_control
+from rllib_llm_comm.verco.message_protocol import changes_messages, idle_control_error
 
 COLLISION = "blocked"
 _COMMON = 12
@@ -354,7 +354,7 @@ def require_control(played: list[Episode]) -> list[Episode]:
     """
     replaced = [pair for episode in played for pair in episode.replaced]
     if replaced and not changes_messages(replaced):
-        raise idle_control(played[0].control, replaced)
+        raise idle_control_error(played[0].control, replaced)
     return played
 
 

@@ -310,7 +310,7 @@ def _finished(stages: list[Stage], resume: bool) -> dict[str, StageRecord]:
 def check_stages(
     stages: list[Stage],
     finished: Mapping[str, StageRecord],
-    trusted: bool = False,
+    checked_by_python: bool = False,
     many_cpus: bool = False,
     have: Mapping[str, float] | None = None,
     refused: list[str] | None = None,
@@ -320,7 +320,7 @@ def check_stages(
     Args:
         stages: All stages of the file.
         finished: Records of those that need not run.
-        trusted: True if settings come from `AlgorithmConfig` objects, whose setters have seen them.
+        checked_by_python: True if settings come from `AlgorithmConfig` objects, whose setters have seen them.
         many_cpus: True if Ray may have more CPUs than this machine has cores.
         have: "CPU" and "GPU" -> how many a local Ray will have, as far as that is known.
         refused: Is given the names of stages whose own settings cannot be used, in place of an error.
@@ -348,7 +348,7 @@ def check_stages(
         if stage.name not in finished:
             try:
                 if _needs_ray(stage):
-                    tune_stage.check(resolved, tuple(KINDS), missing, trusted, many_cpus)
+                    tune_stage.check(resolved, tuple(KINDS), missing, checked_by_python, many_cpus)
                     cpus = max(cpus, tune_stage.cpus_needed(resolved, have))
                 else:
                     KINDS[stage.experiment.run].check(resolved, missing)

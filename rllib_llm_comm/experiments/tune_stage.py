@@ -81,7 +81,7 @@ def check(
     stage: Stage,
     kinds: tuple[str, ...],
     unresolved: tuple[str, ...] = (),
-    trusted: bool = False,
+    checked_by_python: bool = False,
     many_cpus: bool = False,
 ) -> None:
     """Checks everything about the stage that can be checked before Ray starts.
@@ -90,7 +90,7 @@ def check(
         stage: The stage, its references replaced by paths.
         kinds: Names of other things that can run, for the hint.
         unresolved: Those of the paths at which nothing is yet.
-        trusted: True if the config comes from an `AlgorithmConfig` object, whose setters have seen it.
+        checked_by_python: True if the config comes from an `AlgorithmConfig` object, whose setters have seen it.
         many_cpus: True if Ray may have more CPUs than this machine: those of a cluster, or as many as the user says.
 
     Raises:
@@ -105,7 +105,7 @@ def check(
     if experiment.restore not in unresolved:
         check_restore(stage, algorithm)
     _check_paths(stage.name, experiment.config, unresolved)
-    if not trusted:
+    if not checked_by_python:
         plain = _plain_config(experiment)
         if isinstance(env_config := experiment.config.get("env_config") or {}, dict):
             check_environment(stage.name, experiment.env, without_missing(env_config, unresolved), stage.trust)

@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 SHARED_POLICY = "shared"
+"""Id of the module by which all agents act."""
 _LARGEST_SEED = 2**31 - 1  # NumPy takes twice that, and RLlib adds to it for every runner
 _SPECIAL_KEYS = ("multiagent", "class", "optimizer", "model", "_enable_new_api_stack", TRIAL_INFO)
 SHARED, PER_AGENT = "shared", "per_agent"
-ROLES = (SHARED, PER_AGENT)
+_SHARING = (SHARED, PER_AGENT)
+"""Words that the setting `policies` takes."""
 
 
 def shared_policy(agent_id: Any, episode: Any = None, **kwargs: Any) -> str:
@@ -68,7 +70,7 @@ def _schedule(value: Any, info: ValidationInfo) -> Any:
 
 
 Schedule = Annotated[float | list[Any], AfterValidator(_schedule)]
-"""A number, or pairs [decisions, number] that lie on lines."""
+"""A number, or pairs [decisions, number], interpolated linearly."""
 
 
 def select_fields(model: type[Settings], *names: str, base: type[Settings] = Settings) -> type[Settings]:
@@ -177,11 +179,9 @@ class StrictConfigMixin(AlgorithmConfig):
         return super().update_from_dict({key: _plain(value) for key, value in config_dict.items()})
 
     def validate(self) -> None:
-        """RLlib's checks, without its lines about the new API stack, the only one that our algorithms have.
-
-        RLlib tells them once per process, to `RLModule`'s own use of an old class, too.
-        """
+        """RLlib's checks, without its warnings about the new API stack, the only one that our algorithms have."""
         self._validate_seed()
+        # RLlib gives each warning once per process, so one that counts as given is not printed.
         for line in (f"{self.algo_class.__name__}_on_new_api_stack", "RLModule(config=[RLModuleConfig object])"):
             log_once(line)
         super().validate()
@@ -243,7 +243,7 @@ class AgentPoliciesMixin(StrictConfigMixin):
             This config.
         """
         if isinstance(policies, str):
-            require_choice("policies", policies, ROLES)
+            require_choice("policies", policies, _SHARING)
             self.policies = policies  # type: ignore[assignment]  # until validate() knows the agents
             policies = NotProvided
         super().multi_agent(policies=policies, policy_mapping_fn=policy_mapping_fn, **kwargs)
@@ -257,7 +257,7 @@ class AgentPoliciesMixin(StrictConfigMixin):
             UserError: If they are unknown.
         """
         if isinstance(self.policies, str):
-            require_choice("policies", self.policies, ROLES)
+            require_choice("policies", self.policies, _SHARING)
             if self.policies == SHARED:
                 self._set_shared_policy()
             else:

@@ -166,7 +166,7 @@ class MessageProtocol:
         self._does_something = changes_messages(replaced)
         self._unchanged = [] if self._does_something else self._unchanged + replaced
         if len(self._unchanged) >= _POOL:
-            raise idle_control(self.settings.messages, self._unchanged)
+            raise idle_control_error(self.settings.messages, self._unchanged)
 
     def _messages(self, speakers: Sequence[Speaker], write: WriteMessages, greedy: bool) -> list[str]:
         settings = self.settings
@@ -281,7 +281,7 @@ def changes_messages(replaced: Iterable[tuple[str, str]]) -> bool:
     return any(said and said != true for true, said in replaced)
 
 
-def idle_control(messages: str, replaced: Sequence[tuple[str, str]]) -> UserError:
+def idle_control_error(messages: str, replaced: Sequence[tuple[str, str]]) -> UserError:
     """The error of a control that did nothing.
 
     Args:

@@ -220,8 +220,8 @@ class CommunicationSettings(Settings):
             )
 
 
-class WithMessageCheckpoint(CommunicationSettings):
-    """How agents talk, and what their message adapter has learned."""
+class MessageCheckpointSettings(CommunicationSettings):
+    """Settings of the messages, and the checkpoint from which the message adapter is loaded."""
 
     message_checkpoint: str | None = None
     """Checkpoint of `MessageSFT` (or of `Verco`), or a PEFT adapter folder, whose message adapter is loaded when the

@@ -63,7 +63,7 @@ from rllib_llm_comm.verco.language_algorithm import (
 from rllib_llm_comm.verco.message_loss import IGNORED, MESSAGE_LABELS, encode_examples
 from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.module import MESSAGE_HITS, MESSAGE_LOG_PROBS, LLMCommModule
-from rllib_llm_comm.verco.settings import LanguageModelSettings, WithMessageCheckpoint
+from rllib_llm_comm.verco.settings import LanguageModelSettings, MessageCheckpointSettings
 from rllib_llm_comm.verco.teachers.base import TEACHERS
 from rllib_llm_comm.verco.teachers.label_store import (
     DEMONSTRATIONS,
@@ -782,7 +782,7 @@ class ActionSFTConfig(AdapterSFTConfig):
             print(algo.train()["action_sft"])
     """
 
-    settings_models = {**AdapterSFTConfig.settings_models, "communication": WithMessageCheckpoint}
+    settings_models = {**AdapterSFTConfig.settings_models, "communication": MessageCheckpointSettings}
     role, rows = ACTION, ActionDemonstrations
 
     def __init__(self, algo_class: type | None = None) -> None:

@@ -37,7 +37,7 @@ from rllib_llm_comm.verco.settings import (
     OTHER_FACT,
     SWAPPED,
     LanguageModelSettings,
-    WithMessageCheckpoint,
+    MessageCheckpointSettings,
 )
 from rllib_llm_comm.verco.teacher_messages import AddTeacherMessages
 from rllib_llm_comm.verco.teachers.base import portable_teacher
@@ -112,15 +112,15 @@ class VercoTraining(PastSettings, PPOTraining):
         return self
 
 
-class VercoTalk(WithMessageCheckpoint):
-    """How agents talk."""
+class VercoCommunication(MessageCheckpointSettings):
+    """Settings of `.communication(...)`: the messages, and a teacher that may write them."""
 
     teacher: str | Mapping[str, Any] | None = None
     """For `messages="teacher"`: a teacher's registered name, or a dict with `name` and its arguments."""
 
 
-class WithActionCheckpoint(Settings):
-    """The language model, and what its action adapter has learned."""
+class ActionCheckpointSettings(Settings):
+    """The checkpoint from which the action adapter is loaded; fields of the language model are added to it."""
 
     action_checkpoint: str | None = None
     """Checkpoint of `ActionSFT` (or of `Verco`), or a PEFT adapter folder, whose action adapter is loaded when the
@@ -155,8 +155,8 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
     settings_models = {
         **MultiAgentPPOConfig.settings_models,
         "training": VercoTraining,
-        "language_model": select_fields(LanguageModelSettings, *MODEL_SETTINGS, base=WithActionCheckpoint),
-        "communication": VercoTalk,
+        "language_model": select_fields(LanguageModelSettings, *MODEL_SETTINGS, base=ActionCheckpointSettings),
+        "communication": VercoCommunication,
     }
 
     def __init__(self, algo_class: type | None = None) -> None:
