@@ -15,13 +15,13 @@ from torch import nn
 
 from rllib_llm_comm.policies.numeric_network import ValueNorm
 from rllib_llm_comm.policies.policy_folder import PolicyExport
-from rllib_llm_comm.rl.plain_errors import ToldErrors
+from rllib_llm_comm.rl.plain_errors import SetupErrorsMixin
 
 # RLlib's algorithm configs mix these keys of their own into every model_config.
 RLLIB_KEYS = ("vf_share_layers", "beta")
 
 
-class ActorCriticModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
+class ActorCriticModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
     """One policy whose network has `actor`, `critic`, `value_norm`, `logits`, `values` and `critic_outputs`.
 
     Attributes:

@@ -94,11 +94,11 @@ def _raise(runner: Any, error: Exception) -> None:
     raise error
 
 
-class ToldErrors:
-    """Makes an AttributeError in an RLModule's constructor, its `setup` included, a RuntimeError with the same words.
+class SetupErrorsMixin:
+    """Keeps the message of an AttributeError in an RLModule's constructor or `setup`, by raising a RuntimeError.
 
-    RLlib takes an AttributeError there for that of an old module, builds it in a way that is gone, and tells of that
-    alone. Stands in front of `TorchRLModule`.
+    RLlib takes an AttributeError there as the sign of an old module, retries with a constructor that no longer exists,
+    and reports that failure alone. Stands in front of `TorchRLModule` among the base classes.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_RL_MODULE
 from ray.rllib.core.learner.learner import Learner
+from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.checkpoints import Checkpointable
@@ -38,8 +39,8 @@ from rllib_llm_comm.rl.strict_config import agents_apart
 logger = logging.getLogger(__name__)
 
 
-class TrialsInTurn(Algorithm):
-    """Takes the next trial of a Tune run with `reuse_actors`: everything is built anew, in the same process.
+class ActorReuseMixin(Algorithm):
+    """Lets Tune's `reuse_actors` give a process the next trial: the algorithm is built again in the same process.
 
     What a process keeps between two trials are caches that change no result: the frozen base model, tokens of known
     texts, compiled games. RLlib seeds a process's draws whenever an algorithm with a `seed` is built.
@@ -59,11 +60,11 @@ class TrialsInTurn(Algorithm):
             return False
         self.cleanup()
         storage, trial = self._storage, self._trial_info
-        # All that `stop` asks for, should the next trial not come to be.
+        # What `stop` reads, in case the next trial cannot be built.
         needed = {name: value for name, value in vars(self).items() if name.startswith(("_std", "_monitor"))}
         self.__dict__.clear()
         self.__dict__.update(needed)
-        gc.collect()  # what was trained is a ring of references; it goes before the next one comes
+        gc.collect()  # the old algorithm has reference cycles; its memory is freed before the next one needs some
         self.__init__({**new_config, TRIAL_INFO: trial}, storage=storage)  # type: ignore[misc]
         return True
 
@@ -129,29 +130,36 @@ def with_team(export: PolicyExport, config: Any) -> Mapping[str, Any]:
     return {**told, "team": sorted(map(str, agents_of(config.env, config.env_config)))}
 
 
-def on_first_learner(algo: Algorithm, function: Any, *, everywhere: bool = False, **kwargs: Any) -> Any:
-    """Runs a function of a Learner there and returns its result.
+def on_first_learner(algo: Algorithm, function: Any, **kwargs: Any) -> Any:
+    """Calls a function with the first Learner, where that lives, and returns its result.
 
     Args:
         algo: The algorithm.
         function: Called with the Learner and `kwargs`.
-        everywhere: Run it on all Learners, not only on the first.
         **kwargs: Passed on.
     """
     group = algo.learner_group
-    ids = None if everywhere or group.is_local else group._worker_manager.actor_ids()[:1]
-    for result in group.foreach_learner(function, remote_actor_ids=ids, **kwargs):
-        answer = result.get()
-        if isinstance(answer, Exception):
-            cause = getattr(answer, "cause", None)
-            raise cause if isinstance(cause, UserError) else answer
-        first = answer
-        break
-    return first
+    ids = None if group.is_local else group._worker_manager.actor_ids()[:1]
+    return _call_learners(group, function, ids, kwargs)
 
 
-class PolicyBesideCheckpoint(TrialsInTurn):
-    """Trials in turn, and `policy/` in checkpoints where the module can, for algorithms of other packages."""
+def on_every_learner(algo: Algorithm, function: Any, **kwargs: Any) -> Any:
+    """Calls a function with every Learner; arguments and result as of `on_first_learner`."""
+    return _call_learners(algo.learner_group, function, None, kwargs)
+
+
+def _call_learners(group: LearnerGroup, function: Any, ids: list[int] | None, arguments: Mapping[str, Any]) -> Any:
+    """The first result; raises the error of any Learner."""
+    results = [result.get() for result in group.foreach_learner(function, remote_actor_ids=ids, **arguments)]
+    for result in results:
+        if isinstance(result, Exception):
+            cause = getattr(result, "cause", None)
+            raise cause if isinstance(cause, UserError) else result
+    return results[0]
+
+
+class PolicyBesideCheckpoint(ActorReuseMixin):
+    """For other packages' algorithms: reuse of actors, and `policy/` in checkpoints of modules that can be exported."""
 
     @override(Checkpointable)
     def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
@@ -259,11 +267,11 @@ def _pieces(connector: Any) -> Iterator[Any]:
             yield from _pieces(piece)
 
 
-class PolicyCheckpointMixin(TrialsInTurn):
+class PolicyCheckpointMixin(ActorReuseMixin):
     """Writes `policy/` into every checkpoint of an algorithm whose module has `export_policy`."""
 
-    _runners_judge = False  # True if EnvRunners use the critic, too
-    _came_from: Mapping[str, Any] = MappingProxyType({})  # provenance in the checkpoint that was restored
+    _runners_use_critic = False  # True if EnvRunners need the weights of the critic, too
+    _restored_provenance: Mapping[str, Any] = MappingProxyType({})  # of the checkpoint that was restored
 
     @override(Checkpointable)
     def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
@@ -351,7 +359,7 @@ class PolicyCheckpointMixin(TrialsInTurn):
         """
         folder = Path(str(path)) / POLICY_FOLDER
         manifest = read_manifest(folder) if (folder / MANIFEST).is_file() else None
-        self._came_from = dict(manifest.provenance) if manifest else {}
+        self._restored_provenance = dict(manifest.provenance) if manifest else {}
         if manifest:
             self._require_own_algorithm(path, manifest.algorithm)
             self.tell_other_settings(path, manifest)
@@ -383,7 +391,7 @@ class PolicyCheckpointMixin(TrialsInTurn):
         # RLlib's own sync does not wait, and drops its request if an earlier one is still on its way, as the one
         # from building the algorithm may be: remote runners would then act with untrained weights.
         state = self.learner_group.get_state(
-            components=f"{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}", inference_only=not self._runners_judge
+            components=f"{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}", inference_only=not self._runners_use_critic
         )[COMPONENT_LEARNER]
         weights = {COMPONENT_RL_MODULE: state[COMPONENT_RL_MODULE]}
         for group in (self.env_runner_group, self.eval_env_runner_group):

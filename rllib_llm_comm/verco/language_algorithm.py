@@ -17,7 +17,7 @@ from rllib_llm_comm.language.prompts import read_prompts
 from rllib_llm_comm.policies.find_checkpoint import is_named
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
-from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_first_learner
+from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_every_learner
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin, select_fields
 from rllib_llm_comm.verco.module import LLMCommModule
 from rllib_llm_comm.verco.policy import tell_other_prompts
@@ -88,7 +88,8 @@ class AdapterCheckpointMixin(PolicyCheckpointMixin):
                 if isinstance(path, str):
                     found[authors] = _authors(path, authors)
                 else:  # a restored config has none any more, but its adapter is still the one that was taken
-                    found |= {name: self._came_from[name] for name in (setting, authors) if name in self._came_from}
+                    restored = self._restored_provenance
+                    found |= {name: restored[name] for name in (setting, authors) if name in restored}
         return found
 
     def load_message_adapter(self, path: str) -> None:
@@ -110,7 +111,7 @@ class AdapterCheckpointMixin(PolicyCheckpointMixin):
     def _load_adapter(self, setting: str, path: str) -> None:
         place = path if is_named(path) else str(local_path(path, setting).absolute())
         try:
-            on_first_learner(self, _load, everywhere=True, path=place, method=_ADAPTERS[setting][1])
+            on_every_learner(self, _load, path=place, method=_ADAPTERS[setting][1])
         except UserError as error:
             raise UserError(f"`{setting}`: {error}") from error
         self.sync_runners()

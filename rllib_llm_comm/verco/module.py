@@ -22,8 +22,9 @@ from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.policies.policy_folder import PolicyExport
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE
+from rllib_llm_comm.rl.actor_critic import RLLIB_KEYS
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_FEATURES, CRITIC_IDS, PROMPT_IDS
-from rllib_llm_comm.rl.plain_errors import ToldErrors
+from rllib_llm_comm.rl.plain_errors import SetupErrorsMixin
 from rllib_llm_comm.verco.batched_agents import BatchedAgents
 from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.message_loss import MESSAGE_IDS, MESSAGE_LABELS, UTTERANCE_LOGP, message_log_probs
@@ -38,8 +39,6 @@ UTTERANCE_LOG_PROBS = "utterance_log_probs"
 UTTERANCE_ENTROPY = "utterance_entropy"
 UTTERANCE_KL = "utterance_kl"
 KL_COEFF = "kl_coeff"
-# RLlib's algorithm configs mix these keys of their own into every model_config.
-_RLLIB_KEYS = ("vf_share_layers", "beta")
 _LEAST_TOKENS = 64  # of a micro-batch; a GPU that does not hold so many is too small for the model
 
 
@@ -80,7 +79,7 @@ def batched_agents_of(modules: MultiRLModule, known: BatchedAgents) -> BatchedAg
     return known if known.cores == cores else BatchedAgents(cores)
 
 
-class LLMCommModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
+class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
     """One policy that writes messages and chooses among candidate actions.
 
     `model_config` holds the fields of `LanguageModelSettings`. Observations are those of the
@@ -101,7 +100,7 @@ class LLMCommModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFunctionAP
     @override(TorchRLModule)
     def setup(self) -> None:
         """Builds or borrows the base model, and registers adapters and critic."""
-        config = {name: value for name, value in dict(self.model_config).items() if name not in _RLLIB_KEYS}
+        config = {name: value for name, value in dict(self.model_config).items() if name not in RLLIB_KEYS}
         settings = LanguageModelSettings.from_mapping(config)
         drifts = {MESSAGE, ACTION} <= set(settings.trainable_roles) and not self.inference_only
         self.core = LanguageAgent(settings, reference=drifts)

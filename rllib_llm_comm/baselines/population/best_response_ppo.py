@@ -27,7 +27,7 @@ from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.policies.numeric_network import BY_OWN, BY_PARTNER, NumericSettings
 from rllib_llm_comm.policies.partner_settings import PartnerSettings, parse_partners
 from rllib_llm_comm.rl.past_policies import PastPolicy
-from rllib_llm_comm.rl.policy_checkpoints import on_first_learner
+from rllib_llm_comm.rl.policy_checkpoints import on_every_learner
 from rllib_llm_comm.rl.strict_config import select_fields
 
 
@@ -192,7 +192,7 @@ class BestResponsePPO(Responder, SelfPlayPPO):
     @override(Responder)
     def take_policy(self, policy: PastPolicy) -> None:
         """Takes over the weights of a network."""
-        on_first_learner(self, _load, everywhere=True, files=dict(policy.policy.files))
+        on_every_learner(self, _load, files=dict(policy.policy.files))
         self.sync_runners()
 
     @override(SelfPlayPPO)

@@ -355,7 +355,7 @@ class SelfPlayPPOConfig(NumericPPOConfig):
 class SelfPlayPPO(KeepsPastPolicies, PPO):
     """PPO with one policy for both cooks, on whole arrays of games; settings: `SelfPlayPPOConfig`."""
 
-    _runners_judge = True
+    _runners_use_critic = True
     kept_as = "SelfPlayPPO"
 
     @classmethod

@@ -34,7 +34,7 @@ from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.policies.signatures import is_own_checkpoint
 from rllib_llm_comm.rl.partners import SeatPartners, use_partners
 from rllib_llm_comm.rl.past_policies import PastPolicy
-from rllib_llm_comm.rl.policy_checkpoints import on_first_learner
+from rllib_llm_comm.rl.policy_checkpoints import on_every_learner
 from rllib_llm_comm.rl.rllib_adapter import playable_id
 from rllib_llm_comm.rl.strict_config import PER_AGENT, agents_apart
 from rllib_llm_comm.verco.language_agent import LanguageAgent, base_of
@@ -244,7 +244,7 @@ class Talkers(Responder, Verco):
     @override(Responder)
     def take_policy(self, policy: PastPolicy) -> None:
         """Takes over adapters and critic."""
-        on_first_learner(self, _load, everywhere=True, files=dict(policy.policy.files))
+        on_every_learner(self, _load, files=dict(policy.policy.files))
         self.sync_runners()
 
 

@@ -56,8 +56,8 @@ from rllib_llm_comm.rl.actor_critic import RLLIB_KEYS
 from rllib_llm_comm.rl.minibatches import ROW_GROUP
 from rllib_llm_comm.rl.multi_agent_ppo_learner import ACTOR, MultiAgentPPOLearner
 from rllib_llm_comm.rl.observations import newest_observation
-from rllib_llm_comm.rl.plain_errors import ToldErrors
-from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_first_learner
+from rllib_llm_comm.rl.plain_errors import SetupErrorsMixin
+from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_every_learner, on_first_learner
 from rllib_llm_comm.rl.rllib_adapter import StartApart
 from rllib_llm_comm.rl.strict_config import SHARED_POLICY, select_fields
 
@@ -353,7 +353,7 @@ class CollectiveDistribution(TorchDistribution):
         return CollectiveDistribution(self._dist, greedy=True)
 
 
-class OfficerModule(ToldErrors, TorchRLModule, ValueFunctionAPI):
+class OfficerModule(SetupErrorsMixin, TorchRLModule, ValueFunctionAPI):
     """One network for all officers, at the action level "red" of MiniRTS (`OfficerNetwork`).
 
     `model_config` holds the fields of `OfficerSettings`. Observations have the part `officer`. Actions are drawn here,
@@ -767,7 +767,7 @@ class RED(PolicyCheckpointMixin, PPO):
         officer = getattr(self.config, "officer", None)
         if officer is not None:
             weights = {name: tensor.clone() for name, tensor in load_officer(officer, "officer").state_dict().items()}
-            on_first_learner(self, _load_weights, everywhere=True, weights=weights)
+            on_every_learner(self, _load_weights, weights=weights)
             self.sync_runners()
             if getattr(self.config, "method", RL) == BOTH_PHASES:
                 on_first_learner(self, REDLearner.note_first_nll)

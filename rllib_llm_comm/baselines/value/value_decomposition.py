@@ -60,7 +60,7 @@ from rllib_llm_comm.policies.numeric_network import live_columns, take_columns
 from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
 from rllib_llm_comm.policies.policy_manifest import VALUED
 from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds
-from rllib_llm_comm.rl.plain_errors import ToldErrors, raise_told
+from rllib_llm_comm.rl.plain_errors import SetupErrorsMixin, raise_told
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_first_learner
 from rllib_llm_comm.rl.rllib_adapter import ensure_registered
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin, require_schedule, select_fields
@@ -395,7 +395,7 @@ class JointQLearner(DQNTorchLearner):
         return [TargetNetworkAPI]
 
 
-class JointQModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
+class JointQModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
     """All agents of a team, with the mixer and the target team; observations are those of a `JointGame`.
 
     `model_config` holds the fields of `QSettings`; `epsilon`, a number or a schedule over game steps; and `team`, which
