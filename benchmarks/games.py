@@ -49,16 +49,16 @@ def with_words(steps: int, rounds: int) -> Row:
 
     def remembered() -> None:
         """Steps with remembered words."""
-        observation_text.remember()
+        observation_text.limit_memory()
         _play_environment(steps)
 
     def anew() -> None:
         """Steps with words made anew."""
-        observation_text.remember(1)
+        observation_text.limit_memory(1)
         _play_environment(steps)
 
     seconds, other = compare(remembered, anew, rounds)
-    observation_text.remember()
+    observation_text.limit_memory()
     settings = {"map_name": "B", "cooks": 2, "steps": steps}
     return Row("games/with words, map B", steps / seconds, steps / other, "game steps/s", None, settings)
 

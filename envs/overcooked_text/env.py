@@ -19,20 +19,21 @@ do now. On map B a counter divides the kitchen, so nobody can do it alone.
 
 ### Observation space
 
-A dictionary of the parts named in `observe`, and `action_mask`. The part `text` is all that is words.
+A dictionary of the parts named in `observe`, and `action_mask`. The part `text` of `observe` stands for `text`,
+`candidates`, `subgoal` and `critic_text`.
 
 * `vector`: float32 (n,). Row / 7 and column / 7 of every object in sight, in the order tomato, lettuce,
   onion, plates, cutting boards, delivery, agents; after the two numbers of a food the share of its three cuts
-  done; 0 for what is out of sight; at the end the order one-hot (7), all 0 for who is not told it. n is 30 with
+  done; 0 for what is out of sight; at the end the order one-hot (7), all 0 for a cook that is not told it. n is 30 with
   two agents in layout "full". What somebody holds has its holder's place. There is no memory in it. (With
   `legacy=True` it is the original's vector: with memory for primitive actions; as of the agent's last decision
   for macro-actions.)
-* `text`: what the agent sees and holds, in sentences. It begins with the order ("make a lettuce tomato salad."), for
-  who is not told it with "make a salad.".
+* `text`: what the agent sees and holds, in sentences. It begins with the order ("make a lettuce tomato salad."), or
+  with "make a salad." for a cook that is not told it.
 * `candidates`: one phrase per action, what it would really do now.
 * `action_mask`: int8 (K,), 0 for an action that would do nothing (or the same as an earlier one).
 * `subgoal`: empty; wrappers may fill it.
-* `critic_text` (only with `central_critic`): `text` with the order, also for who is not told it. The critic of
+* `critic_text` (only with `central_critic`): `text` with the order, also for a cook that is not told it. The critic of
   language agents reads it in place of `text`.
 
 ### Actions
@@ -276,8 +277,8 @@ class OvercookedText(Game):
 
     def _observations(self, busy: bool = True) -> dict[str, Observation]:
         """Observations of all agents, or of those that need an action."""
-        asked = zip(self.possible_agents, self.runner.finished, strict=True)
-        return {agent: self.observe(agent) for agent, free in asked if free or busy}
+        agents = zip(self.possible_agents, self.runner.finished, strict=True)
+        return {agent: self.observe(agent) for agent, free in agents if free or busy}
 
     def observe(self, agent: str) -> Observation:
         """Present observation of an agent."""

@@ -1,4 +1,4 @@
-"""What a cook sees: things, sentences, phrases of the actions, numbers and mask."""
+"""Observation of a cook in words: sentences for what it sees, a phrase per action, and the mask."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rllib_llm_comm.envs.overcooked_text.rules import (
     Kitchen,
 )
 from rllib_llm_comm.envs.overcooked_text.rules import Item as Thing
-from rllib_llm_comm.envs.told_to import ALL, ONE, PLANNER
+from rllib_llm_comm.envs.told_to import ALL, NAMES, ONE, PLANNER
 
 BOWL = "bowl"
 LEFT, RIGHT, ONE_ROOM = "left", "right", "one"
@@ -73,7 +73,7 @@ class View:
         counter: Items in sight on the shared counter, or `None` if there is none in sight.
         shelf: Items in sight on the shelves along the walls.
         partners: The other cooks that are seen.
-        others_told: Whether every other cook is told the order, too. Nothing in the words tells it.
+        others_told: Whether every other cook is told the order, too; for teachers, no sentence says it.
     """
 
     name: str
@@ -169,7 +169,6 @@ def phrase(option: Option) -> str:
     return words.format(item=item, where=where, name=option.item.name if option.item else "nothing")
 
 
-NAMES = ("alice", "bob", "carol")
 _NO_OPTION, _WAITS = Option("nothing"), Option("wait")
 _DOES_NOTHING = phrase(_NO_OPTION)
 _KINDS = {
@@ -397,6 +396,7 @@ def _secrecy(recipes: Sequence[str], told_to: str | Sequence[str]) -> str:
 
 
 SCENES = 50_000
+"""Scenes that `wording` keeps per set of rules."""
 _limit = SCENES
 _NOTHING = np.zeros(0, np.int8)
 _NO_NAMES: list[str] = []
@@ -405,7 +405,7 @@ _KNOWN: dict[Hashable, dict[Hashable, Wording]] = {}
 
 
 class Wording(NamedTuple):
-    """Texts and numbers that one cook reads.
+    """The parts of one cook's observation, ready to be shown.
 
     Attributes:
         text: Its sight and the item in its hands.
@@ -421,9 +421,7 @@ class Wording(NamedTuple):
 
 
 def wording(runner: Any, index: int) -> Wording:
-    """Text, phrases and mask of one cook, as `describe` and `candidates` make them.
-
-    A test plays at random and compares.
+    """Text, phrases, mask and vector of one cook; those of a scene that came before are taken from memory.
 
     Args:
         runner: Runner of the actions.
@@ -438,7 +436,7 @@ def wording(runner: Any, index: int) -> Wording:
         if len(known) >= _limit:
             known.clear()
         seen = known.get(sight)
-        if seen is None:  # the memory, of which there is no word in the text, comes in many more forms than the sight
+        if seen is None:  # text and vector depend on the sight alone, of which there are far fewer than of memories
             text, vector = describe(runner, index), kitchen.seen_vector(index)
             seen = known[sight] = Wording(text, (), _NOTHING, np.array(vector, np.float32))
         phrases, mask = candidates(runner, index)
@@ -446,8 +444,8 @@ def wording(runner: Any, index: int) -> Wording:
     return found
 
 
-def remember(scenes: int = SCENES) -> None:
-    """Forgets all words, and from now on remembers those of so many scenes per set of rules (for measurements).
+def limit_memory(scenes: int = SCENES) -> None:
+    """Empties the memory of `wording`, and bounds it to so many scenes per set of rules (for measurements).
 
     Args:
         scenes: At least 1.

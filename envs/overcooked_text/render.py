@@ -11,8 +11,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from rllib_llm_comm.envs.drawing import COOK_COLOURS, INK, SHADOW, Canvas, counter, floor, onion, star
 from rllib_llm_comm.envs.overcooked_text.layouts import COUNTER, SIZE
-from rllib_llm_comm.envs.overcooked_text.observation_text import NAMES, as_item, item_words
+from rllib_llm_comm.envs.overcooked_text.observation_text import as_item, item_words
 from rllib_llm_comm.envs.overcooked_text.rules import CHOPS_NEEDED, Food, Item, Kitchen, Plate
+from rllib_llm_comm.envs.told_to import NAMES
 
 
 def _board(c: Canvas) -> None:

@@ -14,7 +14,7 @@ from rllib_llm_comm.envs.overcooked_text.layouts import SIZE, recipe_foods
 from rllib_llm_comm.envs.overcooked_text.observation_text import BOWL, Item, dish_name, item_words
 from rllib_llm_comm.envs.overcooked_text.rules import DISTANCE, Moment, moment
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying
-from rllib_llm_comm.envs.told_to import ALL, PLANNER
+from rllib_llm_comm.envs.told_to import ALL, NAMES, PLANNER
 from rllib_llm_comm.sama.planning_game import PlanningGame, RulePlayer
 
 WAIT, BRING, CHOP, SERVE = "wait", "bring", "chop", "serve"
@@ -54,7 +54,7 @@ class FollowingSaladCooks(RulePlayer):
         verb, things = self.game.meant(subgoal) if subgoal else (WAIT, ())
         if verb == WAIT:
             return 0
-        runner, i = self.game.env.unwrapped.runner, observation_text.NAMES.index(agent)
+        runner, i = self.game.env.unwrapped.runner, NAMES.index(agent)
         _, mask = observation_text.candidates(runner, i)
         found = observation_text.options(runner, i)
         allowed = [action for action, offered in enumerate(mask) if offered]
@@ -280,7 +280,7 @@ class SaladPlanning(PlanningGame):
         return str(self.env.unwrapped.kitchen.map_name)
 
     def _number(self, agent: str) -> int:
-        return observation_text.NAMES.index(agent)
+        return NAMES.index(agent)
 
     def _words(self, state: Moment, name: str) -> str:
         bowl = name in state.contents
