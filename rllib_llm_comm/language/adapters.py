@@ -463,7 +463,7 @@ class AdaptedModel:
         return _TOKENS_PER_PASS.get(self.device.type, _TOKENS_ELSEWHERE)
 
     def _activate(self, role: Role) -> None:
-        # PEFT's own set_adapter() also toggles requires_grad; we only want to say which adapter is heard.
+        # PEFT's own set_adapter() also toggles requires_grad; here only the active adapter changes.
         if role == self._active:
             return
         # Past nn.Module.__setattr__, which takes as long as a small layer. PEFT's layers know no adapter per row.
@@ -490,7 +490,7 @@ class AdaptedModel:
         return role.pool.prefixes if isinstance(role, Rows) else self._prefixes[role]
 
     def forget(self) -> None:
-        """Drops what was read before."""
+        """Empties the caches of keys, values and hidden states."""
         for cache in self._prefixes.values():
             cache.clear()
         if self._trunk is not None:
@@ -534,12 +534,13 @@ class AdaptedModel:
         """
         role = self._active
         if not isinstance(role, Rows) or role.sorted:
-            return self._run(input_ids, attention_mask, position_ids, None)
+            return self.decoder(input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids)
         order = np.argsort(role.owners, kind="stable")
         at, back = (torch.from_numpy(places).to(input_ids.device) for places in (order, np.argsort(order)))
         positions = position_ids if position_ids is None or len(position_ids) == 1 else position_ids[at]
         with self.use(role[order]):
-            return self._run(input_ids[at], attention_mask[at], positions, None)[back]
+            hidden = self.decoder(input_ids=input_ids[at], attention_mask=attention_mask[at], position_ids=positions)
+        return hidden[back]
 
     @property
     def adapter_bytes(self) -> int:
@@ -586,7 +587,9 @@ class AdaptedModel:
         if attention_mask.dim() == 2:
             attention_mask = attention_mask.long()
         cache = self.cache_of(known)
-        return self._run(input_ids, attention_mask, position_ids + before, cache), cache
+        positions = position_ids + before
+        hidden = self.decoder(input_ids=input_ids, attention_mask=attention_mask, position_ids=positions, cache=cache)
+        return hidden, cache
 
     def cache_of(self, known: Prefixes, *, grows: bool = False) -> Any:
         """A key-value cache that has read prefixes.
@@ -600,11 +603,6 @@ class AdaptedModel:
         from rllib_llm_comm.language.trunk import CutCache
 
         return CutCache(self._depth, known, grows=grows)
-
-    def _run(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, position_ids: torch.Tensor | None, cache: Any
-    ) -> torch.Tensor:
-        return self.decoder(input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, cache=cache)
 
     def detached(self, role: str | None) -> Lora | None:
         """The adapter of a role without gradients, added to the weights where there is room and rounding leaves it.

@@ -155,6 +155,9 @@ class PrefixCache:
     def find(self, prompts: torch.Tensor, lengths: torch.Tensor, rows: Rows | None = None) -> Prefixes:
         """Known prefixes of some prompts.
 
+        Where the prompts have much more in common than is known of any, that common beginning is read first, by a
+        forward pass of its own, and kept.
+
         Args:
             prompts: (B, P) token ids, left-aligned, on the CPU.
             lengths: (B,) tokens per prompt; at least one of each is left to compute.
@@ -245,24 +248,24 @@ class PrefixCache:
         self,
         prompts: torch.Tensor,
         lengths: torch.Tensor,
-        rows: torch.Tensor,
+        row_of: torch.Tensor,
         columns: torch.Tensor,
         cache: Any,
         hidden: torch.Tensor,
-        of: Rows | None = None,
+        rows: Rows | None = None,
     ) -> None:
         """Keeps what a forward pass has computed of prompts that share rows.
 
         Args:
             prompts: (B, P) token ids, left-aligned, on the CPU.
             lengths: (B,) tokens per prompt.
-            rows: (B,) row of each prompt.
+            row_of: (B,) row of each prompt.
             columns: (B, P) column of each of its tokens.
             cache: The key-value cache after the pass, which had nothing in it.
             hidden: (R, T, hidden_size) last hidden states of the pass.
-            of: The adapter of each prompt, where they have different ones.
+            rows: The adapter of each prompt, where they have different ones.
         """
-        row = rows[:, None].to(hidden.device)
+        row = row_of[:, None].to(hidden.device)
         layers = [
             SimpleNamespace(
                 keys=layer.keys[row, :, columns].transpose(1, 2), values=layer.values[row, :, columns].transpose(1, 2)
@@ -270,7 +273,7 @@ class PrefixCache:
             for layer in cache.layers
         ]
         own = hidden[row, columns] if self._role is None else hidden[:, :0]
-        self.put(prompts, lengths, self.nothing(len(prompts)), SimpleNamespace(layers=layers), own, rows=of)
+        self.put(prompts, lengths, self.nothing(len(prompts)), SimpleNamespace(layers=layers), own, rows=rows)
 
     def put(
         self,

@@ -114,9 +114,9 @@ def score_candidates(
     """Scores every allowed candidate behind its prompt.
 
     The prompt is computed once with the trie of all candidates behind it in one packed row (a mask lets a token see its
-    prompt and its ancestors only), and each distinct row only once. Several prompts share a row and what they have in
-    common at their beginning, where that reads fewer tokens than to go on behind what was read before; under gradients
-    always. Differentiable with respect to the adapter.
+    prompt and its ancestors only), and each distinct row only once. Prompts that begin alike share a row where that
+    reads fewer tokens than the prefix cache leaves to read; with gradients always. Differentiable with respect to the
+    adapter.
 
     Args:
         model: The adapted model.
@@ -196,6 +196,11 @@ def _score_in_chunks(
     allowed: torch.Tensor,
     role: Role,
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sums of log-probabilities and lengths (B, K) of distinct rows, in passes of at most `tokens_per_pass` tokens.
+
+    A prompt is read either behind its longest prefix in the cache, or in one row with other prompts that begin alike:
+    whichever reads fewer tokens. With gradients there is no cache, so that rows are always shared.
+    """
     ids, count = compact(prompts)
     behind = ((candidates != PAD).sum(2) * allowed).sum(1)
     cache = model.prefixes(role)
@@ -230,7 +235,7 @@ def _score_packed(
     role: Role,
     row_of: np.ndarray | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scores of one pass; prompts go on behind what is known of them, or share rows (B,)."""
+    """Sums and lengths of one pass; `row_of` (B,) is the row of each prompt, `None` if they go on from the cache."""
     mixed = role if isinstance(role, Rows) else None
     if row_of is None:
         assert cache is not None
@@ -258,7 +263,7 @@ def _score_packed(
     found = log_probs_of(model, hidden[packed.source[:, 0], packed.source[:, 1]], following)
     log_probs = found[packed.predicted_from, which]
     if log_probs.requires_grad:
-        # A hopeless candidate's gradient would make numbers so small that a CPU computes them many times as slowly.
+        # Gradients of very unlikely candidates become denormal numbers, with which a CPU is many times slower.
         log_probs.register_hook(lambda gradient: gradient.masked_fill(gradient.abs() <= _NOTHING, 0.0))  # NaN stays
     sums = torch.zeros(allowed.numel(), dtype=torch.float32, device=log_probs.device)
     sums = sums.index_add(0, packed.owner, log_probs)

@@ -57,7 +57,7 @@ class WholeEpochs:
         self._first: dict[str, list[torch.Tensor]] | None = None
 
     def first_epoch(self) -> Iterator[tuple[str, torch.Tensor, SampleBatch]]:
-        """Draws the first epoch now, which then comes as it is told here.
+        """Draws the minibatches of the first epoch now; iteration then begins with the same ones.
 
         Yields:
             Module, row numbers and rows of each of its minibatches.

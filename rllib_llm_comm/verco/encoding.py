@@ -23,7 +23,7 @@ CANDIDATE_WORDS = "candidate_words"
 TEXT = "text"
 CANDIDATES = "candidates"
 
-_REMEMBERED = 16384
+_REMEMBERED = 16384  # entries of each memory
 
 
 class TextObservation(NamedTuple):
@@ -122,7 +122,7 @@ class ObservationEncoder:
         self._base = base
         self._settings = settings
         self._templates = settings.templates
-        # Prompts are new, as messages are, but what stands in front of these, and what may be done, comes back.
+        # Messages make most prompts new; the observation in front of them and the candidates recur, and are kept apart.
         self._prompts: Memo[tuple[np.ndarray, dict[str, np.ndarray]]] = Memo(_REMEMBERED)
         self._texts: Memo[tuple[np.ndarray, int]] = Memo(_REMEMBERED)
         self._candidates: Memo[dict[str, np.ndarray]] = Memo(_REMEMBERED)
@@ -145,7 +145,7 @@ class ObservationEncoder:
         key = (prompt, observation.candidates, observation.mask)
         known = self._prompts.get(key)
         if known is None:
-            known = self._from_parts(observation, prompt) or self._whole(observation, prompt)
+            known = self._encode_from_parts(observation, prompt) or self._encode_whole(observation, prompt)
             self._prompts.put(key, known)
         row, candidates = known
         return {PROMPT_IDS: row, **candidates, CRITIC_IDS: self._critic_array(observation)}
@@ -162,7 +162,7 @@ class ObservationEncoder:
             allowed = [phrase for phrase, flag in zip(observation.candidates, observation.mask, strict=True) if flag]
         return self._templates.action(observation.text, heard, observation.subgoal, allowed)
 
-    def _whole(self, observation: TextObservation, prompt: Prompt) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def _encode_whole(self, observation: TextObservation, prompt: Prompt) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Row of a prompt and arrays of the candidates behind it."""
         allowed = [index for index, flag in enumerate(observation.mask) if flag]
         ids, tails = encode_candidates(self._base, prompt, [observation.candidates[index] for index in allowed])
@@ -175,7 +175,7 @@ class ObservationEncoder:
                 self._candidates.put(key[:2], candidates)  # for prompts behind which their ids are always these
         return self._prompt_array(ids, "an action prompt"), candidates
 
-    def _from_parts(
+    def _encode_from_parts(
         self, observation: TextObservation, prompt: Prompt
     ) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:
         """The same of a prompt that begins with the observation's text; `None` if the candidates are new, the prompt is
@@ -202,7 +202,7 @@ class ObservationEncoder:
         return _filled(np.empty(self._settings.max_prompt_tokens, np.int32), ids, "max_prompt_tokens", what)
 
     def _critic_array(self, observation: TextObservation) -> np.ndarray:
-        # What is heard is none of the critic's, so the same texts come back more often.
+        # The critic reads no messages, so the same texts recur more often than in action prompts.
         seen = observation.text if observation.critic_text is None else observation.critic_text
         key = (seen, observation.subgoal)
         critic = self._critics.get(key)

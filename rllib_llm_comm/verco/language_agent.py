@@ -21,9 +21,7 @@ from rllib_llm_comm.language.packing import PAD, micro_batches
 from rllib_llm_comm.language.scoring import feature_size
 from rllib_llm_comm.language.static_decoding import free_bytes
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_IDS, PROMPT_IDS
-from rllib_llm_comm.verco.encoding import (
-    CANDIDATE_WORDS,
-)
+from rllib_llm_comm.verco.encoding import CANDIDATE_WORDS
 from rllib_llm_comm.verco.message_loss import (
     UTTERANCE_CHOICE,
     UTTERANCE_IDS,
@@ -36,13 +34,12 @@ from rllib_llm_comm.verco.message_loss import (
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 _SCORED = (PROMPT_IDS, CANDIDATE_IDS, CANDIDATE_WORDS, ACTION_MASK)
-_SCORES = 32768
-_TEXTS = 32768
-_FEATURE_BYTES = 2**28
+# Results that are kept: rows of logits, greedy messages, and bytes of features.
+_SCORES, _TEXTS, _FEATURE_BYTES = 32768, 32768, 2**28
 
 
 class LanguageAgent:
-    """Writes messages, scores candidate actions and judges states.
+    """Network of an agent: it writes messages, scores candidate actions and estimates values.
 
     Results without gradient are remembered while the weights that they depend on stand still: most texts of a
     game come back many times.
@@ -259,8 +256,9 @@ class LanguageAgent:
         return micro_batches(rows, torch.stack(read).sum(0), self.micro_batch_tokens)
 
     def _logits_by_parts(self, observations: Mapping[str, torch.Tensor], max_tokens: int) -> torch.Tensor:
-        # For those who need the logits of the whole before any gradient. Each part is computed twice: now without a
-        # graph, and in the backward pass with one, part after part; so never more than one part's activations are held.
+        # For callers that need all logits before the backward pass (the learner itself adds up gradients by parts).
+        # Activation checkpointing: each part is computed now without a graph and again in the backward pass, so that
+        # never more than one part's activations are held.
         prompts, candidates = (observations[name].flatten(1).long().cpu() for name in (PROMPT_IDS, CANDIDATE_IDS))
         mask = observations[ACTION_MASK].long().cpu()
         rows = torch.cat([prompts, candidates, mask], dim=1)

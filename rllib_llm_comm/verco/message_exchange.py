@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -14,9 +14,8 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.annotations import override
 
+from rllib_llm_comm.core import phases
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.phases import TEXT as PROMPTS
-from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.policies.seated_policy import Told
@@ -39,12 +38,26 @@ from rllib_llm_comm.verco.module import batched_agents_of
 from rllib_llm_comm.verco.settings import DRAWN, CommunicationSettings, LanguageModelSettings
 
 METRICS_WINDOW = 100
+"""Moments over which metrics of messages are means."""
 SHUFFLED_SAME_SHARE, SHUFFLED_SILENT_SHARE = "shuffled_same_share", "shuffled_silent_share"
+"""Metrics of controls that change messages: how many are as before, and how many are silence."""
+
+
+class _Entry(NamedTuple):
+    """An agent whose newest observation is in words."""
+
+    episode: MultiAgentEpisode
+    agent: Any
+    single: SingleAgentEpisode
+
+    @property
+    def acts(self) -> bool:
+        """True if it has to choose; nobody acts on a final observation."""
+        return not self.episode.is_done and not self.single.is_done
 
 
 class MessageExchange(ConnectorV2):
-    """Asks the module for the messages of all agents that act now, exchanges them and writes the action
-    prompts.
+    """Lets all agents that act now write messages, exchanges these, and writes the action prompts.
 
     Input: multi-agent episodes whose newest observations are dicts with `text`, `candidates` and, optionally,
     `action_mask`, `subgoal` and `teacher_message`. Output: the same episodes, where these observations are
@@ -130,24 +143,25 @@ class MessageExchange(ConnectorV2):
         metrics: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Speaks, listens and writes the prompts into the episodes."""
-        with phase(PROMPTS):
+        """Replaces the newest observations of the episodes by token ids, messages included."""
+        with phases.phase(phases.TEXT):
             self._exchange(rl_module, episodes, metrics, explore is False)
         return batch
 
     def _exchange(self, rl_module: RLModule, episodes: list[MultiAgentEpisode], metrics: Any, greedy: bool) -> None:
-        waiting = []
+        waiting: list[_Entry] = []
         observations = {}
         for episode in episodes:
+            # Partners play inside the game, unseen by RLlib; those that have not spoken yet do so now.
             if isinstance(mailbox := episode.custom_data.get(MAILBOX), Told) and not episode.is_done:
                 mailbox.complete()
             singles = episode.agent_episodes
             for agent in sorted(singles, key=str):
                 single = singles[agent]
                 if len(single.observations) and is_text_observation(raw := newest_observation(single)):
-                    waiting.append((episode, agent, single))
+                    waiting.append(_Entry(episode, agent, single))
                     observations[id(single)] = read_observation(raw)
-        speaking = [entry for entry in waiting if not entry[0].is_done and not entry[2].is_done]
+        speaking = [entry for entry in waiting if entry.acts]
         said = self._say(rl_module, speaking, observations, greedy)
         replaced = [(true, new.text) for true, new in zip(self._message_protocol().replaced, said, strict=False)]
         told = {id(single): message for (_, _, single), message in zip(speaking, said, strict=True)}
@@ -166,7 +180,7 @@ class MessageExchange(ConnectorV2):
         if metrics is not None and said and self._communication.messages != "none":
             for name, value in message_metrics([message.text for message in said]).items():
                 metrics.log_value(name, value, window=METRICS_WINDOW)
-            if replaced:  # how weak a control is
+            if replaced:  # a control that changes few messages shows little
                 for name, flags in (
                     (SHUFFLED_SAME_SHARE, [new == true for true, new in replaced]),
                     (SHUFFLED_SILENT_SHARE, [not new for _, new in replaced]),
@@ -176,11 +190,11 @@ class MessageExchange(ConnectorV2):
     def _say(
         self,
         rl_module: RLModule,
-        speaking: list[tuple[MultiAgentEpisode, Any, SingleAgentEpisode]],
+        speaking: Sequence[_Entry],
         observations: Mapping[int, TextObservation],
         greedy: bool,
     ) -> list[Written]:
-        """Lets the agents speak, each by its own module; of free text that PPO trains the drawn tokens are kept."""
+        """Messages of the agents, each by its own module; with their token ids where PPO trains free text."""
         speakers, cores = [], []
         draws = self._communication.train_messages and self._communication.messages == "student"
         needs_facts = self._communication.messages in DRAWN
@@ -212,7 +226,7 @@ class MessageExchange(ConnectorV2):
     def _utterance_arrays(
         self,
         rl_module: RLModule,
-        waiting: list[tuple[MultiAgentEpisode, Any, SingleAgentEpisode]],
+        waiting: Sequence[_Entry],
         observations: Mapping[int, TextObservation],
         told: Mapping[int, Written],
     ) -> dict[int, dict[str, np.ndarray]]:

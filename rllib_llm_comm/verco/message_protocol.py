@@ -25,8 +25,8 @@ from rllib_llm_comm.verco.encoding import TextObservation
 from rllib_llm_comm.verco.settings import DRAWN, OTHER_FACT, OTHER_MOMENTS, SWAPPED, WRITTEN, CommunicationSettings
 
 WriteMessages = Callable[..., list[str]]
-_POOL = 2048
-_REMEMBERED = 32768
+_POOL = 2048  # latest messages that controls draw from
+_REMEMBERED = 32768  # greedy messages of a server that are kept
 _MOST_SEEDS = 2**31 - 1
 
 
@@ -197,7 +197,7 @@ class MessageProtocol:
         Args:
             greedy: As of `speak`.
         """
-        written = self.settings.messages in (*WRITTEN, *DRAWN, SWAPPED) and not self._server
+        written = self.settings.messages in WRITTEN and not self._server
         return written and not self._of_menu and self._temperature(greedy) == 0
 
     def _temperature(self, greedy: bool) -> float:
