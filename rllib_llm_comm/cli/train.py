@@ -33,7 +33,7 @@ _OF_FILES = (
     "stop", "num_samples", "restore", "resources_per_trial", "checkpoint_freq", "checkpoint_at_end",
     "keep_checkpoints_num", "checkpoint_score_attr", "scheduler", "scheduler_config", "seed",
 )  # fmt: skip
-"""Settings of an experiment, which a study says itself."""
+"""Options of `rllib train` that `rllib study` lacks, since the study's file has them."""
 
 takes_train_settings = takes_settings(TrainSettings, **_SPELLED)
 takes_study_settings = takes_settings(TrainSettings, _OF_FILES, **_SPELLED)
@@ -73,8 +73,8 @@ def train_one(
     spec: dict[str, Any] = {"run": algo, "env": env}
     if config is not None:
         spec["config"] = load_json_option("--config", config)
-    told = "-".join(part.split("/")[-1] for part in (algo, env) if part).lower()
-    name = re.sub(r"[^\w.+-]", "-", told, flags=re.ASCII)  # a folder's, whatever the environment is called
+    joined = "-".join(part.split("/")[-1] for part in (algo, env) if part).lower()
+    name = re.sub(r"[^\w.+-]", "-", joined, flags=re.ASCII)  # it names a folder
     run_experiments(ExperimentFile(name, {"train": make_experiment("train", spec)}), settings)
 
 

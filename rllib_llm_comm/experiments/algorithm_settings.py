@@ -142,10 +142,11 @@ def check_config(
     default = algorithm.get_default_config()
     _check_settings(f"{stage}.config", algorithm.__name__, config, default, trust)
     check_by_seed(f"{stage}.config", config, seeds_of(config))
-    first, *others = (
+    # Every point of a search space is built, so that each of them is validated.
+    built = [
         _build(stage, algorithm.get_default_config(), point, list(unresolved)) for point in single_points(dict(config))
-    )
-    return first
+    ]
+    return built[0]
 
 
 def check_mutations(place: str, algorithm: type[Algorithm], mutations: Any, trust: bool = False) -> None:

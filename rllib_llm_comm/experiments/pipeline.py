@@ -107,9 +107,9 @@ def run_file(
         file: The experiments.
         settings: Settings of the run.
         before: Called after all checks, before anything runs.
-        keep_going: True if a stage that fails is told and passed over, together with those that use it.
-        rehearses: True if a stage whose settings are refused is passed over, too.
+        keep_going: True if a stage that fails is reported and skipped, together with those that use it.
         after: Called when everything has run; what it writes to the results' folder is sent with them.
+        rehearses: True for the short runs that measure durations: a stage whose settings are refused is skipped, too.
 
     Returns:
         The stages that failed or were passed over.
@@ -175,7 +175,7 @@ def _check_and_run(
         )
         hint = "" if left.seconds else "; `--dry-run` measures it in small before"
         say(f"{len(to_run)} of {len(stages)} stages are left: {known}{hint}.")
-    # Nothing is written if all is done, so that results on a read-only disk can be told once more.
+    # Nothing is written if all is done, so that results on a read-only disk can be shown again.
     with _lock({stage.folder.parent for stage in stages if to_run}), _session(settings, cpus) as ray:
         before()
         if track:
@@ -252,7 +252,7 @@ def _run(stage: Stage, resolved: Stage, ray: RaySession, settings: TrainSettings
 def _show_plan(
     file: ExperimentFile, settings: TrainSettings, stages: list[Stage], records: Mapping[str, StageRecord]
 ) -> None:
-    """Tells what would run, and about how long it takes; what no run tells is measured in small."""
+    """Prints what would run and about how long it takes; what no earlier run shows is measured in a short one."""
 
     def play(small: ExperimentFile, folder: Path) -> None:
         given = {name: getattr(settings, name) for name in ("ray_address", "ray_num_cpus", "ray_num_gpus", "modules")}
@@ -323,7 +323,7 @@ def check_stages(
         checked_by_python: True if settings come from `AlgorithmConfig` objects, whose setters have seen them.
         many_cpus: True if Ray may have more CPUs than this machine has cores.
         have: "CPU" and "GPU" -> how many a local Ray will have, as far as that is known.
-        refused: Is given the names of stages whose own settings cannot be used, in place of an error.
+        refused: A list to which the names of stages with impossible settings are added, in place of an error.
 
     Returns:
         Logical CPUs that a local Ray should have.
@@ -369,7 +369,7 @@ def check_stages(
 
 
 def _refuse_unsafe(stage: Stage) -> None:
-    """Refuses what a file of a stranger may not say: Python, its own trust, and keys sent where they do not belong."""
+    """Refuses what a stranger's file must not contain: Python code, trust in itself, and keys for foreign servers."""
     for place in evaluated_in(vars(stage.experiment), stage.name):
         raise UserError(
             f"`{place}` is Python that Ray Tune would run; write the value itself or a search space, or say `--trust` "

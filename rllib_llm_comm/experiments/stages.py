@@ -135,7 +135,7 @@ def make_stages(
 
 
 def _with_prompts(value: Any) -> Any:
-    """Settings with the texts of prompts in place of their folder: what it says decides, not where it lies."""
+    """Settings with the texts of prompts in place of their folder: the texts decide the result, not the path."""
     if isinstance(value, list):
         return [_with_prompts(item) for item in value]
     if not isinstance(value, dict):
@@ -154,7 +154,7 @@ def resolve(value: Any, outputs: Mapping[str, list[str]], many: bool = False, sa
         value: A config value: text, list, dict or anything else (left alone).
         outputs: Stage -> its output paths.
         many: True if a text that is nothing but a reference may become a list of several paths.
-        same_seeds: Sweeps over the seeds of the one who refers: each of its trials takes the result of its own seed.
+        same_seeds: Stages that sweep over the same seeds as this one: each trial takes the result of its own seed.
 
     Raises:
         UserError: If a stage has several outputs where one is needed.
@@ -243,7 +243,7 @@ def _plain(value: dict[str, Any]) -> dict[str, Any]:
 _USED = {"run", "env", "config", "storage_path"}
 # A line of a docstring's "Args" or "Attributes".
 _ENTRY = re.compile(r"^ {4,8}`?\**(\w+)`?(?: \([^)]*\))?: (.+(?:\n {8,}.+)*)", re.MULTILINE)
-# Homes of types whose values a file can hold.
+# Modules of types whose values a file can hold.
 _PLAIN = ("builtins", "types", "typing", "collections.abc")
 
 
@@ -257,7 +257,7 @@ def as_list(value: Any) -> list[Any]:
 
 
 def entries(sources: Iterable[Any]) -> dict[str, str]:
-    """What docstrings say of parameters and attributes; the first docstring that speaks of one counts.
+    """Descriptions of parameters and attributes in docstrings; the first docstring that has one counts.
 
     Args:
         sources: Functions and classes.
@@ -276,7 +276,7 @@ def model_of(source: Callable[..., Any], without: Collection[str] = ()) -> type[
         source: The function or dataclass.
         without: Parameters that are no settings.
     """
-    hints = {name: _of_files(hint) for name, hint in typing.get_type_hints(source).items()}
+    hints = {name: _without_own_classes(hint) for name, hint in typing.get_type_hints(source).items()}
     made = {one.name: one.default_factory for one in getattr(source, "__dataclass_fields__", {}).values()}
     told = entries([source])
     fields: dict[str, Any] = {}
@@ -290,8 +290,8 @@ def model_of(source: Callable[..., Any], without: Collection[str] = ()) -> type[
     return create_model(f"{source.__name__} settings", __base__=Settings, __doc__=inspect.getdoc(source), **fields)
 
 
-def _of_files(annotation: Any) -> Any:
-    """An annotation without the classes of ours among its options, whose objects no file can hold."""
+def _without_own_classes(annotation: Any) -> Any:
+    """An annotation without options that are classes of this package: a file cannot hold their objects."""
     if typing.get_origin(annotation) not in (Union, types.UnionType):
         return annotation
     options = typing.get_args(annotation)

@@ -71,9 +71,9 @@ if TYPE_CHECKING:
 # Settings that are paths of something that must be there.
 _PATH_SETTINGS = ("input", "input_", "demonstrations")
 _CHECKPOINT_SETTINGS = ("action_checkpoint", "message_checkpoint", "officer")
-# Names under which everybody knows them.
+# Common name -> Tune's name.
 _SCHEDULERS = {"asha": "asynchyperband"}
-# Schedulers that give a trial other resources while it runs, hence another process.
+# Schedulers that change a trial's resources while it runs, for which Tune starts another process.
 _NEW_PROCESSES = ("resource_changing",)
 
 
@@ -148,7 +148,7 @@ def cpus_needed(stage: Stage, have: Mapping[str, float] | None = None) -> int:
     try:
         config = tune_config(stage.experiment, algorithm, most)
         asked = demand(algorithm, config)
-    except ValueError:  # of an algorithm that wants more than settings to say what it needs
+    except ValueError:  # an algorithm that cannot tell its resources from settings alone
         return available_cpus()
     if not has_draws(config):
         asked.require(stage.name, {"CPU": math.inf, "GPU": math.inf, **known})
@@ -254,7 +254,7 @@ def _run_trials(
             raise
     trials = sorted(analysis.trials, key=lambda trial: int(str(trial.experiment_tag or 0).split("_")[0]))
     if keeping.stopped and all(trial.status != "ERROR" for trial in trials):
-        raise StoppedError  # Tune calls all trials done, whyever they ended
+        raise StoppedError  # to Tune a trial that was stopped is done like any other
     return trials
 
 

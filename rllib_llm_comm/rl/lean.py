@@ -278,14 +278,19 @@ BY_TABLE: dict[type[ConnectorV2], type[ConnectorV2]] = {
     UnBatchToIndividualItems: UnBatchByTable,
     ListifyDataForVectorEnv: ListifyByTable,
 }
-"""RLlib's piece -> ours that stands in its place."""
+"""RLlib's connector -> ours that replaces it."""
 
 
 def batch_by_parts(pipeline: Any) -> Any:
     """Lets a pipeline of connectors batch observations part by part.
 
+    The piece that batches gets another class, so that its place in the pipeline and its state stay.
+
     Args:
-        pipeline: Of RLlib; its piece stays where and what it is otherwise.
+        pipeline: A pipeline of RLlib's, or `None`; it is changed in place.
+
+    Returns:
+        The pipeline.
     """
     for piece in pipeline.connectors if pipeline is not None else ():
         if type(piece) is BatchIndividualItems:

@@ -176,7 +176,9 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
 
     @override(PPOConfig)
     def build_module_to_env_connector(self, env: Any = None, spaces: Any = None) -> Any:
-        """RLlib's own; what unsquashes and clips actions is left out where none has bounds, as it copies them all.
+        """RLlib's pipeline, with the pieces of `BY_TABLE` in place of RLlib's.
+
+        `NormalizeAndClipActions`, which copies all actions, is left out where none has bounds.
 
         Args:
             env: The games.
@@ -194,7 +196,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
 
     @override(PPOConfig)
     def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> Any:
-        """RLlib's own.
+        """RLlib's pipeline, which batches observations part by part.
 
         Args:
             env: The games.

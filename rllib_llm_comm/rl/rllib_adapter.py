@@ -139,17 +139,17 @@ class ParallelEnvAdapter(MultiAgentEnv):
     Every agent's info gets two keys: `step_rewards`, the rewards of each game step since its last
     observation, and `duration`, their number (for ordinary environments 1; 0 at the reset). Its reward is
     their plain sum. Other keys of the infos of a busy agent come with its next observation, too: lists are
-    joined, of true-or-false values it is told whether one was true, of all others the latest counts.
+    concatenated, flags are combined by "or", of all others the latest counts (`envs.interface.joined_info`).
 
     An agent that appears later is shown its first observation when it has to choose. What it is paid before its first
     action comes with the reward of that action, so that no return loses it.
 
     RLlib knows agents by texts: the agent 0 of a game is "0" to policies, callbacks and metrics.
 
-    Only the first reset takes RLlib's seed. Later episodes are seeded from an own generator, so they differ
-    and yet are the same in every run with the same seed. With `start_with`, several games side by side begin alike:
-    seeds come from there, infos have a third key, `start`, with the start's name, and a game that has to wait shows no
-    agent until the next round.
+    RLlib seeds the first reset alone. Later episodes draw their seeds from a generator of that seed: they differ, and
+    are the same in every run with the same seed. With `start_with`, several games side by side begin alike: seeds come
+    from there, infos have a third key, `start`, with the start's name, and a game that has to wait shows no agent until
+    the next round.
 
     Attributes:
         env: The PettingZoo environment.
@@ -321,7 +321,7 @@ class ParallelEnvAdapter(MultiAgentEnv):
         observations: Mapping[AgentID, Any],
         out: StepResult,
     ) -> None:
-        """Shows an agent that appeared later its first observation, unless it is busy or has ended before."""
+        """Gives an agent that appeared later its first observation, unless it is busy or has ended before."""
         self._unseen[name] += paid
         if ended or not info.get(NEEDS_ACTION, True):
             return
@@ -391,7 +391,7 @@ def wrap_games(env: Any, wrapper: Callable[[ParallelEnv, int], ParallelEnv], wan
     Args:
         env: The environment, as RLlib gives it to `on_environment_created`.
         wrapper: Takes a game and its number and returns the wrapped one.
-        wanted: Author of the wish, at the beginning of the sentence if it cannot be.
+        wanted: What needs it, with the verb, such as "Equal starts need"; an error message begins with it.
 
     Raises:
         UserError: If the games are no PettingZoo environments behind our adapter.
@@ -509,7 +509,7 @@ class StartAlike(RLlibCallback):
     `Verco` adds it with `advantages` "rloo" or "grpo". EnvRunners for evaluation are left alone.
 
     Attributes:
-        wanted: Beginning of the sentence that refuses an environment for which this cannot be.
+        wanted: Beginning of the error message about an environment that cannot start so.
     """
 
     wanted = "Episodes of equal start need"
@@ -532,9 +532,8 @@ class StartAlike(RLlibCallback):
         rounds = self._starts.rounds if self._starts else 0
         runner = env_runner.worker_index or 0
 
-        def played() -> (
-            int
-        ):  # a round has at least one step; a run that goes on learns of them after its games are made
+        def played() -> int:
+            """Steps so far, at most one round each; a restored run knows them only after its games are made."""
             return int(env_runner.num_env_steps_sampled_lifetime)
 
         self._starts = EqualStarts(
