@@ -24,7 +24,7 @@ from rllib_llm_comm.experiments.console import one_line
 
 MODEL = "model"
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
-# Keys of still older files and what they are called inside `checkpoint_config`.
+# Keys of still older files -> their names in `checkpoint_config`.
 OLD_CHECKPOINT_KEYS = {
     "checkpoint_freq": "checkpoint_frequency",
     "checkpoint_at_end": "checkpoint_at_end",
@@ -504,8 +504,9 @@ class TrainSettings(Settings):
     modules: Several[str] | None = None
     """Import these modules first; they register your own environments, algorithms or teachers."""
     dry_run: bool = False
-    """Check all, say what chat models will be asked and what that costs, what would run and about how long it takes
-    here, and end. What no run tells is measured in small, which takes minutes and leaves nothing behind."""
+    """Check everything, say what chat models will be asked and what that costs, what would run and about how long it
+    takes here, and end. Durations that no earlier run shows are measured in short runs, which takes minutes and leaves
+    nothing behind."""
     prices: str | None = None
     """With `dry_run`: a price list, a YAML or JSON file of yours, or "example". The costs alone are told, at once."""
     trust: bool = False

@@ -23,8 +23,9 @@ _FILLED = {PROMPT_IDS: PAD, CANDIDATE_IDS: PAD, CANDIDATE_WORDS: 0, ACTION_MASK:
 
 _SMALL = 512
 _FEW = 2
-"""Rows per network up to which on a CPU a batch of all pays where a layer has at most `_SMALL` numbers. A pass saved
-pays for the products of each adapter beside the weights as long as passes are short; a larger model's always are."""
+"""On a CPU a model whose hidden states have at most `_SMALL` numbers shares one batch up to `_FEW` rows per
+network only: a batch of several adapters saves passes, but computes each adapter's products beside the weights, into
+which a single adapter is merged. Larger models, and models on a GPU, always share one."""
 
 
 class BatchedAgents:

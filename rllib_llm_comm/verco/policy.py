@@ -218,8 +218,8 @@ class LanguagePolicy(TalkingPolicy):
         return EpisodeMemory(np.random.default_rng(seed), np.random.default_rng([seed, 1]))
 
     def note(self, infos: Mapping[Any, Mapping[str, Any]]) -> None:
-        """Notes what is told to anybody in the episode that `act` plays; call it before `act` where messages are
-        `"other_fact"`.
+        """Takes the private facts of the episode that `act` plays from its infos; call it before `act` where messages
+        are `"other_fact"`.
 
         Args:
             infos: The environment's latest infos, by agent.
@@ -277,7 +277,7 @@ class LanguagePolicy(TalkingPolicy):
     def act_together(
         self, requests: Sequence[Request], explore: bool = True, spoken: Sequence[Mapping[Any, Spoken]] | None = None
     ) -> list[dict[Any, Decision]]:
-        """Does for several episodes what `act` does for one, in one pass of the network.
+        """As `act`, for several episodes in one batch.
 
         Args:
             requests: Per episode its memory (of `begin`) and the observations of its agents that are asked now.
@@ -468,7 +468,7 @@ def _communication(
                 "`messages` is %r, but the policy was trained with %r and its message adapter has learned nothing: the "
                 "language model writes as it is.", messages, talk["messages"]
             )  # fmt: skip
-        # The training of messages says nothing about other ones.
+        # `train_messages` is about the mode that was trained; messages of another mode are not part of the policy.
         trained = bool(talk.get("train_messages")) and messages == talk.get("messages")
         talk.update(messages=messages, train_messages=trained)
     if message_server is not None:
@@ -481,6 +481,7 @@ def _communication(
 
 
 def _at_hand(device: str) -> str:
+    """A recorded device, or the CPU where this process sees no GPU."""
     return device if not device.startswith("cuda") or torch.cuda.is_available() else "cpu"
 
 
