@@ -398,7 +398,7 @@ def _secrecy(recipes: Sequence[str], told_to: str | Sequence[str]) -> str:
 SCENES = 50_000
 """Scenes that `wording` keeps per set of rules."""
 _limit = SCENES
-_NOTHING = np.zeros(0, np.int8)
+_NO_MASK = np.zeros(0, np.int8)
 _NO_NAMES: list[str] = []
 # Shared by all kitchens of a process that have the same rules and actions.
 _KNOWN: dict[Hashable, dict[Hashable, Wording]] = {}
@@ -438,7 +438,7 @@ def wording(runner: Any, index: int) -> Wording:
         seen = known.get(sight)
         if seen is None:  # text and vector depend on the sight alone, of which there are far fewer than of memories
             text, vector = describe(runner, index), kitchen.seen_vector(index)
-            seen = known[sight] = Wording(text, (), _NOTHING, np.array(vector, np.float32))
+            seen = known[sight] = Wording(text, (), _NO_MASK, np.array(vector, np.float32))
         phrases, mask = candidates(runner, index)
         found = known[key] = seen._replace(candidates=tuple(phrases), mask=np.array(mask, np.int8))
     return found
