@@ -186,6 +186,7 @@ def test_talkers_of_pbt_learn_with_each_other_and_the_worst_takes_over_the_best(
         assert [one.kind for one in algo._population.agents] == [agents[1].kind] * 2, "taken over with the weights"
     finally:
         algo.stop()
+    assert 0 < results[0]["tokens"] < results[1]["tokens"]
     last = results[-1]["population"]
     assert "message_words" in last["agent_1"] and "message_words" not in results[0]["population"]["agent_0"]
     assert last["iterations"] == 1 and np.isfinite(last["fitness_best"])

@@ -43,6 +43,7 @@ from rllib_llm_comm.baselines.population.responder import (
     talk_figures,
 )
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.phases import TOKENS
 from rllib_llm_comm.core.settings import Several
 from rllib_llm_comm.rl.past_policies import KeepsPastPolicies, PastPolicy
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
@@ -120,6 +121,7 @@ class MemberResult:
         steps: Game steps.
         games: Games that ended.
         decisions: By cook, those that were learned from.
+        tokens: Those that a language model has computed.
     """
 
     state: dict[str, Any]
@@ -128,6 +130,7 @@ class MemberResult:
     games: int
     decisions: dict[str, int]
     talk: dict[str, float] = dataclasses.field(default_factory=dict)
+    tokens: int = 0
 
 
 def run_member(run: MemberRun) -> MemberResult:
@@ -144,7 +147,7 @@ def run_member(run: MemberRun) -> MemberResult:
             go_on_from(algo, run.state)
         if run.partner is not None:
             algo.meet([Met("partner", PastPolicy.from_state(run.partner), traits=run.traits)])
-        steps, games, figures = 0, 0, {}
+        steps, games, tokens, figures = 0, 0, 0, {}
         decisions: dict[str, int] = {}
         talk: dict[str, float] = {}
         for _ in range(run.batches):
@@ -154,7 +157,8 @@ def run_member(run: MemberRun) -> MemberResult:
             shown = {"score": algo.score_of(found), "shaped": float(found.get("shaped", math.nan))}
             figures = {name: value for name, value in shown.items() if not math.isnan(value)}
             decisions = {agent: int(count) for agent, count in found[NUM_AGENT_STEPS_SAMPLED_LIFETIME].items()}
-        return MemberResult(state_of(algo), figures, steps, games, decisions, talk)
+            tokens = int(results.get(TOKENS, 0))
+        return MemberResult(state_of(algo), figures, steps, games, decisions, talk, tokens)
     finally:
         algo.stop()
         with contextlib.suppress(OSError):
@@ -596,6 +600,8 @@ class PBTMixin(Responder):
         log((place, NUM_ENV_STEPS_SAMPLED_LIFETIME), steps, reduce="lifetime_sum", with_throughput=True)
         log((place, NUM_EPISODES), games, reduce="sum")
         log((place, NUM_EPISODES_LIFETIME), games, reduce="lifetime_sum")
+        if tokens := sum(result.tokens for result in results):
+            log((place, TOKENS), tokens, reduce="lifetime_sum")
         for name in {name: None for result in results for name in result.figures}:
             values = [result.figures[name] for result in results if name in result.figures]
             log((place, name), float(np.mean(values)), window=1)
