@@ -128,6 +128,7 @@ def random_layout(size: int, holes: float, rng: np.random.Generator) -> Layout:
 
 def _parse(name: str, grid: tuple[str, ...]) -> Layout:
     def refuse(why: str) -> UserError:
+        """The error of a map, with what is wrong with it."""
         return UserError(
             f"`layout` {list(grid)!r} {why}; give up to {MOST} rows of one length with . ice, H holes, 1 and 2 where "
             "the walkers begin, a and b where they should go."

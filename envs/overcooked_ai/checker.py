@@ -580,6 +580,7 @@ def _soup_state(scene: _Scene, cells: Named[Cell], word: str, groups: Groups) ->
     onions, left = groups.get("onions"), groups.get("left")
 
     def fits(cell: Cell) -> Truth:
+        """Whether what is said is true of the soup in a pot; `None` if there is none to be said to be not so."""
         soup = scene.kitchen.item(cell)
         if soup is None or soup.tick < 0:
             # "The soup in the pot is not ready" tells of a soup that is not there.

@@ -286,6 +286,7 @@ def _parse(name: str, grid: tuple[str, ...], described: bool = False) -> Layout:
     """Reads rows; tomatoes, and kitchens without onions, are for those that a description tells what to cook."""
 
     def refuse(why: str) -> UserError:
+        """The error of a map, with what is wrong with it."""
         return UserError(
             f"`layout` {list(grid)!r} {why}; give rows of one length with X counter, O onions, P pot, D dishes, "
             "S serving counter, T tomatoes, blank floor, and 1 and 2 where the players begin."

@@ -171,6 +171,7 @@ def _sides(layout: Layout, cells: Sequence[Cell]) -> list[str] | None:
     """Directions of cells that all lie in different outer walls."""
 
     def side(cell: Cell) -> str:
+        """The outer wall in which a usable cell lies; empty for none. None is a corner, so it is one at most."""
         x, y = cell
         # No usable cell is a corner, so it lies in one wall at most.
         by_wall = {"left": x == 0, "right": x == layout.width - 1, "upper": y == 0, "lower": y == layout.height - 1}

@@ -253,6 +253,7 @@ class Planner:
         used = [cell for kind in (POT, ONIONS, DISHES, SERVING) for cell in self.layout.cells(kind)]
 
         def key(cell: Cell) -> tuple[int, int, Cell]:
+            """The less the better: near the place that it waits for, short ways, and few things beside the cell."""
             nuisance = sum(_apart(cell, thing) == 1 for thing in used)
             way = routes.cost(cook.cell, cook.facing, cell)
             if near is None:

@@ -243,6 +243,7 @@ class Kitchen:
         """The state as plain values, for files: `t`, `players` and `objects`."""
 
         def packed(item: Item | None) -> list[Any] | None:
+            """An item as plain values: its kind and, of a soup, its onions, tomatoes and cooking time in game steps."""
             if item is None:
                 return None
             return ["soup", item.onions, item.tomatoes, item.tick] if item.kind == "soup" else [item.kind]

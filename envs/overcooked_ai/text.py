@@ -72,6 +72,7 @@ def _scene(layout: Layout) -> _Scene:
     places = places_of(layout)
 
     def spots(kind: int) -> tuple[_Spot, ...]:
+        """Where the state keeps what lies on the fixtures of a kind, and how they are named."""
         found = []
         for x, y in places.fixtures[kind]:
             family, _, number = places.names[x, y].rpartition(" ")

@@ -400,6 +400,7 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], at_once:
     turns = Turns()
 
     def beside(item: Item) -> Result:
+        """The work for an item, in its turn; its failure ends the turns of all others."""
         with turns.take():
             try:
                 return work(item)

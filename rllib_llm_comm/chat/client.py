@@ -667,6 +667,7 @@ class ChatClient:
         repeated = False
 
         def begin() -> None:
+            """Waits until the next request may go, and books the most that it can cost."""
             nonlocal repeated
             self._rate.wait()
             self._reserve(most)
@@ -674,6 +675,12 @@ class ChatClient:
             repeated = True
 
         def end(completion: Completion | None, free: bool) -> None:
+            """Books what a request has cost in place of the most that it could.
+
+            Args:
+                completion: The answer with the tokens that the server counted; `None` for none.
+                free: Whether the request surely costs nothing: it never left, or the server refused it.
+            """
             cost = 0.0 if free else most
             if completion is not None:
                 # Servers that do not count are booked at the upper bound.

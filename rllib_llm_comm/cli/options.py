@@ -72,6 +72,7 @@ def takes_settings(
     shared = [_parameter(name, field, options.get(name) or Option(), name in joined) for name, field in fields.items()]
 
     def value(name: str, given: Any) -> Any:
+        """The value of a field that an option was given: lists by element, mappings from JSON."""
         if isinstance(given, list):
             return [value(name, one) for one in given]
         if name in joined and given is not None:
@@ -83,6 +84,7 @@ def takes_settings(
         return of_text(typed, given) if str in kinds else load_json_option(typed, given)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        """The command with one option per field, in whose place it gets the settings."""
         hints = typing.get_type_hints(command, include_extras=True)
         own = [
             parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
@@ -170,6 +172,7 @@ def _with_local_paths(command: Callable[..., Any]) -> Callable[..., Any]:
     hints = typing.get_type_hints(command, include_extras=True)
 
     def local(name: str, value: Any) -> Any:
+        """A value with the paths in it on this machine."""
         if isinstance(value, list):
             return [local(name, item) for item in value]
         return local_path(value, _typed_name(name, hints.get(name))) if isinstance(value, Path) else value

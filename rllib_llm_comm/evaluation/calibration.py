@@ -162,6 +162,7 @@ def calibrate(
     passes, done = len(NORMALIZATIONS) + len(prompts) * (1 + talks) - 1, 0
 
     def scored(templates: PromptTemplates, normalization: str, heard: bool = False) -> np.ndarray:
+        """The scores of all moments under one way to ask, and a step of the progress."""
         nonlocal done
         found = _scores(model, moments, templates, normalization, heard)
         done += 1

@@ -111,6 +111,7 @@ def _play_beside(
     free, recorder = list[Any](), EpisodeRecorder(policy, episodes, progress)
 
     def one(number: int) -> Episode:
+        """Plays an episode in a game that is free, or else in a new one."""
         env = free.pop() if free else make_env()
         play_games(policy, lambda: env, [number], observers=[recorder], explore=explore, reset=False)
         free.append(env)

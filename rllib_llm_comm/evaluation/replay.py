@@ -635,6 +635,7 @@ def replay_checkpoint(
     phrases: dict[str, None] = {}
 
     def play(path: str | Path, how: ReplaySettings) -> list[Episode]:
+        """Plays the episodes with a checkpoint; what stands in for its models is told once."""
         policy = how.load(path)
         found = [phrase for phrase in chosen.stand_ins(policy) if phrase not in phrases]
         phrases.update(dict.fromkeys(found))

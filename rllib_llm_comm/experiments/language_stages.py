@@ -679,6 +679,7 @@ def run_rewards(model: ChatModel, folder: Path, stage: str, given: RewardStageSe
     with counting_bar("writing rewards") as progress:
 
         def write(text: str) -> dict[str, Any]:
+            """Writes and tests the code of a subgoal; its file goes where none passes the tests."""
             source, row = checked_reward(model, game, text, told, transitions, given.least_agreement, given.prompts)
             path = folder / f"{file_name(text)}.py"
             if source:

@@ -66,6 +66,7 @@ def with_model(file: ExperimentFile) -> ExperimentFile:
     from rllib_llm_comm.verco.settings import MODEL_SETTINGS
 
     def known(run: str) -> tuple[str, ...]:
+        """The settings of a language model that a kind of stage, or an algorithm, takes."""
         if kind := KINDS.get(run):
             return kind.model_settings
         return MODEL_SETTINGS if isinstance(default_config(run), LanguageModelConfigMixin) else ()
@@ -120,6 +121,7 @@ def run_file(
     """
 
     def folder(name: str, experiment: Any) -> Path:
+        """The folder of a stage's results."""
         storage = settings.storage_path or experiment.storage_path or DEFAULT_STORAGE
         setting = "--storage-path" if settings.storage_path else f"{name}.storage_path"
         return results_folder(storage, file.name, setting) / name

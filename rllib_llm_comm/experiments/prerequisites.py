@@ -84,6 +84,7 @@ def on_this_machine(setting: str, values: Mapping[str, Any], rllibs_own: bool = 
     """
 
     def local(name: str, key: str, value: Any) -> Any:
+        """A value with the paths in it on this machine: files to be read are fetched, others must lie here."""
         if isinstance(value, Mapping):
             return {inner: local(f"{name}.{inner}", str(inner), item) for inner, item in value.items()}
         if isinstance(value, list):

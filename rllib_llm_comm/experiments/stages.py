@@ -172,6 +172,7 @@ def resolve(value: Any, outputs: Mapping[str, list[str]], many: bool = False, sa
         return {BY_SEED: list(outputs[whole.group(1)])}
 
     def path_of(match: re.Match[str]) -> str:
+        """The path that a reference stands for; one to a sweep has several."""
         paths = outputs[match.group(1)]
         if len(paths) != 1:
             raise UserError(

@@ -174,6 +174,7 @@ class SubgoalDataset:
             free = [first]
 
             def ask_in(number: int) -> None:
+                """Asks for the plan of a state; the order in which plans are kept is that of the states."""
                 # What the first planner was told of the game the others need not ask.
                 planner = free.pop() if free else first.beside()
                 digest, state = found[number]

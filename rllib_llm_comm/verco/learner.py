@@ -237,6 +237,7 @@ class VercoLearner(MultiAgentPPOLearner):
         self, batch: Mapping[ModuleID, Any], live: Mapping[ModuleID, Any]
     ) -> tuple[dict[ModuleID, Any], dict[ModuleID, Any], ParamDict]:
         def compute() -> tuple[dict[ModuleID, Any], dict[ModuleID, Any], ParamDict]:
+            """Outputs and losses by module, and gradients by parameter; modules too large for one pass go in parts."""
             split = {module_id: parts for module_id, rows in live.items() if (parts := self._parts(module_id, rows))}
             whole = {module_id: rows for module_id, rows in live.items() if module_id not in split}
             outputs = dict(self.module.forward_train(whole)) if whole else {}

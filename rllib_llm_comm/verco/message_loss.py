@@ -328,6 +328,7 @@ def utterance_terms(
     reference = REFERENCE in model.roles and wanted
 
     def part(ids: torch.Tensor, said: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The terms of some rows: of drawn tokens, or of a choice from a menu."""
         if phrases is None:
             return _free_terms(model, ids, said, reference)
         return _menu_terms(scores, model, ids, said[:, 0], phrases.expand(len(ids), -1, -1), reference)

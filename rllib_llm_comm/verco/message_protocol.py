@@ -77,6 +77,7 @@ def write_apart(writers: Sequence[Callable[..., list[Any]]]) -> Callable[..., li
         places.setdefault(writer, []).append(place)
 
     def write(prompts: Sequence[str], *, seed: int | Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
+        """The messages of all prompts, each by its own writer; arguments as of a writer's."""
         written: list[Any] = [None] * len(prompts)
         for number, (writer, own) in enumerate(places.items()):
             if isinstance(seed, int):  # agents that read the same prompt must not draw the same numbers

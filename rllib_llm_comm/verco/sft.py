@@ -212,6 +212,7 @@ class LearnedRows(OfflineData):
         logger.info("%d distinct %s, of which %d are held out", len(rows), form.name, len(held_out))
 
         def arrays(part: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+            """Rows in the form in which the module reads them."""
             return encode(dict(zip(form.learned, zip(*part, strict=True), strict=True))) if part else {}
 
         return RowSet(arrays(train), arrays(held_out), answers, env, sorted(authors & {*known}))

@@ -84,6 +84,7 @@ def _generator(seed: int) -> Draw:
     state += state == _FIXED_POINT
 
     def draw(low: int, high: int) -> int:
+        """The next whole number from low to high, both included."""
         nonlocal state
         state = (1009 * state + 9007) % _MODULUS
         return state % (high - low + 1) + low

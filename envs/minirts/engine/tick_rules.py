@@ -188,6 +188,7 @@ def _entrances(sources: int) -> tuple[Callable[..., Any], ...]:
 
     @njit(cache=True, nogil=True)
     def run(g, m, given, codes, filtered, ticks, to_the_end):  # type: ignore[no-untyped-def]
+        """As `run` below, which has its arguments."""
         _ = sources
         none = given[:0]
         for i in range(ticks):
@@ -199,6 +200,14 @@ def _entrances(sources: int) -> tuple[Callable[..., Any], ...]:
 
     @njit(cache=True, nogil=True)
     def begin(g, owners, kinds, places):  # type: ignore[no-untyped-def]
+        """Puts units into a new game and looks around.
+
+        Args:
+            g: The game.
+            owners: int32 (N,): the player of each unit.
+            kinds: int32 (N,): its type.
+            places: float32 (N, 2): its x and y, in cells.
+        """
         _ = sources
         for i in range(owners.size):
             add_unit(g, owners[i], kinds[i], FINISHED, places[i, 0], places[i, 1])
@@ -206,6 +215,7 @@ def _entrances(sources: int) -> tuple[Callable[..., Any], ...]:
 
     @njit(cache=True, nogil=True)
     def draw(g, player, low, high):  # type: ignore[no-untyped-def]
+        """As `draw` below."""
         _ = sources
         return uniform(g, player, low, high)
 

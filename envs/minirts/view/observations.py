@@ -283,6 +283,14 @@ def _entrances(sources: int, layout: int) -> tuple[Callable[..., None], Callable
         serial, kind, hp, stage, x, y, order, what, target, roster, count, player, owners, known, sight, seen,
         terrain, commander, out,
     ):  # fmt: skip
+        """Adds `planes` of a commander to zeros.
+
+        Args:
+            serial: With all up to `seen`: as of `arguments_of`.
+            terrain: int32 (1024,): kind of ground of each cell.
+            commander: The commander's number.
+            out: float32 (43, 1024): the planes by cell.
+        """
         _ = sources, layout
         _fill_map(terrain, sight, seen, out)
         for owner in range(2):
@@ -305,6 +313,15 @@ def _entrances(sources: int, layout: int) -> tuple[Callable[..., None], Callable
         serial, kind, hp, stage, x, y, order, what, target, roster, count, player, owners, known, sight, seen,
         commander, own, enemies, resources,
     ):  # fmt: skip
+        """Writes `lists` of a commander into zeros.
+
+        Args:
+            serial: With all up to `seen`: as of `arguments_of`.
+            commander: The commander's number.
+            own: float32 (50, 12): the side's units.
+            enemies: float32 (50, 5): the enemies that the player knows.
+            resources: float32 (50, 5): the resources that it knows.
+        """
         _ = sources, layout
         slots, others, places = np.empty((3, MOST_UNITS), np.int32)
         listed, of_commander = list_own(roster, count, player, owners, kind, stage, commander, slots)

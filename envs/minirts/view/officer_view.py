@@ -167,6 +167,17 @@ def _entrance(sources: int, layout: int) -> Callable[..., None]:
         serial, kind, hp, stage, x, y, order, what, target, roster, count, player, owners, known, sight, seen,
         terrain, commander, own, enemies, resources, cells,
     ):  # fmt: skip
+        """Writes what an officer sees of units and sight into zeros, as of `observe`.
+
+        Args:
+            serial: With all up to `seen`: as of `observations.arguments_of`.
+            terrain: int32 (1024,): kind of ground of each cell.
+            commander: The commander's number.
+            own: uint8 (50, 10): the side's units.
+            enemies: uint8 (50, 4): the enemies that the player knows.
+            resources: uint8 (50, 4): the resources that it knows.
+            cells: uint8 (3, 128): cells ever seen, seen now, and known as water, eight to a byte.
+        """
         _ = sources, layout
         _write_sight(terrain, sight, seen, cells)
         slots, others, places = np.empty((3, MOST_UNITS), np.int32)

@@ -524,6 +524,7 @@ def effect_check(layout: Layout, truth: str, beside: Mapping[str, str] | None = 
     true = _meaning(layout, truth)
 
     def check(words: str) -> bool | None:
+        """Whether words name the true effect of a step; `None` if they name none."""
         named = _PLACE.match(_plain(words)) if beside else None
         said = _meaning(layout, named.group(1) if named else words)
         if said is None:

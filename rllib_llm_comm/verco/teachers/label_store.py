@@ -319,6 +319,7 @@ class LabelStore:
         failures: list[OSError] = []
 
         def save() -> None:
+            """Writes what is buffered every few seconds, until labelling is over or a write fails."""
             while not over.wait(seconds):
                 try:
                     if self.buffered:
