@@ -155,6 +155,8 @@ def _write_record(study: Study, folder: Path) -> None:
     from rllib_llm_comm.core.files import write_atomically
     from rllib_llm_comm.evaluation.study_results import STUDY_RECORD
 
-    text, path = study.model_dump_json(indent=1) + "\n", folder / STUDY_RECORD
+    # Without strangers the settings about them are no settings that could be given again.
+    unused = set() if study.evaluation.strangers else {"strangers", "stranger_episodes"}
+    text, path = study.model_dump_json(indent=1, exclude={"evaluation": unused}) + "\n", folder / STUDY_RECORD
     if not path.is_file() or read_text(path) != text:
         write_atomically(path, text)

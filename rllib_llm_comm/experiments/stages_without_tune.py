@@ -129,17 +129,19 @@ class CollectLabels(_Collection):
 
     def check_settings(self, stage: Stage, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
         """Checks limits, the base model if it plays, and the teacher."""
-        from rllib_llm_comm.language.base_model import check_base_model, resolve_device
+        from rllib_llm_comm.language.base_model import check_base_model, resolve_device, torch_device
         from rllib_llm_comm.language.model_sources import DTYPE_NAMES
         from rllib_llm_comm.verco.teachers.base import make_teacher
         from rllib_llm_comm.verco.teachers.collect_labels import check_settings
 
         check_settings(config, f"{stage.name}.config.")
         if config.get("policy", "base") == "base" and config.get("base_model") not in unresolved:
-            check_base_model(config.get("base_model", "embedded"))
             require_choice(f"{stage.name}.config.dtype", config.get("dtype", "float32"), DTYPE_NAMES)
-            resolve_device(config.get("device", "cpu"))
-        make_teacher(config.get("teacher", "scripted"))
+            with within(f"{stage.name}.config"):
+                check_base_model(config.get("base_model", "embedded"))
+                torch_device(resolve_device(config.get("device", "cpu")))
+        with within(f"{stage.name}.config.teacher"):
+            make_teacher(config.get("teacher", "scripted"))
 
     def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Without the teacher's time-outs, prices and the like: more budget or patience continues a collection.
@@ -167,7 +169,7 @@ class CollectDemonstrations(_Collection):
         return collect_demonstrations
 
     def check_settings(self, stage: Stage, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
-        """Checks limits, the player, and the teacher if it speaks."""
+        """Checks limits, the player, who must know the game, and the teacher if it speaks."""
         from rllib_llm_comm.evaluation.collect_demonstrations import (
             TEACHER,
             check_settings,
@@ -176,7 +178,8 @@ class CollectDemonstrations(_Collection):
             require_game,
         )
         from rllib_llm_comm.policies.find_checkpoint import is_named, is_shipped
-        from rllib_llm_comm.policies.partner_settings import CHECKPOINT
+        from rllib_llm_comm.policies.partner_settings import CHECKPOINT, RANDOM, SCRIPTED, STAY
+        from rllib_llm_comm.policies.partners import Partner, try_out
         from rllib_llm_comm.policies.policy_folder import find_policy
         from rllib_llm_comm.policies.policy_manifest import read_manifest
         from rllib_llm_comm.verco.teachers.base import make_teacher
@@ -194,8 +197,16 @@ class CollectDemonstrations(_Collection):
             if not is_named(who.partner.policy) or is_shipped(who.partner.policy):
                 with within(f"{stage.name}.config"):
                     require_game(read_manifest(find_policy(who.partner.policy)), str(stage.experiment.env))
+        elif who.partner is not None and who.partner.kind in (SCRIPTED, RANDOM, STAY):
+            env_config = config.get("env_config") or {}
+            if without_missing(env_config, unresolved) == env_config:
+                game = make_env(str(stage.experiment.env), **env_config)
+                with within(f"{place}player"):
+                    try_out(Partner(who.partner), game, seed=0)
+                game.close()
         if config.get("messages") == TEACHER:
-            make_teacher(config.get("teacher", "scripted"))
+            with within(f"{place}teacher"):
+                make_teacher(config.get("teacher", "scripted"))
 
     def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """As of `CollectLabels`; the teacher counts where it speaks, a chat model without time-outs and prices."""

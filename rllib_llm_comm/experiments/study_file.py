@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
+from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.settings import Settings
@@ -64,6 +65,16 @@ class StudyEvaluation(Settings):
     each system play with each other and with these, in every seat (`run: crossplay`)."""
     stranger_episodes: int = Field(default=10, ge=1, le=1_000_000)
     """Episodes per pair and seat."""
+
+    @model_validator(mode="after")
+    def _somebody_to_meet(self) -> Self:
+        remedy = "give groups of partners such as {rules: [scripted]}, or leave it out."
+        if "stranger_episodes" in self.model_fields_set and not self.strangers:
+            number = self.stranger_episodes
+            raise UserError(f"`stranger_episodes` is {number} but no `strangers` are there to play with; {remedy}")
+        if "strangers" in self.model_fields_set and not self.strangers:
+            raise UserError(f"`strangers` is empty; {remedy}")
+        return self
 
 
 class StudySystem(Settings):

@@ -248,6 +248,8 @@ def test_systems_may_be_compared_in_some_scenarios(tmp_path):
         (lambda s: s["evaluation"].update(episodes=0), "`study.yaml.evaluation.episodes` is 0"),
         (lambda s: s["evaluation"].update(seed=10**30), "`study.yaml.evaluation.seed` is 1000"),
         (lambda s: s["evaluation"].update(modes=["best"]), "modes.0` is 'best'"),
+        (lambda s: s["evaluation"].update(stranger_episodes=3), "study.yaml.evaluation`: `stranger_episodes` is 3"),
+        (lambda s: s["evaluation"].update(strangers={}), "study.yaml.evaluation`: `strangers` is empty"),
         (lambda s: s["systems"]["constant"].update(scenarios=["b"]), "`systems.constant.scenarios` names 'b'"),
         (
             lambda s: (s["scenarios"].update(A={}), s["systems"]["constant"].update(scenarios=["B"])),
@@ -298,6 +300,7 @@ def test_a_study_is_skipped_where_done_and_its_report_says_what_it_lacks(tmp_pat
     assert "stand_ins" not in report
     assert report["missing"] == [] and system["seeds"] == [0, 1] and len(system["evaluations"]["sampled"]["runs"]) == 2
     assert "data:image/png" in (folder / "report/report.html").read_text()
+    assert read_study(folder / "study.json") == read_study(tmp_path / "small.yaml")  # it can be run again
 
     shutil.rmtree(folder / "B.symbolic_ppo.sampled")
     for weights in (folder / "B.symbolic_ppo").rglob("policy/**/*.safetensors"):

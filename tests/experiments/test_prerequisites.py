@@ -20,11 +20,14 @@ from rllib_llm_comm.experiments.ray_session import available_cpus
 from rllib_llm_comm.language.base_model import embedded_model_path
 from rllib_llm_comm.verco.sft import check_rows
 from rllib_llm_comm.verco.teachers import label_store
+from tests import toys
 from tests.cli.command import rllib
 from tests.experiments import staged
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 ONIONS = "rllib_llm_comm/overcooked_ai-v0"
+TALK = toys.register()
+CHAT, SCRIPTED = {"name": "chat", "model": "m"}, {"policy": "scripted"}
 LABELS = {"run": "collect_labels", "env": KITCHEN, "config": {"target_labels": 3}}
 
 
@@ -95,8 +98,47 @@ def refused(folder, specs, **options):
         ({"run": "Verco", "env": KITCHEN, "config": {"rollout_fragment_length": 0}}, ["is 0 but must be at least 1"]),
         ({"run": "collect_labels", "env": KITCHEN, "config": {"num_envs": 0}}, ["`last.config.num_envs` is 0"]),
         ({"run": "collect_labels", "env": KITCHEN, "config": {"target_labels": -1}}, ["`last.config.target_labels`"]),
-        ({"run": "collect_labels", "env": KITCHEN, "config": {"base_model": "/no/where"}}, ["no such folder"]),
+        (
+            {"run": "collect_labels", "env": KITCHEN, "config": {"base_model": "/no/where"}},
+            ["In `last.config`: `base_model` is '/no/where'"],
+        ),
+        (
+            {"run": "collect_labels", "env": KITCHEN, "config": {"device": "banana"}},
+            ["In `last.config`: `device` is 'banana'"],
+        ),
         ({"run": "collect_labels", "env": "CartPole-v1"}, ["`last.env` is 'CartPole-v1'", "no PettingZoo parallel"]),
+        (
+            {"run": "collect_labels", "env": KITCHEN, "config": {"teacher": {"name": "chat"}}},
+            ["In `last.config.teacher`: `model` is ''"],
+        ),
+        (
+            {"run": "collect_labels", "env": KITCHEN, "config": {"teacher": {**CHAT, "temperature": 9}}},
+            ["In `last.config.teacher`: `temperature` is 9"],
+        ),
+        (
+            {
+                "run": "collect_demonstrations",
+                "env": KITCHEN,
+                "config": {"messages": "teacher", "teacher": {**CHAT, "timeout": 0}},
+            },
+            ["In `last.config.teacher`: `timeout` is 0"],
+        ),
+        (
+            {"run": "collect_demonstrations", "env": TALK},
+            ["In `last.config.player`: `policy` is 'scripted'", "no scripted player"],
+        ),
+        (
+            {"run": "collect_demonstrations", "env": KITCHEN, "config": {"env_config": {"action_level": "primitive"}}},
+            ["In `last.config.player`: `policy` is 'scripted'", "no scripted player"],
+        ),
+        (
+            {"run": "collect_demonstrations", "env": KITCHEN, "config": {"player": {**SCRIPTED, "habit": "one_pot"}}},
+            ["In `last.config.player`: `habit` is 'one_pot'"],
+        ),
+        (
+            {"run": "collect_demonstrations", "env": TALK, "config": {"player": "stay"}},
+            ["In `last.config.player`: `stay`"],
+        ),
     ],
 )
 def test_the_last_stage_is_refused_before_the_first_runs(tmp_path, last, words):
