@@ -19,6 +19,8 @@ import copy
 import gc
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -274,27 +276,26 @@ def batch_by_part(items: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     }
 
 
-BY_TABLE: dict[type[ConnectorV2], type[ConnectorV2]] = {
+OWN_PIECES: dict[type[ConnectorV2], Callable[[Any, Any], ConnectorV2]] = {
+    BatchIndividualItems: partial(BatchByPart, multi_agent=True),
     UnBatchToIndividualItems: UnBatchByTable,
     ListifyDataForVectorEnv: ListifyByTable,
 }
-"""RLlib's connector -> ours that replaces it."""
+"""RLlib's connector -> what makes ours that replaces it, from the spaces in front of it."""
 
 
-def batch_by_parts(pipeline: Any) -> Any:
-    """Lets a pipeline of connectors batch observations part by part.
-
-    The piece that batches gets another class, so that its place in the pipeline and its state stay.
+def with_own_pieces(pipeline: Any) -> Any:
+    """Puts our connectors in the places of RLlib's.
 
     Args:
-        pipeline: A pipeline of RLlib's, or `None`; it is changed in place.
+        pipeline: A pipeline of RLlib's for several agents, or `None`; it is changed in place.
 
     Returns:
         The pipeline.
     """
-    for piece in pipeline.connectors if pipeline is not None else ():
-        if type(piece) is BatchIndividualItems:
-            piece.__class__ = BatchByPart
+    for place, piece in enumerate(pipeline.connectors if pipeline is not None else ()):
+        if make := OWN_PIECES.get(type(piece)):
+            pipeline.connectors[place] = make(piece.input_observation_space, piece.input_action_space)
     return pipeline
 
 

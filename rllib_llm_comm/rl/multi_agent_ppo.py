@@ -21,7 +21,7 @@ from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.planning_settings import ALL, RECORDED, PlanningSettings
 from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds, WarnOfEntropyCollapse
-from rllib_llm_comm.rl.lean import BY_TABLE, LeanEnvRunner, batch_by_parts
+from rllib_llm_comm.rl.lean import LeanEnvRunner, with_own_pieces
 from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
 from rllib_llm_comm.rl.partners import PartnersConfigMixin, PartnersSettings
 from rllib_llm_comm.rl.rllib_adapter import ensure_registered
@@ -188,11 +188,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         added = any(isinstance(one, NormalizeAndClipActions) for one in pipeline.connectors)
         if added and not _has_bounds(pipeline.input_action_space):
             pipeline.remove(NormalizeAndClipActions)
-        for piece in list(pipeline.connectors):
-            if own := BY_TABLE.get(type(piece)):
-                pipeline.insert_after(type(piece), own())
-                pipeline.remove(type(piece))
-        return pipeline
+        return with_own_pieces(pipeline)
 
     @override(PPOConfig)
     def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> Any:
@@ -212,7 +208,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         if shared:
             _require_equal(acts, "action")
         try:
-            return batch_by_parts(super().build_env_to_module_connector(env=env, spaces=spaces, device=device))
+            return with_own_pieces(super().build_env_to_module_connector(env=env, spaces=spaces, device=device))
         except ValueError:
             if shared:  # of which RLlib says nothing that a user could act on
                 _require_equal(seen, "observation")

@@ -20,7 +20,7 @@ from ray.rllib.utils.typing import ModuleID, ParamDict, TensorType
 
 from rllib_llm_comm.core.phases import UPDATE, log_cost, phase
 from rllib_llm_comm.rl.gae import SemiMarkovGAE
-from rllib_llm_comm.rl.lean import batch_by_parts
+from rllib_llm_comm.rl.lean import with_own_pieces
 from rllib_llm_comm.rl.minibatches import WholeEpochs, WholeEpochsMixin
 
 _EPSILON = 1e-5
@@ -200,7 +200,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         self._minibatches: dict[ModuleID, int] = defaultdict(int)
         self._policy_steps: dict[ModuleID, int] = defaultdict(int)
         super().build()
-        pipeline = batch_by_parts(self._learner_connector)
+        pipeline = with_own_pieces(self._learner_connector)
         if pipeline is not None and self.config.add_default_connectors_to_learner_pipeline:
             pipeline.remove("GeneralAdvantageEstimation")
             for piece in self._advantage_pieces():

@@ -13,11 +13,7 @@ from gymnasium import spaces
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.connectors.connector_v2 import ConnectorV2
-from ray.rllib.connectors.module_to_env import (
-    ListifyDataForVectorEnv,
-    NormalizeAndClipActions,
-    UnBatchToIndividualItems,
-)
+from ray.rllib.connectors.module_to_env import NormalizeAndClipActions
 from ray.rllib.env import INPUT_ENV_SINGLE_SPACES
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
@@ -31,8 +27,16 @@ from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.envs.frozen_lake.env import FrozenLake
 from rllib_llm_comm.envs.games import env_ids, make_env
 from rllib_llm_comm.envs.wrappers import MaxCycles
-from rllib_llm_comm.rl import multi_agent_ppo
-from rllib_llm_comm.rl.lean import BY_TABLE, LeanEnvRunner, LeanEpisode, batch_by_part
+from rllib_llm_comm.rl import lean
+from rllib_llm_comm.rl.lean import (
+    OWN_PIECES,
+    BatchByPart,
+    LeanEnvRunner,
+    LeanEpisode,
+    ListifyByTable,
+    UnBatchByTable,
+    batch_by_part,
+)
 from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
 
 KITCHEN, LAKE = "rllib_llm_comm/overcooked_text-v0", "rllib_llm_comm/frozen_lake-v0"
@@ -385,7 +389,7 @@ def played(policies):
     )
     settings.validate()
     runner = MultiAgentEnvRunner(config=settings, worker_index=0)
-    pieces = {type(piece) for piece in runner._module_to_env.connectors}
+    pieces = {type(piece) for line in (runner._env_to_module, runner._module_to_env) for piece in line.connectors}
     found = []
     for episode in runner.sample(num_timesteps=80, explore=True):
         for agent, single in sorted(episode.agent_episodes.items()):
@@ -397,9 +401,9 @@ def played(policies):
 @pytest.mark.parametrize("policies", ["shared", "per_agent"])
 def test_episodes_are_those_of_rllibs_own_pieces(policies, monkeypatch):
     ours, quick = played(policies)
-    monkeypatch.setattr(multi_agent_ppo, "BY_TABLE", {})
+    monkeypatch.setattr(lean, "OWN_PIECES", {})
     theirs, slow = played(policies)
-    assert set(BY_TABLE.values()) <= ours and {UnBatchToIndividualItems, ListifyDataForVectorEnv} <= theirs
+    assert {BatchByPart, UnBatchByTable, ListifyByTable} <= ours and set(OWN_PIECES) <= theirs
     assert len(quick) == len(slow) > 8
     for (agent, actions, outputs), (other, wanted, expected) in zip(quick, slow, strict=True):
         assert agent == other and outputs.keys() == expected.keys()
