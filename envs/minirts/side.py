@@ -96,7 +96,7 @@ class Side:
             if self.producers is not None and unit.type in PRODUCERS:
                 self._owners[unit.ref] = self.producers
                 continue
-            group = self._group(unit.type)
+            group = _HOUSES if IS_BUILDING[unit.type] and unit.type != GUARD_TOWER else unit.type
             self._owners[unit.ref] = self._shared_out[group] % self.size
             self._shared_out[group] += 1
         self._credit(new)
@@ -104,9 +104,6 @@ class Side:
         self._counts = [Counter(unit.type for unit in units) for units in self._units]
         self.owner_of_slot[:] = NO_ONE
         self.owner_of_slot[[unit.ref % SLOTS for unit in self.own]] = [self._owners[unit.ref] for unit in self.own]
-
-    def _group(self, kind: int) -> int:
-        return _HOUSES if IS_BUILDING[kind] and kind != GUARD_TOWER else kind
 
     def _credit(self, new: Sequence[Unit]) -> None:
         """Counts new units for the commanders whose units were making them at the last look and are done."""

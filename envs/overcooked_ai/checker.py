@@ -370,15 +370,10 @@ class Thing:
             return self._onions_in_pot(soup)
         if self.kind == "dish" or "plated" in self.how or soup is None or soup.tick < 0:
             return self.matches(0, 0)
-        if not self._of(soup) or ("ready" if soup.ready else "cooking") in self._other_states():
+        if not self._of(soup) or ("cooking" if soup.ready else "ready") in self.how:
             return self.matches(0, 0)
         # What cooks may or may not be called a soup, unless the sentence says that it cooks.
         return self.matches(int(soup.ready or "cooking" in self.how), 1)
-
-    def _other_states(self) -> tuple[str, ...]:
-        return tuple(
-            {"ready": "cooking", "cooking": "ready"}[word] for word in self.how if word in ("ready", "cooking")
-        )
 
     def _onions_in_pot(self, soup: Item | None) -> Truth:
         onions = soup.onions if soup is not None else 0

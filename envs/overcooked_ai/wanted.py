@@ -110,15 +110,12 @@ class WantedPot:
             if kind == POT:
                 self.origins[player] = cell
             elif kind == COUNTER:
-                self._pass(player if had else cell, cell if had else player)
+                start, end = (player, cell) if had else (cell, player)
+                if (pot := self.origins.pop(start, None)) is not None:
+                    self.origins[end] = pot
             elif kind == SERVING:
                 paid[player] = self._deliver(player, sparse[player])
         return paid[0], paid[1]
-
-    def _pass(self, start: Where, end: Where) -> None:
-        pot = self.origins.pop(start, None)
-        if pot is not None:
-            self.origins[end] = pot
 
     def _deliver(self, player: int, worth: float) -> float:
         if self.origins.pop(player, None) != self.pot or not worth:

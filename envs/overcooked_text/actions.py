@@ -433,17 +433,14 @@ class MacroRunner:
         thing = kitchen.things[macro.goal]
         if thing.cell != target:
             return True
-        return kind == "food" and adjacent and _raw_food_at_board(kitchen, thing, target)
+        at_board = adjacent and kitchen.board_at(target) is not None
+        return at_board and isinstance(thing, Food) and not thing.chopped
 
 
 def _raw_on_board(kitchen: Kitchen, cell: int) -> bool:
     """True if an unchopped food lies on a board at `cell`."""
     board = kitchen.board_at(cell)
     return board is not None and isinstance(board.on, Food) and not board.on.chopped
-
-
-def _raw_food_at_board(kitchen: Kitchen, thing: object, cell: int) -> bool:
-    return isinstance(thing, Food) and not thing.chopped and kitchen.board_at(cell) is not None
 
 
 class PrimitiveRunner:

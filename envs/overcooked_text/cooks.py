@@ -97,14 +97,10 @@ def _say_untold(view: View) -> Saying:
     held = view.holding
     if held and view.room == RIGHT:
         return Saying("carry", held.name)
-    raw = [item.name for item in [held, *(item for _, item in view.boards)] if item and _raw(item)]
-    if raw:
-        return Saying("chop", raw[0])
+    for item in (held, *(item for _, item in view.boards)):
+        if item and not item.is_bowl and not item.chopped:
+            return Saying("chop", item.name)
     return Saying("wait") if _under_way(view) else Saying("ask")
-
-
-def _raw(item: Item) -> bool:
-    return not item.is_bowl and not item.chopped
 
 
 def _under_way(view: View) -> list[str]:

@@ -220,11 +220,10 @@ def _lying(kitchen: Kitchen, seen: bytes) -> dict[str, tuple[Item, ...]]:
     for thing in kitchen.items.values():
         if seen[thing.cell] and thing not in off:
             found[_surface(kitchen, thing.cell)].append(as_item(thing))
-    return {place: tuple(sorted(items, key=_in_text)) for place, items in found.items()}
-
-
-def _in_text(item: Item) -> tuple[bool, str, tuple[str, ...]]:
-    return item.is_bowl, item.name, item.contents
+    return {
+        place: tuple(sorted(items, key=lambda item: (item.is_bowl, item.name, item.contents)))
+        for place, items in found.items()
+    }
 
 
 def view(state: Any, index: int, everything: bool = False, order: bool = False) -> View:

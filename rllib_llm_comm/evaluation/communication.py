@@ -516,13 +516,10 @@ def _obeyed(turns: Sequence[Turn], requests: Requests, rng: np.random.Generator)
 def _followed(turn: Turn, nexts: Sequence[Turn], heard: Mapping[str, str], requests: Requests) -> float | None:
     """Share of the requests that name something the listener can do now, which its next choices name, too."""
     things = [thing for thing in (requests.read(message) for message in heard.values()) if thing]
-    doable = [thing for thing in things if any(requests.names(phrase, thing) for phrase in _offered(turn))]
-    return _mean([any(requests.names(_chosen(after), thing) for after in nexts) for thing in doable])
-
-
-def _offered(turn: Turn) -> list[str]:
     mask = parts_of(turn.observation).get(ACTION_MASK, [1] * len(turn.decision.candidates))
-    return [phrase for phrase, allowed in zip(turn.decision.candidates, mask, strict=True) if allowed]
+    offered = [phrase for phrase, allowed in zip(turn.decision.candidates, mask, strict=True) if allowed]
+    doable = [thing for thing in things if any(requests.names(phrase, thing) for phrase in offered)]
+    return _mean([any(requests.names(_chosen(after), thing) for after in nexts) for thing in doable])
 
 
 def _mean(values: Sequence[float | bool]) -> float | None:

@@ -408,7 +408,7 @@ class SeatViews:
             "seed": table.seed,
             "step": max((int(info.get("game_step", 0)) for info in table.game.infos.values()), default=0),
             "over": table.over,
-            "outcome": self._outcome() if table.over else "",
+            "outcome": headline(table.episode) if table.over else "",
             "returns": {agent: _rounded(total) for agent, total in table.episode.returns.items()},
             "seats": [self._seat(agent) for agent in table.agents],
             "notice": table.notice,
@@ -489,9 +489,6 @@ class SeatViews:
                     }
                 )
         return lines
-
-    def _outcome(self) -> str:
-        return headline(self._table.episode)
 
     def _picture(self, seat: str | None) -> str | None:
         """The picture as a data URL; `None` where the game draws none for this seat."""

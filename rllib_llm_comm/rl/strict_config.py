@@ -116,7 +116,8 @@ class StrictConfigMixin(AlgorithmConfig):
             UserError: If neither has a setting of a name.
         """
         own = set(self.settings_models[method].names())
-        rllibs = [vars(base)[method] for base in type(self).__mro__ if _is_rllib(base) and method in vars(base)]
+        bases = [base for base in type(self).__mro__ if base.__module__.startswith("ray.")]
+        rllibs = [vars(base)[method] for base in bases if method in vars(base)]
         known = own | {name for one in rllibs for name in inspect.signature(one).parameters} - {"self", "kwargs"}
         for name, value in settings.items():
             if name not in known:
@@ -199,10 +200,6 @@ class StrictConfigMixin(AlgorithmConfig):
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _is_rllib(base: type) -> bool:
-    return base.__module__.startswith("ray.")
 
 
 def own_policy(agent_id: Any, episode: Any = None, **kwargs: Any) -> str:

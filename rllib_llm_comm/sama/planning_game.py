@@ -381,7 +381,8 @@ class PlanningGame(ABC):
         """All that the game remembers, random numbers included, for `load`; what it will never change is shared."""
         game = self.env.unwrapped
         memo = {id(thing): thing for thing in self.shared()}
-        return copy.deepcopy({name: value for name, value in vars(game).items() if not _is_space(name)}, memo)
+        changing = {name: value for name, value in vars(game).items() if not name.endswith(("_space", "_spaces"))}
+        return copy.deepcopy(changing, memo)
 
     def load(self, saved: Any) -> None:
         """Puts the game back to where it was at `save`, as often as wanted.
@@ -394,10 +395,6 @@ class PlanningGame(ABC):
     def shared(self) -> Sequence[Any]:
         """Things of the game that never change and would be slow to copy."""
         return ()
-
-
-def _is_space(name: str) -> bool:
-    return name.endswith(("_space", "_spaces"))
 
 
 PLANNING_GAMES: Registry[Callable[[Any], PlanningGame]] = Registry("game")

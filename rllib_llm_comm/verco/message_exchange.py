@@ -287,13 +287,9 @@ def message_metrics(said: Sequence[str]) -> dict[str, float]:
         "message_words": sum([len(message.split()) for message in said]) / len(said),
         "message_vocabulary": len({word for message in said for word in message.split()}),
         "message_distinct_share": len(set(said)) / len(said),
-        "message_printable_share": sum(map(_printable, said)) / len(said),
+        "message_printable_share": sum(one.isascii() and one.isprintable() for one in said) / len(said),
         "message_understood_share": sum(map(is_understood, said)) / len(said),
     }
-
-
-def _printable(message: str) -> bool:
-    return message.isascii() and message.isprintable()
 
 
 def _secret(episode: MultiAgentEpisode) -> str:

@@ -132,13 +132,13 @@ class ScriptedCooks:
             player: The cook, 0 or 1.
             rng: Gives the seed of the random steps of cooks that block each other.
         """
-        kitchen = self._cooks[game].kitchen if game in self._cooks else self._kitchen()
+        if game in self._cooks:
+            kitchen = self._cooks[game].kitchen
+        else:
+            kitchen = Kitchen(self._games.layout, self._games.dynamics, self._games.horizon)
         walker = Walker(kitchen, player)
         walker.reset(np.random.default_rng(int(rng.integers(2**31))))
         self._cooks[game] = _Cook(kitchen, player, walker)
-
-    def _kitchen(self) -> Kitchen:
-        return Kitchen(self._games.layout, self._games.dynamics, self._games.horizon)
 
     def action(self, game: int) -> int:
         """The next action in a game.
