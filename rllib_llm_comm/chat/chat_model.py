@@ -356,7 +356,8 @@ class Turns:
             raise StoppedError
 
     @contextmanager
-    def _pass_on(self) -> Iterator[None]:
+    def pass_on(self) -> Iterator[None]:
+        """Lets others go on inside a `with` of who has the turn, and takes it again."""
         self._require_going()
         self._lock.release()
         try:
@@ -377,7 +378,7 @@ def others_go_on() -> Iterator[None]:
         return
     token = _turns.set(None)  # whoever waits inside has given its turn away already
     try:
-        with turns._pass_on():
+        with turns.pass_on():
             yield
     finally:
         _turns.reset(token)

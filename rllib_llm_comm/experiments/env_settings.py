@@ -49,9 +49,11 @@ def require_known(setting: str, env: Any, trust: bool = False) -> None:
     Raises:
         UserError: If it is none.
     """
-    if not isinstance(env, str) or is_parallel(env) or _is_tune(env):
+    if not isinstance(env, str) or is_parallel(env):
         return
-    if not (_is_gymnasium(setting, env, trust) or _is_class_path(env, trust)):
+    from rllib_llm_comm.rl.rllib_adapter import registered_maker
+
+    if registered_maker(env) is None and not (_is_gymnasium(setting, env, trust) or _is_class_path(env, trust)):
         raise UserError(
             f"`{setting}` is {env!r}, which is neither registered with PettingZoo, Gymnasium or Tune nor a class path "
             f"of a module that you import (`--import MODULE`); ours: {', '.join(env_ids())}."
@@ -203,12 +205,6 @@ def _try_parallel(stage: str, env: str, settings: dict[str, Any]) -> None:
 def _tell_once(sentence: str) -> None:
     """A stage is checked more than once."""
     say(sentence)
-
-
-def _is_tune(env: str) -> bool:
-    from ray.tune.registry import ENV_CREATOR, _global_registry
-
-    return bool(_global_registry.contains(ENV_CREATOR, env))
 
 
 def _is_gymnasium(setting: str, env: str, trust: bool) -> bool:

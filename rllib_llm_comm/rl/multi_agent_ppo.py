@@ -176,7 +176,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
 
     @override(PPOConfig)
     def build_module_to_env_connector(self, env: Any = None, spaces: Any = None) -> Any:
-        """RLlib's pipeline, with the pieces of `BY_TABLE` in place of RLlib's.
+        """RLlib's pipeline, with the pieces of `OWN_PIECES` in place of RLlib's.
 
         `NormalizeAndClipActions`, which copies all actions, is left out where none has bounds.
 
@@ -231,9 +231,9 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         self._validate_planning()
         ensure_registered(self.env)
         self._validate_partners()
-        self._add_callback(EpisodeMetrics)
-        self._add_callback(PhaseSeconds)
-        self._add_callback(WarnOfEntropyCollapse)
+        self.add_callback(EpisodeMetrics)
+        self.add_callback(PhaseSeconds)
+        self.add_callback(WarnOfEntropyCollapse)
         super().validate()
 
     def _validate_training(self) -> None:

@@ -127,7 +127,7 @@ class PartnersConfigMixin(StrictConfigMixin):
             game = made.env if isinstance(made, ParallelEnvAdapter) else None
             for settings in pool:
                 self._check_partner(make_partner(settings, Loading(trust_own=True).load), game)
-        self._add_callback(SeatPartners)
+        self.add_callback(SeatPartners)
 
     def _check_partner(self, partner: Partner, game: Any) -> None:
         """Refuses a partner that cannot play; of no PettingZoo environment only its id is known."""

@@ -14,6 +14,7 @@ from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_RL_MODULE
 from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.learner_group import LearnerGroup
+from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.checkpoints import Checkpointable
@@ -198,13 +199,13 @@ def _target(folder: Path) -> Path:
 
 
 def _exports(learner: Learner) -> dict[str, PolicyExport]:
-    modules = {name: module.unwrapped() for name, module in learner.module._rl_modules.items()}
+    modules = {name: module.unwrapped() for name, module in learner.module.items()}
     return {name: module.export_policy() for name, module in modules.items() if hasattr(module, "export_policy")}
 
 
 def _can_export(learner: Learner) -> bool:
-    modules = getattr(learner.module, "_rl_modules", {})
-    return any(hasattr(module.unwrapped(), "export_policy") for module in modules.values())
+    modules = learner.module.values() if isinstance(learner.module, MultiRLModule) else ()
+    return any(hasattr(module.unwrapped(), "export_policy") for module in modules)
 
 
 def _by_agent(algo: Algorithm, exports: Mapping[str, PolicyExport]) -> dict[str, PolicyExport]:
@@ -402,7 +403,7 @@ class PolicyCheckpointMixin(ActorReuseMixin):
 def _export(learner: Learner, agents: Sequence[str]) -> dict[str, PolicyExport]:
     """By module id the export of every agent's own module; without `agents` that of the first module that has one."""
     exports: dict[str, PolicyExport] = {}
-    for module_id, module in learner.module._rl_modules.items():
+    for module_id, module in learner.module.items():
         if hasattr(module.unwrapped(), "export_policy") and (module_id in agents or not (agents or exports)):
             exports[module_id] = module.unwrapped().export_policy()
     if exports:

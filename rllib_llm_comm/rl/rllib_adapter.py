@@ -54,6 +54,18 @@ StepResult = tuple[
 ]
 
 
+def registered_maker(env: Any) -> Callable[..., Any] | None:
+    """The function that Ray has registered for an environment; `None` for none.
+
+    Args:
+        env: The value of a config's `env`, which may be no name.
+    """
+    from ray.tune.registry import ENV_CREATOR, _global_registry  # Ray has no public name for it
+
+    known = isinstance(env, str) and _global_registry.contains(ENV_CREATOR, env)
+    return _global_registry.get(ENV_CREATOR, env) if known else None  # type: ignore[no-any-return]
+
+
 def ensure_registered(env: Any) -> None:
     """Makes a PettingZoo parallel environment known to RLlib under its id, if it is not yet.
 
@@ -64,11 +76,10 @@ def ensure_registered(env: Any) -> None:
     if not isinstance(env, str):
         return
     from pettingzoo.env_registry import registration
-    from ray.tune.registry import ENV_CREATOR, _global_registry
 
     import rllib_llm_comm.envs  # noqa: F401  (registers our games with PettingZoo)
 
-    if _global_registry.contains(ENV_CREATOR, env):
+    if registered_maker(env) is not None:
         return
     try:
         registration.spec("parallel", env)
@@ -83,14 +94,11 @@ def playable_id(env: Any) -> str | None:
     Args:
         env: The value of a config's `env`.
     """
-    from ray.tune.registry import ENV_CREATOR, _global_registry
-
     from rllib_llm_comm.envs.games import own_id
 
     if not isinstance(env, str):
         return None
-    known = _global_registry.contains(ENV_CREATOR, env)
-    entry = getattr(_global_registry.get(ENV_CREATOR, env), "entry", None) if known else None
+    entry = getattr(registered_maker(env), "entry", None)
     return (own_id(entry) if entry is not None else None) or env
 
 
@@ -106,10 +114,8 @@ def made_env(env: Any, env_config: Mapping[str, Any]) -> Iterator[Any]:
         UserError: If the environment is unknown.
     """
     from ray.rllib.env.env_context import EnvContext
-    from ray.tune.registry import ENV_CREATOR, _global_registry
 
-    known = isinstance(env, str) and _global_registry.contains(ENV_CREATOR, env)
-    make = _global_registry.get(ENV_CREATOR, env) if known else env
+    make = registered_maker(env) or env
     if not callable(make):
         raise UserError(f"`env` is {env!r}, whose agents are unknown; give the id of a registered environment.")
     made = make(EnvContext(dict(env_config), worker_index=0))

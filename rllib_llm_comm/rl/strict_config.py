@@ -159,7 +159,12 @@ class StrictConfigMixin(AlgorithmConfig):
         # A batch counts decisions, not environment steps, in which only some agents are asked.
         self.count_steps_by = "agent_steps"
 
-    def _add_callback(self, callback: type[RLlibCallback]) -> None:
+    def add_callback(self, callback: type[RLlibCallback]) -> None:
+        """Adds a class of callbacks, unless it or a subclass is there already.
+
+        Args:
+            callback: The class.
+        """
         present: list[Any] = force_list(getattr(self, "callbacks_class"))  # noqa: B009  (untyped in RLlib)
         if not any(isinstance(cls, type) and issubclass(cls, callback) for cls in present):
             self.callbacks_class = [*present, callback]

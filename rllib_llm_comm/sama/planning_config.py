@@ -143,7 +143,7 @@ def apply_planning(config: PlanningConfigMixin) -> None:
         raise UserError(
             f"`planner` is {config.planner!r} but `callbacks` has another AddPlannedSubgoals; omit one of them."
         )
-    config._add_callback(AddPlannedSubgoals)
+    config.add_callback(AddPlannedSubgoals)
 
 
 def _prepare_evaluation(config: Any) -> None:

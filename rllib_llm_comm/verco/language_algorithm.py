@@ -139,6 +139,6 @@ def _authors(checkpoint: str, key: str) -> Any:
 
 
 def _load(learner: Learner, path: str, method: str) -> None:
-    for module_id, module in learner.module._rl_modules.items():
+    for module_id, module in learner.module.items():
         if isinstance(module.unwrapped(), LLMCommModule):
             getattr(module.unwrapped(), method)(path, agent=module_id)

@@ -225,7 +225,7 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
             if not self.teacher:
                 raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
             self.teacher = portable_teacher(self.teacher)
-            self._add_callback(AddTeacherMessages)
+            self.add_callback(AddTeacherMessages)
         if self.keep_policy_every and (self.policies == PER_AGENT or agents_apart(self)):
             raise UserError(
                 f"`keep_policy_every` is {self.keep_policy_every} with `policies` {PER_AGENT!r}, but a past policy is "
@@ -287,7 +287,7 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
                 "compared with others that heard the same, so they tell nothing about the message; set `group_by` to "
                 f"{EPISODE!r}."
             )
-        self._add_callback(StartAlike)
+        self.add_callback(StartAlike)
 
     def _validate_messages(self) -> None:
         if self.message_credit != SPEAKER and not self.train_messages:

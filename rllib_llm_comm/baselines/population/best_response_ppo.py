@@ -202,5 +202,5 @@ class BestResponsePPO(Responder, SelfPlayPPO):
 
 def _load(learner: Any, files: Mapping[str, bytes]) -> None:
     (content,) = files.values()
-    for module in learner.module._rl_modules.values():
+    for module in learner.module.values():
         module.unwrapped().network.load_state_dict(load(content))

@@ -110,7 +110,7 @@ class TalkersConfig(VercoConfig):
                 f"{SPEAKER!r}."
             )
         super().validate()
-        self._add_callback(SeatPartners)
+        self.add_callback(SeatPartners)
         self._validate_pool()
 
     def _validate_pool(self) -> None:
@@ -261,7 +261,7 @@ class _Sums(Observer):
 
 
 def _load(learner: Any, files: Mapping[str, bytes]) -> None:
-    for module in learner.module._rl_modules.values():
+    for module in learner.module.values():
         if isinstance(module.unwrapped(), LLMCommModule):
             take_files(module.unwrapped().core, files)
 

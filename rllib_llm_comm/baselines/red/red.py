@@ -710,7 +710,7 @@ class REDConfig(MAPPOConfig):
         self._require_orders()
         if self.batch_mode != "complete_episodes":
             raise UserError("`batch_mode` must be 'complete_episodes': RED learns from whole games that were won.")
-        self._add_callback(StartApart)
+        self.add_callback(StartApart)
         if self.num_learners > 1:
             raise UserError(f"`num_learners` is {self.num_learners} but must be 0 or 1: won games lie in one Learner.")
         if self.method != RL and self.demonstrations is None:

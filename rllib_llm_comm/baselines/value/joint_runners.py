@@ -15,7 +15,7 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.metrics import NUM_AGENT_STEPS_SAMPLED, NUM_AGENT_STEPS_SAMPLED_LIFETIME
-from ray.tune.registry import ENV_CREATOR, _global_registry, register_env
+from ray.tune.registry import register_env
 
 from rllib_llm_comm.baselines.value.joint_game import (
     ACTIONS,
@@ -35,7 +35,7 @@ from rllib_llm_comm.core.phases import ENV, phase
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS
 from rllib_llm_comm.rl.kitchen_games import KitchenGames
 from rllib_llm_comm.rl.plain_errors import PlainErrorsMixin
-from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter
+from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter, registered_maker
 
 POINTS_PER_SOUP = 20
 _SEEDS_APART = 1000  # of two runners
@@ -54,8 +54,7 @@ def make_joint_game(env: Any, env_config: Any, mixer_state: str, team_reward: st
     Raises:
         UserError: If it is no PettingZoo parallel environment, or one that no team of choosers can play.
     """
-    known = isinstance(env, str) and _global_registry.contains(ENV_CREATOR, env)
-    make = _global_registry.get(ENV_CREATOR, env) if known else env
+    make = registered_maker(env) or env
     if isinstance(make, str) and make in gym.registry:
         raise UserError(
             f"`env` is {env!r}, an environment of Gymnasium for one agent, but value decomposition needs a PettingZoo "

@@ -648,8 +648,8 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
             self._validate_array_games()
         if self.env is not None:
             self._team_told = self._ask_the_game()
-        self._add_callback(EpisodeMetrics)
-        self._add_callback(PhaseSeconds)
+        self.add_callback(EpisodeMetrics)
+        self.add_callback(PhaseSeconds)
         super().validate()
 
     def _validate_array_games(self) -> None:

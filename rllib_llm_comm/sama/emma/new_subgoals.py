@@ -111,7 +111,7 @@ class NewSubgoalsConfigMixin(StrictConfigMixin):
             _check_kitchen(config)
         else:
             _check_planned_game(config, settings)
-        self._add_callback(DrawNewSubgoals)
+        self.add_callback(DrawNewSubgoals)
 
     def _evaluates_whole_games(self) -> bool:
         """True for settings of a periodic evaluation under a planner, whose games draw no subgoals."""
