@@ -202,7 +202,10 @@ def crossplay_command(
         "primitive"}'
     """
     quiet_libraries(0)
-    require_writable({"--json": json_file, "--html": html_file, "--replay-out": replay_out, "--sentences": sentences})
+    files = {"--json": json_file, "--html": html_file, "--replay-out": replay_out}
+    if sentences is not None:  # two files
+        files |= {f"--sentences ({end})": sentences.with_suffix(f".{end}") for end in ("html", "json")}
+    require_writable(files)
     import_modules(modules)
     if planner is not None:
         settings = settings.replace(planning={"planner": of_text("--planner", planner)})
