@@ -6,8 +6,10 @@ import json
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from rllib_llm_comm import load_policy
+from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import scripted_player_of
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
@@ -135,6 +137,16 @@ def test_damaged_files_are_refused(change, told, tmp_path):
     (tmp_path / "page.json").write_text(json.dumps(kept))
     with pytest.raises(UserError, match="is damaged or incomplete"):
         read_sentences(tmp_path / "page.json")
+
+
+def test_files_of_one_name_are_refused(tmp_path):
+    words = ["crossplay", "zoo:told_salad", "--episodes", "1"]
+    for first, second in (("--json", "--sentences"), ("--html", "--sentences"), ("--json", "--html")):
+        end = "json" if first == "--json" else "html"
+        other = f"same.{end}" if second == "--html" else "same.html"
+        found = CliRunner().invoke(cli, [*words, first, str(tmp_path / f"same.{end}"), second, str(tmp_path / other)])
+        assert isinstance(found.exception, UserError) and "so does --" in str(found.exception)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_finished_cross_play_is_asked_again_for_the_report(tmp_path):
