@@ -39,7 +39,9 @@ from rllib_llm_comm.policies.find_checkpoint import (
 
 @takes_settings(EvaluationSettings, ["trust_own"])
 def evaluate_command(
-    checkpoint: Annotated[str, Argument(help="Checkpoint, trial, stage or run folder, or zoo:NAME.")],
+    checkpoints: Annotated[
+        list[str], Argument(metavar="CHECKPOINT...", help="Checkpoints, trial, stage or run folders, or zoo:NAME.")
+    ],
     settings: EvaluationSettings,
     json_file: Annotated[Path | None, Option("--json", help="Write the figures to this file.")] = None,
     log: Annotated[
@@ -47,7 +49,7 @@ def evaluate_command(
     ] = None,
     modules: Imports = None,
 ) -> None:
-    """Play episodes with a trained checkpoint and print what came out (no Ray needed).
+    """Play episodes with trained checkpoints, a row for each, and print what came out (no Ray needed).
 
     Examples:
 
@@ -56,12 +58,14 @@ def evaluate_command(
         rllib evaluate CHECKPOINT --greedy --env-config '{"map_name": "A"}'
 
         rllib evaluate CHECKPOINT --planner scripted --trials 3 --log plans.jsonl
+
+        rllib evaluate CHECKPOINT/population/* --communication
     """
     quiet_libraries(0)
     require_writable({"--json": json_file, "--log": log})
     import_modules(modules)
     settings.check()
-    run_evaluation([checkpoint], settings, json_path=json_file, log_path=log)
+    run_evaluation(checkpoints, settings, json_path=json_file, log_path=log)
 
 
 @takes_settings(ReplaySettings, ["trust_own"])
@@ -202,7 +206,10 @@ def crossplay_command(
         "primitive"}'
     """
     quiet_libraries(0)
-    require_writable({"--json": json_file, "--html": html_file, "--replay-out": replay_out, "--sentences": sentences})
+    files = {"--json": json_file, "--html": html_file, "--replay-out": replay_out}
+    if sentences is not None:  # two files
+        files |= {f"--sentences ({end})": sentences.with_suffix(f".{end}") for end in ("html", "json")}
+    require_writable(files)
     import_modules(modules)
     if planner is not None:
         settings = settings.replace(planning={"planner": of_text("--planner", planner)})

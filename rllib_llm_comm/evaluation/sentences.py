@@ -193,17 +193,17 @@ def _picture(env: Any, known: dict[str, int]) -> int | None:
     return known.setdefault(_DATA + base64.b64encode(buffer.getvalue()).decode(), len(known))
 
 
-def join_sentences(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def join_sentences(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
     """One page's figures of several methods, whose cooks were asked in the same situations.
 
     Args:
-        parts: Name of a method -> what `ask_cooks` told of its seeds.
+        parts: Name of a method, and what `ask_cooks` told of its seeds, or of some of them.
     """
     pictures: dict[str, int] = {}
     joined: dict[tuple[Any, ...], dict[str, Any]] = {}
     cooks = []
-    repeated = Counter(name for part in parts.values() for name in _names(part))
-    for method, part in parts.items():
+    repeated = Counter(name for _, part in parts for name in _names(part))
+    for method, part in parts:
         names = {name: name if repeated[name] == 1 else f"{method}, {name}" for name in _names(part)}
         cooks += [{"name": name, "method": method} for name in names.values()]
         for one in part["situations"]:
@@ -222,6 +222,8 @@ def _names(part: Mapping[str, Any]) -> list[str]:
 def summary_of(told: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Means per method and stranger: `method`, `stranger`, `situations`, `influence`, and those of `SCORES`.
 
+    Where players are strangers to each other, what one does with its own sentences does not count.
+
     Args:
         told: As of `ask_cooks` or `join_sentences`.
     """
@@ -230,10 +232,17 @@ def summary_of(told: Mapping[str, Any]) -> list[dict[str, Any]]:
         met = [one for one in told["situations"] if stranger == (one["group"] or one["stranger"])]
         for method in dict.fromkeys(cook["method"] for cook in told["cooks"]):
             names = {cook["name"] for cook in told["cooks"] if cook["method"] == method}
-            made = [choice for one in met for name, choice in one["choices"].items() if name in names]
+            made = [choice for one in met for name, choice in _strange(one).items() if name in names]
             means = {name: _mean([one[name] for one in made]) for name in ("influence", *SCORES)}
             rows.append({"method": method, "stranger": stranger, "situations": len(met), **means})
     return rows
+
+
+def _strange(situation: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The choices of a situation without the speaker's own, where it is one of the cooks; its own if it is alone."""
+    choices: Mapping[str, Any] = situation["choices"]
+    others = {name: choice for name, choice in choices.items() if situation["group"] or name != situation["stranger"]}
+    return others or choices
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

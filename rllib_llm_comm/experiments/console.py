@@ -215,11 +215,15 @@ def require_writable(files: Mapping[str, Path | None]) -> None:
         files: By option; `None` where nothing is written. Folders above a file need not be there yet.
 
     Raises:
-        UserError: If one is a folder or something else that is no file, or its folder takes no files.
+        UserError: If one is a folder or something else that is no file, its folder takes no files, or two options
+            name the same file.
     """
+    known: dict[Path, str] = {}
     for option, path in files.items():
         if path is None:
             continue
+        if (other := known.setdefault(path.absolute(), option)) != option:
+            raise UserError(f"{option} writes {str(path)!r}, and so does {other}; give files of different names.")
         try:
             if path.exists() and not path.is_file():
                 kind = "is a folder" if path.is_dir() else "is no ordinary file"

@@ -352,7 +352,7 @@ def ask_again(stage: Path) -> None:
         stage: Its folder, with `crossplay.json`; the page and its JSON are written there.
 
     Raises:
-        UserError: If a checkpoint is gone, or the file names a function.
+        UserError: If a checkpoint is gone or another training has its place, or the file names a function.
     """
     from rllib_llm_comm.evaluation.cross_play import CrossPlay
     from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings
@@ -369,8 +369,17 @@ def ask_again(stage: Path) -> None:
 
 
 def _entrant(told: JsonValue) -> dict[str, Any]:
-    """The settings of a player or partner as `crossplay.json` tells them, without the digest of its weights."""
-    return {name: one.content for name, one in told.items().items() if name != "digest"}
+    """The settings of a player or partner as `crossplay.json` tells them, if it still has the weights that played."""
+    from rllib_llm_comm.policies.policy_folder import weights_digest
+
+    settings = {name: one.content for name, one in told.items().items()}
+    digest = settings.pop("digest", None)
+    if digest is not None and digest != weights_digest(told["policy"].text()):
+        raise UserError(
+            f"{short_path(settings['policy'])!r} has other weights than when the cross-play of this study was played; "
+            "remove the folder of that cross-play and type the command of the study again."
+        )
+    return settings
 
 
 def _read_partners(file: Path | None, trust: bool) -> Any:

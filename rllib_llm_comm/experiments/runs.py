@@ -745,14 +745,14 @@ def _write_sentences(folders: Sequence[Path], place: Path, ask: bool, results: S
     from rllib_llm_comm.experiments.study_file import STRANGERS
 
     for scenario, systems in results.scenarios.items():
-        told: dict[str, dict[str, Any]] = {}
+        told: list[tuple[str, dict[str, Any]]] = []  # of a system one per folder, which has seeds of its own
         for name, system in systems.items():
             for met in (folder / f"{scenario}.{name}.{STRANGERS}" for folder in folders):
                 file = (met / SENTENCES).with_suffix(".json")
                 if ask and not file.exists() and (met / CROSS_PLAY).exists():
                     ask_again(met)
                 if file.exists():
-                    told[system.label] = read_sentences(file)
+                    told.append((system.label, read_sentences(file)))
         if not told:
             continue
         page = write_sentences(join_sentences(told), place / f"{scenario}_{SENTENCES}", f"Sentences in {scenario}")

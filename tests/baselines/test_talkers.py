@@ -289,6 +289,13 @@ def test_the_critic_rate_of_a_kind_moves_with_the_rate_of_pbt():
         small(VercoPBTConfig(), size=2, member_kinds={"slow": {"critic_lr": [[0, 1e-3], [9, 0.0]]}}).validate()
 
 
+@pytest.mark.parametrize("kinds", [["a"], "a", None])
+@pytest.mark.parametrize("made", [VercoFCPConfig, VercoPBTConfig])
+def test_kinds_that_are_no_mapping_are_told(made, kinds):
+    with pytest.raises(UserError, match="`member_kinds` is .* but must be a mapping"):
+        small(made(), member_kinds=kinds).validate()
+
+
 @pytest.mark.parametrize(("setting", "value"), [("lora_r", 4), ("base_model", "embedded_minirts"), ("lora_layers", 1)])
 def test_members_of_another_base_or_shape_are_refused_before_the_training(grown, setting, value):
     with pytest.raises(UserError, match=f"population_from.*{setting}"):

@@ -73,6 +73,9 @@ def test_evaluation_replay_and_cross_play_of_shipped_agents(here):
     out = run("evaluate", "zoo:told_salad", "--episodes", 1, "--json", "e.json")
     phrases = json.loads((here / "e.json").read_text())["stand_ins"]
     assert begins(phrases, READER, COOK) and told(out) == [*phrases, *phrases]
+    run("evaluate", "zoo:told_salad", "zoo:door", "--episodes", 1, "--json", "both.json")
+    rows = json.loads((here / "both.json").read_text())["checkpoints"]
+    assert ["told_salad" in rows[0]["checkpoint"], "door" in rows[1]["checkpoint"]] == [True, True]
 
     out = run("replay", "zoo:door", "--out", "p.html", "--no-counterfactuals")
     assert begins(told(out), READER, COOK)

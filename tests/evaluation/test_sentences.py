@@ -6,8 +6,10 @@ import json
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from rllib_llm_comm import load_policy
+from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import scripted_player_of
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
@@ -83,11 +85,20 @@ def test_without_partners_players_are_strangers_to_each_other_and_others_hear_no
     assert ask_cooks(CrossPlay(["scripted"], {"s": [RULES]}, deaf), deaf) is None
 
 
+def test_what_a_player_does_with_its_own_sentences_does_not_count():
+    told = ask_cooks(CrossPlay([COOK, {"policy": "zoo:talker_salad", "name": "other"}], None, HOW), HOW)
+    assert all(set(one["choices"]) == {"cook", "other"} for one in told["situations"])
+    for row, listener in zip(summary_of(told), ("other", "cook"), strict=True):
+        met = [one for one in told["situations"] if one["stranger"] == row["stranger"] != listener]
+        wanted = np.mean([one["choices"][listener]["influence"] for one in met])
+        assert row["influence"] == pytest.approx(wanted, abs=1e-4)
+
+
 def test_methods_that_were_asked_apart_stand_on_one_page(told, tmp_path):
     again = json.loads(json.dumps(told).replace('"cook"', '"<b>other"'))
     for one in again["situations"]:
         one["choices"]["<b>other"] |= {"asked": False, "asked_share": 0.0}
-    joined = join_sentences({"first": told, "second": again})
+    joined = join_sentences([("first", told), ("second", again)])
     assert len(joined["situations"]) == SITUATIONS and len(joined["pictures"]) == len(told["pictures"])
     assert all(set(one["choices"]) == {"cook", "<b>other"} for one in joined["situations"])
     first, second = summary_of(joined)
@@ -102,7 +113,7 @@ def test_methods_that_were_asked_apart_stand_on_one_page(told, tmp_path):
 
 
 def test_seeds_of_several_methods_may_have_one_name(told):
-    joined = join_sentences({"first": told, "second": told})
+    joined = join_sentences([("first", told), ("second", told)])
     names = {cook["method"]: cook["name"] for cook in joined["cooks"]}
     assert names == {"first": "first, cook", "second": "second, cook"}
     for one, alone in zip(joined["situations"], told["situations"], strict=True):
@@ -128,6 +139,16 @@ def test_damaged_files_are_refused(change, told, tmp_path):
         read_sentences(tmp_path / "page.json")
 
 
+def test_files_of_one_name_are_refused(tmp_path):
+    words = ["crossplay", "zoo:told_salad", "--episodes", "1"]
+    for first, second in (("--json", "--sentences"), ("--html", "--sentences"), ("--json", "--html")):
+        end = "json" if first == "--json" else "html"
+        other = f"same.{end}" if second == "--html" else "same.html"
+        found = CliRunner().invoke(cli, [*words, first, str(tmp_path / f"same.{end}"), second, str(tmp_path / other)])
+        assert isinstance(found.exception, UserError) and "so does --" in str(found.exception)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_finished_cross_play_is_asked_again_for_the_report(tmp_path):
     study = {
         "title": "S", "env": "rllib_llm_comm/overcooked_text-v0", "scenarios": {"B": {}}, "seeds": [0],
@@ -148,8 +169,21 @@ def test_a_finished_cross_play_is_asked_again_for_the_report(tmp_path):
     joined = read_sentences(tmp_path / "report" / "B_sentences.json")
     assert joined["cooks"] == [{"name": "cook", "method": "told"}]
     assert joined["situations"] == own["situations"] and (tmp_path / "report" / "B_sentences.html").is_file()
-    played["players"][0]["policy"] = "os:getcwd"
+    # Another folder of the same study has another seed of the system.
+    other = tmp_path / "other" / stage.name
+    other.mkdir(parents=True)
+    (other.parent / "study.json").write_text(json.dumps({**study, "seeds": [1]}))
+    (other / "crossplay.json").write_text(json.dumps(played).replace('"cook"', '"another"'))
+    run_report([tmp_path, other.parent], tmp_path / "both", ask=True)
+    both = read_sentences(tmp_path / "both" / "B_sentences.json")
+    assert {one["name"] for one in both["cooks"]} == {"cook", "another"}
+
     (stage / "sentences.json").unlink()
+    played["players"][0]["digest"] = "0" * 16
+    (stage / "crossplay.json").write_text(json.dumps(played))
+    with pytest.raises(UserError, match="other weights than when"):
+        run_report([tmp_path], ask=True)
+    played["players"][0]["policy"] = "os:getcwd"
     (stage / "crossplay.json").write_text(json.dumps(played))
     with pytest.raises(UserError, match="may be code"):
         run_report([tmp_path], ask=True)

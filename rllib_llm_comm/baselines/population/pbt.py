@@ -417,6 +417,7 @@ class PBTConfigMixin(StrictConfigMixin):
         Raises:
             UserError: If a value is not allowed or settings do not fit together.
         """
+        self.checked_settings("population")  # what follows takes them for what they are declared as
         for name in (*self.mutate, "critic_lr"):
             if isinstance(getattr(self, name, None), list):
                 raise UserError(f"`{name}` is a schedule but PBT moves it; give a number, or leave it out of `mutate`.")

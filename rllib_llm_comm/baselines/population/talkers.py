@@ -88,6 +88,7 @@ class TalkersConfig(VercoConfig):
         Raises:
             UserError: If a value is not allowed or settings do not fit together.
         """
+        self.check_settings()  # what follows takes them for what they are declared as
         for kind, settings in getattr(self, "member_kinds", {}).items():
             if isinstance(settings, Mapping) and (of_base := sorted(settings.keys() & _OF_BASE)):
                 raise UserError(
