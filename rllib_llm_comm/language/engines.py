@@ -170,7 +170,8 @@ def require_fast(model: AdaptedModel, longest: int) -> None:
             "to 'plain', or take another model."
         )
     tried = _TRIED.setdefault(base, set())
-    if model.config.layers in tried:
+    kind = (model.config.layers, model.autocast, _kept(model))
+    if kind in tried:
         return
     # GPT-Neo's own windows count places in a row, where candidates stand side by side.
     windows = "local" in getattr(base.config, "attention_layers", ())
@@ -180,7 +181,7 @@ def require_fast(model: AdaptedModel, longest: int) -> None:
             f"`base_model` {base.name!r} ({type(base.model).__name__}) cannot be computed by `engine` 'fast' "
             f"({reason}); set `engine` to 'plain', or take a model of the LLaMA kind."
         )
-    tried.add(model.config.layers)
+    tried.add(kind)
 
 
 def _window(config: Any) -> int | None:
@@ -190,6 +191,11 @@ def _window(config: Any) -> int | None:
         return None
     windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
     return min((int(window) for window in windows if window is not None), default=None)
+
+
+def _kept(model: AdaptedModel) -> str:
+    """Format in which the model's trunk is kept, a name of `KEPT_DTYPES`."""
+    return "same" if model.trunk is None else model.trunk.kept
 
 
 @torch.no_grad()
@@ -202,8 +208,9 @@ def _difference(model: AdaptedModel) -> str:
     # Side by side the last ones stand far from the prompt; some models weigh by that, and not by positions.
     candidates = ids[_LONG:].unfold(0, 3, 1)[None]
     known = torch.ones(1, _CANDIDATES, dtype=torch.bool)
-    allowed = _TOLERANCE if base.model.dtype == torch.float32 else _TOLERANCE_OF_HALF
-    allowed = _TOLERANCE_OF_QUANTIZED if base.is_quantized else allowed
+    exact = base.model.dtype == torch.float32 and model.autocast == "none" and _kept(model) == "same"
+    allowed = _TOLERANCE if exact else _TOLERANCE_OF_HALF
+    allowed = _TOLERANCE_OF_QUANTIZED if base.is_quantized or _kept(model) == "int8" else allowed
     fast, plain = ENGINES["fast"], ENGINES["plain"]
     try:
         for length in (_SHORT, _LONG):

@@ -177,6 +177,8 @@ def _difference(one: AdaptedModel, other: AdaptedModel) -> str:
         own, its = getattr(one.config, field.name), getattr(other.config, field.name)
         if own != its:
             return f"adapters of another `{field.name}` ({its!r}, not {own!r})"
+    if one.trunk is not other.trunk:  # which may keep what it has read in fewer bytes, and less exactly
+        return "another `trunk_cache_mb` or `trunk_cache_dtype`"
     if one.autocast != other.autocast:
         return f"another `autocast` ({other.autocast!r}, not {one.autocast!r})"
     return ""

@@ -405,7 +405,7 @@ class Trunk:
         weights = llama_weights(base)
         self._llama = None if weights is None else LlamaDecoder(weights, 0, depth)
         self._hugging_face = below(base.decoder, depth)
-        self._dtype = base.model.dtype
+        self._dtype, self.kept = base.model.dtype, kept
         self._depth, self._autocast, self._device = depth, autocast, base.device
         self._cache_argument = base.cache_argument
         config, dtype = base.config, base.model.dtype

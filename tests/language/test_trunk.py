@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapters import AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import wrap_base_model
-from rllib_llm_comm.language.engines import plain_features, plain_messages, plain_scores
+from rllib_llm_comm.language.engines import plain_features, plain_messages, plain_scores, require_fast
 from rllib_llm_comm.language.generation import draw_messages
 from rllib_llm_comm.language.layer_cut import check_lora_layers
 from rllib_llm_comm.language.packing import PAD
@@ -186,6 +186,13 @@ def test_smaller_formats_are_near_and_hold_more(deep_base, kept, error):
     apart = ((again - want) / want).abs().max()
     assert 0 < apart < error
     assert model.trunk.nbytes < 0.8 * exact.trunk.nbytes
+
+
+@pytest.mark.parametrize(
+    "less", [{"trunk_cache_dtype": "bfloat16"}, {"trunk_cache_dtype": "int8"}, {"autocast": "bfloat16"}]
+)
+def test_who_chose_fewer_bytes_is_not_refused_for_it(deep_base, less):
+    require_fast(adapted(deep_base, **less), 100)
 
 
 @torch.no_grad()

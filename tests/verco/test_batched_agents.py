@@ -231,6 +231,14 @@ def test_checkpoints_in_the_seats_of_a_game_share_a_pass(mistakes, temperature, 
     assert counts["message"] == by_each["message"] if temperature else counts["message"] < by_each["message"]
 
 
+def test_checkpoints_whose_trunks_keep_otherwise_have_a_pass_each(passes):
+    decided(seated({"alice": alone(0, lora_layers=1), "bob": alone(1, lora_layers=1)}))
+    assert any(isinstance(role, Rows) for role in passes)
+    passes.clear()
+    decided(seated({"alice": alone(0, lora_layers=1), "bob": alone(1, lora_layers=1, trunk_cache_dtype="bfloat16")}))
+    assert passes and not any(isinstance(role, Rows) for role in passes)
+
+
 def test_checkpoints_of_other_shapes_have_a_pass_each(passes):
     decided(seated({"alice": alone(0), "bob": alone(1, lora_r=4)}))
     assert passes and not any(isinstance(role, Rows) for role in passes)
