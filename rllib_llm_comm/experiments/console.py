@@ -447,6 +447,8 @@ class TrainingTable:
             self._line([*titles, *(["trial"] if self._trials > 1 else [])], style="bold")
         cells = [column.text(result) for column in self._columns]
         self._line([*cells, *([trial] if self._trials > 1 else [])])
+        for sentence in str(result.get("warnings", "")).splitlines():
+            self._line([f"Warning: {f'{trial}: ' if self._trials > 1 else ''}{sentence}"], style="yellow")
         self._advance(trial, fraction_done(result, self._stop))
         self._tell_time()
 

@@ -21,6 +21,8 @@ EPISODE_GAME_STEPS = "episode_game_steps"
 TEAM_RETURN_MEAN = "team_return_mean"
 DECISIONS = "decisions"
 logger = logging.getLogger(__name__)
+WARNINGS = "warnings"
+"""Key of a result: this package's warnings since the one before, a line each; left out where there is none."""
 _SEEN = "closing"
 """Key of the algorithm's metrics, and so of its checkpoints, for what `WarnOfEntropyCollapse` has seen."""
 _COLLAPSED = 0.1
@@ -212,11 +214,48 @@ class WarnOfEntropyCollapse(RLlibCallback):
                 return
 
 
+class _KeptWarnings(logging.Handler):
+    """Keeps the sentences of warnings until they are taken."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._sentences: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keeps one."""
+        self._sentences.append(record.getMessage().replace("\n", " "))
+
+    def take(self) -> list[str]:
+        """What was kept, each sentence once; nothing is kept afterwards."""
+        taken, self._sentences = self._sentences, []
+        return list(dict.fromkeys(taken))
+
+
+_kept_warnings = _KeptWarnings()
+
+
+class ResultWarnings(RLlibCallback):
+    """Adds `warnings` to a result: what this package has warned of in the algorithm's process since the last result.
+
+    Tune trains in a process without a terminal, whose log `rllib train` does not show. Its table prints these
+    sentences. Those of remote Learners and EnvRunners stay in their logs.
+    """
+
+    def on_algorithm_init(self, **kwargs: Any) -> None:
+        """Begins to listen; a handler that is there already is not added again."""
+        logging.getLogger(__package__.partition(".")[0]).addHandler(_kept_warnings)
+
+    def on_train_result(self, *, result: dict[str, Any], **kwargs: Any) -> None:
+        """Adds the sentences."""
+        if sentences := _kept_warnings.take():
+            result[WARNINGS] = "\n".join(sentences)
+
+
 def _remedy(config: Any) -> str:
     entropy = f"`entropy_coeff` (now {config.entropy_coeff})"
     if not getattr(config, "has_critic", True):
         return f"Raise {entropy} or `group_size`, or begin with cloned actions."
     return (
-        f"Raise `advantage_floor` (now {config.advantage_floor:g}; 0.02, for example) or {entropy}, let the critic "
+        f"Raise `advantage_floor` (now {config.advantage_floor:g}) or {entropy}, let the critic "
         "learn alone at first (`critic_warmup`), or begin with cloned actions."
     )

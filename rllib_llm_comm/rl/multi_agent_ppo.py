@@ -20,7 +20,7 @@ from rllib_llm_comm.core.errors import LARGEST, UserError, shown
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.planning_settings import ALL, RECORDED, PlanningSettings
-from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds, WarnOfEntropyCollapse
+from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds, ResultWarnings, WarnOfEntropyCollapse
 from rllib_llm_comm.rl.lean import LeanEnvRunner, with_own_pieces
 from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
 from rllib_llm_comm.rl.partners import PartnersConfigMixin, PartnersSettings
@@ -234,6 +234,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         self.add_callback(EpisodeMetrics)
         self.add_callback(PhaseSeconds)
         self.add_callback(WarnOfEntropyCollapse)
+        self.add_callback(ResultWarnings)  # the last, so that it has seen what the others warn of
         super().validate()
 
     def _validate_training(self) -> None:

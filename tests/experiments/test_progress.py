@@ -66,6 +66,13 @@ def test_table_prints_one_line_per_result(capsys):
     assert line.split() == ["2", "1,024", "-", "0.750", "-", "0.500", "-", "1.2", "0_seed=1"]
 
 
+def test_warnings_of_a_result_are_told(capsys):
+    out.file = None
+    with TrainingTable({"training_iteration": 4}) as table:
+        table.show("0", {**ACTING, "warnings": "It is rigid.\nIt closes up."})
+    assert capsys.readouterr().out.splitlines()[-2:] == ["Warning: It is rigid.", "Warning: It closes up."]
+
+
 def test_a_trial_that_the_scheduler_stopped_is_told(capsys):
     out.file = None
     with TrainingTable({"training_iteration": 4}, trials=2) as table:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import types
 
 import pytest
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_llm_comm import VercoConfig
-from rllib_llm_comm.rl.callbacks import WarnOfEntropyCollapse
+from rllib_llm_comm.rl.callbacks import ResultWarnings, WarnOfEntropyCollapse
 
 
 class Run:
@@ -65,3 +66,18 @@ def test_every_language_algorithm_has_it():
     config = VercoConfig().environment("rllib_llm_comm/overcooked_text-v0").communication(messages="none")
     config.validate()
     assert WarnOfEntropyCollapse in config.callbacks_class
+
+
+def test_what_the_package_warns_of_stands_in_the_result():
+    """`rllib train` shows no log of the process that trains: its table prints these sentences."""
+    told, result = ResultWarnings(), {}
+    told.on_algorithm_init()
+    told.on_algorithm_init()
+    for _ in range(2):
+        logging.getLogger("rllib_llm_comm.anything").warning("It is %s.", "rigid")
+    logging.getLogger("rllib_llm_comm.anything").warning("It closes\nup.")
+    logging.getLogger("somebody.else").warning("It rains.")
+    told.on_train_result(result=result)
+    assert result == {"warnings": "It is rigid.\nIt closes up."}
+    told.on_train_result(result=(later := {}))
+    assert later == {}
