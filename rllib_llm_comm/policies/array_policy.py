@@ -57,7 +57,7 @@ def form_of(space: gym.Space, agent: Any = "") -> dict[str, Any]:
     if isinstance(space, gym.spaces.MultiDiscrete):
         return {"counts": [int(count) for count in space.nvec.reshape(-1)], "size": int(space.nvec.sum())}
     raise UserError(
-        f"the observation space of agent {agent!r} holds {space}, but must be made of numbers (Box, Discrete, "
+        f"the observation space of agent {agent!r} holds {shown(space)}, but must be made of numbers (Box, Discrete, "
         "MultiDiscrete, MultiBinary, or a Dict of these); make the environment tell its observation in numbers, for "
         f"example as a Dict with a Box `{_VECTOR}`."
     )
