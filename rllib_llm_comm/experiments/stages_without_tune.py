@@ -105,8 +105,9 @@ class _Collection(PlainStage):
             )
         if not report.complete:
             raise UserError(
-                f"`{stage.name}` found only {report.labels} {self.noun} in {report.decisions} decisions; raise "
-                f"`config.max_decisions` to go on from them, or lower `config.target_{self.noun}` to collect anew."
+                f"`{stage.name}` found only {report.labels} {self.noun} of {report.prompts} different observations in "
+                f"{report.decisions} decisions; raise `config.max_decisions` to go on from them or, if the game "
+                f"shows no others, lower `config.target_{self.noun}` to collect anew."
             )
         counted = {"labels": self.noun}  # what the report calls rows of any kind
         figures = {counted.get(key, key): value for key, value in report.to_json().items() if key != "output"}

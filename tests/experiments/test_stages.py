@@ -217,7 +217,8 @@ def test_a_collection_that_falls_short_is_unfinished_and_goes_on_with_more_decis
     folder = tmp_path / "f" / "labels"
     few = {"max_decisions": 10, "num_envs": 1}
     for _ in range(2):
-        with pytest.raises(UserError, match=r"`labels` found only \d+ labels in \d+ decisions; raise `config.max_dec"):
+        told = r"`labels` found only \d+ labels of \d+ different observations in \d+ decisions; raise `config.max_dec"
+        with pytest.raises(UserError, match=told):
             collect(tmp_path, 60, capsys, few)
         assert json.loads((folder / "stage.json").read_text())["status"] == "running"
     first = (folder / "labels" / "part-00000.parquet").read_bytes()
