@@ -225,7 +225,8 @@ def _run_all(
             records[stage.name] = _run(stage, resolved, ray, settings)
             if keep_going and (more := [one for one in to_run if one not in (*records, *failed)]):
                 left = left_of(stages, [*records, *failed], resume=settings.resume)
-                say(f"{len(more)} stages are left: {left.text()}.", "dim")
+                count = "1 stage is" if len(more) == 1 else f"{len(more)} stages are"
+                say(f"{count} left: {left.text()}.", "dim")
         except UserError as error:
             if not keep_going:
                 raise

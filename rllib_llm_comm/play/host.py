@@ -166,6 +166,8 @@ def host_table(
             webbrowser.open(access.once_url)  # other users of this machine can read a browser's command line
         try:
             make_server(make_app(room, access), bounds).run(sockets=[listening])
+        except KeyboardInterrupt:  # how a session ends
+            pass
         finally:
             if log is not None:
                 log.close()
