@@ -15,7 +15,7 @@ from tests.cli.command import rllib
 
 PAGES = Path(__file__).parents[2] / "docs" / "extend"
 BLOCK = re.compile(r'^```\w+ title="([\w.]+)"\n(.*?)^```$', re.S | re.M)
-MODULES = ("coin", "coin_planning", "my_teacher", "my_planner", "my_algorithm")
+MODULES = ("coin", "coin_planning", "my_teacher", "my_planner", "my_algorithm", "my_loss")
 
 
 def templates() -> dict[str, str]:
@@ -48,8 +48,9 @@ def mine(folder, monkeypatch):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     yield folder
     registration.parallel_registry.pop("mine/coin-v0", None)
-    if _global_registry.contains(TRAINABLE_CLASS, "IPPO"):
-        _global_registry.unregister(TRAINABLE_CLASS, "IPPO")
+    for name in ("IPPO", "SignTWOSOME"):
+        if _global_registry.contains(TRAINABLE_CLASS, name):
+            _global_registry.unregister(TRAINABLE_CLASS, name)
     for name in MODULES:
         sys.modules.pop(name, None)
 
@@ -167,10 +168,26 @@ def test_the_algorithm_is_found_by_its_name(mine):
         find_algorithm("IPO")
 
 
+def test_the_page_of_the_game_trains_it_and_tells_whether_it_is_solved(mine):
+    import coin
+
+    done = rllib("train", "file", "coin.yaml", "--import", "coin", "--ray-num-cpus", "3", cwd=mine, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 labels of 3 different observations" in done.stdout
+
+    env = coin.parallel_env(rounds=1)
+    env.reset(seed=0)
+    wrong = env.step({"ann": 0, "bob": 0})
+    assert wrong[2]["bob"] and not wrong[4]["bob"]["task_success"], "an episode that pays nothing is not solved"
+    env.reset(seed=0)
+    assert env.step({"ann": 0, "bob": env.side + 1})[4]["bob"]["task_success"]
+
+
 def test_one_command_labels_and_trains_with_all_of_them(mine):
     """One file with the stages of two pages; Ray starts only once."""
-    (mine / "both.yaml").write_text((mine / "labels.yaml").read_text() + (mine / "ippo.yaml").read_text())
-    imports = [word for name in ("coin", "my_teacher", "my_algorithm") for word in ("--import", name)]
+    parts = ("labels", "ippo", "sign")
+    (mine / "both.yaml").write_text("".join((mine / f"{part}.yaml").read_text() for part in parts))
+    imports = [word for name in ("coin", "my_teacher", "my_algorithm", "my_loss") for word in ("--import", name)]
     done = rllib("train", "file", "both.yaml", *imports, "--ray-num-cpus", "2", cwd=mine, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     from rllib_llm_comm import load_policy
