@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -359,6 +360,7 @@ class CrossPlay:
         env = self._make_env()
         self.agents = [str(agent) for agent in env.possible_agents]
         self._note_differences(env)
+        self._note_sessions(env)
         require_metric(self._how.metric, env, self._how.seed)
         record = game_of(env.unwrapped)
         tables = record.tables if record is not None and self._how.arrays else ""
@@ -569,6 +571,16 @@ class CrossPlay:
             odd = [key for key in keys if own.get(key) != (played if key in own else config).get(key)]
             if odd:
                 self.notes.append(f"{one.settings.name} was trained with another {', '.join(odd)} than is played here.")
+
+    def _note_sessions(self, env: Any) -> None:
+        """Notes whose session was of a game with other settings, where hardly a situation comes again."""
+        played = json.loads(json.dumps(getattr(env.unwrapped, "settings", self._settings), default=str))
+        for one in self._entrants:
+            recorded = {} if one.people is None else one.people.session.env_config
+            odd = sorted({*recorded} & {*played} - {_OBSERVE, *_OWN})
+            odd = [key for key in odd if recorded[key] != played[key]]
+            if odd:
+                self.notes.append(f"{one.settings.name}: the session had another {', '.join(odd)} than is played here.")
 
     def _trained_in(self, manifest: Any) -> tuple[str, dict[str, Any]]:
         """Id and settings of a checkpoint's environment; under a planner of one that gives no subgoals itself."""

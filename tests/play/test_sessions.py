@@ -252,8 +252,13 @@ def test_recorded_people_are_strangers_who_say_and_do_what_they_did_in_the_likes
     (forced,) = person.act_together([(memory, {"alice": {**first, "action_mask": mask}})])
     assert forced["alice"].action == len(mask) - 1
 
-    told = CrossPlay(["zoo:told_salad"], {"people": [f"people:{folder}"]}, CrossPlaySettings(episodes=1))
-    assert any("nobody answers" in note for note in told.notes)
+    def notes_on(**env_config):
+        settings = CrossPlaySettings(episodes=1, env_config=env_config)
+        return CrossPlay(["zoo:told_salad"], {"people": [f"people:{folder}"]}, settings).notes
+
+    assert any("nobody answers" in note for note in notes_on())
+    assert not any("the session had another" in note for note in notes_on(**SALADS))
+    assert any("the session had another map_name, recipe than" in note for note in notes_on(map_name="A"))
     with pytest.raises(UserError, match="the session is of"):
         CrossPlay(["zoo:door"], {"people": [f"people:{folder}"]}, CrossPlaySettings(episodes=1))
     with pytest.raises(UserError, match="no recorded session"):
