@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 LARGEST = 10**9
@@ -69,6 +69,16 @@ def shown(value: object) -> str:
     """
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]} ..."
+
+
+def space_text(space: object) -> str:
+    """A space as errors quote it: the names of its parts, or its beginning.
+
+    Args:
+        space: A space of Gymnasium.
+    """
+    parts = getattr(space, "spaces", None)
+    return f"a Dict of {', '.join(f'`{name}`' for name in parts)}" if isinstance(parts, Mapping) else shown(space)
 
 
 def without_passwords(text: str) -> str:

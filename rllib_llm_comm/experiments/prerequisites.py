@@ -210,13 +210,9 @@ def _check_observations(stage: str, run: str, config: Any) -> None:
     try:
         config.build_env_to_module_connector(spaces={INPUT_ENV_SPACES: spaces, INPUT_ENV_SINGLE_SPACES: spaces})
     except UserError as error:
-        reason = str(error)
-        for space in game.observation_spaces.values():
-            names = ", ".join(f"`{name}`" for name in getattr(space, "spaces", {})) or type(space).__name__
-            reason = reason.replace(str(space), f"a Dict of {names}")
         hint = " (`env_config.observe` chooses)" if "observe" in (config.env_config or {}) else ""
         raise UserError(
-            f"`{stage}.env` {config.env!r} does not show what {run} needs{hint}: {one_line(reason)}"
+            f"`{stage}.env` {config.env!r} does not show what {run} needs{hint}: {one_line(str(error))}"
         ) from error
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from typing_extensions import Self
 
-from rllib_llm_comm.core.errors import UserError, shown
+from rllib_llm_comm.core.errors import UserError, shown, space_text
 from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of
 from rllib_llm_comm.policies.decision import Decision, Memory, Request, choose
 from rllib_llm_comm.policies.policy import TrainedPolicy
@@ -57,8 +57,8 @@ def form_of(space: gym.Space, agent: Any = "") -> dict[str, Any]:
     if isinstance(space, gym.spaces.MultiDiscrete):
         return {"counts": [int(count) for count in space.nvec.reshape(-1)], "size": int(space.nvec.sum())}
     raise UserError(
-        f"the observation space of agent {agent!r} holds {shown(space)}, but must be made of numbers (Box, Discrete, "
-        "MultiDiscrete, MultiBinary, or a Dict of these); make the environment tell its observation in numbers, for "
+        f"the observation space of agent {agent!r} holds {space_text(space)}, but must be made of numbers (Box, "
+        "Discrete, MultiDiscrete, MultiBinary, or a Dict of these); make the environment tell its observation in numbers, for "
         f"example as a Dict with a Box `{_VECTOR}`."
     )
 

@@ -15,7 +15,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.core import phases
-from rllib_llm_comm.core.errors import UserError, shown
+from rllib_llm_comm.core.errors import UserError, space_text
 from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.policies.seated_policy import Told
@@ -117,7 +117,7 @@ class MessageExchange(ConnectorV2):
         for agent, space in input_observation_space.spaces.items():
             if not (isinstance(space, gym.spaces.Dict) and {TEXT, CANDIDATES} <= set(space.spaces)):
                 raise UserError(
-                    f"the observation space of agent {agent!r} is {shown(space)}, but must be a Dict with `text` "
+                    f"the observation space of agent {agent!r} is {space_text(space)}, but must be a Dict with `text` "
                     "and `candidates`; make the environment tell its observation in words."
                 )
             action_space = input_action_space[agent]  # type: ignore[index]

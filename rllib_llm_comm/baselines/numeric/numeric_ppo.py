@@ -15,7 +15,7 @@ from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils.annotations import override
 
-from rllib_llm_comm.core.errors import UserError, shown
+from rllib_llm_comm.core.errors import UserError, space_text
 from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.policies.numeric_network import (
     AUTO,
@@ -106,7 +106,7 @@ class NumericObservations(ConnectorV2):
         inner = space.spaces if isinstance(space, gym.spaces.Dict) else {}
         if not isinstance(inner.get(VECTOR), gym.spaces.Box):
             raise UserError(
-                f"the observation space of agent {agent!r} is {shown(space)}, but must be a Dict with a Box "
+                f"the observation space of agent {agent!r} is {space_text(space)}, but must be a Dict with a Box "
                 f"`{VECTOR}`; make the environment tell its observation in numbers."
             )
         if not isinstance(actions, gym.spaces.Discrete):

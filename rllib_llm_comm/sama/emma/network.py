@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from rllib_llm_comm.core.bounded_cache import Memo
-from rllib_llm_comm.core.errors import UserError, shown
+from rllib_llm_comm.core.errors import UserError, space_text
 from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.envs.interface import ACTION_MASK, SUBGOAL
 from rllib_llm_comm.language.packing import distinct_rows
@@ -181,7 +181,7 @@ def emma_space(agent: Any, space: gym.Space, actions: gym.Space, settings: EmmaS
         or SUBGOAL not in parts
     ):
         raise UserError(
-            f"the observation space of agent {agent!r} is {shown(space)}, but EMMA needs a Dict with a Box "
+            f"the observation space of agent {agent!r} is {space_text(space)}, but EMMA needs a Dict with a Box "
             f"`{ENTITIES}` (height, width, symbols per cell) and the texts `{MANUAL}` and `{SUBGOAL}`; in our "
             "kitchens set `env_config.observe` to ['entities', 'state']."
         )
