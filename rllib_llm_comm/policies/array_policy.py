@@ -58,8 +58,8 @@ def form_of(space: gym.Space, agent: Any = "") -> dict[str, Any]:
         return {"counts": [int(count) for count in space.nvec.reshape(-1)], "size": int(space.nvec.sum())}
     raise UserError(
         f"the observation space of agent {agent!r} holds {space_text(space)}, but must be made of numbers (Box, "
-        "Discrete, MultiDiscrete, MultiBinary, or a Dict of these); make the environment tell its observation in numbers, for "
-        f"example as a Dict with a Box `{_VECTOR}`."
+        "Discrete, MultiDiscrete, MultiBinary, or a Dict of these); make the environment tell its observation in "
+        f"numbers, for example as a Dict with a Box `{_VECTOR}`."
     )
 
 
