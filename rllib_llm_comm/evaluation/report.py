@@ -35,6 +35,7 @@ from rllib_llm_comm.evaluation.study_results import (
     OVER_TIME,
     RESULTS,
     RUN_COSTS,
+    SAMPLED,
     SHUFFLED_SAME,
     TALK,
     Curve,
@@ -46,7 +47,6 @@ from rllib_llm_comm.evaluation.study_results import (
 )
 from rllib_llm_comm.verco.settings import DRAWN
 
-_SAMPLED = "sampled"
 _FEW = 4
 _LEVEL = 0.95
 # The ends of a corrected interval lie far out.
@@ -68,7 +68,7 @@ def talk_of(system: SystemResults) -> dict[str, Any] | None:
         Measure -> value with its interval, `None` where there is none; `None` for a system without any. Of agents in
         silence only what the choice of those who are not told tells about the secret.
     """
-    runs = [run[TALK] for run in system.evaluations.get(_SAMPLED, []) if run.get(TALK)]
+    runs = [run[TALK] for run in system.evaluations.get(SAMPLED, []) if run.get(TALK)]
     shown = {**MEASURES, **DRIFT} if any(run.get("drift") for run in runs) else MEASURES
     told = shown if any(run["messages"] for run in runs) else [FIRST_CHOICE]
     found = {name: _talk_interval([_value(run, name) for run in runs]) if name in told else None for name in shown}
@@ -101,7 +101,7 @@ def add_corrected(told: Mapping[str, Mapping[str, dict[str, Any]]], results: Stu
     if not compared:
         return
     scores = {
-        (scenario, name): results.scenarios[scenario][name].scores(_SAMPLED, "return_mean")
+        (scenario, name): results.scenarios[scenario][name].scores(SAMPLED, "return_mean")
         for scenario in told
         for name in told[scenario]
     }
@@ -140,7 +140,6 @@ def _talk_interval(values: list[float | None]) -> dict[str, float] | None:
     return bootstrap(known, iqm if len(known) >= _FEW else mean).rounded()
 
 
-SAMPLED = "sampled"
 # Controls that draw messages, and the name that both had in earlier studies.
 _SHUFFLED = (*DRAWN, "shuffled")
 

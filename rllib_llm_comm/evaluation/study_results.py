@@ -413,7 +413,11 @@ DRIFT = {
     "drift.unreadable_reference": "Unreadable, taught",
 }
 """Figures of `evaluation.communication`, for systems whose messages were trained."""
-_BY_EPISODE, _SUCCESSES = ("returns", "lengths"), "successes"
+SAMPLED = "sampled"
+"""The evaluation with drawn actions."""
+_SUCCESSES = "successes"
+# What a report does not keep of a run: returns and lengths of each episode, where its policy was, and what the study says.
+_NOT_KEPT = ("returns", "lengths", "checkpoint", "episodes", "sampled", "seed", "stand_ins")
 _DIGITS = 6
 # Scenarios and systems name folders and pictures, so that a foreign file must not say "../../elsewhere".
 _NAME = re.compile(r"[A-Za-z0-9][\w+-]*")
@@ -468,6 +472,8 @@ class StudyResults:
         note: A remark for readers of these results, such as that their runs are gone.
         cost: Cost of questions to chat models, where there were any.
         said: Scenario -> what is said in training, as of `read_messages`.
+        stand_ins: What stands in for what the papers use, as the evaluations tell; those of earlier versions tell
+            nothing.
     """
 
     study: dict[str, Any]
@@ -476,13 +482,13 @@ class StudyResults:
     note: str = ""
     cost: Costs = field(default_factory=dict)
     said: dict[str, dict[str, list[Curve]]] = field(default_factory=dict)
+    stand_ins: list[str] = field(default_factory=list)
 
-    @property
-    def stand_ins(self) -> list[str]:
-        """What stands in for what the papers use, as the evaluations tell; those of earlier versions tell nothing."""
-        systems = (system for there in self.scenarios.values() for system in there.values())
-        runs = (run for system in systems for found in system.evaluations.values() for run in found)
-        return list(dict.fromkeys(phrase for run in runs for phrase in run.get("stand_ins", ())))
+    def runs(self) -> Iterator[dict[str, Any]]:
+        """What `evaluate` wrote, of all systems."""
+        for system in (system for systems in self.scenarios.values() for system in systems.values()):
+            for found in system.evaluations.values():
+                yield from found
 
     @property
     def baseline(self) -> str:
@@ -536,14 +542,16 @@ def read_results(folder: Path) -> StudyResults:
                     missing.append(f"{stage}.strangers")
             scenarios[scenario][name] = found
     said = {scenario: told for scenario in study["scenarios"] if (told := read_messages(folder, scenario))}
-    return StudyResults(study, scenarios, missing, cost=read_costs(folder, study), said=said)
+    results = StudyResults(study, scenarios, missing, cost=read_costs(folder, study), said=said)
+    results.stand_ins = list(dict.fromkeys(phrase for run in results.runs() for phrase in run.get("stand_ins", ())))
+    return results
 
 
 def to_plain(results: StudyResults) -> dict[str, Any]:
     """Everything that a report is made of as values for JSON (a missing figure is null).
 
-    Figures have six digits. Of evaluated episodes only success is kept: returns and lengths of each stay in the study's
-    own folder.
+    Figures have six digits. What a report does not tell stays in the study's own folder: returns and lengths of each
+    episode, and all messages but those of the first run and those whose shares stand in for a count.
     """
     plain: dict[str, Any] = _kept_values(asdict(results))
     plain["study"] = _kept_values(results.study, short=False)  # 0.0 not as 0, as its file says
@@ -554,14 +562,18 @@ def to_plain(results: StudyResults) -> dict[str, Any]:
                     del curve["cost"]
             if not system["strangers"]:
                 del system["strangers"]
-            for run in (run for runs in system["evaluations"].values() for run in runs):
-                for name in _BY_EPISODE:
+            for suffix, place, run in (
+                (suffix, place, run) for suffix, runs in system["evaluations"].items() for place, run in enumerate(runs)
+            ):
+                for name in _NOT_KEPT:
                     run.pop(name, None)
+                if SHUFFLED_SAME in run and (suffix, place) != (SAMPLED, 0):
+                    run.pop("common_messages", None)
                 if _SUCCESSES in run:
                     run[_SUCCESSES] = [int(one) for one in run[_SUCCESSES]]
     for curve in (curve for told in plain["said"].values() for curves in told.values() for curve in curves):
         del curve["cost"]
-    return {name: value for name, value in plain.items() if value or name not in ("cost", "said")}
+    return {name: value for name, value in plain.items() if value or name not in ("cost", "said", "stand_ins")}
 
 
 def _checked_study(study: JsonValue) -> dict[str, Any]:
@@ -612,7 +624,8 @@ def _kept_results(path: Path) -> StudyResults:
         }
         for scenario, told in (kept["said"].items() if "said" in kept else {}).items()
     }
-    results = StudyResults(_checked_study(kept["study"]), {}, missing, note, cost, said)
+    stand_ins = [phrase.text() for phrase in kept["stand_ins"].elements()] if "stand_ins" in kept else []
+    results = StudyResults(_checked_study(kept["study"]), {}, missing, note, cost, said, stand_ins)
     for scenario, systems in kept["scenarios"].items(least=1).items():
         _ = kept["study"]["scenarios"][scenario], systems[results.baseline]  # both must be there
         results.scenarios[scenario] = {}
@@ -779,7 +792,8 @@ def join_results(parts: Sequence[StudyResults]) -> StudyResults:
         for suffix in (*found.evaluations, *(["strangers"] if found.strangers else []))
     }
     missing = dict.fromkeys(stage for part in parts for stage in part.missing if stage not in there)
-    return StudyResults(study, scenarios, list(missing), " ".join(notes), _costs(parts), _said(parts))
+    stand_ins = list(dict.fromkeys(phrase for part in parts for phrase in part.stand_ins))
+    return StudyResults(study, scenarios, list(missing), " ".join(notes), _costs(parts), _said(parts), stand_ins)
 
 
 def _said(parts: Sequence[StudyResults]) -> dict[str, dict[str, list[Curve]]]:
