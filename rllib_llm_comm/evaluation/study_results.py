@@ -416,7 +416,7 @@ DRIFT = {
 SAMPLED = "sampled"
 """The evaluation with drawn actions."""
 _SUCCESSES = "successes"
-# What a report does not keep of a run: returns and lengths of each episode, where its policy was, and what the study says.
+# Not kept of a run: returns and lengths of each episode, where its policy was, and what the study itself says.
 _NOT_KEPT = ("returns", "lengths", "checkpoint", "episodes", "sampled", "seed", "stand_ins")
 _DIGITS = 6
 # Scenarios and systems name folders and pictures, so that a foreign file must not say "../../elsewhere".
