@@ -252,6 +252,13 @@ def _run_trials(
                 sentence = f"`{stage.name}` stopped because {fault} and type the same command again."
                 raise StageFailedError(sentence, str(error)) from error
             raise
+        except (AttributeError, ImportError) as error:  # of pickles, which name classes by their place
+            if resume and (isinstance(error, ModuleNotFoundError) or "get attribute" in str(error)):
+                raise UserError(
+                    f"{short_path(stage.folder)} was begun by another version of this program or of your own code "
+                    f"({error}), and cannot be gone on with; take that version, or move the folder away."
+                ) from error
+            raise
     trials = sorted(analysis.trials, key=lambda trial: int(str(trial.experiment_tag or 0).split("_")[0]))
     if keeping.stopped and all(trial.status != "ERROR" for trial in trials):
         raise StoppedError  # to Tune a trial that was stopped is done like any other

@@ -204,6 +204,7 @@ def test_members_differ_by_their_seed_alone():
             "nowhere', where nothing is; give a checkpoint of FCP. .* since Tune reads it again",
         ),
         (lambda c: c.population(population_from="tests"), "tests' but must be a checkpoint of FCP"),
+        (lambda c: c.population(population_from="zoo:soup"), "`population_from` is 'zoo:soup' but must be a folder"),
         (lambda c: c.population(population_from=5), "`population_from` is 5"),
         (lambda c: c.partners(pool=["random"]), "FCP makes its partners itself"),
         (lambda c: c.environment(env_config={"horizon": 100}), "in which no game of 100 steps ends"),

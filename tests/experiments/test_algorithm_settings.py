@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -213,6 +214,17 @@ def test_arguments_of_schedulers(scheduler, arguments, words):
     spec = {"run": "PPO", "env": "CartPole-v1", "scheduler": scheduler, "scheduler_config": arguments}
     with pytest.raises(UserError, match=words):
         tune_stage.check(Stage("a", make_experiment("a", spec), Path("x")), ())
+
+
+def test_a_run_of_another_version_is_not_gone_on_with(monkeypatch, tmp_path):
+    def unpickle(*_, **__):
+        return pickle.loads(b"crllib_llm_comm.rl.callbacks\nLongGone\n.")
+
+    monkeypatch.setattr("ray.tune.run", unpickle)
+    monkeypatch.setattr(tune_stage, "ray_is_local", lambda: False)
+    stage = Stage("a", make_experiment("a", {"run": "PPO", "env": "CartPole-v1"}), tmp_path / "a")
+    with pytest.raises(UserError, match="was begun by another version .*LongGone"):
+        tune_stage._run_trials(stage, {}, None, resume=True, restore=None, cpus=1)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ from rllib_llm_comm.baselines.population.self_play_ppo import SelfPlayPPOConfig
 from rllib_llm_comm.core.errors import LARGEST, UserError, did_you_mean
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON
+from rllib_llm_comm.policies.find_checkpoint import is_named
 from rllib_llm_comm.policies.policy_folder import PolicyExport, find_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.rl.past_policies import AGES, FINAL, HALF_WAY, KeepsPastPolicies, PastPolicy, milestones
@@ -393,6 +394,11 @@ class FCPConfigMixin(StrictConfigMixin):
             self._validate_training_of_members()
 
     def _take_population(self, where: str | Path) -> None:
+        if is_named(where):
+            raise UserError(
+                f"`population_from` is {str(where)!r} but must be a folder on this machine, a checkpoint of FCP; give "
+                "single policies to a pool of your own (BestResponsePPO; of language agents Verco)."
+            )
         self.population_from = str(local_path(str(where), "population_from").absolute())
         if not os.path.exists(self.population_from):
             raise UserError(
