@@ -31,6 +31,7 @@ from rllib_llm_comm.experiments.console import (
 from rllib_llm_comm.experiments.experiment_file import load_json_option
 from rllib_llm_comm.experiments.packaged_examples import description, examples, find_example
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
+from rllib_llm_comm.language.prompts import PromptTemplates
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.calibration import Calibration
@@ -184,7 +185,6 @@ def calibrate_command(
     quiet_libraries(0)
     import_modules(modules)
     from rllib_llm_comm.evaluation.calibration import DECIDED, calibrate
-    from rllib_llm_comm.language.prompts import PromptTemplates
 
     subjects = read_settings(file, settings)
     base, game = open_both(subjects)

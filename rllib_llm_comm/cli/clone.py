@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,12 +20,14 @@ from rllib_llm_comm.baselines.red.officer_settings import (
 )
 from rllib_llm_comm.cli.options import takes_settings
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.experiments.console import counting_bar, print_table, require_writable, say, short_path
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, make_experiment
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
 from rllib_llm_comm.experiments.run_experiments import run_experiments
+from rllib_llm_comm.policies.policy_manifest import MANIFEST, read_manifest
 
 _ROWS, _CLONE = "demonstrations", "clone"
 
@@ -73,7 +76,6 @@ def _game(player: str, env: str | None, given: Mapping[str, Any]) -> tuple[str, 
     from rllib_llm_comm.core.session_files import is_session, read_session
     from rllib_llm_comm.policies.partner_settings import CHECKPOINT, PartnerSettings
     from rllib_llm_comm.policies.policy_folder import find_policy
-    from rllib_llm_comm.policies.policy_manifest import read_manifest
     from rllib_llm_comm.policies.recorded_settings import granted, withhold
 
     env_config = dict(given)
@@ -185,7 +187,6 @@ def clone_command(
 def _clone_numbers(trajectories: Path, folder: Path, given: dict[str, Any]) -> None:
     quiet_libraries(0)
     from rllib_llm_comm.baselines.numeric.behavior_cloning import CloningSettings, clone_players, read_demonstrations
-    from rllib_llm_comm.policies.policy_manifest import MANIFEST
 
     layout, dynamics = given.pop("layout", None), given.pop("dynamics", None)
     settings = CloningSettings(**given)
@@ -256,7 +257,6 @@ def clone_officer_command(
     """
     quiet_libraries(0)
     from rllib_llm_comm.baselines.red.officer_cloning import clone_into
-    from rllib_llm_comm.policies.policy_manifest import MANIFEST
 
     settings = settings.replace(network=network)
     if folder.exists() and not (folder / MANIFEST).is_file() and (not folder.is_dir() or any(folder.iterdir())):
@@ -319,9 +319,6 @@ def build(
         rllib officer build scripted --units archer,dragon --games 20
     """
     quiet_libraries(0)
-    import json
-
-    from rllib_llm_comm.core.files import write_atomically
     from rllib_llm_comm.evaluation.officers import officer_tasks
 
     require_writable({"--json": json_file})
@@ -352,9 +349,6 @@ def compare_officers_command(
 
         rllib officer compare seed_0.json seed_1.json seed_2.json
     """
-    import json
-
-    from rllib_llm_comm.core.files import write_atomically
     from rllib_llm_comm.evaluation.officers import apart_note, missing_commanders, order_steps, read_scores
     from rllib_llm_comm.evaluation.statistics import wilson
 

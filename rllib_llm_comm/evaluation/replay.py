@@ -84,8 +84,6 @@ class TileSheets:
 
 
 def _sheet(tiles: list[bytes]) -> str:
-    from PIL import Image
-
     rows = -(-len(tiles) // COLUMNS)
     columns = min(COLUMNS, len(tiles))
     pixels = np.zeros((rows * TILE, columns * TILE, 3), np.uint8)

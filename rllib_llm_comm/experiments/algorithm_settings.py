@@ -22,6 +22,7 @@ from rllib_llm_comm.experiments.console import cause_of, one_line, state
 from rllib_llm_comm.experiments.env_settings import require_known
 from rllib_llm_comm.experiments.ray_session import quiet_loggers
 from rllib_llm_comm.experiments.search_space import check_by_seed, check_search, search_kind, seeds_of, single_points
+from rllib_llm_comm.rl.algorithms import ALGORITHMS as OURS
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
@@ -69,8 +70,6 @@ def algorithm_names() -> list[str]:
     """Names that `run:` may hold for an algorithm: ours, then RLlib's."""
     from ray.rllib.algorithms.registry import ALGORITHMS
 
-    from rllib_llm_comm.rl.algorithms import ALGORITHMS as OURS
-
     return [*OURS, *ALGORITHMS]
 
 
@@ -87,8 +86,6 @@ def find_algorithm(name: str, others: Iterable[str] = ()) -> type[Algorithm]:
     from ray.rllib.algorithms.algorithm import Algorithm
     from ray.rllib.algorithms.registry import ALGORITHMS
     from ray.tune.registry import TRAINABLE_CLASS, _global_registry
-
-    from rllib_llm_comm.rl.algorithms import ALGORITHMS as OURS
 
     quiet_loggers(state.verbosity)
     if name in OURS:

@@ -25,9 +25,21 @@ from rllib_llm_comm.envs.games import make_env, without_subgoals
 from rllib_llm_comm.experiments.asked_models import chats_in, chats_of, played_with
 from rllib_llm_comm.experiments.console import print_table, say
 from rllib_llm_comm.experiments.experiment_file import parse_yaml
+from rllib_llm_comm.experiments.language_stages import (
+    ManualStageSettings,
+    SubgoalStageSettings,
+    TranslationStageSettings,
+)
 from rllib_llm_comm.experiments.run_time import trials_of
 from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
+from rllib_llm_comm.policies.policy_manifest import read_manifest
+from rllib_llm_comm.sama.data_set import read_subgoals
+from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
+from rllib_llm_comm.sama.manuals.manual import questions as listed
+from rllib_llm_comm.sama.planners import ScriptedPlanner, prompts_of
+from rllib_llm_comm.sama.planning_game import planning_game
+from rllib_llm_comm.sama.preparation import open_game
 
 CHARACTERS_PER_TOKEN = 4
 """A rule of thumb for English (ours); a server counts by its own vocabulary."""
@@ -220,10 +232,6 @@ def _told(value: Any, otherwise: Any) -> Any:
 
 
 def _manual(stage: Stage, config: Mapping[str, Any], _: Mapping[str, Stage]) -> Asked:
-    from rllib_llm_comm.experiments.language_stages import ManualStageSettings
-    from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
-    from rllib_llm_comm.sama.manuals.manual import questions as listed
-
     given = ManualStageSettings.checked(f"{stage.name}.config", dict(config))
     papers = [given.paper] if isinstance(given.paper, str) else given.paper
     parts = [part for paper in papers for part in split_latex(read_latex(find_paper(paper)))]
@@ -235,8 +243,6 @@ def _manual(stage: Stage, config: Mapping[str, Any], _: Mapping[str, Stage]) -> 
 
 
 def _opened(stage: Stage, given: Any) -> Any:
-    from rllib_llm_comm.sama.preparation import open_game
-
     return open_game(**given.game(stage.experiment.env), seed=given.seed)
 
 
@@ -245,16 +251,12 @@ _OF_CODE = 4000  # characters of a piece of code with its instruction
 
 
 def _translation(stage: Stage, config: Mapping[str, Any], _: Mapping[str, Stage]) -> Asked:
-    from rllib_llm_comm.experiments.language_stages import TranslationStageSettings
-
     given = TranslationStageSettings.checked(f"{stage.name}.config", dict(config))
     prompt = len(_opened(stage, given).manual()) + _OF_CODE * given.pieces
     return Asked(1 + given.actions, prompt, TRANSLATION, given.chat)
 
 
 def _subgoals(stage: Stage, config: Mapping[str, Any], _: Mapping[str, Stage]) -> Asked:
-    from rllib_llm_comm.experiments.language_stages import SubgoalStageSettings
-
     given = SubgoalStageSettings.checked(f"{stage.name}.config", dict(config))
     each, prompt = _plan(given.planner, _opened(stage, given))
     once = int(given.states_by == "model") + int(bool(given.planner.get("objects", True)))
@@ -262,9 +264,6 @@ def _subgoals(stage: Stage, config: Mapping[str, Any], _: Mapping[str, Stage]) -
 
 
 def _rewards(stage: Stage, config: Mapping[str, Any], stages: Mapping[str, Stage]) -> Asked:
-    from rllib_llm_comm.experiments.language_stages import SubgoalStageSettings
-    from rllib_llm_comm.sama.data_set import read_subgoals
-
     chat, subgoals = config.get("chat") or {}, str(config.get("subgoals", ""))
     used = REFERENCE.fullmatch(subgoals)
     if used and stages[used.group(1)].experiment.run == "collect_subgoals":
@@ -283,8 +282,6 @@ def _rewards(stage: Stage, config: Mapping[str, Any], stages: Mapping[str, Stage
 
 def _plan(planner: Any, game: Any) -> tuple[int, float]:
     """Questions of a plan, and the characters of one."""
-    from rllib_llm_comm.sama.planners import prompts_of
-
     given = {key: _told(value, "") for key, value in dict(planner).items() if key not in ("chat", "cassette")}
     prompts = prompts_of(given, game) or [""]
     # The last ones ask again, since empty forms are refused.
@@ -321,7 +318,6 @@ def _games_of(
 ) -> Asked | None:
     """The questions of the games of a checkpoint; `None` where nobody can tell. `once`: nobody has asked before."""
     from rllib_llm_comm.policies.planning_settings import PlanningSettings
-    from rllib_llm_comm.sama.planning_game import planning_game
 
     chat, disturbed = chats_in(planner)[0], "planner" in planner
     while isinstance(planner.get("planner"), Mapping):
@@ -355,7 +351,6 @@ def _game_of(
 ) -> tuple[Mapping[str, Any], str | None, Any]:
     """Settings of the training of a checkpoint, and its game; without an id where nobody can tell."""
     from rllib_llm_comm.policies.policy_folder import find_policy
-    from rllib_llm_comm.policies.policy_manifest import read_manifest
 
     own, used = config.get("env_config") or {}, REFERENCE.fullmatch(str(checkpoint))
     if used:
@@ -388,8 +383,6 @@ def plans_in_a_game(env_id: str, settings: Mapping[str, Any], *, patience: int, 
         Their number; `None` in a game without such rules.
     """
     from rllib_llm_comm.sama.planned_env import PlannedSubgoals
-    from rllib_llm_comm.sama.planners import ScriptedPlanner
-    from rllib_llm_comm.sama.planning_game import planning_game
     from rllib_llm_comm.sama.reflection import ReflectivePlay
 
     with suppress(UserError, ChatError):

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+from pettingzoo.env_registry import registration
+
 from rllib_llm_comm.core.errors import UserError, did_you_mean, within
 from rllib_llm_comm.core.trust import is_vouched_for
 from rllib_llm_comm.envs.games import env_ids, make_env, without_subgoals
@@ -174,16 +177,11 @@ def check_shows_words(stage: str, env: str, env_config: Mapping[str, Any]) -> No
 
 def is_parallel(env: str) -> bool:
     """True if PettingZoo's registry of parallel environments knows an id."""
-    from pettingzoo.env_registry import registration
-
     return env in registration.parallel_registry
 
 
 def known_environments() -> list[str]:
     """Ids of all registered environments: PettingZoo's parallel ones (with ours), then Gymnasium's."""
-    import gymnasium
-    from pettingzoo.env_registry import registration
-
     return [*registration.parallel_registry, *gymnasium.registry]
 
 
@@ -208,8 +206,6 @@ def _tell_once(sentence: str) -> None:
 
 
 def _is_gymnasium(setting: str, env: str, trust: bool) -> bool:
-    import gymnasium
-
     module, _, name = env.rpartition(":")
     if module and not (trust or is_vouched_for(env)):
         return False

@@ -14,10 +14,13 @@ import numpy as np
 from pydantic import Field
 
 from rllib_llm_comm.chat.answers import AnswerError
-from rllib_llm_comm.chat.chat_model import ChatCounters, ChatModel, begun_at_once, cost_of, side_by_side
+from rllib_llm_comm.chat.cassettes import Cassette, open_chat
+from rllib_llm_comm.chat.chat_model import MANUAL, TOKENS, ChatCounters, ChatModel, begun_at_once, cost_of, side_by_side
+from rllib_llm_comm.chat.settings import ChatSettings
 from rllib_llm_comm.core.errors import UserError, did_you_mean, within
 from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.experiments.console import counting_bar, out, require_writable, say, short_path
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult, as_list
 from rllib_llm_comm.sama.data_set import (
@@ -26,12 +29,16 @@ from rllib_llm_comm.sama.data_set import (
     diverse_states,
     propose_states,
     read_subgoals,
+    require_form,
+    without_keys,
     words_of,
 )
-from rllib_llm_comm.sama.manuals.manual import read_manual
+from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
+from rllib_llm_comm.sama.manuals.manual import ManualSettings, find_manual, make_manual, read_manual
 from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner
 from rllib_llm_comm.sama.planning_game import OURS, PromptsOf, State
 from rllib_llm_comm.sama.preparation import CodeIndex, GamePreparation, open_game, preparation_of
+from rllib_llm_comm.sama.recordings import find_recording
 from rllib_llm_comm.sama.rewards.subgoal_rewards import Agreement, checked_reward, file_name, told_manual
 from rllib_llm_comm.sama.translation import Translation, to_json, translate_actions, write_translator
 
@@ -54,9 +61,6 @@ def check_stage_chat(where: str, chat: Mapping[str, Any]) -> None:
     Raises:
         UserError: If a setting is not allowed or nobody can be asked.
     """
-    from rllib_llm_comm.chat.cassettes import open_chat
-    from rllib_llm_comm.chat.settings import ChatSettings
-
     if not any(chat.get(way) for way in _WAYS):
         raise UserError(f"`{where}.model` is missing; name the model at the server, or give `local` or `cassette`.")
     if "model" in chat:
@@ -101,8 +105,6 @@ def open_stage_chat(chat: Mapping[str, Any], folder: Path) -> ChatModel:
         chat: As of `open_chat`.
         folder: The stage's folder.
     """
-    from rllib_llm_comm.chat.cassettes import open_chat
-
     folder.mkdir(parents=True, exist_ok=True)
     return open_chat(kept_chat(chat, folder))
 
@@ -133,8 +135,6 @@ def who_answered(model: ChatModel) -> dict[str, Any]:
         `answers_from` in words, `answers` (count by author, of recordings), `note` (how a recording was made), and the
         counts `requests`, `kept_answers`, `input_tokens`, `output_tokens` and `cost`.
     """
-    from rllib_llm_comm.chat.cassettes import Cassette
-
     played = dict(model.played) if isinstance(model, Cassette) else {}
     recorded = isinstance(model, Cassette) and model.client is None
     name = str(getattr(model, "model", "") or getattr(getattr(model, "client", None), "model", ""))
@@ -152,8 +152,6 @@ def _recording_in_words(tape: Any) -> str:
 
 
 def _of_the_package(chat: Mapping[str, Any]) -> dict[str, Any]:
-    from rllib_llm_comm.sama.recordings import find_recording
-
     return {**chat, "cassette": str(find_recording(chat["cassette"]))}
 
 
@@ -175,8 +173,6 @@ class _ChatStage(PlainStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, files that should be there by now, and who is asked."""
-        from rllib_llm_comm.sama.manuals.manual import find_manual
-
         settings = self.settings(stage)
         for name in self.texts:
             path = getattr(settings, name)
@@ -189,8 +185,6 @@ class _ChatStage(PlainStage):
 
     def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Without time-outs, prices and the like: more budget or patience continues a stage."""
-        from rllib_llm_comm.sama.data_set import without_keys
-
         return dict(without_keys(config))
 
 
@@ -210,8 +204,6 @@ class GameStageSettings(ChatStageSettings):
         Args:
             env: The id; the kitchens by default.
         """
-        from rllib_llm_comm.envs.overcooked_ai import ENV_ID
-
         if self.layout and "layout" in self.env_config:
             raise UserError("`layout` is given, and in `env_config`, too; omit one of them.")
         named = {"layout": self.layout} if self.layout else {}
@@ -225,8 +217,6 @@ class _GameStage(_ChatStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks the game, too."""
-        from rllib_llm_comm.sama.preparation import open_game
-
         super().check_config(stage, unresolved)
         with within(stage.name):
             open_game(**self.settings(stage).game(stage.experiment.env))
@@ -251,8 +241,6 @@ class MakeManual(_ChatStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks the papers, too."""
-        from rllib_llm_comm.sama.manuals.latex import find_paper
-
         super().check_config(stage, unresolved)
         for paper in as_list(self.settings(stage).paper):
             find_paper(paper)
@@ -298,11 +286,6 @@ def run_manual(
         UserError: If a file cannot be read or written, or a setting is not allowed.
         ChatError: If a request failed for good.
     """
-    from rllib_llm_comm.chat.cassettes import open_chat
-    from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
-    from rllib_llm_comm.sama.manuals.manual import ManualSettings, make_manual
-    from rllib_llm_comm.sama.recordings import find_recording
-
     require_writable({"--out": target, "--json": figures})
     settings = ManualSettings(batch=batch, words=words)
     asked = manual_chat(chat)
@@ -332,8 +315,6 @@ def manual_chat(chat: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         chat: As of `open_chat`.
     """
-    from rllib_llm_comm.chat.chat_model import MANUAL, TOKENS
-
     return {"max_tokens": TOKENS[MANUAL], **chat} if chat.get("local") else dict(chat)
 
 
@@ -399,8 +380,6 @@ class Translate(_GameStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks the code, too."""
-        from rllib_llm_comm.sama.preparation import CodeIndex
-
         super().check_config(stage, unresolved)
         settings = self.settings(stage)
         if settings.code:
@@ -534,8 +513,6 @@ class CollectSubgoals(_GameStage):
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks planner and encoder, too."""
         from rllib_llm_comm.language.text_encoder import check_text_encoder
-        from rllib_llm_comm.sama.data_set import require_form
-        from rllib_llm_comm.sama.preparation import open_game, preparation_of
 
         super().check_config(stage, unresolved)
         settings = self.settings(stage)

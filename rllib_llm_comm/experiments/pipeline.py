@@ -47,8 +47,11 @@ from rllib_llm_comm.experiments.stages import REFERENCE, Stage, make_stages, res
 from rllib_llm_comm.experiments.stages_without_tune import KINDS, config_identity
 from rllib_llm_comm.experiments.tune_state import unsigned_parts
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.policies.recorded_settings import vouched_for_game
+from rllib_llm_comm.policies.policy_manifest import read_manifest
+from rllib_llm_comm.policies.recorded_settings import reaches_outside, vouched_for_game
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record, require_readable
+from rllib_llm_comm.sama.planners import trusting
+from rllib_llm_comm.verco.settings import MODEL_SETTINGS
 
 
 def with_model(file: ExperimentFile) -> ExperimentFile:
@@ -63,7 +66,6 @@ def with_model(file: ExperimentFile) -> ExperimentFile:
     if not file.model:
         return file
     from rllib_llm_comm.verco.language_algorithm import LanguageModelConfigMixin
-    from rllib_llm_comm.verco.settings import MODEL_SETTINGS
 
     def known(run: str) -> tuple[str, ...]:
         """The settings of a language model that a kind of stage, or an algorithm, takes."""
@@ -393,8 +395,6 @@ def _refuse_unsafe(stage: Stage) -> None:
 
 def _vouched_for(stage: Stage) -> Stage:
     """A stage whose user trusts what the checkpoints that it names recorded, those of planner and executor, too."""
-    from rllib_llm_comm.sama.planners import trusting
-
     config = dict(stage.experiment.config)
     if "planner" in config:
         config["planner"] = trusting(config["planner"])
@@ -606,9 +606,6 @@ def _show_end(stages: list[Stage], records: Mapping[str, StageRecord], modules: 
 
 def _say_next(stage: Stage, checkpoint: Path, alone: bool, modules: Sequence[str]) -> None:
     """Prints the commands that play what was trained, as a shell takes them."""
-    from rllib_llm_comm.policies.policy_manifest import read_manifest
-    from rllib_llm_comm.policies.recorded_settings import reaches_outside
-
     words = [short_path(stage.folder if alone else checkpoint)]
     if (checkpoint / "policy").is_dir():
         words += [word for module in modules for word in ("--import", module)]

@@ -14,6 +14,7 @@ from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.experiments.env_settings import check_environment, without_missing
 from rllib_llm_comm.experiments.language_stages import kept_planner
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
+from rllib_llm_comm.sama.planners import make_planner, planner_model
 
 
 class PlayPlannersSettings(Settings):
@@ -48,7 +49,6 @@ class PlayPlanners(PlainStage):
         """Checks keys, values, the seats, and planners that should be there by now."""
         from rllib_llm_comm.experiments.planning_run import planners_by_label
         from rllib_llm_comm.sama.planner_seats import SEATS
-        from rllib_llm_comm.sama.planners import make_planner, planner_model
 
         settings, env = self.settings(stage), stage.experiment.env
         if env not in SEATS:

@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import gymnasium as gym
+
 from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.core.places import fetched, local_path, scheme_of
 from rllib_llm_comm.envs.games import make_env, without_subgoals
@@ -16,10 +18,11 @@ from rllib_llm_comm.experiments.env_settings import check_guesses, is_parallel, 
 from rllib_llm_comm.experiments.ray_session import available_cpus
 from rllib_llm_comm.experiments.search_space import first_point
 from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list
+from rllib_llm_comm.language.prompts import AGENT_TEMPLATES, TOKENS_PER_WORD
 from rllib_llm_comm.policies.find_checkpoint import is_named, is_shipped, shipped_policy
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, PEOPLE, PartnerSettings, parse_partners
 from rllib_llm_comm.policies.recorded_people import RecordedPeople
-from rllib_llm_comm.verco.settings import CommunicationSettings
+from rllib_llm_comm.verco.settings import OTHER_FACT, SWAPPED, CommunicationSettings
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
@@ -186,7 +189,6 @@ def _check_environment(stage: str, run: str, config: AlgorithmConfig) -> None:
 
 
 def _has_one_agent(env: Any) -> bool:
-    import gymnasium as gym
     from ray.rllib.env.multi_agent_env import MultiAgentEnv
 
     if inspect.isclass(env):
@@ -196,7 +198,6 @@ def _has_one_agent(env: Any) -> bool:
 
 def _check_observations(stage: str, run: str, config: Any) -> None:
     """Lets the algorithm's own connectors say whether the environment tells what they need."""
-    import gymnasium as gym
     from ray.rllib.env import INPUT_ENV_SINGLE_SPACES, INPUT_ENV_SPACES
 
     from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter
@@ -234,7 +235,6 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
         torch_device,
     )
     from rllib_llm_comm.language.layer_cut import check_lora_layers
-    from rllib_llm_comm.language.prompts import TOKENS_PER_WORD
     from rllib_llm_comm.verco.policy import check_adapter_of
 
     base = getattr(config, "base_model", None)
@@ -272,7 +272,6 @@ def tell_other_prompts(path: str, config: Any, role: str | None = None) -> None:
     if not hasattr(config, "language_model_settings"):
         return
     from rllib_llm_comm.language.adapters import MESSAGE
-    from rllib_llm_comm.language.prompts import AGENT_TEMPLATES
     from rllib_llm_comm.policies.policy_folder import find_policy
     from rllib_llm_comm.policies.policy_manifest import read_manifest
     from rllib_llm_comm.verco.policy import TEMPLATES_OF, other_prompts
@@ -399,7 +398,6 @@ def _check_talk(config: Mapping[str, Any], trained: _Trained) -> None:
 def _check_game(config: Mapping[str, Any], trained: _Trained) -> None:
     from rllib_llm_comm.sama.planners import guesses
     from rllib_llm_comm.verco.message_protocol import require_possible
-    from rllib_llm_comm.verco.settings import OTHER_FACT, SWAPPED
 
     guessing, telling = guesses(config.get("planner")), config.get("messages") in (OTHER_FACT, SWAPPED)
     if trained.env is None or not (guessing or telling or config.get("env_config")):

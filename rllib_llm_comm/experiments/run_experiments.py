@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean
-from rllib_llm_comm.core.files import read_text
+from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.experiments.console import import_modules, state
 from rllib_llm_comm.experiments.experiment_file import (
     DEFAULT_STORAGE,
@@ -152,7 +152,6 @@ def _begin(settings: TrainSettings) -> None:
 
 def _write_record(study: Study, folder: Path) -> None:
     """Keeps the study beside its results, so that a report needs nothing else."""
-    from rllib_llm_comm.core.files import write_atomically
     from rllib_llm_comm.evaluation.study_results import STUDY_RECORD
 
     # Without strangers the settings about them are no settings that could be given again.

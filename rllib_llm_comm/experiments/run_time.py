@@ -20,6 +20,7 @@ from rllib_llm_comm.experiments.search_space import GRID, grid_points, search_ki
 from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
 from rllib_llm_comm.experiments.tune_stage import tune_config
+from rllib_llm_comm.policies.stage_record import read_record
 
 # Setting of a stage that does not train, in proportion to which it takes its time -> its value in a rehearsal.
 _AMOUNTS = {"target_labels": 64, "target_demonstrations": 64, "episodes": 8}
@@ -193,8 +194,6 @@ def in_small(experiment: Experiment, most: int | None = None) -> Experiment:
 
 def _scaled(file: ExperimentFile, small: Mapping[str, Experiment], name: str, folder: Path) -> float | None:
     """The seconds of a whole stage, by those of its rehearsal; `None` if that failed."""
-    from rllib_llm_comm.policies.stage_record import read_record
-
     experiment, record = file.experiments[name], read_record(folder)
     if record is None or record.status != "finished":
         return None

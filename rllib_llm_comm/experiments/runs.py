@@ -21,7 +21,14 @@ from rllib_llm_comm.core.errors import UserError, require_number, require_whole,
 from rllib_llm_comm.core.files import disk_error, read_tail, read_text, write_atomically
 from rllib_llm_comm.core.places import is_text
 from rllib_llm_comm.evaluation.statistics import Interval, Statistic, bootstrap, bootstrap_difference, iqm, mean
-from rllib_llm_comm.evaluation.study_results import ITERATION
+from rllib_llm_comm.evaluation.study_results import (
+    CURVE_ERRORS,
+    ITERATION,
+    SystemResults,
+    join_results,
+    read_curve,
+    read_results,
+)
 from rllib_llm_comm.experiments.console import (
     err,
     one_line,
@@ -641,7 +648,6 @@ def make_page(runs: Sequence[Run], compared: Mapping[str, Any] | None) -> str:
         compared: From `compare`; `None` for a list.
     """
     from rllib_llm_comm.evaluation.figures import draw_curves, looks, render_page, to_png
-    from rllib_llm_comm.evaluation.study_results import SystemResults
 
     labels = short_names(runs)
     games: dict[str, dict[str, SystemResults]] = {}
@@ -680,8 +686,6 @@ def curves_of(run: Run) -> list[Any]:
     Args:
         run: The run; trials whose results cannot be read are passed over with a sentence.
     """
-    from rllib_llm_comm.evaluation.study_results import CURVE_ERRORS, read_curve
-
     found = []
     for trial in run.trials:
         path = trial.folder / RESULTS
@@ -719,7 +723,6 @@ def run_report(
             file cannot be written.
     """
     from rllib_llm_comm.evaluation.report import write_report
-    from rllib_llm_comm.evaluation.study_results import join_results, read_results
 
     results = join_results([read_results(folder) for folder in folders])
     if marl_eval is not None:

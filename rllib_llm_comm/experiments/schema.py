@@ -36,6 +36,7 @@ from rllib_llm_comm.experiments.search_space import KINDS as SEARCHES
 from rllib_llm_comm.experiments.stages import entries
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
 from rllib_llm_comm.experiments.study_file import Study
+from rllib_llm_comm.verco.settings import MODEL_SETTINGS, LanguageModelSettings
 
 Schema = dict[str, Any]
 _REFERENCE: Schema = {"type": "string", "pattern": r"\$\{[^{}]+\}", "description": "The result of another stage."}
@@ -221,8 +222,6 @@ def _environments(parts: dict[str, Schema]) -> Iterable[tuple[str, Schema]]:
 
 
 def _language_model() -> Schema:
-    from rllib_llm_comm.verco.settings import MODEL_SETTINGS, LanguageModelSettings
-
     schema = _model(LanguageModelSettings)
     schema["properties"] = {name: schema["properties"][name] for name in MODEL_SETTINGS}
     return {**schema, "required": []}

@@ -35,7 +35,9 @@ from rllib_llm_comm.experiments.planner_stage import PlayPlanners
 from rllib_llm_comm.experiments.prerequisites import require_checkpoint
 from rllib_llm_comm.experiments.sama_report import SamaReport
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult, as_list, model_of
-from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
+from rllib_llm_comm.policies.find_checkpoint import find_checkpoint, is_named, is_shipped
+from rllib_llm_comm.policies.partner_settings import CHECKPOINT, RANDOM, SCRIPTED, STAY
+from rllib_llm_comm.policies.policy_manifest import read_manifest
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.rollout import Episode
@@ -178,11 +180,8 @@ class CollectDemonstrations(_Collection):
             read_sessions,
             require_game,
         )
-        from rllib_llm_comm.policies.find_checkpoint import is_named, is_shipped
-        from rllib_llm_comm.policies.partner_settings import CHECKPOINT, RANDOM, SCRIPTED, STAY
         from rllib_llm_comm.policies.partners import Partner, try_out
         from rllib_llm_comm.policies.policy_folder import find_policy
-        from rllib_llm_comm.policies.policy_manifest import read_manifest
         from rllib_llm_comm.verco.teachers.base import make_teacher
 
         place = f"{stage.name}.config."

@@ -63,6 +63,7 @@ from rllib_llm_comm.experiments.tune_state import (
     whole_checkpoints,
 )
 from rllib_llm_comm.policies.signatures import OwnStates, make_key
+from rllib_llm_comm.rl.algorithms import register_all
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
@@ -174,8 +175,6 @@ def run(stage: Stage, ray: RaySession) -> StageResult:
         StageFailedError: If a trial failed.
         UserError: If a trial failed because of a setting, or Ray is too small for one.
     """
-    from rllib_llm_comm.rl.algorithms import register_all
-
     algorithm = find_algorithm(stage.experiment.run)
     if stage.uses:  # what they left could not be checked before they had run
         plain = check_config(stage.name, algorithm, _plain_config(stage.experiment), trust=stage.trust)
