@@ -215,11 +215,6 @@ class Moment:
 def random_moments(env: Any, decisions: int, seed: int) -> list[Moment]:
     """Decisions of agents that have a choice, in games played by random allowed actions.
 
-    Args:
-        env: The environment.
-        decisions: Their number.
-        seed: Of the games and of the play.
-
     Raises:
         UserError: If observations are not in words, or hardly ever leave a choice.
     """
@@ -304,13 +299,9 @@ def _padded(rows: Sequence[Sequence[float]], fill: float = 0.0) -> np.ndarray:
 
 
 def openness(scores: np.ndarray, mask: np.ndarray, normalization: str, temperature: float) -> Openness:
-    """Figures of the policy at one temperature.
+    """Figures of the policy at one temperature, which divides the scores before the softmax.
 
-    Args:
-        scores: Scores (decisions, candidates).
-        mask: 1 for each allowed candidate, same shape; two or more per row.
-        normalization: Name of what the scores are.
-        temperature: Divides the scores before the softmax.
+    `scores` and `mask` are (decisions, candidates): the mask is 1 for each allowed candidate, two or more per row.
     """
     logits = np.where(mask > 0, scores / temperature, -np.inf)
     chances = np.exp(logits - logits.max(1, keepdims=True))
@@ -336,11 +327,7 @@ def find_temperature(scores: np.ndarray, mask: np.ndarray, entropy: float) -> fl
     """The temperature at which the mean entropy is as aimed, with two digits; entropy grows with temperature.
 
     It is 1 where no temperature brings the entropy down to the aim, since too many candidates score the same.
-
-    Args:
-        scores: As of `openness`.
-        mask: As of `openness`.
-        entropy: The aim, between 0 and 1.
+    Arguments as of `openness`.
     """
     if openness(scores, mask, "", _COLDEST).entropy >= entropy:
         return 1.0

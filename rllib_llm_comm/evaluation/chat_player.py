@@ -103,22 +103,12 @@ class ChatPlayer(OneGamePolicy):
             raise UserError(f"{error} That were {self._failures} failures in a row; play ends here.") from None
 
     def require_answers(self) -> None:
-        """Refuses play in which no request was answered: it tells nothing of the model.
-
-        Raises:
-            UserError: If it was such.
-        """
+        """Refuses play in which no request was answered, with a `UserError`: it tells nothing of the model."""
         if self.counts["failures"] and self.counts["failures"] == sum(self.counts[way] for way in WAYS):
             raise UserError("The chat model answered no request at all, so nothing was played by it.")
 
     def prompt(self, agent: str, text: str, phrases: Sequence[str]) -> str:
-        """The prompt.
-
-        Args:
-            agent: Its name in the game.
-            text: The observation.
-            phrases: The candidates.
-        """
+        """The prompt for an agent: its name in the game, the observation's text, and the candidates' phrases."""
         return self._template.format(
             name=agent,
             count=max(1, len(self._team)),

@@ -361,11 +361,7 @@ class _Demonstrations(Collector):
 
 
 def read_sessions(who: DemonstrationPlayer, env: str) -> list[Session]:
-    """The sessions of recorded people.
-
-    Args:
-        who: People.
-        env: Id of the environment.
+    """The sessions of recorded people, all of one environment.
 
     Raises:
         UserError: If one cannot be read or is of another environment, or nobody has one of the names.
@@ -385,15 +381,7 @@ def read_sessions(who: DemonstrationPlayer, env: str) -> list[Session]:
 
 
 def require_game(manifest: Any, env: str) -> None:
-    """Refuses a checkpoint of another game as a player; another map of its game is one to demonstrate in.
-
-    Args:
-        manifest: Of the checkpoint.
-        env: Id of the environment.
-
-    Raises:
-        UserError: If it is of another game.
-    """
+    """Refuses a checkpoint of another game as a player; another map of its game is one to demonstrate in."""
     if reason := game_difference(env, {}, manifest.env, {}):
         raise UserError(f"`player` {reason}")
 

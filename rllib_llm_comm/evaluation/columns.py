@@ -9,9 +9,7 @@ from typing import Any
 def to_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One list per name, columns of columns for figures that are rows themselves.
 
-    Args:
-        rows: Figures by name. A row may lack some; `None` stands for them, so that no figure may be `None`. Whole
-            numbers lose their ".0".
+    A row may lack some figures; `None` stands for them, so that no figure may be `None`. Whole numbers lose their ".0".
     """
     columns: dict[str, Any] = {}
     for name in dict.fromkeys(name for row in rows for name in row):
@@ -26,11 +24,7 @@ def _short(value: Any) -> Any:
 
 
 def from_columns(columns: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
-    """The rows of columns.
-
-    Args:
-        columns: What `to_columns` made.
-        count: Number of the rows.
+    """The given number of rows of what `to_columns` made.
 
     Raises:
         ValueError: If a column has another number of figures.

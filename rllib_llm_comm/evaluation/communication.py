@@ -104,12 +104,7 @@ def measure_drift(
 
 
 def knows_reference(policy: LanguagePolicy, agents: Sequence[Any]) -> bool:
-    """True if the drift of the messages of these agents can be measured: all have a reference.
-
-    Args:
-        policy: The policy that `load_policy` gives.
-        agents: Their names.
-    """
+    """True if the drift of the messages of these agents can be measured: all have a reference."""
     return all(REFERENCE in policy.core_of(agent).lm.roles for agent in agents)
 
 
@@ -483,12 +478,9 @@ class Requests:
         return cls(meaning, getattr(game, "request", meaning), frozenset(getattr(game, "facts", ())))
 
     def names(self, phrase: str, thing: str) -> bool:
-        """True if a choice shares a word with a request and does not mean another of the facts: a plum bowl is no
-        lime bowl, and the right pot not the upper one.
+        """True if a choice shares a word with a request (as of `read`) and does not mean another of the facts.
 
-        Args:
-            phrase: The choice in words.
-            thing: The request, as of `read`.
+        A plum bowl is no lime bowl, and the right pot not the upper one.
         """
         if not words_of(phrase) & words_of(thing):
             return False

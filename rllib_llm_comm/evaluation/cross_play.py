@@ -35,15 +35,10 @@ RETURN = "return"
 
 
 def require_metric(metric: str, env: Any, seed: int) -> None:
-    """Refuses a metric that a game does not count.
+    """Refuses a metric that a game, which is begun anew, does not count.
 
     Our games tell all names at their reset. Of a game that does not tell this one, an episode of random actions is
     played. No planner and no teacher is asked: their answers may cost something.
-
-    Args:
-        metric: The name.
-        env: The game, which is begun anew.
-        seed: Of the episode.
 
     Raises:
         UserError: If the metric is neither `RETURN` nor among them.
@@ -223,15 +218,7 @@ class CrossPlayResult:
 
 
 def write_cross_play(result: CrossPlayResult, path: Path) -> Path:
-    """Writes the figures as a page with heat-maps, which needs nothing else.
-
-    Args:
-        result: The figures.
-        path: The file; it appears at once or not at all.
-
-    Returns:
-        The path.
-    """
+    """Writes the figures as a page with heat-maps, which needs nothing else; it appears at once or not at all."""
     told = result.to_json()
     matrices = [*told["matrix"].values(), *(m for group in told["groups"].values() for m in group["matrix"].values())]
     scores = [value for matrix in matrices for row in matrix for value in row]
@@ -241,23 +228,13 @@ def write_cross_play(result: CrossPlayResult, path: Path) -> Path:
 
 
 def others_text(told: Mapping[str, Any], agent: str, player: int) -> str:
-    """A player's mean with all other players in one seat, as text.
-
-    Args:
-        told: As of `CrossPlayResult.to_json`.
-        agent: The agent whose seat it has.
-        player: Its number.
-    """
+    """A player's mean with all other players in one seat, as text, of what `CrossPlayResult.to_json` tells."""
     mean = told["cross_play"]["by_player"][agent][player]
     return "—" if mean is None else f"{mean:.4g}"
 
 
 def estimate_text(found: Mapping[str, Any]) -> str:
-    """A figure with its standard error, as text.
-
-    Args:
-        found: `mean` and `standard_error`.
-    """
+    """A figure (`mean`) with its `standard_error`, as text."""
     mean, error = found["mean"], found["standard_error"]
     if mean is None:
         return "—"

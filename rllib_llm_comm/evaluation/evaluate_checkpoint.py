@@ -124,21 +124,13 @@ def _measured(policy: Policy, turns: TurnRecorder, seed: int) -> CommunicationFi
 
 
 def answers_told(played: Sequence[Episode]) -> dict[str, str]:
-    """The `fallback` of the plans and whose `answers_from` they are; nothing for planners that ask no language model.
-
-    Args:
-        played: The episodes.
-    """
+    """The `fallback` of the plans and whose `answers_from` they are; nothing if no language model is asked."""
     found = {"fallback": _told_once(played, "fallback"), "answers_from": _told_once(played, "source")}
     return {name: words for name, words in found.items() if words}
 
 
 def planned_by(played: Sequence[Episode]) -> dict[str, Any]:
-    """All that records tell of who planned episodes: `answers_told`, and `plans`, their number by author.
-
-    Args:
-        played: The episodes.
-    """
+    """All that records tell of who planned episodes: `answers_told`, and `plans`, their number by author."""
     counts: Counter[str] = Counter()
     for episode in played:
         counts.update({who: int(count) for who, count in authors_in(episode.metrics, "plans").items()})

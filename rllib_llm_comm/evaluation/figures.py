@@ -43,14 +43,9 @@ _MUCH_LONGER = 3.0
 
 
 class Look(NamedTuple):
-    """The look of a system in figures; colour, line and marker each distinguish it from most others.
+    """The look of a system in figures: `#rrggbb`, and Matplotlib's line style and marker.
 
-    So it is recognised without colours, too.
-
-    Attributes:
-        colour: Colour of lines and bars, `#rrggbb`.
-        line: Matplotlib's line style.
-        marker: Matplotlib's marker.
+    Each of them distinguishes it from most others, so that it is recognised without colours, too.
     """
 
     colour: str
@@ -62,9 +57,6 @@ def looks(systems: Sequence[str]) -> dict[str, Look]:
     """One look per system, the same in all pictures, never one twice (for up to 80 systems).
 
     Beyond the colours that are chosen by hand each is that of a grid which is farthest from all before it.
-
-    Args:
-        systems: Their names.
     """
     chosen = list(_COLOURS)
     grid = [
@@ -79,12 +71,9 @@ def looks(systems: Sequence[str]) -> dict[str, Look]:
 
 
 def lab(colour: str) -> np.ndarray:
-    """A colour in CIE L*a*b* (D65), where distances are those that eyes see.
+    """A colour `#rrggbb` in CIE L*a*b* (D65), where distances are those that eyes see.
 
     Source: IEC 61966-2-1 (sRGB) and CIE 15.
-
-    Args:
-        colour: `#rrggbb`.
 
     Returns:
         Lightness (0 to 100), green to red, blue to yellow.
@@ -199,8 +188,7 @@ def draw_bars(rows: Sequence[tuple[str, str, Mapping[str, Interval]]], label: st
 def draw_shares(lines: Mapping[str, Sequence[tuple[float, Mapping[str, Any]]]]) -> Figure:
     """The score against the share of random commands, with the band of its interval.
 
-    Args:
-        lines: Per name its points: the share, and a summary with `value`, `low` and `high`.
+    `lines` are per name its points: the share, and a summary with `value`, `low` and `high`.
     """
     figure, axis = _subplots(1, 1, (7.0, 4.2))
     paint = looks(list(lines))

@@ -64,13 +64,9 @@ def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: A
 
 
 def phrases_of(game: Any, agent: Any, observation: Any, numbered: Sequence[str]) -> list[str]:
-    """The actions in words: as the agent reads them, or else as the game tells them, if it can.
+    """The actions in words: as the agent reads them, or else as the (unwrapped) game tells them, if it can.
 
-    Args:
-        game: The (unwrapped) environment.
-        agent: The agent.
-        observation: Its observation.
-        numbered: The phrases of observations that have `candidates`, and of games that have no words.
+    `numbered` are the phrases of observations that have `candidates`, and of games that have no words.
     """
     if "candidates" in observation or not hasattr(game, "action_phrases"):
         return list(numbered)
@@ -78,12 +74,7 @@ def phrases_of(game: Any, agent: Any, observation: Any, numbered: Sequence[str])
 
 
 def event_words(game: str, events: Sequence[str]) -> list[str]:
-    """What a player reads of events.
-
-    Args:
-        game: Name of the game, of `envs.games`; empty for others.
-        events: As in the infos, and as recorded.
-    """
+    """What a player reads of events, in the words of a game of `envs.games`; of others as in the infos."""
     record = GAMES.get(game)
     if record is None or not record.event_words:
         return [event.replace("_", " ") for event in events]
@@ -92,20 +83,12 @@ def event_words(game: str, events: Sequence[str]) -> list[str]:
 
 
 def image_of(game: Any) -> np.ndarray | None:
-    """The whole game as pixels; `None` if it draws none.
-
-    Args:
-        game: The (unwrapped) environment.
-    """
+    """The whole (unwrapped) game as pixels; `None` if it draws none."""
     return _render(game, "rgb_array")
 
 
 def ansi_of(game: Any) -> str:
-    """The whole game in characters; empty if it has no such drawing.
-
-    Args:
-        game: The (unwrapped) environment.
-    """
+    """The whole (unwrapped) game in characters; empty if it has no such drawing."""
     return _render(game, "ansi") or ""
 
 
@@ -150,13 +133,7 @@ class Counterfactuals:
         observations: Mapping[Any, Mapping[str, Any]],
         decisions: Mapping[Any, Decision],
     ) -> None:
-        """Adds `silent`, `influence` and `changed` to the parts of listeners (`replay_schema.AgentFrame`).
-
-        Args:
-            frame: The moment (`frame_of`).
-            observations: Observations of all agents.
-            decisions: Decisions of the agents that are asked.
-        """
+        """Adds `silent`, `influence` and `changed` to the parts of a moment's listeners (`AgentFrame`)."""
         listeners = [agent for agent, decision in decisions.items() if decision.heard]
         if self.missing or self._judge is None or not listeners:
             return
@@ -170,12 +147,7 @@ class Counterfactuals:
 
 
 def total_variation(one: np.ndarray, other: np.ndarray) -> float:
-    """Half the sum of absolute differences: the share of probability that moves, 0 (nothing) to 1 (everything).
-
-    Args:
-        one: (K,) probabilities.
-        other: (K,) the same candidates.
-    """
+    """Half the sum of absolute differences of two (K,) probabilities: the share that moves, 0 (nothing) to 1."""
     return float(0.5 * np.abs(np.asarray(one, np.float64) - np.asarray(other, np.float64)).sum())
 
 

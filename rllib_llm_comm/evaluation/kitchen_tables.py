@@ -53,12 +53,7 @@ def kitchen_under_a_planner(env: Any) -> OvercookedAI | None:
 
 
 def can_follow(partner: Partner, kitchen: OvercookedAI) -> bool:
-    """True if a partner is a checkpoint of EMMA that chooses goals in this kitchen.
-
-    Args:
-        partner: The partner.
-        kitchen: The kitchen, in single steps.
-    """
+    """True if a partner is a checkpoint of EMMA that chooses goals in this kitchen, which is played in single steps."""
     policy = partner.policy
     if type(policy) is not GroundedPolicy or policy.manifest.env not in GAME.entry_points:
         return False
@@ -102,11 +97,7 @@ class PlannedKitchens:
             kitchen.state = state
 
     def step(self, actions: np.ndarray) -> None:
-        """One step of all games.
-
-        Args:
-            actions: (N, 2).
-        """
+        """One step of all games; `actions` are (N, 2)."""
         for (played, _), chosen in zip(self._games, actions.tolist(), strict=True):
             played.advance(dict(zip(played.env.possible_agents, chosen, strict=True)))
 
@@ -150,11 +141,7 @@ class Followers:
             self._draws.append(rng.random)
 
     def actions(self, states: np.ndarray) -> list[int]:
-        """The single steps of all seats.
-
-        Args:
-            states: int16 (N, S): those of the games.
-        """
+        """The single steps of all seats, in the (N, S) states of the games."""
         asked = [number for number, seat in enumerate(self._seats) if seat.free()]
         if asked:
             seen = {

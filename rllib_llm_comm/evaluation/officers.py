@@ -30,15 +30,7 @@ from rllib_llm_comm.evaluation.statistics import holm, same_share, wilson
 
 
 class LockstepGame:
-    """A game at its first decision, and its commanders.
-
-    Attributes:
-        env: The environment.
-
-    Args:
-        env: As above; it is reset.
-        seed: Of the game.
-    """
+    """A game at its first decision in an environment, and its commanders."""
 
     def __init__(self, env: MiniRTS, seed: int) -> None:
         self.env = env
@@ -414,11 +406,7 @@ def _won(one: JsonValue) -> tuple[int, int]:
 
 
 def apart_note(scores: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """A sentence if the officers played from different seeds or different numbers of games; `None` if they did not.
-
-    Args:
-        scores: As of `read_scores`.
-    """
+    """A sentence if the officers (as of `read_scores`) played from different seeds or different numbers of games."""
     played = [(name, games) for one in scores.values() for name, (_, games) in one["won"].items()]
     if len({one["seed"] for one in scores.values()}) < 2 and len(set(played)) == len(dict(played)):
         return None

@@ -132,15 +132,9 @@ def _begun_at_once(policy: Policy, model: ChatModel | None) -> int:
 def env_maker(
     policy: Policy, planning: Mapping[str, Any] | None = None, env_config: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """A function that makes the environment of a policy, under its planner if there is one.
+    """A function that makes the environment of a policy, under its planner if there is one, with further settings.
 
-    Args:
-        policy: As of `play_planned`.
-        planning: As of `play_planned`.
-        env_config: As of `play_planned`.
-
-    Returns:
-        The function; it takes further settings of the environment.
+    Arguments as of `play_planned`.
     """
     by = _planning_of(policy, planning)
     return _maker(policy, planning, by, dict(env_config or {}))[1]
@@ -236,14 +230,10 @@ def _require_planner(by: Mapping[str, Any] | None, trials: int | None, planning:
 
 
 def play_rounds(env: Any, player: Player, planner: Planner, seed: int, **settings: Any) -> ReflectedEpisode:
-    """An episode in rounds; raises a `UserError` if no plan could be made for one.
+    """An episode in rounds, with further arguments of `ReflectivePlay`.
 
-    Args:
-        env: The game.
-        player: The player of subgoals.
-        planner: The planner.
-        seed: Seed of the episode.
-        **settings: Further arguments of `ReflectivePlay`.
+    Raises:
+        UserError: If no plan could be made for one.
     """
     try:
         return ReflectivePlay(env, player, planner, **settings).play(seed)
@@ -275,21 +265,12 @@ class AttemptRecorder:
         self._notes: dict[int, _Notes] = {}
 
     def begin(self, seed: int) -> Any:
-        """The policy's memory of an episode that begins.
-
-        Args:
-            seed: Fixes everything that is random in the policy.
-        """
+        """The policy's memory of an episode that begins; the seed fixes everything that is random in the policy."""
         self._policy.reset(seed=seed)
         return self._policy.begin(seed)
 
     def act(self, memory: Any, observations: dict[Any, Any]) -> dict[Any, int]:
-        """The actions of the agents that are asked.
-
-        Args:
-            memory: The policy's memory.
-            observations: Observations of these agents.
-        """
+        """The actions of the agents that are asked."""
         self._decisions = self._policy.act_together([Request(memory, observations)], explore=self._explore)[0]
         self._episode.decisions += len(self._decisions)
         return {agent: decision.action for agent, decision in self._decisions.items()}
@@ -331,11 +312,7 @@ class AttemptRecorder:
         self._notes[id(attempt)] = _Notes(len(self._episode.frames))
 
     def finished(self, told: ReflectedEpisode) -> Episode:
-        """The episode; only attempts that stand count.
-
-        Args:
-            told: The result of `ReflectivePlay`.
-        """
+        """The episode; only attempts that stand count."""
         episode = self._episode
         if self._end is not None:
             episode.frames.append(self._end)

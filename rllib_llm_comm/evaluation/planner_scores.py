@@ -51,11 +51,7 @@ class _InScenarios:
     """What stands in for what the papers use (`evaluation.stand_ins`)."""
 
     def env(self, settings: Mapping[str, Any]) -> Any:
-        """A game.
-
-        Args:
-            settings: Settings of a scenario.
-        """
+        """A game with the settings of a scenario."""
         return make_env(self._env_id, **{**self._config, **settings})
 
 
@@ -85,12 +81,7 @@ class ScriptedExecutor(_InScenarios):
         return {"executor": SCRIPTED, "env": self._env_id, "env_config": self._config}
 
     def player(self, env: Any, seed: int) -> Player:
-        """The player of an episode.
-
-        Args:
-            env: The game.
-            seed: Seed of the episode.
-        """
+        """The player of an episode."""
         return planning_game(env).player()
 
 
@@ -135,12 +126,7 @@ class PolicyExecutor(_InScenarios):
         return {**about, "greedy": self._greedy, "env": self._env_id, "env_config": self._config}
 
     def player(self, env: Any, seed: int) -> Player:
-        """The player of an episode; fixes everything that is random in the policy's messages.
-
-        Args:
-            env: The game.
-            seed: Seed of the episode.
-        """
+        """The player of an episode; fixes everything that is random in the policy's messages."""
         self._policy.reset(seed)
         return PolicyPlayer(self._policy, explore=not self._greedy)
 
@@ -507,14 +493,7 @@ out, but not the last."""
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Figures as a table.
-
-    Args:
-        rows: The figures (`PlannerScores.figures`).
-
-    Returns:
-        Headings and rows.
-    """
+    """Headings and rows of figures (`PlannerScores.figures`) as a table."""
     labels = list(dict.fromkeys(name for row in rows for name in row["labels"]))
     cells: list[dict[str, str]] = []
     for row in rows:
@@ -540,13 +519,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], stand_ins: Sequence[str] = ()) -> str:
-    """A table in Markdown.
-
-    Args:
-        columns: Headings.
-        rows: Its rows.
-        stand_ins: What stands in for what the papers use, told below it.
-    """
+    """A table in Markdown; what stands in for what the papers use is told below it."""
     lines = [columns, ["---"] * len(columns), *rows]
     told = f"\nStands in: {'; '.join(stand_ins)}.\n" if stand_ins else ""
     return "".join(f"| {' | '.join(line)} |\n" for line in lines) + told

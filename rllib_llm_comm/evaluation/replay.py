@@ -496,7 +496,7 @@ def _subgoal(told: Mapping[str, Any], end: str) -> ReplaySubgoal:
 def replay_session(
     path: str | Path, page: str | Path, *, first: int = 1, episodes: int | None = None, trust: bool = False
 ) -> Path:
-    """Writes a replay page of a recorded session.
+    """Writes a replay page of a recorded session, and gives its path.
 
     Args:
         path: The session's folder.
@@ -504,9 +504,6 @@ def replay_session(
         first: Number of the first episode shown, from 1.
         episodes: Number of episodes shown at most; `None` for all.
         trust: True if recorded settings that reach beyond this program are used as they are.
-
-    Returns:
-        The page's path.
 
     Raises:
         UserError: If the session cannot be read, has no such episode, or its games cannot be played again.
@@ -521,11 +518,6 @@ def replay_session(
 
 def played_again(session: Session, recorded: SessionEpisode, trust: bool = False) -> Episode:
     """An episode of a session with its drawings, which come from playing it again.
-
-    Args:
-        session: The session.
-        recorded: One of its episodes.
-        trust: As of `replay_session`.
 
     Raises:
         UserError: If the game does not come out as it was recorded, or a recorded setting is withheld.
@@ -556,11 +548,7 @@ def played_again(session: Session, recorded: SessionEpisode, trust: bool = False
 
 
 def moments_again(env: Any, recorded: SessionEpisode) -> Iterator[tuple[SessionMoment | None, PlayedGame]]:
-    """Plays a recorded episode again.
-
-    Args:
-        env: Its game, as of `make_recorded_game`.
-        recorded: The episode.
+    """Plays a recorded episode again in its game, as of `make_recorded_game`.
 
     Yields:
         Each moment with the game as it is then; at last `None` with the game as it ended.
@@ -661,12 +649,7 @@ def replay_checkpoint(
 
 
 def name_apart(one: str, two: str) -> tuple[str, str]:
-    """Names of two runs: the first parts in which their paths differ, or the whole paths.
-
-    Args:
-        one: Path of a checkpoint.
-        two: Path of another.
-    """
+    """Names of two runs: the first parts in which the paths of their checkpoints differ, or the whole paths."""
     parts, others = Path(one).parts, Path(two).parts
     for part, other in zip(parts, others, strict=False):
         if part != other:

@@ -61,9 +61,6 @@ def measures_talk(results: StudyResults) -> bool:
 def talk_of(system: SystemResults) -> dict[str, Any] | None:
     """The measures of talk of a system, with intervals over seeds.
 
-    Args:
-        system: The system; its sampled evaluations hold an entry `communication` where its agents speak.
-
     Returns:
         Measure -> value with its interval, `None` where there is none; `None` for a system without any. Of agents in
         silence only what the choice of those who are not told tells about the secret.
@@ -76,11 +73,7 @@ def talk_of(system: SystemResults) -> dict[str, Any] | None:
 
 
 def columns_of(told: Mapping[str, dict[str, Any]]) -> dict[str, str]:
-    """Measures and their titles in the table of a scenario.
-
-    Args:
-        told: System -> its part of a report, with what `talk_of` gave as `talk`.
-    """
+    """Measures and their titles in the table of a scenario, by what `talk_of` gave of its systems as `talk`."""
     drifts = any(name in (part.get("talk") or {}) for part in told.values() for name in DRIFT)
     return {**MEASURES, **DRIFT} if drifts else dict(MEASURES)
 

@@ -30,10 +30,7 @@ _FORMAT = 1
 def code_path(folder: Path, layout: str, subgoal: str) -> Path:
     """The path of the reward code of a subgoal: in the kitchen's folder, else in the folder itself.
 
-    Args:
-        folder: Folder of reward code.
-        layout: The kitchen.
-        subgoal: In words; "put the onion into the pot" lies in `put_the_onion_into_the_pot.py`.
+    That of "put the onion into the pot" is `put_the_onion_into_the_pot.py`.
     """
     name = re.sub(r"[^a-z0-9]+", "_", subgoal.lower()).strip("_") + ".py"
     own = folder / layout / name
@@ -61,9 +58,6 @@ class RewardCodeScores:
 
     def take_over(self, text: str) -> None:
         """Takes over what a file holds that `to_json` wrote; code that has changed is measured anew.
-
-        Args:
-            text: Its content.
 
         Raises:
             UserError: If it is none, or of other steps.

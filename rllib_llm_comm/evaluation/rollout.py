@@ -344,10 +344,7 @@ def _share(flags: Iterable[bool]) -> float | None:
 
 
 def require_control(played: list[Episode]) -> list[Episode]:
-    """The episodes, unless their messages are a control that did nothing.
-
-    Args:
-        played: Episodes of one policy.
+    """The episodes of one policy, unless their messages are a control that did nothing.
 
     Raises:
         UserError: If all messages that a control put in the place of the true ones are equal to these, or silence.
@@ -359,31 +356,17 @@ def require_control(played: list[Episode]) -> list[Episode]:
 
 
 def collisions_in(infos: Mapping[Any, Mapping[str, Any]]) -> int:
-    """Number of agents that were blocked by another one in a step.
-
-    Args:
-        infos: Infos after the step.
-    """
+    """Number of agents that were blocked by another one in a step."""
     return sum(list(info.get("events", ())).count(COLLISION) for info in infos.values())
 
 
 def replaced_messages(decisions: Mapping[Any, Decision]) -> list[tuple[str, str]]:
-    """Per message of a control that changes them the true one and the one in its place.
-
-    Args:
-        decisions: Decisions of all agents that were asked.
-    """
+    """Per message of a control that changes them the true one and the one in its place."""
     return [(one.replaced, one.said) for one in decisions.values() if one.replaced is not None]
 
 
 def new_episode(policy: Policy | None, env: Any, seed: int) -> Episode:
-    """An episode that begins.
-
-    Args:
-        policy: The policy by which it is named; `None` if there is none.
-        env: The environment; it is reset.
-        seed: Its seed.
-    """
+    """An episode that begins in an environment that is reset, named by its policy, if it has one."""
     manifest, talk = (None, None) if policy is None else (policy.manifest, policy.communication)
     agents = [str(agent) for agent in getattr(env, "possible_agents", None) or env.agents]
     return Episode(

@@ -196,8 +196,7 @@ def _picture(env: Any, known: dict[str, int]) -> int | None:
 def join_sentences(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
     """One page's figures of several methods, whose cooks were asked in the same situations.
 
-    Args:
-        parts: Name of a method, and what `ask_cooks` told of its seeds, or of some of them.
+    `parts` are names of methods, and what `ask_cooks` told of all or some of their seeds.
     """
     pictures: dict[str, int] = {}
     joined: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -223,9 +222,6 @@ def summary_of(told: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Means per method and stranger: `method`, `stranger`, `situations`, `influence`, and those of `SCORES`.
 
     Where players are strangers to each other, what one does with its own sentences does not count.
-
-    Args:
-        told: As of `ask_cooks` or `join_sentences`.
     """
     rows = []
     for stranger in dict.fromkeys(one["group"] or one["stranger"] for one in told["situations"]):
@@ -252,9 +248,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def read_sentences(path: Path) -> dict[str, Any]:
     """What `write_sentences` wrote as JSON, checked.
-
-    Args:
-        path: The file.
 
     Raises:
         UserError: If it is damaged.
@@ -287,15 +280,9 @@ def read_sentences(path: Path) -> dict[str, Any]:
 
 
 def write_sentences(told: Mapping[str, Any], page: Path, title: str = "Sentences of strangers") -> Path:
-    """Writes the figures as a page that needs nothing else, and beside it as JSON of the same name.
+    """Writes the figures of `ask_cooks` or `join_sentences` as a page that needs nothing else, and beside it as JSON.
 
-    Args:
-        told: As of `ask_cooks` or `join_sentences`.
-        page: The page, which ends with ".html"; both files appear at once or not at all.
-        title: Its heading.
-
-    Returns:
-        The page.
+    Both files appear at once or not at all, and differ in the ending alone.
     """
     rows, page = summary_of(told), page.with_suffix(".html")
     write_atomically(page.with_suffix(".json"), json.dumps({**told, "summary": rows}, separators=(",", ":")) + "\n")

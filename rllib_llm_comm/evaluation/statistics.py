@@ -52,14 +52,7 @@ def wilson(successes: int, count: int, z: float = 1.96) -> Interval:
 def same_share(successes: int, count: int, other_successes: int, other_count: int) -> float:
     """The two-sided p-value of the test that two shares are the same (normal approximation, pooled variance).
 
-    Args:
-        successes: Number of successes of one.
-        count: Its number of attempts, >= 1.
-        other_successes: Number of successes of the other.
-        other_count: Its number of attempts, >= 1.
-
-    Returns:
-        The p-value; 1 if nothing or everything was a success.
+    It is 1 if nothing or everything was a success. Numbers of attempts are at least 1.
     """
     pooled = (successes + other_successes) / (count + other_count)
     variance = pooled * (1 - pooled) * (1 / count + 1 / other_count)
@@ -201,11 +194,7 @@ def probability_of_improvement(
 
 
 def quartiles(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """First quartile, median and third quartile over runs: the band that the Verco paper draws.
-
-    Args:
-        curves: (runs, points).
-    """
+    """First quartile, median and third quartile over runs of (runs, points): the band that the Verco paper draws."""
     low, middle, high = np.percentile(np.asarray(curves, np.float64), [25, 50, 75], axis=0)
     return low, middle, high
 
@@ -304,11 +293,7 @@ class MutualInformation:
 
 
 def entropy(values: Sequence[Hashable]) -> float:
-    """Plug-in entropy of samples, in nats.
-
-    Args:
-        values: At least one sample.
-    """
+    """Plug-in entropy of at least one sample, in nats."""
     counts = np.array(list(Counter(values).values()), np.float64)
     shares = counts / counts.sum()
     return float(-(shares * np.log(shares)).sum())
@@ -353,12 +338,7 @@ def mutual_information(
 
 
 def miller_madow(one: Sequence[Hashable], two: Sequence[Hashable]) -> float:
-    """Mutual information of two variables with Miller and Madow's correction, without a test.
-
-    Args:
-        one: At least one sample.
-        two: As many.
-    """
+    """Mutual information of two variables (equally many samples) with Miller and Madow's correction, untested."""
     nats, bias = _plug_in(_numbers(one), _numbers(two))
     return nats + bias
 

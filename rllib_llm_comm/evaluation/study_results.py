@@ -147,11 +147,7 @@ def _current(decisions: Sequence[float]) -> list[int]:
 
 
 def read_curves(stage: Path) -> list[Curve]:
-    """The curves of all trials of a stage, in their order.
-
-    Raises:
-        UserError: If a file is damaged.
-    """
+    """The curves of all trials of a stage, in their order; raises a `UserError` if a file is damaged."""
     return list(_of_trials(stage, read_curve))
 
 
@@ -281,11 +277,7 @@ Costs = dict[str, dict[str, dict[str, Any]]]
 
 
 def asked_in_training(result: Mapping[str, Any]) -> dict[str, float]:
-    """The counts of all questions to chat models while agents learned; empty if nobody was asked.
-
-    Args:
-        result: The last result of a trial.
-    """
+    """The counts of all questions to chat models in a trial's last result; empty if nobody was asked."""
     total: dict[str, float] = {}
     for place in _IN_TRAINING:
         found: Any = result
@@ -298,12 +290,7 @@ def asked_in_training(result: Mapping[str, Any]) -> dict[str, float]:
 
 
 def read_costs(folder: Path, study: Mapping[str, Any]) -> Costs:
-    """The counts of all stages of a study that have asked a chat model or a recording of one.
-
-    Args:
-        folder: The study's folder.
-        study: The study as its file says.
-    """
+    """The counts of all stages in a study's folder that have asked a chat model or a recording of one."""
     costs: Costs = {}
     for scenario in study["scenarios"]:
         found = {path.name.removeprefix(f"{scenario}."): _of_stage(path) for path in folder.glob(f"{scenario}.*")}
@@ -315,9 +302,6 @@ def read_costs(folder: Path, study: Mapping[str, Any]) -> Costs:
 
 def kept_costs(kept: JsonValue) -> Costs:
     """The costs that a report kept, checked.
-
-    Args:
-        kept: `cost` of `results.json`.
 
     Raises:
         UserError: If they are damaged.

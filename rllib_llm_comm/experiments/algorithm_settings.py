@@ -74,14 +74,10 @@ def algorithm_names() -> list[str]:
 
 
 def find_algorithm(name: str, others: Iterable[str] = ()) -> type[Algorithm]:
-    """The algorithm class of a name.
-
-    Args:
-        name: One of ours, one of RLlib's, or one that was registered with Tune (by `--import`).
-        others: Names of other things that can run, for the hint.
+    """The algorithm class of a name: one of ours, of RLlib's, or one that was registered with Tune (by `--import`).
 
     Raises:
-        UserError: If no algorithm has this name.
+        UserError: If no algorithm has this name; `others` are further things that can run, for the hint.
     """
     from ray.rllib.algorithms.algorithm import Algorithm
     from ray.rllib.algorithms.registry import ALGORITHMS
@@ -103,11 +99,7 @@ def find_algorithm(name: str, others: Iterable[str] = ()) -> type[Algorithm]:
 
 
 def default_config(run: str) -> AlgorithmConfig | None:
-    """The default settings of an algorithm; `None` if its name is unknown, which the check of its stage tells.
-
-    Args:
-        run: The name.
-    """
+    """The default settings of an algorithm; `None` if its name is unknown, which the check of its stage tells."""
     try:
         return find_algorithm(run).get_default_config()
     except UserError:
@@ -121,14 +113,10 @@ def check_config(
     unresolved: Iterable[str] = (),
     trust: bool = False,
 ) -> AlgorithmConfig:
-    """Checks all keys and values of a `config:`.
+    """Checks all keys and values of a `config:` as plain data, with `env` in it; search spaces are allowed.
 
-    Args:
-        stage: Name of the experiment, for messages.
-        algorithm: The algorithm that gets the config.
-        config: Its settings as plain data, with `env` in it; search spaces are allowed.
-        unresolved: Paths in values at which nothing is yet; a complaint about them is ignored.
-        trust: True if settings may name any code and reader.
+    Complaints about the paths in `unresolved`, at which nothing is yet, are ignored. With `trust` settings may name any
+    code and reader.
 
     Returns:
         The algorithm's config object with these settings (of a search space: its first point).
@@ -149,11 +137,7 @@ def check_config(
 def check_mutations(place: str, algorithm: type[Algorithm], mutations: Any, trust: bool = False) -> None:
     """Checks settings that a scheduler changes while trials run (`hyperparam_mutations`).
 
-    Args:
-        place: Where they stand, for messages.
-        algorithm: The algorithm that gets them.
-        mutations: Setting -> values; anything but a mapping is for the scheduler to refuse.
-        trust: True if they may name any code and reader.
+    `mutations` are setting -> values; anything but a mapping is for the scheduler to refuse.
 
     Raises:
         UserError: If one is no setting, or a value names code that the user has not imported.
@@ -259,12 +243,7 @@ def _refuse(setting: str, names: Iterable[str]) -> None:
 
 
 def default_of(default: AlgorithmConfig, attribute: str) -> Any:
-    """A setting's default; `None` of RLlib's old names, which raise when they are read.
-
-    Args:
-        default: An algorithm's config as it is by default.
-        attribute: The setting.
-    """
+    """A setting's value in a default config; `None` of RLlib's old names, which raise when they are read."""
     try:
         return getattr(default, attribute, None)
     except ValueError:
@@ -284,11 +263,7 @@ def _attribute(default: AlgorithmConfig, key: Any) -> str:
 
 
 def config_settings(default: AlgorithmConfig) -> list[str]:
-    """Names that are settings: public attributes, and properties that can be set.
-
-    Args:
-        default: An algorithm's config as it is by default.
-    """
+    """Names that are settings of a default config: public attributes, and properties that can be set."""
     from ray._common.deprecation import DEPRECATED_VALUE
 
     attributes = [
@@ -334,11 +309,7 @@ def _build(stage: str, config: AlgorithmConfig, values: dict[str, Any], unresolv
 
 
 def config_annotations(config_class: type[AlgorithmConfig]) -> dict[str, Any]:
-    """Setting -> annotation of the parameter of that name in the config's fluent methods.
-
-    Args:
-        config_class: Class of an algorithm's config.
-    """
+    """Setting -> annotation of the parameter of that name in the config's fluent methods."""
     found: dict[str, Any] = {}
     for base in reversed(config_class.__mro__):
         for method in vars(base).values():
@@ -378,13 +349,7 @@ def range_of(attribute: str) -> tuple[float, float]:
 
 
 def check_type(setting: str, value: Any, annotation: Any) -> None:
-    """Raises a `UserError` unless a plain value may be meant by an annotation (`fits`).
-
-    Args:
-        setting: Full name of the setting.
-        value: The user's value.
-        annotation: The annotation of the parameter or field.
-    """
+    """Raises a `UserError` unless a plain value may be meant by an annotation (`fits`)."""
     if not fits(value, annotation):
         raise UserError(f"`{setting}` is {one_line(repr(value), 80)} but must be {describe(annotation)}.")
 
@@ -432,11 +397,7 @@ def _is_a(value: Any, annotation: Any) -> bool:
 
 
 def holds_plain_values(annotation: Any) -> bool:
-    """True for annotations of numbers, texts, and lists and mappings of such: nothing is looked up by their texts.
-
-    Args:
-        annotation: The annotation of a parameter.
-    """
+    """True for annotations of numbers, texts, and lists and mappings of such: nothing is looked up by their texts."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Literal:
         return True

@@ -19,11 +19,7 @@ _ADAPTERS = ("message_checkpoint", "action_checkpoint")
 
 
 def chats_in(value: Any) -> list[Mapping[str, Any]]:
-    """All settings of chat models and recordings in settings: of planners, judges, players, and teachers.
-
-    Args:
-        value: Settings, or a part of them.
-    """
+    """All settings of chat models and recordings in settings: of planners, judges, players, and teachers."""
     if isinstance(value, Mapping):
         own = value.get("chat")
         found = [own] if isinstance(own, Mapping) else []
@@ -36,12 +32,7 @@ def chats_in(value: Any) -> list[Mapping[str, Any]]:
 
 
 def chats_of(stage: Stage, stages: Mapping[str, Stage]) -> list[Mapping[str, Any]]:
-    """The settings of all chat models and recordings that a stage asks; nobody is asked.
-
-    Args:
-        stage: The stage, with its references to others.
-        stages: All stages by name.
-    """
+    """The settings of all chat models and recordings that a stage asks; nobody is asked."""
     config = stage.experiment.config
     given = {key: value for key, value in config.items() if value is not None}
     if stage.experiment.run in ("evaluate", "replay"):  # what they are given stands above what agents were trained with
@@ -61,9 +52,7 @@ def _is_folder(text: str) -> bool:
 def played_with(checkpoint: Any, stages: Mapping[str, Stage]) -> dict[str, Any]:
     """Who plans and who speaks for trained agents, as they were trained; nothing of what are no such.
 
-    Args:
-        checkpoint: A stage of the file (`${stage}`), or a path.
-        stages: All stages by name.
+    `checkpoint` is a stage of the file (`${stage}`), or a path.
     """
     from rllib_llm_comm.policies.policy_folder import find_policy
 

@@ -85,7 +85,7 @@ class CalibrationOptions(Settings):
 
 
 def read_settings(file: Path | None, options: CalibrationOptions | None = None, **given: Any) -> CalibrationSettings:
-    """The subjects of a calibration.
+    """The subjects of a calibration: those of an experiment file, if there is one, with options above it.
 
     Args:
         file: Experiment file, or None.

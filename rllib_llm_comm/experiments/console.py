@@ -38,11 +38,7 @@ _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u2
 
 @dataclass
 class State:
-    """The state of the running command that the printing of errors depends on.
-
-    Attributes:
-        verbosity: 0, 1 (`-v`) or 2 (`-vv`).
-    """
+    """The state of the running command that the printing of errors depends on: verbosity 0, 1 (`-v`) or 2 (`-vv`)."""
 
     verbosity: int = 0
 
@@ -55,11 +51,7 @@ class StoppedError(Exception):
 
 
 class StageFailedError(UserError):
-    """A stage went wrong for a reason that is not a setting: one sentence, and the full traceback for `-vv`.
-
-    Attributes:
-        details: The traceback of the process in which it happened.
-    """
+    """A stage went wrong for a reason that is not a setting: a sentence, and for `-vv` the traceback of its process."""
 
     def __init__(self, sentence: str, details: str = "") -> None:
         super().__init__(sentence)
@@ -67,11 +59,7 @@ class StageFailedError(UserError):
 
 
 def plain(text: str) -> str:
-    """A text as it can be shown: nothing in it is markup, and nothing steers the terminal or turns its direction.
-
-    Args:
-        text: Anything, also of strangers.
-    """
+    """Any text, also of strangers, as it can be shown: without markup, and without what steers the terminal."""
     return without_markup(_STEERING.sub(lambda found: repr(found.group())[1:-1], text))
 
 
@@ -81,11 +69,7 @@ def say(text: str, style: str | None = None) -> None:
 
 
 def say_stand_ins(phrases: Iterable[str]) -> None:
-    """Prints what stands in for what the papers use, a line for each.
-
-    Args:
-        phrases: As of `evaluation.stand_ins`.
-    """
+    """Prints what stands in for what the papers use (`evaluation.stand_ins`), a line for each."""
     for phrase in phrases:
         say(f"Stands in: {phrase}")
 
@@ -144,12 +128,7 @@ def _is_figure(text: str) -> bool:
 
 
 def say_error(error: BaseException, verbosity: int = 0) -> None:
-    """Prints an error as one sentence, with its traceback at verbosity 2.
-
-    Args:
-        error: The exception.
-        verbosity: 0, 1 (`-v`) or 2 (`-vv`).
-    """
+    """Prints an error as one sentence, with its traceback at verbosity 2."""
     if verbosity >= 2:
         details = error.details if isinstance(error, StageFailedError) and error.details else ""
         told = without_passwords(details or "".join(traceback.format_exception(error)))
@@ -209,10 +188,7 @@ def short_path(path: str | Path) -> str:
 
 
 def require_writable(files: Mapping[str, Path | None]) -> None:
-    """Refuses files that could not be written in the end.
-
-    Args:
-        files: By option; `None` where nothing is written. Folders above a file need not be there yet.
+    """Refuses files, by option, that could not be written in the end; folders above a file need not be there yet.
 
     Raises:
         UserError: If one is a folder or something else that is no file, its folder takes no files, or two options
@@ -238,12 +214,9 @@ def require_writable(files: Mapping[str, Path | None]) -> None:
 
 
 def import_modules(modules: Sequence[str] | None) -> None:
-    """Imports modules that register a user's own environments, algorithms or teachers.
+    """Imports modules, by dotted name, that register a user's own environments, algorithms or teachers.
 
-    From then on settings may name what is in them, such as a class of callbacks.
-
-    Args:
-        modules: Dotted names; the current folder is searched too.
+    From then on settings may name what is in them, such as a class of callbacks. The current folder is searched, too.
 
     Raises:
         UserError: If one cannot be imported.
@@ -410,12 +383,7 @@ def fraction_done(result: Mapping[str, Any], stop: Mapping[str, Any]) -> float:
 
 
 class TrainingTable:
-    """Prints results as they come, and moves a bar.
-
-    Args:
-        stop: Stop criteria of a trial.
-        trials: Number of trials; with more than one, lines name theirs.
-    """
+    """Prints results as they come, and moves a bar; with several trials, lines name theirs."""
 
     def __init__(self, stop: Mapping[str, Any], trials: int = 1) -> None:
         self._stop = stop
@@ -435,12 +403,7 @@ class TrainingTable:
         self._bar.stop()
 
     def show(self, trial: str, result: Mapping[str, Any]) -> None:
-        """Prints one result.
-
-        Args:
-            trial: The trial's name.
-            result: Its result as Tune gives it.
-        """
+        """Prints one result as Tune gives it."""
         if not self._columns:
             self._columns = columns_of(result)
             titles = [column.title.rjust(max(len(column.title), 7)) for column in self._columns]
@@ -482,12 +445,7 @@ class TrainingTable:
             self._advance(trial, done)
 
     def finish(self, trial: str, result: Mapping[str, Any] | None = None) -> None:
-        """Counts a trial as done, and tells if it ended before one of its stop criteria was reached.
-
-        Args:
-            trial: The trial's name.
-            result: Its last result.
-        """
+        """Counts a trial as done, and tells if its last result came before one of its stop criteria was reached."""
         if result and self._stop and not any((lookup(result, k) or 0.0) >= v for k, v in self._stop.items()):
             iterations = int(lookup(result, "training_iteration") or 0)
             self._line([f"{trial} was stopped early by the scheduler, after iteration {iterations}"], style="dim")
@@ -519,14 +477,7 @@ def make_bar() -> Progress:
 
 @contextmanager
 def counting_bar(description: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar for work that counts, such as labels or episodes.
-
-    Args:
-        description: The work, in words.
-
-    Yields:
-        A function of (done, total) that moves the bar.
-    """
+    """A bar for work that counts, such as labels or episodes; yields a function of (done, total) that moves it."""
     with make_bar() as bar:
         task: TaskID = bar.add_task(description, total=None)
 

@@ -70,10 +70,7 @@ class Prices(Settings):
 
 
 def read_prices(path: str) -> Prices:
-    """A price list.
-
-    Args:
-        path: A YAML or JSON file, or "example", which comes with the package.
+    """A price list: a YAML or JSON file, or "example", which comes with the package.
 
     Raises:
         UserError: If there is no such file, or it holds no price list.
@@ -113,11 +110,7 @@ class Asked:
     per_game: float = 0.0
 
     def row(self, stage: str, prices: Prices | None) -> dict[str, Any]:
-        """The figures of the stage, by the names of the columns.
-
-        Args:
-            stage: Its name.
-            prices: The price list; `None`: the chat model's own settings.
+        """The figures of the stage, by the names of the columns; without `prices` by the chat model's own settings.
 
         Raises:
             UserError: If the list has no price of the model.
@@ -153,8 +146,8 @@ def tell(stages: Sequence[Stage], prices: str | None, done: Collection[str] = ()
 
     Args:
         stages: The stages of a file, checked; references to each other are still in them.
-        done: Names of those that need not run.
         prices: See `read_prices`; `None`: the prices in the chat models' own settings.
+        done: Names of those that need not run.
 
     Raises:
         UserError: If the price list cannot be used.
@@ -198,12 +191,7 @@ def _text(value: Any) -> str:
 
 
 def questions(stages: Sequence[Stage], done: Collection[str] = ()) -> list[tuple[str, Asked]]:
-    """What each stage will ask, with its name; stages that ask nobody are left out.
-
-    Args:
-        stages: As of `tell`.
-        done: As of `tell`.
-    """
+    """What each stage will ask, with its name; stages that ask nobody are left out. Arguments as of `tell`."""
     by_name = {stage.name: stage for stage in stages}
     played: dict[str, int | None] = {}
     found: list[tuple[str, Asked]] = []
@@ -371,16 +359,9 @@ def _game_of(
 
 
 def plans_in_a_game(env_id: str, settings: Mapping[str, Any], *, patience: int, rounds: bool) -> int | None:
-    """Plans in one game in which rules plan and follow, each for one subgoal per agent.
+    """Plans in one game in which rules plan and follow, each for one subgoal per agent; `None` in a game without rules.
 
-    Args:
-        env_id: Id of the environment.
-        settings: Its settings.
-        patience: Game steps after which a subgoal that is not done ends.
-        rounds: True if plans are made when all subgoals have ended.
-
-    Returns:
-        Their number; `None` in a game without such rules.
+    A subgoal that is not done ends after `patience` game steps. With `rounds` plans are made when all have ended.
     """
     from rllib_llm_comm.sama.planned_env import PlannedSubgoals
     from rllib_llm_comm.sama.reflection import ReflectivePlay

@@ -42,15 +42,9 @@ def check_environment(stage: str, env: Any, env_config: Mapping[str, Any], trust
 
 
 def require_known(setting: str, env: Any, trust: bool = False) -> None:
-    """Refuses a text that names no environment, and one that names code which the user has not imported.
+    """Refuses a text that names no environment or, without `trust`, code which the user has not imported.
 
-    Args:
-        setting: Full name of the setting.
-        env: An id, or the path of a class; anything but a text is left to others.
-        trust: True if it may be a class of any module.
-
-    Raises:
-        UserError: If it is none.
+    `env` is an id, or the path of a class; anything but a text is left to others.
     """
     if not isinstance(env, str) or is_parallel(env):
         return
@@ -65,17 +59,7 @@ def require_known(setting: str, env: Any, trust: bool = False) -> None:
 
 
 def check_planned_environment(stage: str, config: Any) -> None:
-    """Checks that a planner knows the game and finds a place for its subgoals, if the config has one for training.
-
-    Likewise for the periodic evaluation (`evaluation_config`).
-
-    Args:
-        stage: Name of the experiment, for messages.
-        config: The checked config of an algorithm.
-
-    Raises:
-        UserError: If it does not.
-    """
+    """Refuses a planner, of training or of the periodic evaluation, that does not know the game or fits nowhere."""
     _check_planned(f"{stage}.config", config)
     if getattr(config, "evaluation_config", None):
         _check_planned(f"{stage}.config.evaluation_config", config.get_evaluation_config_object())
@@ -96,15 +80,7 @@ def _check_planned(place: str, config: Any) -> None:
 
 
 def check_guesses(planner: Any, env: Any) -> None:
-    """Refuses a planner that guesses what a game hides from its agents where it hides nothing.
-
-    Args:
-        planner: As of `make_planner`; `None`: nobody plans.
-        env: An environment that planners know.
-
-    Raises:
-        UserError: If it is such, and the game such a one.
-    """
+    """Refuses a planner that guesses what a game hides from its agents where it hides nothing."""
     from rllib_llm_comm.sama.planners import guesses
     from rllib_llm_comm.sama.planners.baselines import hidden_moments
     from rllib_llm_comm.sama.planning_game import planning_game
@@ -120,9 +96,6 @@ def planning_to_check(config: Any) -> dict[str, Any]:
 
     The config's own planner and rewards are checked elsewhere; their files may be those of a stage that is still to
     run. A planner that was trained stays if it is there, as it can plan in one game only.
-
-    Args:
-        config: The checked config of an algorithm that plans.
     """
     from rllib_llm_comm.sama.planners import trained_policy
 
@@ -133,12 +106,7 @@ def planning_to_check(config: Any) -> dict[str, Any]:
 
 
 def without_missing(settings: Mapping[str, Any], unresolved: tuple[str, ...]) -> dict[str, Any]:
-    """Settings of an environment without texts that name a path at which nothing is yet.
-
-    Args:
-        settings: As given, however nested.
-        unresolved: These paths.
-    """
+    """Settings of an environment, however nested, without texts that name a path at which nothing is yet."""
     kept = {
         key: without_missing(value, unresolved) if isinstance(value, Mapping) else value
         for key, value in settings.items()
@@ -148,11 +116,6 @@ def without_missing(settings: Mapping[str, Any], unresolved: tuple[str, ...]) ->
 
 def check_shows_words(stage: str, env: str, env_config: Mapping[str, Any]) -> None:
     """Checks that an environment tells its observations in words, as language models and label collection need.
-
-    Args:
-        stage: Name of the experiment, for messages.
-        env: The id of an environment that can be made with the settings.
-        env_config: Its settings.
 
     Raises:
         UserError: If it has one agent, or observations without `text` and `candidates`.

@@ -64,11 +64,7 @@ _DRIFT = {
 
 
 def print_figures(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Prints returns, success, metrics, and what playing took, a row per checkpoint.
-
-    Args:
-        rows: The figures of each (`CheckpointEvaluation.to_json`).
-    """
+    """Prints returns, success, metrics, and what playing took, a row per `CheckpointEvaluation.to_json`."""
     from rllib_llm_comm.sama.plans import without_empty_counts
 
     changed = any(row.get("shuffled_same_share") is not None for row in rows)
@@ -101,9 +97,7 @@ def print_figures(rows: Sequence[Mapping[str, Any]]) -> None:
 def print_talk(checkpoints: Sequence[str], measured: Sequence[Mapping[str, Any] | None]) -> None:
     """Prints the measures of communication, a row per checkpoint; `-` for a missing one, no column where all miss it.
 
-    Args:
-        checkpoints: Their paths.
-        measured: The entry `communication` of each one's figures; `None` for agents that say nothing.
+    `measured` are the entries `communication` of their figures; `None` for agents that say nothing.
     """
     drifts = any((told or {}).get("drift") for told in measured)
     named = {**_TALK, **_DRIFT} if drifts else _TALK
@@ -122,11 +116,7 @@ def _nested(values: Any, path: str) -> Any:
 
 
 def labels_of(checkpoints: Sequence[str]) -> list[str]:
-    """The parts in which paths of checkpoints differ, so that a row fits in a line: trials by their varied settings.
-
-    Args:
-        checkpoints: The paths.
-    """
+    """The parts in which paths of checkpoints differ, so that a row fits in a line: trials by their varied settings."""
     columns = list(itertools.zip_longest(*(Path(path).parts for path in checkpoints)))
     differing = [column for column in columns if len(set(column)) > 1] or columns
     names = [[_TRIAL.sub("", part) for part in column if part] for column in differing]
@@ -207,10 +197,7 @@ def run_evaluation(
 
 
 def kept_checkpoints(path: str | Path) -> list[Path]:
-    """All checkpoints that the run behind a path kept, from the earliest to the last.
-
-    Args:
-        path: As of `find_checkpoint`.
+    """All checkpoints that the run behind a path (as of `find_checkpoint`) kept, from the earliest to the last.
 
     Raises:
         UserError: If nothing is there, or it kept one alone, which is no curve.
@@ -228,12 +215,7 @@ def kept_checkpoints(path: str | Path) -> list[Path]:
 
 
 def log_line(checkpoint: str, episode: Episode) -> str:
-    """The plans of an episode with all attempts, as a line of JSON.
-
-    Args:
-        checkpoint: Path of the checkpoint that played.
-        episode: The episode.
-    """
+    """The plans of an episode of a checkpoint with all attempts, as a line of JSON."""
     told = {name: getattr(episode, name) for name in ("seed", "returns", "length", "success", "metrics", "rounds")}
     return json.dumps({"checkpoint": checkpoint, **told}) + "\n"
 
@@ -297,11 +279,6 @@ CROSS_PLAY, SENTENCES = "crossplay.json", "sentences.html"
 def ask_players(cross: CrossPlay, settings: CrossPlaySettings, page: Path) -> Path | None:
     """Asks all players what they do with sentences of strangers, and writes the page and its JSON.
 
-    Args:
-        cross: The players.
-        settings: Settings of play.
-        page: The page.
-
     Returns:
         The page; `None` if nobody speaks or nobody hears.
     """
@@ -317,16 +294,7 @@ def ask_players(cross: CrossPlay, settings: CrossPlaySettings, page: Path) -> Pa
 
 
 def play_crosswise(cross: CrossPlay, json_path: Path | None, html_path: Path | None) -> dict[str, Any]:
-    """Plays all pairs, prints tables and writes files.
-
-    Args:
-        cross: The players.
-        json_path: File of the figures; `None` for none.
-        html_path: File of the page; `None` for none.
-
-    Returns:
-        The figures.
-    """
+    """Plays all pairs, prints tables, writes figures and page where paths are given, and returns the figures."""
     from rllib_llm_comm.evaluation.cross_play import write_cross_play
 
     for note in cross.notes:

@@ -76,11 +76,7 @@ def check_stage_chat(where: str, chat: Mapping[str, Any]) -> None:
 
 
 def asks(chat: Mapping[str, Any]) -> bool:
-    """True if a chat model is asked, and not only a recording played.
-
-    Args:
-        chat: As of `open_chat`.
-    """
+    """True if a chat model (as of `open_chat`) is asked, and not only a recording played."""
     return bool(chat.get("model") or chat.get("local"))
 
 
@@ -88,10 +84,6 @@ def kept_chat(chat: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Settings of a chat model whose answers are recorded in a stage's folder, unless they name another recording.
 
     A killed stage goes on with the answers that it has, and the recording can be played in place of the model.
-
-    Args:
-        chat: As of `open_chat`.
-        folder: The stage's folder.
     """
     if not asks(chat):
         return _of_the_package(chat)
@@ -99,23 +91,13 @@ def kept_chat(chat: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def open_stage_chat(chat: Mapping[str, Any], folder: Path) -> ChatModel:
-    """The chat model of a stage; what it answers is recorded.
-
-    Args:
-        chat: As of `open_chat`.
-        folder: The stage's folder.
-    """
+    """The chat model of a stage; what it answers is recorded."""
     folder.mkdir(parents=True, exist_ok=True)
     return open_chat(kept_chat(chat, folder))
 
 
 def kept_planner(planner: Any, folder: Path) -> Any:
-    """Settings of a planner; the answers of a chat model that it asks are recorded in a stage's folder.
-
-    Args:
-        planner: As of `make_planner`.
-        folder: The stage's folder.
-    """
+    """Settings of a planner; the answers of a chat model that it asks are recorded in a stage's folder."""
     if isinstance(planner, Mapping) and "planner" in planner:  # it disturbs another one
         return {**planner, "planner": kept_planner(planner["planner"], folder)}
     if not isinstance(planner, Mapping) or not isinstance(planner.get("chat"), Mapping):
@@ -127,9 +109,6 @@ def kept_planner(planner: Any, folder: Path) -> Any:
 
 def who_answered(model: ChatModel) -> dict[str, Any]:
     """Authors and cost of a stage's answers, for its summary and the report.
-
-    Args:
-        model: The chat model that the stage has asked.
 
     Returns:
         `answers_from` in words, `answers` (count by author, of recordings), `note` (how a recording was made), and the
@@ -199,11 +178,7 @@ class GameStageSettings(ChatStageSettings):
     """Short for `env_config: {layout: ...}`, for games that have layouts."""
 
     def game(self, env: Any) -> dict[str, Any]:
-        """Id of the environment (`env`) and its `settings`, as of `open_game`.
-
-        Args:
-            env: The id; the kitchens by default.
-        """
+        """Id of the environment (`env`, the kitchens by default) and its `settings`, as of `open_game`."""
         if self.layout and "layout" in self.env_config:
             raise UserError("`layout` is given, and in `env_config`, too; omit one of them.")
         named = {"layout": self.layout} if self.layout else {}
@@ -310,11 +285,7 @@ def run_manual(
 
 
 def manual_chat(chat: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a chat model with room for the long answers of a manual, which a local model has to be told.
-
-    Args:
-        chat: As of `open_chat`.
-    """
+    """Settings of a chat model with room for the long answers of a manual, which a local model has to be told."""
     return {"max_tokens": TOKENS[MANUAL], **chat} if chat.get("local") else dict(chat)
 
 
@@ -533,11 +504,7 @@ class CollectSubgoals(_GameStage):
 
 
 def planner_without_chat(planner: Mapping[str, Any], chat: Mapping[str, Any]) -> None:
-    """Checks a planner whose chat model is given apart.
-
-    Args:
-        planner: Settings of `make_planner`.
-        chat: Settings of the chat model.
+    """Checks the settings of a planner whose chat model is given apart.
 
     Raises:
         UserError: If the planner asks no chat model, names one itself, or a setting is not allowed.

@@ -27,10 +27,7 @@ def examples() -> dict[str, Path]:
 
 
 def find_example(name: str) -> Path:
-    """The file of an example.
-
-    Args:
-        name: Its name, with or without the ending.
+    """The file of an example by its name, with or without the ending.
 
     Raises:
         UserError: If there is none.
@@ -52,11 +49,7 @@ def _folder(name: str) -> Path:
 
 
 def description(path: Path) -> str:
-    """The first sentence of an example's first comment or docstring, and the second one where the first asks.
-
-    Args:
-        path: The example.
-    """
+    """The first sentence of an example's first comment or docstring, and the second one where the first asks."""
     text = read_text(path)
     if path.suffix == ".py":
         words = (ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0]

@@ -198,11 +198,7 @@ def _run_all(
     keep_going: bool,
     refused: Sequence[str],
 ) -> list[str]:
-    """Runs the stages that have to run and adds their records.
-
-    Returns:
-        The stages that failed or were passed over.
-    """
+    """Runs the stages that have to run and adds their records; returns those that failed or were passed over."""
     failed = list(refused)
     for number, stage in enumerate(stages, 1):
         title = f"{stage.name} ({stage.experiment.run})"
@@ -297,11 +293,7 @@ def _needs_ray(stage: Stage) -> bool:
 
 
 def _finished(stages: list[Stage], resume: bool) -> dict[str, StageRecord]:
-    """The stages that need not run: those with a result, unless a stage that they use has to run.
-
-    Raises:
-        UserError: If what a stage says of its result is damaged.
-    """
+    """The stages that need not run: those with a readable result, unless a stage that they use has to run."""
     finished: dict[str, StageRecord] = {}
     for stage in stages:
         if resume:
@@ -462,14 +454,7 @@ def _seed_sweeps(stages: list[Stage]) -> dict[str, list[Any]]:
 
 
 def _resolved(stage: Stage, outputs: Mapping[str, list[str]], seeds: Mapping[str, list[Any]]) -> Stage:
-    """A stage with paths for its references.
-
-    Args:
-        stage: The stage.
-        outputs: Stage -> its outputs.
-        seeds: Stage -> seeds, of sweeps over seeds; a sweep that refers to one over the same seeds takes the result of
-            each seed.
-    """
+    """A stage with paths for its references; of a sweep over the same seeds it takes the result of each seed."""
     many = stage.experiment.run in KINDS
     own = seeds_of(stage.experiment.config)
     same_seeds = [name for name in stage.uses if own and seeds.get(name) == own]
@@ -615,11 +600,7 @@ def _say_next(stage: Stage, checkpoint: Path, alone: bool, modules: Sequence[str
 
 
 def say_curves(folder: Path) -> None:
-    """Prints the command that shows the curves of a stage, where it is installed.
-
-    Args:
-        folder: The stage's folder.
-    """
+    """Prints the command that shows the curves of a stage, where it is installed."""
     if find_spec("tensorboard") is not None:
         say(f"Curves: tensorboard --logdir {shlex.quote(short_path(folder))}")
 

@@ -153,11 +153,7 @@ def _cells(variants: Sequence[Variant], settings: ComparisonSettings, rounds: bo
 
 
 def have_skills(settings: ComparisonSettings) -> bool:
-    """True if all games that are played have skill graphs.
-
-    Args:
-        settings: The executors.
-    """
+    """True if all games that are played have skill graphs."""
     from rllib_llm_comm.sama.planning_game import planning_game
 
     games = (executor.env(next(iter(executor.scenarios.values()))) for executor in settings.executors().values())
@@ -187,25 +183,12 @@ def require_different_prompts(
 
 
 def with_settings(planner: PlannerSettings, /, **settings: Any) -> dict[str, Any]:
-    """A planner's settings with some of them changed.
-
-    Args:
-        planner: A name or settings.
-        **settings: The changes.
-    """
+    """The settings of a planner, given by name or settings, with some of them changed."""
     return {**({"name": planner} if isinstance(planner, str) else planner), **settings}
 
 
 def require_prompts(planner: PlannerSettings, what: str) -> None:
-    """Refuses a planner that reads no prompts in a comparison of prompts.
-
-    Args:
-        planner: A name or settings.
-        what: The settings that are compared, in words.
-
-    Raises:
-        UserError: If it reads none.
-    """
+    """Refuses a planner that reads no prompts in a comparison of prompts; `what` is compared, in words."""
     name = with_settings(planner)["name"]
     if name in RULES:
         chat, tape = {"name": "chat", "chat": {"model": "gpt-4o"}}, {"name": "cassette", "cassette": "plans.jsonl"}
@@ -270,22 +253,14 @@ PROMPT_ABLATIONS: dict[str, tuple[str, list[tuple[Mapping[str, Any], Mapping[str
 
 
 def measure_reward(settings: ComparisonSettings) -> None:
-    """Plays and tells the score of whole games under one planner.
-
-    Args:
-        settings: The planner, the executors, the scenarios and the files.
-    """
+    """Plays and tells the score of whole games under one planner."""
     _begin(settings)
     variants: list[Variant] = [({}, settings.one_planner(), settings.trials)]
     play_and_tell(comparison("reward", "the score of whole games under a planner", variants, settings), settings)
 
 
 def compare_planners(settings: ComparisonSettings) -> None:
-    """Plays and tells the scores of the scripted, the plan4mc, the random and the given planners.
-
-    Args:
-        settings: Further planners, the executors, the scenarios and the files.
-    """
+    """Plays and tells the scores of the scripted, the plan4mc, the random and the given planners."""
     _begin(settings)
     given = [] if settings.planner is None else settings.planners()
     known: list[PlannerSettings] = ["scripted", "plan4mc", "random"]
@@ -365,9 +340,6 @@ def _begin(settings: ComparisonSettings) -> None:
 
 def planners_by_label(planners: Sequence[PlannerSettings]) -> dict[str, PlannerSettings]:
     """Planners by their names for a table; those of one name are told apart by the settings in which they differ.
-
-    Args:
-        planners: Names or settings.
 
     Raises:
         UserError: If one is there twice.

@@ -29,15 +29,7 @@ if TYPE_CHECKING:
 
 
 def require_path(setting: str, path: str) -> None:
-    """Refuses a path at which nothing is.
-
-    Args:
-        setting: Name of the setting, for messages.
-        path: Its value.
-
-    Raises:
-        UserError: If nothing is there.
-    """
+    """Refuses a path at which nothing is; `setting` names it in messages."""
     if not local_path(path, setting).exists():
         raise UserError(
             f"`{setting}` is {path!r} but nothing is there; give a path that exists, or the `${{NAME}}` of a stage "
@@ -46,15 +38,7 @@ def require_path(setting: str, path: str) -> None:
 
 
 def require_checkpoint(setting: str, path: str) -> None:
-    """Refuses a checkpoint that is not there; what is on a hub is left to who fetches it.
-
-    Args:
-        setting: Name of the setting, for messages.
-        path: Its value, as of `find_checkpoint`.
-
-    Raises:
-        UserError: If nothing is there, or no shipped policy has the name.
-    """
+    """Refuses a checkpoint (as of `find_checkpoint`) that is not there; what is on a hub is left to who fetches it."""
     if not is_named(path):
         require_path(setting, path)
     elif is_shipped(path):
@@ -102,13 +86,7 @@ def on_this_machine(setting: str, values: Mapping[str, Any], rllibs_own: bool = 
 
 
 def check_prerequisites(stage: str, run: str, config: AlgorithmConfig, unresolved: tuple[str, ...] = ()) -> None:
-    """Checks what an algorithm would miss only when it is built, or later.
-
-    Args:
-        stage: Name of the experiment, for messages.
-        run: Name of the algorithm.
-        config: Its checked config.
-        unresolved: Paths in it at which nothing is yet.
+    """Checks what an algorithm would miss only when it is built, or later; nothing is at `unresolved` paths yet.
 
     Raises:
         UserError: At the first thing that is missing or does not fit.
@@ -123,12 +101,7 @@ def check_prerequisites(stage: str, run: str, config: AlgorithmConfig, unresolve
 
 
 def check_cores(stage: str, config: AlgorithmConfig) -> None:
-    """Refuses more EnvRunners than this machine has cores for.
-
-    Args:
-        stage: Name of the experiment, for messages.
-        config: Its checked config.
-    """
+    """Refuses more EnvRunners than this machine has cores for."""
     cores = available_cpus()
     for setting in ("num_env_runners", "evaluation_num_env_runners"):
         runners = getattr(config, setting, 0) or 0
@@ -262,12 +235,9 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
 
 
 def tell_other_prompts(path: str, config: Any, role: str | None = None) -> None:
-    """Says so where the user sees it: a trial's process logs into its own files.
+    """Says that what is taken over, an adapter of a role or a whole run, was trained with other prompts.
 
-    Args:
-        path: What is taken over, an adapter or a whole run.
-        config: The settings of the algorithm that takes it over.
-        role: Of the adapter; `None` for a whole run.
+    The user sees it here: a trial's process logs into its own files.
     """
     if not hasattr(config, "language_model_settings"):
         return
@@ -303,15 +273,7 @@ _TALK = ("messages", "message_server", "base_model", "reference")
 
 @dataclass(frozen=True)
 class _Trained:
-    """What a stage that plays a checkpoint has to fit.
-
-    Attributes:
-        algorithm: Name of its algorithm.
-        env: Id of its environment; `None` if it tells none.
-        env_config: Settings of the environment.
-        talk: Its `CommunicationSettings`; `None` if its agents say nothing.
-        teacher: Its teacher.
-    """
+    """What a stage that plays a checkpoint has to fit; without `env` it tells none, without `talk` nobody speaks."""
 
     algorithm: str
     env: str | None
@@ -416,12 +378,7 @@ def _check_game(config: Mapping[str, Any], trained: _Trained) -> None:
 
 
 def _trained(checkpoint: str, named: Mapping[str, Stage]) -> _Trained | None:
-    """What is known of a checkpoint; `None` of an officer, which has no game of its own.
-
-    Args:
-        checkpoint: A path, or the reference to a stage.
-        named: All stages by their names.
-    """
+    """What is known of a checkpoint, a path or `${stage}`; `None` of an officer, which has no game of its own."""
     reference = REFERENCE.fullmatch(checkpoint)
     return _of_folder(checkpoint) if reference is None else _of_stage(named[reference.group(1)])
 

@@ -85,15 +85,7 @@ class Demand:
 
 
 def check_resources(stage: str, resources: Mapping[str, Any]) -> None:
-    """Checks `resources_per_trial` of a stage.
-
-    Args:
-        stage: Name of the stage.
-        resources: Numbers of CPUs and GPUs.
-
-    Raises:
-        UserError: If a key is unknown, or a value is no number of at least 0.
-    """
+    """Refuses `resources_per_trial` of a stage with an unknown key, or a value that is no number of at least 0."""
     for key, value in resources.items():
         if key not in ("cpu", "gpu"):
             raise UserError(f"`{stage}.resources_per_trial.{key}` is no known key; known are cpu, gpu.")
@@ -101,12 +93,7 @@ def check_resources(stage: str, resources: Mapping[str, Any]) -> None:
 
 
 def demand(algorithm: type[Algorithm], config: Mapping[str, Any]) -> Demand:
-    """The CPUs and GPUs of the first trial of a config.
-
-    Args:
-        algorithm: Class of the algorithm.
-        config: Its settings, with search spaces.
-    """
+    """The CPUs and GPUs of the first trial of a config with search spaces."""
     values = first_point(dict(config))
     try:
         request = algorithm.default_resource_request(values)
@@ -146,12 +133,7 @@ def gpus_here() -> int:
 
 
 def works_alone(algorithm: type[Algorithm], config: Mapping[str, Any]) -> bool:
-    """True if a trial is one process, without EnvRunners or Learners of its own.
-
-    Args:
-        algorithm: Class of the algorithm.
-        config: Its settings, with search spaces.
-    """
+    """True if a trial is one process, without EnvRunners or Learners of its own."""
     default = algorithm.get_default_config()
     return all(not config.get(key, getattr(default, key)) for key in ("num_env_runners", "num_learners"))
 
@@ -159,11 +141,7 @@ def works_alone(algorithm: type[Algorithm], config: Mapping[str, Any]) -> bool:
 def cpus_alone(algorithm: type[Algorithm], config: Mapping[str, Any], cores: int, most: int | None) -> int:
     """Logical CPUs for the only trial, if it works in one process: all cores, but what Ray Data takes beside it.
 
-    Args:
-        algorithm: Class of the algorithm.
-        config: Its settings, with search spaces.
-        cores: Of this machine.
-        most: Logical CPUs of a local Ray; `None` if they are not known.
+    `most` are the logical CPUs of a local Ray; `None` if they are not known.
     """
     if most is None:
         return cores
@@ -220,8 +198,7 @@ def available_cpus() -> int:
 def quiet_libraries(verbosity: int) -> None:
     """Silences deprecation and progress noise of Ray and its dependencies; call before they are imported.
 
-    Args:
-        verbosity: 0 for silence, 2 for everything.
+    At verbosity 0 nothing is told, at 2 everything.
     """
     for name, value in {**_QUIET, **_NEEDED}.items():
         os.environ.setdefault(name, value)
@@ -235,8 +212,7 @@ def quiet_libraries(verbosity: int) -> None:
 def quiet_loggers(verbosity: int) -> None:
     """Sets the levels of Ray's loggers; call after Ray was imported, which sets them too.
 
-    Args:
-        verbosity: 0: nothing below critical; 1: warnings; 2: everything.
+    Verbosity 0: nothing below critical; 1: warnings; 2: everything.
     """
     level = {0: logging.CRITICAL, 1: logging.WARNING}.get(verbosity, logging.INFO)
     for library in ("ray", "ray.rllib", "ray.tune", "ray.train", "ray.data"):
@@ -270,11 +246,7 @@ class RaySession:
         self.stop()
 
     def start(self) -> None:
-        """Starts or joins Ray, if that has not happened yet.
-
-        Raises:
-            UserError: If there is no cluster at the address.
-        """
+        """Starts or joins Ray, if that has not happened yet; raises a `UserError` if no cluster is at the address."""
         import ray
 
         if ray.is_initialized():

@@ -30,12 +30,9 @@ def results_folder(storage: str, name: str, setting: str = "storage_path") -> Pa
     """The folder on this machine to which an experiment writes.
 
     Args:
-        storage: The place above it: a path, `file:///...` or `s3://...`.
+        storage: The place above it: a path, `file:///...` or `s3://...`; other URIs are refused.
         name: The experiment's name.
         setting: Name of the setting, for messages.
-
-    Raises:
-        UserError: If the place is another URI.
     """
     if not is_remote(storage):
         return local_path(storage, setting) / name

@@ -33,12 +33,7 @@ _BEGUN = ".begun"  # behind the name of a stage that does not train: one row or 
 
 @dataclass(frozen=True)
 class Left:
-    """What is left of a file.
-
-    Attributes:
-        seconds: Of the stages whose speed is known.
-        unknown: The stages whose speed is not known.
-    """
+    """What is left of a file: seconds of the stages whose speed is known, and those whose speed is not."""
 
     seconds: float
     unknown: tuple[str, ...]
@@ -171,9 +166,7 @@ def rehearse(
 def in_small(experiment: Experiment, most: int | None = None) -> Experiment:
     """An experiment of the same kind that ends soon: one seed, two iterations, few rows and episodes.
 
-    Args:
-        experiment: The experiment.
-        most: Most rows or episodes of a stage that does not train; `None` for as many as a rehearsal has.
+    `most` are the most rows or episodes of a stage that does not train; `None` for as many as a rehearsal has.
     """
     config = dict(experiment.config)
     if experiment.run in KINDS:

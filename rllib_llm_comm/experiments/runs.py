@@ -321,12 +321,7 @@ def _settings(record: StageRecord | None, trials: Sequence[Trial]) -> dict[str, 
 
 
 def flat_settings(value: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by their path, joined with dots; search spaces and lists stay whole.
-
-    Args:
-        value: Settings.
-        above: The path of their mapping.
-    """
+    """Settings by their path below `above`, joined with dots; search spaces and lists stay whole."""
     for key, item in value.items():
         if isinstance(item, Mapping) and item and not search_kind(item):
             yield from flat_settings(item, f"{above}{key}.")
@@ -375,8 +370,7 @@ def _figures(record: StageRecord | None, trials: Sequence[Trial]) -> dict[str, l
 def last_row(trial: Path) -> dict[str, Any] | None:
     """The last row of a trial's results that can be read, without reading all of them; `None` if there is none.
 
-    Args:
-        trial: Its folder, with `result.json` or, where that is missing, `progress.csv`.
+    It is of `result.json` or, where that is missing, of `progress.csv`.
 
     Raises:
         OSError: If the file cannot be read.
@@ -553,11 +547,7 @@ def spans(numbers: Sequence[int]) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    """A mean with the smallest and the largest value; "-" for none.
-
-    Args:
-        values: One per seed.
-    """
+    """A mean with the smallest and the largest of the values of all seeds; "-" for none."""
     if not values:
         return "-"
     middle = f"{sum(values) / len(values):.3g}"
@@ -565,11 +555,7 @@ def spread(values: Sequence[float]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in words, such as "2 h 05 min"; "-" for none.
-
-    Args:
-        seconds: The duration.
-    """
+    """Seconds in words, such as "2 h 05 min"; "-" for none."""
     if not seconds:
         return "-"
     minutes, rest = divmod(round(seconds), 60)
@@ -580,11 +566,7 @@ def duration(seconds: float) -> str:
 
 
 def interval_text(told: Mapping[str, Any]) -> str:
-    """A figure with its interval, where it has one.
-
-    Args:
-        told: `value`, `low` and `high`.
-    """
+    """A figure (`value`) with its interval (`low`, `high`), where it has one."""
     value, low, high = (told[key] if told[key] is None else number_text(told[key]) for key in ("value", "low", "high"))
     return f"{value}" if low is None else f"{value} [{low}, {high}]"
 
@@ -600,11 +582,7 @@ def setting_text(value: Any) -> str:
 
 
 def remarks(compared: Mapping[str, Any]) -> list[str]:
-    """Sentences on what the tables of a comparison are, and what they lack.
-
-    Args:
-        compared: From `compare`.
-    """
+    """Sentences on what the tables of a comparison (`compare`) are, and what they lack."""
     told = []
     if not compared["settings"]:
         text = "Both runs have the same settings"
@@ -619,12 +597,7 @@ def remarks(compared: Mapping[str, Any]) -> list[str]:
 
 
 def print_comparison(runs: Sequence[Run], compared: Mapping[str, Any]) -> None:
-    """Prints the settings that differ, and the figures.
-
-    Args:
-        runs: The two runs.
-        compared: From `compare`.
-    """
+    """Prints the settings in which two runs differ, and the figures (`compare`)."""
     names = [run.name for run in runs]
     if compared["settings"]:
         rows = [[key, *map(setting_text, pair)] for key, pair in compared["settings"].items()]
@@ -641,12 +614,7 @@ def print_comparison(runs: Sequence[Run], compared: Mapping[str, Any]) -> None:
 
 
 def make_page(runs: Sequence[Run], compared: Mapping[str, Any] | None) -> str:
-    """A page that needs nothing else, with the list or the comparison, and curves as in the report of a study.
-
-    Args:
-        runs: The runs.
-        compared: From `compare`; `None` for a list.
-    """
+    """A page that needs nothing else, with the list or the comparison, and curves as in the report of a study."""
     from rllib_llm_comm.evaluation.figures import draw_curves, looks, render_page, to_png
 
     labels = short_names(runs)
@@ -683,8 +651,7 @@ def short_names(runs: Sequence[Run]) -> dict[str, str]:
 def curves_of(run: Run) -> list[Any]:
     """The curves of a run's trials that act; those that only learn from labels have none.
 
-    Args:
-        run: The run; trials whose results cannot be read are passed over with a sentence.
+    Trials whose results cannot be read are passed over with a sentence.
     """
     found = []
     for trial in run.trials:

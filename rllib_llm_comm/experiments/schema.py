@@ -167,12 +167,7 @@ def _stage_config(kind: Any) -> Schema:
 
 
 def _algorithm_config(name: str, shared: dict[str, Schema]) -> Schema:
-    """The settings of an algorithm: those of its config object.
-
-    Args:
-        name: The algorithm.
-        shared: Settings that several algorithms have alike, by name; new ones are added.
-    """
+    """The settings of an algorithm's config object; those that several have alike are added to `shared`, by name."""
     config = find_algorithm(name).get_default_config()
     annotations = config_annotations(type(config))
     own = config.setting_types() if hasattr(config, "setting_types") else {}

@@ -42,11 +42,7 @@ def search_kind(value: Any) -> str | None:
 
 
 def check_search(setting: str, value: dict[str, Any]) -> list[Any]:
-    """Checks a search space.
-
-    Args:
-        setting: Full name of the setting, for messages.
-        value: A dict for which `search_kind` is not `None`.
+    """Checks a search space (a dict for which `search_kind` is not `None`).
 
     Returns:
         Values of the space that can be checked as if they had been given alone.
@@ -84,15 +80,7 @@ def _check_numbers(setting: str, kind: str, numbers: list[Any], count: int) -> N
 
 
 def check_searches(setting: str, value: Any) -> None:
-    """Checks all search spaces in a config.
-
-    Args:
-        setting: Full name of the config, for messages.
-        value: The config, or a value in it.
-
-    Raises:
-        UserError: If the arguments of one do not fit its kind.
-    """
+    """Checks all search spaces in a config, or in a value in it."""
     if search_kind(value):
         check_search(setting, value)
     elif isinstance(value, Mapping):
@@ -126,16 +114,7 @@ def seeds_of(config: Mapping[str, Any]) -> list[Any]:
 
 
 def check_by_seed(setting: str, value: Any, seeds: Sequence[Any]) -> None:
-    """Checks that every `by_seed` in a config has one value per seed.
-
-    Args:
-        setting: Full name of the config, for messages.
-        value: The config, or a value in it.
-        seeds: From `seeds_of`.
-
-    Raises:
-        UserError: If one has more or fewer.
-    """
+    """Refuses a `by_seed` in a config, or in a value in it, that has not one value per seed (`seeds_of`)."""
     if search_kind(value) == BY_SEED:
         if not seeds:
             raise UserError(
@@ -152,11 +131,9 @@ def check_by_seed(setting: str, value: Any, seeds: Sequence[Any]) -> None:
 
 
 def to_tune(value: Any, seeds: Sequence[Any] = ()) -> Any:
-    """Replaces distributions in plain data by Tune's objects; `grid_search` stays, Tune reads it itself.
+    """Replaces distributions in a config, or in a value in it, by Tune's objects; Tune reads `grid_search` itself.
 
-    Args:
-        value: A config, or a value in it.
-        seeds: The seeds of the config's grid, to which `by_seed` refers.
+    `by_seed` refers to the given seeds, those of the config's grid.
     """
     kind = search_kind(value)
     if kind == GRID:
@@ -189,11 +166,7 @@ def first_point(value: Any) -> Any:
 
 
 def single_points(value: Any) -> Iterator[Any]:
-    """A config's first point, then one for each other value of each search space, the others at their first.
-
-    Args:
-        value: The config.
-    """
+    """A config's first point, then one for each other value of each search space, the others at their first."""
     yield first_point(value)
     for key, item in value.items():
         if (kind := search_kind(item)) and _DISTRIBUTIONS.get(kind) is None:

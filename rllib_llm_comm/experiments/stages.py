@@ -34,13 +34,7 @@ _WITHOUT_EFFECT = {"storage_path", "checkpoint_config", "max_failures"}
 
 @dataclass
 class StageResult:
-    """The results of a stage.
-
-    Attributes:
-        outputs: Absolute paths that `${stage}` stands for.
-        files: Further results, name -> absolute path.
-        summary: Key figures.
-    """
+    """The results of a stage: absolute paths that `${stage}` stands for, further files by name, and key figures."""
 
     outputs: list[Path]
     files: dict[str, Path] = field(default_factory=dict)
@@ -249,20 +243,12 @@ _PLAIN = ("builtins", "types", "typing", "collections.abc")
 
 
 def as_list(value: Any) -> list[Any]:
-    """The values of a setting that may have several; the result of a stage with one trial is one path.
-
-    Args:
-        value: One, or a list or tuple of them.
-    """
+    """The values of a setting that may have several; the result of a stage with one trial is one path."""
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def entries(sources: Iterable[Any]) -> dict[str, str]:
-    """Descriptions of parameters and attributes in docstrings; the first docstring that has one counts.
-
-    Args:
-        sources: Functions and classes.
-    """
+    """Descriptions of parameters and attributes in docstrings of functions and classes; the first one counts."""
     found: dict[str, str] = {}
     for source in sources:
         for name, text in _ENTRY.findall(inspect.getdoc(source) or ""):
@@ -273,9 +259,7 @@ def entries(sources: Iterable[Any]) -> dict[str, str]:
 def model_of(source: Callable[..., Any], without: Collection[str] = ()) -> type[Settings]:
     """The settings that a function or dataclass takes, as a strict model.
 
-    Args:
-        source: The function or dataclass.
-        without: Parameters that are no settings.
+    `without` are parameters that are no settings.
     """
     hints = {name: _without_own_classes(hint) for name, hint in typing.get_type_hints(source).items()}
     made = {one.name: one.default_factory for one in getattr(source, "__dataclass_fields__", {}).values()}
@@ -322,11 +306,7 @@ class PlainStage(ABC):
         return self.model().checked(f"{stage.name}.config", given)
 
     def check(self, stage: Stage, unresolved: tuple[str, ...] = ()) -> None:
-        """Checks the stage before anything runs.
-
-        Args:
-            stage: The stage, references replaced.
-            unresolved: Paths in it at which nothing is yet.
+        """Checks the stage, its references replaced, before anything runs; nothing is at the `unresolved` paths yet.
 
         Raises:
             UserError: At the first unknown key or impossible value.

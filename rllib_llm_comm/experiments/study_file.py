@@ -185,15 +185,7 @@ def read_study(path: Path) -> Study:
 
 
 def expand(study: Study, name: str) -> ExperimentFile:
-    """The stages of a study, as an experiment file.
-
-    Args:
-        study: The study.
-        name: Default name of the results' folder.
-
-    Raises:
-        UserError: If a stage is no valid experiment.
-    """
+    """The stages of a study, as an experiment file; `name` is the default one of the results' folder."""
     experiments: dict[str, Experiment] = {}
 
     def add(stage: str, spec: Mapping[str, Any]) -> None:

@@ -30,12 +30,7 @@ if TYPE_CHECKING:
 
 
 class Tracker(NamedTuple):
-    """A program that shows runs.
-
-    Attributes:
-        needs: Modules that write for it.
-        package: The package of the Python index that brings them.
-    """
+    """A program that shows runs: the modules that write for it, and the package of the index that brings them."""
 
     needs: tuple[str, ...]
     package: str
@@ -52,15 +47,7 @@ _MLFLOW_DATABASE = "mlflow.db"
 
 
 def check_trackers(names: Sequence[str], *, any_training: bool) -> None:
-    """Refuses trackers that are unknown, not installed, or would have nothing to follow.
-
-    Args:
-        names: From `--track`.
-        any_training: True if a stage trains.
-
-    Raises:
-        UserError: In one sentence.
-    """
+    """Refuses trackers that are unknown, not installed, or would have nothing to follow as no stage trains."""
     for name in names:
         if name not in TRACKERS:
             listed = ", ".join(TRACKERS)
@@ -75,7 +62,7 @@ def check_trackers(names: Sequence[str], *, any_training: bool) -> None:
 
 
 def open_trackers(names: Sequence[str], folders: Iterable[Path]) -> None:
-    """Finds out whether trackers can be written to, and prints the commands that show them.
+    """Finds out whether checked trackers can be written to, and prints the commands that show them.
 
     Args:
         names: Checked names.
@@ -102,12 +89,7 @@ def open_trackers(names: Sequence[str], folders: Iterable[Path]) -> None:
 
 
 def show_command(name: str, folder: Path) -> str:
-    """The command or the page that shows what a tracker has.
-
-    Args:
-        name: The tracker.
-        folder: Folder of the results, above the stages.
-    """
+    """The command or the page that shows what a tracker has of the results in a folder, above the stages."""
     here, place = shlex.quote(short_path(folder)), shown_place(mlflow_uri(folder), folder)
     if name == "mlflow" and place.startswith(("http://", "https://")):
         return place  # a server shows its runs itself
@@ -122,20 +104,14 @@ def show_command(name: str, folder: Path) -> str:
 def shown_place(text: str, folder: Path) -> str:
     """A text in which MLflow's place has lost its user and password, even where it is no right address.
 
-    Args:
-        text: The place, or a message that quotes it.
-        folder: Folder of the results, above the stages.
+    `text` is the place, or a message that quotes it; `folder` lies above the stages.
     """
     uri = mlflow_uri(folder)
     return without_passwords(text.replace(uri, without_passwords("".join(uri.split()))))
 
 
 def mlflow_uri(folder: Path) -> str:
-    """The place where MLflow writes: `MLFLOW_TRACKING_URI`, or one SQLite file above all results.
-
-    Args:
-        folder: Folder of the results, above the stages.
-    """
+    """The place where MLflow writes: `MLFLOW_TRACKING_URI`, or one SQLite file above all results (`folder`)."""
     own = f"sqlite:///{(folder.parent / _MLFLOW_DATABASE).absolute()}"
     return os.environ.get("MLFLOW_TRACKING_URI") or own
 
@@ -182,22 +158,13 @@ def tracker_callbacks(stage: Stage) -> list[LoggerCallback]:
 
 
 def numbers_of(result: Mapping[str, Any]) -> dict[str, float]:
-    """All numbers of a result by path, without the settings.
-
-    Args:
-        result: As Tune gives it.
-    """
+    """All numbers of a result by path, without the settings."""
     flat = flatten_dict({key: value for key, value in result.items() if key not in _LEFT_OUT})
     return {key: float(value) for key, value in flat.items() if isinstance(value, Real) and not isinstance(value, bool)}
 
 
 def settings_of(stage: Stage, trial: Trial) -> dict[str, str]:
-    """The settings of a trial as texts, by path.
-
-    Args:
-        stage: Its stage.
-        trial: The trial, whose search is resolved.
-    """
+    """The settings of a trial, whose search is resolved, as texts, by path."""
     told = {"run": stage.experiment.run, "stop": stage.experiment.stop, "config": trial.config}
     return {key: _text(value) for key, value in flatten_dict(told).items()}
 
@@ -208,11 +175,7 @@ def _text(value: Any) -> str:
 
 
 class RunLogger(LoggerCallback, ABC):
-    """Writes results to a tracker. One that fails is told once and left: the training needs it for nothing.
-
-    Attributes:
-        tracker: Its name.
-    """
+    """Writes results to a tracker. One that fails is told once and left: the training needs it for nothing."""
 
     tracker = ""
 

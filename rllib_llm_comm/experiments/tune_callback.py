@@ -157,9 +157,6 @@ class EndedTrials(Callback):
     The searcher's state still counts trials as running that had ended when the command was killed. It makes no further
     trial beyond the most that may run at once, and is done only when it has found that there is none: without this
     Tune would wait for ever.
-
-    Args:
-        searcher: Makes the trials.
     """
 
     def __init__(self, searcher: BasicVariantGenerator) -> None:
@@ -237,14 +234,9 @@ def start_iteration(trial: Trial) -> int | None:
 
 
 def drop_rows(path: Path, after: int | None) -> list[dict[str, Any]]:
-    """Takes the rows of lost iterations out of a `result.json`.
+    """Takes the rows of lost iterations, those `after` one, out of a `result.json`, and gives the rows that stay.
 
-    Args:
-        path: The file; none is as good as an empty one.
-        after: Rows of later iterations go; `None`: only those that another row has taken back.
-
-    Returns:
-        The rows that stay.
+    With `None` only those go that another row has taken back. No file is as good as an empty one.
     """
     if not path.exists():
         return []

@@ -85,10 +85,10 @@ def check(
     checked_by_python: bool = False,
     many_cpus: bool = False,
 ) -> None:
-    """Checks everything about the stage that can be checked before Ray starts.
+    """Checks everything about the stage, its references replaced, that can be checked before Ray starts.
 
     Args:
-        stage: The stage, its references replaced by paths.
+        stage: The stage.
         kinds: Names of other things that can run, for the hint.
         unresolved: Those of the paths at which nothing is yet.
         checked_by_python: True if the config comes from an `AlgorithmConfig` object, whose setters have seen it.
@@ -136,9 +136,7 @@ def _check_stop(stage: Stage, config: Any) -> None:
 def cpus_needed(stage: Stage, have: Mapping[str, float] | None = None) -> int:
     """Logical CPUs that Ray should have for a checked stage: of one trial, of those that read data of all at once.
 
-    Args:
-        stage: The stage.
-        have: "CPU" and "GPU" -> how many a local Ray will have, as far as that is known.
+    `have` is "CPU" and "GPU" -> how many a local Ray will have, as far as that is known.
 
     Raises:
         UserError: If each trial needs more than Ray will have.
@@ -161,14 +159,7 @@ def cpus_needed(stage: Stage, have: Mapping[str, float] | None = None) -> int:
 
 
 def run(stage: Stage, ray: RaySession) -> StageResult:
-    """Trains all trials of a stage.
-
-    Args:
-        stage: The stage with its references replaced.
-        ray: Starts Ray when needed.
-
-    Returns:
-        The trials' checkpoints and result files.
+    """Trains all trials of a stage with its references replaced, and gives their checkpoints and result files.
 
     Raises:
         StoppedError: After ctrl-C or SIGTERM; a checkpoint of each trial was written then.
@@ -279,12 +270,8 @@ def _plain_config(experiment: Experiment) -> dict[str, Any]:
 def tune_config(experiment: Experiment, algorithm: type[Algorithm], most: int | None = None) -> dict[str, Any]:
     """The config for Tune: with Tune's search spaces, and all cores for a trial that works in one process.
 
-    Ray gives a process as many threads (`OMP_NUM_THREADS`) as it reserves CPUs for it.
-
-    Args:
-        experiment: The experiment.
-        algorithm: Its algorithm.
-        most: Logical CPUs of a local Ray; `None` if they are not known.
+    Ray gives a process as many threads (`OMP_NUM_THREADS`) as it reserves CPUs for it. `most` are the logical CPUs of a
+    local Ray; `None` if they are not known.
     """
     config = _plain_config(experiment)
     one_trial = experiment.num_samples == 1 and not has_search(config)

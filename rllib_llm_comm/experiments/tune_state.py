@@ -37,11 +37,9 @@ _MOST_BYTES = 2**27  # of a seal, of a state, and of all that its copy holds
 
 
 def seal(checkpoint: Path, metrics: Mapping[str, Any]) -> None:
-    """Waits until a checkpoint is on the disk itself, then says so in a file of its own.
+    """Waits until a finished checkpoint is on the disk itself, then says so in a file of its own.
 
-    Args:
-        checkpoint: A checkpoint folder to which nothing is added any more.
-        metrics: The result of the training iteration it was written after; must be JSON-able.
+    `metrics` is the result of the training iteration it was written after; must be JSON-able.
 
     Raises:
         OSError: If the disk fails; the checkpoint does not count then.
@@ -63,11 +61,7 @@ def whole_checkpoints(trial: Path) -> list[Path]:
 
 
 def put_incomplete_aside(trial: Path) -> list[Path]:
-    """Renames the checkpoints that are not whole, so that nothing is written into them or read from them.
-
-    Returns:
-        Their former paths.
-    """
+    """Renames checkpoints that are not whole, so that nothing is written or read there; gives their former paths."""
     whole = set(whole_checkpoints(trial))
     incomplete = [path for path in _checkpoints(trial) if path not in whole]
     for path in incomplete:
@@ -137,15 +131,9 @@ _DECISIONS = ("_cached_trial_decisions", "_queued_trial_decisions")
 
 
 def keep_state(folder: Path, staging: Path, kept: int) -> int:
-    """Copies Tune's state if Tune has written it anew.
+    """Copies Tune's state from its staging folder to the stage's if Tune has written it anew.
 
-    Args:
-        folder: The stage's folder.
-        staging: The folder that Tune writes its state to.
-        kept: When the state was written that was copied last, in ns.
-
-    Returns:
-        When the state was written that is copied now.
+    Times are in ns: `kept` is when the state was written that was copied last, the result that of the copy now.
 
     Raises:
         OSError: If the disk fails; the copy before stays.
@@ -191,14 +179,10 @@ def find_state(folder: Path, trials: int, may_use: Callable[[str, bytes], bool])
 
 
 def repair_state(path: Path, folder: Path) -> list[str]:
-    """Makes the trials of a state go on from their newest whole checkpoints.
+    """Makes the trials of a state that can be read go on from their newest whole checkpoints in a stage's folder.
 
     Decisions that were still to be carried out are dropped: the iterations they followed from are done again, and
     decided anew, unless their checkpoint is whole.
-
-    Args:
-        path: A state that can be read.
-        folder: The stage's folder, wherever it was when the state was written.
 
     Returns:
         Sentences about checkpoints that were passed over.
@@ -305,10 +289,6 @@ _WHY = (
 def check_restore(stage: Stage, algorithm: type[Algorithm]) -> None:
     """Checks the checkpoint that a stage's trials start from, without unpickling anything.
 
-    Args:
-        stage: The stage, its references replaced.
-        algorithm: The algorithm that it trains.
-
     Raises:
         UserError: If the checkpoint was not written here and is not trusted, or is another algorithm's.
     """
@@ -332,10 +312,7 @@ def check_restore(stage: Stage, algorithm: type[Algorithm]) -> None:
 
 
 def unsigned_parts(stage: Stage) -> list[Path]:
-    """The state files and checkpoints of a stage's folder that Tune would unpickle and that were not written here.
-
-    Args:
-        stage: The stage; if it is trusted, there are none.
+    """The state files and checkpoints that Tune would unpickle and that were not written here; none of a trusted stage.
 
     Raises:
         UserError: If nothing there was written here: then this is somebody else's run.
