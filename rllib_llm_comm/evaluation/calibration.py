@@ -151,7 +151,8 @@ def calibrate(
     Raises:
         UserError: If observations are not in words, or there are too few choices.
     """
-    check_aim(entropy)
+    if not 0.0 < entropy < 1.0:
+        raise UserError(f"`--entropy` is {entropy:g} but must be between 0 and 1, without these two.")
     moments = random_moments(env, decisions, seed)
     views = [moment.view for moment in moments]
     talks = any(moment.heard for moment in moments)
@@ -311,16 +312,6 @@ def openness(scores: np.ndarray, mask: np.ndarray, normalization: str, temperatu
     return Openness(
         normalization, temperature, float(entropies.mean()), float(best.mean()), float((best >= DECIDED).mean())
     )
-
-
-def check_aim(entropy: float) -> None:
-    """Refuses an aimed share of the greatest entropy that is not between 0 and 1.
-
-    Raises:
-        UserError: If it is not.
-    """
-    if not 0.0 < entropy < 1.0:
-        raise UserError(f"`--entropy` is {entropy:g} but must be between 0 and 1, without these two.")
 
 
 def find_temperature(scores: np.ndarray, mask: np.ndarray, entropy: float) -> float:

@@ -21,9 +21,8 @@ from rllib_llm_comm.evaluation.statistics import (
     bootstrap,
     bootstrap_difference,
     holm,
-    iqm,
     lastingly_reached,
-    mean,
+    middle_of,
     permutation_test,
     probability_of_improvement,
 )
@@ -47,7 +46,8 @@ from rllib_llm_comm.evaluation.study_results import (
 )
 from rllib_llm_comm.verco.settings import DRAWN
 
-_FEW = 4
+# Controls that draw messages, and the name that both had in earlier studies.
+_SHUFFLED = (*DRAWN, "shuffled")
 _LEVEL = 0.95
 # The ends of a corrected interval lie far out.
 _DRAWS = 20_000
@@ -68,7 +68,10 @@ def talk_of(system: SystemResults) -> dict[str, Any] | None:
     runs = [run[TALK] for run in system.evaluations.get(SAMPLED, []) if run.get(TALK)]
     shown = {**MEASURES, **DRIFT} if any(run.get("drift") for run in runs) else MEASURES
     told = shown if any(run["messages"] for run in runs) else [FIRST_CHOICE]
-    found = {name: _talk_interval([_value(run, name) for run in runs]) if name in told else None for name in shown}
+    found: dict[str, Any] = {}
+    for name in shown:
+        known = [value for run in runs if name in told and (value := _value(run, name)) is not None]
+        found[name] = _interval(np.array(known)) if known else None
     return found if any(found.values()) else None
 
 
@@ -104,7 +107,7 @@ def add_corrected(told: Mapping[str, Mapping[str, dict[str, Any]]], results: Stu
         told[scenario][name]["against_baseline"] |= {"p_value": round(plain, 5), "p_corrected": round(adjusted, 5)}
     level = 1 - (1 - _LEVEL) / len(compared)
     intervals = {
-        pair: bootstrap(values, iqm if len(values) >= _FEW else mean, level=level, draws=_DRAWS)
+        pair: bootstrap(values, middle_of(len(values)), level=level, draws=_DRAWS)
         for pair, values in scores.items()
         if len(values)
     }
@@ -124,17 +127,6 @@ def _value(run: Mapping[str, Any], name: str) -> float | None:
         found = None if found is None else found.get(key)  # earlier versions measured less
     value: float | None = found["corrected"] if isinstance(found, Mapping) else found
     return value
-
-
-def _talk_interval(values: list[float | None]) -> dict[str, float] | None:
-    known = np.array([value for value in values if value is not None], np.float64)
-    if not len(known):
-        return None
-    return bootstrap(known, iqm if len(known) >= _FEW else mean).rounded()
-
-
-# Controls that draw messages, and the name that both had in earlier studies.
-_SHUFFLED = (*DRAWN, "shuffled")
 
 
 def summarise(results: StudyResults) -> dict[str, Any]:
@@ -399,7 +391,7 @@ def _figure(system: SystemResults, suffix: str, name: str) -> dict[str, float]:
 
 
 def _interval(scores: np.ndarray) -> dict[str, float]:
-    return bootstrap(scores, iqm if len(scores) >= 4 else mean).rounded()
+    return bootstrap(scores, middle_of(len(scores))).rounded()
 
 
 def _sentence(told: dict[str, Any]) -> str:

@@ -99,14 +99,14 @@ def iqm(scores: np.ndarray, axis: int | None = None) -> Any:
     return ordered[..., cut : count - cut].mean(-1)
 
 
-def median(scores: np.ndarray, axis: int | None = None) -> Any:
-    """The median of the scores; arguments as of `iqm`."""
-    return np.median(scores, axis)
-
-
 def mean(scores: np.ndarray, axis: int | None = None) -> Any:
     """The mean of the scores; arguments as of `iqm`."""
     return np.mean(scores, axis)
+
+
+def middle_of(count: int) -> Statistic:
+    """The statistic of so many runs: the interquartile mean, of fewer than four the mean."""
+    return iqm if count >= 4 else mean
 
 
 def bootstrap(

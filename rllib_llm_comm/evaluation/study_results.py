@@ -342,7 +342,7 @@ def cost_rows(costs: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str])
 
 def _of_stage(stage: Path) -> dict[str, Any]:
     """The counts of a stage; empty if it asks nobody or has not ended."""
-    trials = [_last(path) for path in sorted(stage.glob("trial_*/result.json"))]
+    trials = list(_of_trials(stage, lambda path: next(reversed(read_rows(path)), dict[str, Any]())))
     if trials:
         return {**_sum([asked_in_training(result) for result in trials]), _NUMBER: len(trials), _PER: RUN}
     record = read_record(stage)
@@ -353,15 +353,6 @@ def _of_stage(stage: Path) -> dict[str, Any]:
     seconds = [float(one[_SECONDS]) for one in played if _SECONDS in one]
     told = {_SECONDS: sum(seconds) / len(seconds)} if seconds else {}
     return {**_sum([record.summary]), _NUMBER: games or 1, _PER: GAME if games else STAGE, **told}
-
-
-def _last(path: Path) -> dict[str, Any]:
-    """The last result of a trial."""
-    try:
-        return next(reversed(read_rows(path)), {})
-    except (OSError, ValueError, TypeError) as error:
-        what = f"no results of a trial ({type(error).__name__}: {error})"
-        raise damaged(path, what, f"remove {str(path.parents[1])!r} and type the command of the study again") from error
 
 
 def _sum(counts: list[Any]) -> dict[str, float]:

@@ -8,11 +8,17 @@ from typing import Any
 
 from pydantic import Field
 
-from rllib_llm_comm.core.errors import UserError, within
+from rllib_llm_comm.core.errors import within
 from rllib_llm_comm.core.settings import Several
-from rllib_llm_comm.core.trust import names_code, texts_in
 from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings
-from rllib_llm_comm.experiments.evaluation_run import CROSS_PLAY, SENTENCES, ask_players, labels_of, play_crosswise
+from rllib_llm_comm.experiments.evaluation_run import (
+    CROSS_PLAY,
+    SENTENCES,
+    ask_players,
+    labels_of,
+    play_crosswise,
+    refuse_code,
+)
 from rllib_llm_comm.experiments.stages import REFERENCE, PlainStage, Stage, StageResult, as_list
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, parse_partners
 
@@ -36,12 +42,8 @@ class CrossPlayStage(PlainStage):
         """Checks keys, values, and checkpoints that should be there by now."""
         from rllib_llm_comm.policies.policy_folder import find_policy
 
-        for text in () if stage.trust else texts_in(stage.experiment.config):
-            if names_code(text):
-                raise UserError(
-                    f"`{stage.name}.config` names {text!r}, which may be code; import its module with `--import "
-                    "MODULE`, or say `--trust` if you know where the file comes from."
-                )
+        if not stage.trust:
+            refuse_code(f"`{stage.name}.config`", stage.experiment.config)
         given = self.settings(stage)
         groups = {f"partners.{name}": group for name, group in given.partners.items()}
         for place, listed in {"players": given.players, **groups}.items():

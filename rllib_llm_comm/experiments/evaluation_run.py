@@ -326,7 +326,7 @@ def ask_again(stage: Path) -> None:
     from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings
 
     told = read_json(stage / CROSS_PLAY, "remove its folder and type the command of the study again")
-    _refuse_code(short_path(stage / CROSS_PLAY), [told["players"].content, told["groups"].content])
+    refuse_code(short_path(stage / CROSS_PLAY), [told["players"].content, told["groups"].content])
     players = [_entrant(one) for one in told["players"].elements()]
     partners = {
         name: [_entrant(one) for one in group["partners"].elements()] for name, group in told["groups"].items().items()
@@ -354,11 +354,12 @@ def _read_partners(file: Path | None, trust: bool) -> Any:
     """The groups of partners in a file, which names no function whose module the user has not imported."""
     groups = None if file is None else load_file(file)
     if not trust:
-        _refuse_code(f"`--partners` {str(file)!r}", groups)
+        refuse_code(f"`--partners` {str(file)!r}", groups)
     return groups
 
 
-def _refuse_code(where: str, value: Any) -> None:
+def refuse_code(where: str, value: Any) -> None:
+    """Refuses settings that name code which the user has not imported."""
     for text in texts_in(value):
         if names_code(text):
             raise UserError(

@@ -20,7 +20,7 @@ import numpy as np
 from rllib_llm_comm.core.errors import UserError, require_number, require_whole, shown
 from rllib_llm_comm.core.files import disk_error, read_tail, read_text, write_atomically
 from rllib_llm_comm.core.places import is_text
-from rllib_llm_comm.evaluation.statistics import Interval, Statistic, bootstrap, bootstrap_difference, iqm, mean
+from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, bootstrap_difference, middle_of
 from rllib_llm_comm.evaluation.study_results import (
     CURVE_ERRORS,
     ITERATION,
@@ -426,10 +426,6 @@ def _number(text: str) -> Any:
     return text
 
 
-_FEW = 4
-"""With fewer seeds in a run means are compared, not interquartile means, as in the report of a study."""
-
-
 def compare(ours: Run, other: Run) -> dict[str, Any]:
     """Differences between two runs.
 
@@ -458,12 +454,11 @@ def compare(ours: Run, other: Run) -> dict[str, Any]:
 
 def _figure(pair: Sequence[np.ndarray]) -> dict[str, Any]:
     least = min(len(values) for values in pair)
-    statistic: Statistic = iqm if least >= _FEW else mean
-    several = least > 1
+    statistic = middle_of(least)
     return {
-        "statistic": "iqm" if statistic is iqm else "mean",
+        "statistic": statistic.__name__,
         "values": [_told(bootstrap(values, statistic), len(values) > 1) for values in pair],
-        "difference": _told(bootstrap_difference(pair[1], pair[0], statistic), several),
+        "difference": _told(bootstrap_difference(pair[1], pair[0], statistic), least > 1),
     }
 
 
