@@ -42,11 +42,6 @@ def of_text(option: str, text: str) -> Any:
     return load_json_option(option, text) if text.lstrip().startswith("{") else text
 
 
-def names(text: str) -> list[str]:
-    """The names in a text with commas between them."""
-    return [name.strip() for name in text.split(",")]
-
-
 def takes_settings(
     kind: type[Settings],
     without: Collection[str] = (),
@@ -76,7 +71,7 @@ def takes_settings(
         if isinstance(given, list):
             return [value(name, one) for one in given]
         if name in joined and given is not None:
-            return names(given)
+            return [part.strip() for part in given.split(",")]
         kinds = _parts(fields[name].annotation)
         if not isinstance(given, str) or not any(map(_is_mapping, kinds)):
             return given

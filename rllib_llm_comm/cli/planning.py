@@ -8,100 +8,20 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from rllib_llm_comm.cli.options import IMPORT, Imports, names, of_text, takes_settings
+from rllib_llm_comm.cli.options import IMPORT, takes_settings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments import planning_run
 from rllib_llm_comm.experiments.experiment_file import load_json_option
-from rllib_llm_comm.experiments.planning_run import SCRIPTED, ComparisonSettings, collect_subgoals, compare_reward_code
+from rllib_llm_comm.experiments.planning_run import ComparisonSettings, RewardCodeSettings, SubgoalCollection
 
-
-def _field_option(field: str, *names: str) -> Any:
-    """The option of a field of `ComparisonSettings`, for commands that compare something else."""
-    told = ComparisonSettings.model_fields[field].description or ""
-    return Option(*names, help=" ".join(told.replace("`", "").split()))
-
-
-JsonFile = Annotated[Path | None, _field_option("json_file", "--json")]
-MarkdownFile = Annotated[Path | None, _field_option("markdown_file", "--markdown")]
-Layouts = Annotated[str | None, Option("--layouts", help="Kitchens, with commas between them; all five by default.")]
-
-takes_comparison_settings = takes_settings(
-    ComparisonSettings,
-    joined=["layouts"],
-    episodes=Option("--episodes", "--seeds"),
-    layouts=Option(metavar="NAME,..."),
-    json_file=Option("--json"),
-    markdown_file=Option("--markdown"),
-    modules=IMPORT,
-)
-
-
-def rewards(
-    code: Annotated[
-        Path | None,
-        Option(help="Folder of reward code; what a model writes is kept there. Without it a recording is replayed."),
-    ] = None,
-    planner: Annotated[
-        str | None,
-        Option(
-            metavar="JSON",
-            help="Planner whose chat model writes the code of subgoals that have none.",
-        ),
-    ] = None,
-    layouts: Layouts = None,
-    steps: Annotated[int, Option(min=1, help="Steps of disturbed scripted cooks per kitchen.")] = 300,
-    seed: Annotated[int, Option(min=0, help="Of these steps.")] = 0,
-    json_file: JsonFile = None,
-    markdown_file: MarkdownFile = None,
-) -> None:
-    """Rewards by hand or by a planner: how far reward code agrees with the exact tests, for all subgoals of a kitchen.
-
-    The code of "put the onion into the pot" lies in CODE/KITCHEN/put_the_onion_into_the_pot.py or in CODE itself.
-    Without --code it is what a large model wrote for the cramped room, from the recording that comes with the package.
-
-    Examples:
-
-        rllib planning rewards
-
-        rllib planning rewards --code rewards --layouts cramped_room
-
-        rllib planning rewards --code rewards --planner '{"name": "chat", "chat": {"model": "gpt-4o"}}'
-    """
-    asked = None if planner is None else of_text("--planner", planner)
-    kitchens = None if layouts is None else names(layouts)
-    compare_reward_code(code, asked, kitchens, steps=steps, seed=seed, json_file=json_file, markdown_file=markdown_file)
-
-
-def subgoals(
-    layouts: Layouts = None,
-    planner: Annotated[
-        str,
-        Option(
-            metavar="NAME|JSON",
-            help="Who is asked: a name, or settings as for the other commands.",
-        ),
-    ] = SCRIPTED,
-    states: Annotated[int, Option(min=1, help="Different states per kitchen in which it is asked.")] = 200,
-    seed: Annotated[int, Option(min=0, help="Of the states.")] = 0,
-    folder: Annotated[
-        Path, Option(help="Where the data sets go, one file per kitchen; what they hold is not asked for again.")
-    ] = Path("results/subgoals"),
-    markdown_file: MarkdownFile = None,
-    modules: Imports = None,
-) -> None:
-    """A data set of subgoals: what a planner wants in many different states of a kitchen, without duplicates.
-
-    The file FOLDER/KITCHEN.json is what the setting `subgoal_file` of the kitchens with subgoals takes, for training.
-
-    Examples:
-
-        rllib planning subgoals --layouts cramped_room --states 200
-
-        rllib planning subgoals --planner '{"name": "chat", "chat": {"model": "gpt-4o"}}'
-    """
-    asked, kitchens = of_text("--planner", planner), None if layouts is None else names(layouts)
-    collect_subgoals(folder, asked, kitchens, states=states, seed=seed, markdown_file=markdown_file, modules=modules)
-
+_SPELLED: dict[str, Any] = {
+    "joined": ["layouts"],
+    "layouts": Option(metavar="NAME,..."),
+    "json_file": Option("--json"),
+    "markdown_file": Option("--markdown"),
+    "modules": IMPORT,
+}
+takes_comparison_settings = takes_settings(ComparisonSettings, episodes=Option("--episodes", "--seeds"), **_SPELLED)
 
 planning_app = typer.Typer(
     no_args_is_help=True, help="Judge planners by whole games; SAMA's ablations, one command each."
@@ -216,8 +136,41 @@ def _ablation(name: str) -> None:
 
 for _name in planning_run.PROMPT_ABLATIONS:
     _ablation(_name)
-planning_app.command("rewards")(rewards)
-planning_app.command("subgoals")(subgoals)
+
+
+@planning_app.command("rewards")
+@takes_settings(RewardCodeSettings, planner=Option(metavar="JSON"), **_SPELLED)
+def rewards(settings: RewardCodeSettings) -> None:
+    """Rewards by hand or by a planner: how far reward code agrees with the exact tests, for all subgoals of a kitchen.
+
+    The code of "put the onion into the pot" lies in CODE/KITCHEN/put_the_onion_into_the_pot.py or in CODE itself.
+    Without --code it is what a large model wrote for the cramped room, from the recording that comes with the package.
+
+    Examples:
+
+        rllib planning rewards
+
+        rllib planning rewards --code rewards --layouts cramped_room
+
+        rllib planning rewards --code rewards --planner '{"name": "chat", "chat": {"model": "gpt-4o"}}'
+    """
+    planning_run.compare_reward_code(settings)
+
+
+@planning_app.command("subgoals")
+@takes_settings(SubgoalCollection, **_SPELLED)
+def subgoals(settings: SubgoalCollection) -> None:
+    """A data set of subgoals: what a planner wants in many different states of a kitchen, without duplicates.
+
+    The file FOLDER/KITCHEN.json is what the setting `subgoal_file` of the kitchens with subgoals takes, for training.
+
+    Examples:
+
+        rllib planning subgoals --layouts cramped_room --states 200
+
+        rllib planning subgoals --planner '{"name": "chat", "chat": {"model": "gpt-4o"}}'
+    """
+    planning_run.collect_subgoals(settings)
 
 
 def manual_command(

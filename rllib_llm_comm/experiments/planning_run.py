@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,7 +28,7 @@ from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.load_policy import Loading
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.evaluation.planner_scores import Cell, Executor, PlannerScores
+    from rllib_llm_comm.evaluation.planner_scores import Executor, PlannerScores
 
 SCRIPTED = "scripted"
 RULES = ("scripted", "plan4mc", "random")
@@ -112,6 +112,44 @@ class ComparisonSettings(Settings):
         return made
 
 
+class RewardCodeSettings(Settings):
+    """Settings of the comparison of reward code, the options of `rllib planning rewards`."""
+
+    code: Path | None = None
+    """Folder of reward code; what a model writes is kept there. Without it a recording is replayed."""
+    planner: str | dict[str, Any] | None = None
+    """Planner whose chat model writes the code of subgoals that have none."""
+    layouts: Several[str] | None = None
+    """Kitchens, with commas between them; all five by default."""
+    steps: int = Field(300, ge=1)
+    """Steps of disturbed scripted cooks per kitchen."""
+    seed: int = Field(0, ge=0)
+    """Of these steps."""
+    json_file: Path | None = None
+    """Keep the figures in this file; what it holds already is not measured again."""
+    markdown_file: Path | None = None
+    """Also write the table to this file."""
+
+
+class SubgoalCollection(Settings):
+    """Settings of the data sets of subgoals, the options of `rllib planning subgoals`."""
+
+    layouts: Several[str] | None = None
+    """Kitchens, with commas between them; all five by default."""
+    planner: str | dict[str, Any] = SCRIPTED
+    """Who is asked: a name, or settings as for the other commands."""
+    states: int = Field(200, ge=1)
+    """Different states per kitchen in which it is asked."""
+    seed: int = Field(0, ge=0)
+    """Of the states."""
+    folder: Path = Path("results/subgoals")
+    """Where the data sets go, one file per kitchen; what they hold is not asked for again."""
+    markdown_file: Path | None = None
+    """Also write the table to this file."""
+    modules: Several[str] | None = None
+    """Import these modules first."""
+
+
 def comparison(
     name: str, measures: str, variants: Sequence[Variant], settings: ComparisonSettings, rounds: bool = False
 ) -> PlannerScores:
@@ -127,59 +165,27 @@ def comparison(
     Raises:
         UserError: If a setting is not allowed.
     """
-    from rllib_llm_comm.evaluation.planner_scores import PlannerScores
-
-    seeds = range(settings.seed, settings.seed + settings.episodes)
-    return PlannerScores(name, measures, _cells(variants, settings, rounds), seeds)
-
-
-def _cells(variants: Sequence[Variant], settings: ComparisonSettings, rounds: bool) -> list[Cell]:
-    from rllib_llm_comm.evaluation.planner_scores import SCENARIO, Cell, PlanningSetup
+    from rllib_llm_comm.evaluation.planner_scores import SCENARIO, Cell, PlannerScores, PlanningSetup
     from rllib_llm_comm.sama.planners import trusting
 
     cells = []
     executors, names = settings.executors(), settings.layouts
-    for name, executor in executors.items():
+    for who, executor in executors.items():
         known = executor.scenarios
         scenarios = known if names is None else {name: known.get(name, {"layout": name}) for name in names}
         for scenario, config in scenarios.items():
-            who = {"executor": name} if len(executors) > 1 else {}
+            told = {"executor": who} if len(executors) > 1 else {}
             for labels, planner, trials in variants:
                 replan = settings.replan or ("all" if rounds or trials else "any")
                 plans = trusting(planner) if settings.trust else planner
                 setup = PlanningSetup(plans, replan, trials, settings.recover, settings.patience)
-                cells.append(Cell({SCENARIO: scenario, **who, **labels}, executor, config, setup))
-    return cells
+                cells.append(Cell({SCENARIO: scenario, **told, **labels}, executor, config, setup))
+    return PlannerScores(name, measures, cells, range(settings.seed, settings.seed + settings.episodes))
 
 
-def have_skills(settings: ComparisonSettings) -> bool:
-    """True if all games that are played have skill graphs."""
-    from rllib_llm_comm.sama.planning_game import planning_game
-
-    games = (executor.env(next(iter(executor.scenarios.values()))) for executor in settings.executors().values())
-    return all(planning_game(game).has_skills for game in games)
-
-
-def require_different_prompts(
-    variants: Sequence[tuple[Mapping[str, Any], PlannerSettings]], settings: ComparisonSettings, what: str
-) -> None:
-    """Refuses a comparison of prompts in which two variants lead to the same ones.
-
-    Args:
-        variants: Per variant its labels and its planner.
-        settings: The executors.
-        what: Name of the comparison.
-
-    Raises:
-        UserError: If two do, in the first scenario of an executor.
-    """
-    from rllib_llm_comm.sama import planners
-    from rllib_llm_comm.sama.planning_game import planning_game
-
-    for executor in settings.executors().values():
-        env = executor.env(next(iter(executor.scenarios.values())))
-        env.reset(seed=settings.seed)
-        planners.require_different_prompts(variants, planning_game(env), what)
+def _games(settings: ComparisonSettings) -> list[Any]:
+    """Of each executor the game of its first scenario."""
+    return [executor.env(next(iter(executor.scenarios.values()))) for executor in settings.executors().values()]
 
 
 def with_settings(planner: PlannerSettings, /, **settings: Any) -> dict[str, Any]:
@@ -198,15 +204,12 @@ def require_prompts(planner: PlannerSettings, what: str) -> None:
         )
 
 
-def play_and_tell(
-    scores: PlannerScores, settings: ComparisonSettings, figure: Callable[[PlannerScores], None] | None = None
-) -> None:
+def play_and_tell(scores: PlannerScores, settings: ComparisonSettings) -> None:
     """Plays the missing episodes of a comparison, prints its table and writes the files.
 
     Args:
         scores: The comparison and its episodes so far.
         settings: The files.
-        figure: Draws it; `None` for no figure.
 
     Raises:
         UserError: If the file of figures holds another comparison, or a game cannot be played.
@@ -228,8 +231,6 @@ def play_and_tell(
     if settings.markdown_file is not None:
         write_atomically(settings.markdown_file, markdown(columns, rows, scores.stand_ins()))
         say(f"Table: {short_path(settings.markdown_file)}")
-    if figure is not None:
-        figure(scores)
 
 
 PROMPT_ABLATIONS: dict[str, tuple[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]]] = {
@@ -261,10 +262,12 @@ def measure_reward(settings: ComparisonSettings) -> None:
 
 def compare_planners(settings: ComparisonSettings) -> None:
     """Plays and tells the scores of the scripted, the plan4mc, the random and the given planners."""
+    from rllib_llm_comm.sama.planning_game import planning_game
+
     _begin(settings)
     given = [] if settings.planner is None else settings.planners()
     known: list[PlannerSettings] = ["scripted", "plan4mc", "random"]
-    if not have_skills(settings):
+    if not all(planning_game(game).has_skills for game in _games(settings)):
         known.remove("plan4mc")
         say("plan4mc is left out, as this game has no skill graph.")
     wanted = [*known, *(one for one in given if one not in known)]
@@ -305,10 +308,10 @@ def compare_random_commands(settings: ComparisonSettings, shares: Sequence[float
         ({"random": share}, with_settings("disturbed", planner=planner, share=share), settings.trials)
         for share in shares
     ]
-    draw = None if figure is None else lambda scores: _draw(scores, figure)
-    play_and_tell(
-        comparison("random-commands", "whether agents do as they are told", variants, settings), settings, draw
-    )
+    scores = comparison("random-commands", "whether agents do as they are told", variants, settings)
+    play_and_tell(scores, settings)
+    if figure is not None:
+        _draw(scores, figure)
 
 
 def compare_prompts(name: str, settings: ComparisonSettings) -> None:
@@ -321,6 +324,9 @@ def compare_prompts(name: str, settings: ComparisonSettings) -> None:
     Raises:
         UserError: If nobody reads the prompts, or all variants have the same.
     """
+    from rllib_llm_comm.sama.planners import require_different_prompts
+    from rllib_llm_comm.sama.planning_game import planning_game
+
     _begin(settings)
     measures, variants = PROMPT_ABLATIONS[name]
     planner = settings.one_planner()
@@ -328,7 +334,9 @@ def compare_prompts(name: str, settings: ComparisonSettings) -> None:
     played: list[Variant] = [
         (labels, with_settings(planner, **changes), settings.trials) for labels, changes in variants
     ]
-    require_different_prompts([(labels, planner) for labels, planner, _ in played], settings, name)
+    for env in _games(settings):
+        env.reset(seed=settings.seed)
+        require_different_prompts([(labels, one) for labels, one, _ in played], planning_game(env), name)
     play_and_tell(comparison(name, measures, played, settings), settings)
 
 
@@ -393,32 +401,15 @@ def _draw(scores: PlannerScores, path: Path) -> None:
 _RECORDING, _RECORDED_KITCHEN, _RECORDED_CODE = "claude_reward_code", "cramped_room", Path("results/reward_code")
 
 
-def compare_reward_code(
-    code: Path | None = None,
-    planner: PlannerSettings | None = None,
-    layouts: Sequence[str] | None = None,
-    *,
-    steps: int = 300,
-    seed: int = 0,
-    json_file: Path | None = None,
-    markdown_file: Path | None = None,
-) -> None:
+def compare_reward_code(settings: RewardCodeSettings) -> None:
     """Measures and tells the agreement of reward code with the exact tests, for all subgoals of kitchens.
-
-    Args:
-        code: Folder of reward code; code that a model writes is kept there. `None` replays the packaged recording.
-        planner: Planner whose chat model writes the code of subgoals that have none; `None` leaves them out.
-        layouts: Kitchens; all by default.
-        steps: Steps of disturbed scripted cooks per kitchen, >= 1.
-        seed: Seed of these steps.
-        json_file: File of the figures; its code is not measured again.
-        markdown_file: File of the table.
 
     Raises:
         UserError: If a setting is not allowed.
         ChatError: If a request failed for good.
     """
     quiet_libraries(0)
+    json_file, markdown_file = settings.json_file, settings.markdown_file
     require_writable({"--json": json_file, "--markdown": markdown_file})
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
     from rllib_llm_comm.evaluation.planner_scores import markdown
@@ -426,13 +417,16 @@ def compare_reward_code(
     from rllib_llm_comm.evaluation.stand_ins import stand_ins
     from rllib_llm_comm.sama.planners import planner_model
 
+    code = settings.code
+    planner: PlannerSettings | None = settings.planner
+    layouts: Sequence[str] | None = settings.layouts
     if code is None:
         code, planner, layouts = _recorded(planner, layouts)
     if planner is not None:
         require_prompts(planner, "written rewards")
     elif not code.is_dir():
         raise UserError(f"--code is {str(code)!r}, which is no folder; give one, or a --planner that writes the code.")
-    scores = RewardCodeScores(code, None if planner is None else planner_model(planner), steps, seed)
+    scores = RewardCodeScores(code, None if planner is None else planner_model(planner), settings.steps, settings.seed)
     if json_file is not None and json_file.exists():
         scores.take_over(read_text(json_file))
     kitchens = layouts or LAYOUT_NAMES
@@ -485,34 +479,16 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def collect_subgoals(
-    folder: Path,
-    planner: PlannerSettings = SCRIPTED,
-    layouts: Sequence[str] | None = None,
-    *,
-    states: int = 200,
-    seed: int = 0,
-    markdown_file: Path | None = None,
-    modules: Sequence[str] | None = None,
-) -> None:
+def collect_subgoals(settings: SubgoalCollection) -> None:
     """Asks a planner in different states of kitchens and writes a data set of subgoals per kitchen.
-
-    Args:
-        folder: Folder of the data sets; what they hold is not asked for again.
-        planner: The planner's name or settings.
-        layouts: Kitchens; all by default.
-        states: Different states per kitchen, >= 1.
-        seed: Seed of the states.
-        markdown_file: File of the table.
-        modules: Modules that are imported first.
 
     Raises:
         UserError: If a setting is not allowed.
         ChatError: If a request failed for good.
     """
     quiet_libraries(0)
-    require_writable({"--markdown": markdown_file})
-    import_modules(modules)
+    require_writable({"--markdown": settings.markdown_file})
+    import_modules(settings.modules)
     from rllib_llm_comm.envs.overcooked_ai import ENV_ID
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
     from rllib_llm_comm.evaluation.planner_scores import markdown
@@ -521,13 +497,15 @@ def collect_subgoals(
     from rllib_llm_comm.sama.planners import planner_model
     from rllib_llm_comm.sama.preparation import open_game
 
+    planner, states = settings.planner, settings.states
     model = planner_model(planner)
     phrases = stand_ins({"planner": planner})
     say_stand_ins(phrases)
     rows = []
-    for kitchen in [get_layout(name).name for name in layouts or LAYOUT_NAMES]:
-        game, path = open_game(ENV_ID, {"layout": kitchen}, seed), folder / f"{kitchen}.json"
-        data = SubgoalDataset(game, planner, seed, model)
+    for kitchen in [get_layout(name).name for name in settings.layouts or LAYOUT_NAMES]:
+        game = open_game(ENV_ID, {"layout": kitchen}, settings.seed)
+        path = settings.folder / f"{kitchen}.json"
+        data = SubgoalDataset(game, planner, settings.seed, model)
         if path.exists():
             data.take_over(read_text(path))
         with counting_bar(f"asking in {kitchen}") as progress:
@@ -537,9 +515,9 @@ def collect_subgoals(
         rows.append([kitchen, *_counts(data.summary())])
     print_table([_COLUMNS, *rows])
     say_stand_ins(phrases)
-    say(f"Data sets: {short_path(folder)}")
-    if markdown_file is not None:
-        write_atomically(markdown_file, markdown(_COLUMNS, rows, phrases))
+    say(f"Data sets: {short_path(settings.folder)}")
+    if settings.markdown_file is not None:
+        write_atomically(settings.markdown_file, markdown(_COLUMNS, rows, phrases))
 
 
 def _counts(summary: Mapping[str, Any]) -> list[str]:
