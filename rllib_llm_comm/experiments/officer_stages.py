@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, create_model
+from pydantic import Field
 
+from rllib_llm_comm.baselines.red.officer_settings import (
+    DemonstrationSettings,
+    OfficerCloningSettings,
+    OfficerScoreSettings,
+)
 from rllib_llm_comm.core.errors import UserError, within
-from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor, checkpoints_of
 from rllib_llm_comm.experiments.console import counting_bar, say
 from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
 
-if TYPE_CHECKING:
-    from rllib_llm_comm.baselines.red.officer_settings import OfficerCloningSettings
-
 _DEMONSTRATIONS = "demonstrations"
-_EXAMPLE = "demonstrations: ${demonstrations}"
 
 
 def _check_officer(stage: Stage, setting: str, checkpoint: str) -> None:
@@ -32,13 +31,8 @@ class DemonstrateOfficers(PlainStage):
     """`run: demonstrate_officers`: games of imperfect scripted officers, to learn from."""
 
     name = "demonstrate_officers"
+    settings_class = DemonstrationSettings
     stands_in = "demonstrations: scripted officers in the place of people"
-
-    def model(self) -> type[Settings]:
-        """`DemonstrationSettings`."""
-        from rllib_llm_comm.baselines.red.officer_settings import DemonstrationSettings
-
-        return DemonstrationSettings
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values and the game."""
@@ -56,25 +50,24 @@ class DemonstrateOfficers(PlainStage):
         return StageResult([folder], summary=figures)
 
 
+class CloneOfficerSettings(OfficerCloningSettings):
+    """`config:` of `run: clone_officer`."""
+
+    demonstrations: str = Field(examples=["demonstrations: ${demonstrations}"])
+    """Folder of the demonstrations."""
+
+
 class CloneOfficer(PlainStage):
     """`run: clone_officer`: behaviour cloning of demonstrated officers."""
 
     name = "clone_officer"
-
-    def model(self) -> type[Settings]:
-        """`OfficerCloningSettings` and the demonstrations."""
-        from rllib_llm_comm.baselines.red.officer_settings import OfficerCloningSettings
-
-        source: Any = {_DEMONSTRATIONS: (str, Field(examples=[_EXAMPLE], description="Folder of the demonstrations."))}
-        return create_model("clone_officer settings", __base__=OfficerCloningSettings, **source)
+    settings_class = CloneOfficerSettings
 
     def settings(self, stage: Stage) -> tuple[str, OfficerCloningSettings]:
         """Folder of the demonstrations, and the checked rest of `config:`."""
-        from rllib_llm_comm.baselines.red.officer_settings import OfficerCloningSettings
-
         given = super().settings(stage)
         own = {name: getattr(given, name) for name in OfficerCloningSettings.names()}
-        return getattr(given, _DEMONSTRATIONS), OfficerCloningSettings(**own)
+        return given.demonstrations, OfficerCloningSettings(**own)
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, and demonstrations and an officer to go on from that should be there by now."""
@@ -104,12 +97,7 @@ class PlayOfficers(PlainStage):
     """`run: play_officers`: win rates of officers under scripted commanders."""
 
     name = "play_officers"
-
-    def model(self) -> type[Settings]:
-        """`OfficerScoreSettings`."""
-        from rllib_llm_comm.baselines.red.officer_settings import OfficerScoreSettings
-
-        return OfficerScoreSettings
+    settings_class = OfficerScoreSettings
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values and the game; officers that are not trained yet are left out."""
