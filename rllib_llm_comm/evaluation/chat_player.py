@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,15 @@ _LIKE_ENOUGH = 0.75
 _CLEARER_BY = 0.05
 _MAX_ANSWER = 4000
 _MOST_FAILURES = 5
+
+
+def keeping_answers(chat: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Settings of a chat model that keeps its answers in a folder by default: a killed run pays for none twice.
+
+    Above temperature 0 it keeps none: the same question then has several answers.
+    """
+    asks = "model" in chat and "cassette" not in chat and not chat.get("temperature")
+    return {**chat, "cache_dir": str(folder)} if asks and chat.get("cache_dir") is None else dict(chat)
 
 
 class ChatPlayer(OneGamePolicy):

@@ -12,7 +12,7 @@ import numpy as np
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice, shown
 from rllib_llm_comm.core.session_files import Session, read_session
-from rllib_llm_comm.evaluation.chat_player import ChatPlayer
+from rllib_llm_comm.evaluation.chat_player import ChatPlayer, keeping_answers
 from rllib_llm_comm.evaluation.replay import moments_again
 from rllib_llm_comm.policies.decision import Request
 from rllib_llm_comm.policies.load_policy import Loading
@@ -290,10 +290,8 @@ class _Demonstrations(Collector):
         self._chat: ChatPlayer | None = None
         if who.chat is not None:
             game = self._envs[0]
-            # Above temperature 0 the same question has several answers, of which none is kept.
-            keeps = "model" in who.chat and "cassette" not in who.chat and not who.chat.get("temperature")
-            kept = {"cache_dir": str(store.folder / ANSWERS)} if keeps else {}
-            self._chat = ChatPlayer({**kept, **who.chat}, getattr(game, "task", ""), getattr(game, "brief", ""))
+            kept = keeping_answers(who.chat, store.folder / ANSWERS)
+            self._chat = ChatPlayer(kept, getattr(game, "task", ""), getattr(game, "brief", ""))
         else:
             assert who.partner is not None
             loading = Loading(messages=None if messages == OWN else NONE, trust=trust, trust_own=True)

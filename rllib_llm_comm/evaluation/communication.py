@@ -21,6 +21,7 @@ from rllib_llm_comm.evaluation.statistics import (
     causal_influence,
     miller_madow,
     mutual_information,
+    rounded,
     zipf_slope,
 )
 from rllib_llm_comm.language.adapters import REFERENCE
@@ -281,7 +282,7 @@ class CommunicationFigures:
 
     def to_json(self) -> dict[str, Any]:
         """The figures as plain values, rounded to four digits."""
-        return _rounded(asdict(self))
+        return dict(rounded(asdict(self)))
 
 
 def measure(policy: Policy, turns: TurnRecorder, seed: int = 0) -> CommunicationFigures:
@@ -516,9 +517,3 @@ def _followed(turn: Turn, nexts: Sequence[Turn], heard: Mapping[str, str], reque
 
 def _mean(values: Sequence[float | bool]) -> float | None:
     return float(np.mean(values)) if len(values) else None
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    return round(value, 4) if isinstance(value, float) else value

@@ -19,7 +19,7 @@ from rllib_llm_comm.evaluation.columns import from_columns, to_columns
 from rllib_llm_comm.evaluation.planned_play import play_rounds
 from rllib_llm_comm.evaluation.rollout import EpisodeRecorder
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
-from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, mean, middle_of
+from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, mean, middle_of, rounded
 from rllib_llm_comm.policies.decision import Decision, Policy, Request, unweighed
 from rllib_llm_comm.policies.play_loop import play_games
 from rllib_llm_comm.policies.policy import TrainedPolicy
@@ -242,7 +242,6 @@ class _AsPolicy(Policy):
 FORMAT = 2
 SCENARIO = "scenario"
 ALL = "mean of all"
-_DIGITS = 4
 
 Progress = Callable[[int, int], None]
 
@@ -353,8 +352,8 @@ class PlannerScores:
                 if seed not in episodes:
                     games = games or PlannedGames(cell.executor, cell.settings, cell.setup)
                     begun = time.perf_counter()
-                    episodes[seed] = _rounded(games.play(seed))
-                    episodes[seed]["seconds"] = round(time.perf_counter() - begun, _DIGITS)
+                    episodes[seed] = rounded(games.play(seed))
+                    episodes[seed]["seconds"] = round(time.perf_counter() - begun, 4)
                     keep(self.to_json())
                 done += 1
                 if progress is not None:
@@ -448,7 +447,7 @@ def _summary(scenarios: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]
     names = [name for name in all_episodes[0]["metrics"] if all(name in one["metrics"] for one in all_episodes)]
     metrics = {name: float(np.mean([one["metrics"][name] for one in all_episodes])) for name in names}
     seconds = [float(one["seconds"]) for one in all_episodes if "seconds" in one]  # earlier versions have none
-    return _rounded(
+    return rounded(
         {
             "episodes": len(all_episodes),
             "statistic": statistic.__name__,
@@ -458,13 +457,6 @@ def _summary(scenarios: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]
             **({"seconds": float(np.mean(seconds))} if len(seconds) == len(all_episodes) else {}),
         }
     )
-
-
-def _rounded(value: Any) -> Any:
-    """Plain values with few digits: figures are read by people, and files are kept."""
-    if isinstance(value, Mapping):
-        return {key: _rounded(one) for key, one in value.items()}
-    return round(value, _DIGITS) + 0.0 if isinstance(value, float) else value
 
 
 # ---- tables ------------------------------------------------------------------------------------------------

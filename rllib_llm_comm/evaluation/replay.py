@@ -7,7 +7,6 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from rllib_llm_comm.core.session_files import Session, SessionEpisode, SessionMo
 from rllib_llm_comm.envs.drawing import COOK_COLOURS, INK, PAPER, Colour, font
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.interface import parts_of
+from rllib_llm_comm.evaluation.figures import render_page
 from rllib_llm_comm.evaluation.frames import event_words, frame_of
 from rllib_llm_comm.evaluation.play_settings import PlaySettings, ReplaySettings
 from rllib_llm_comm.evaluation.replay_schema import (
@@ -306,8 +306,8 @@ def write_replay(
     Returns:
         The path.
     """
-    sides = {"": [episodes] if isinstance(episodes, Episode) else list(episodes)}
-    return _write(sides, local_path(path), title, stand_ins)
+    sides = {"": [episodes] if isinstance(episodes, Episode) else episodes}
+    return write_comparison(sides, path, title=title, stand_ins=stand_ins)
 
 
 def write_comparison(
@@ -328,22 +328,14 @@ def write_comparison(
     Returns:
         The path.
     """
-    return _write({name: list(episodes) for name, episodes in sides.items()}, local_path(path), title, stand_ins)
-
-
-def _write(sides: Mapping[str, Sequence[Episode]], target: Path, title: str, stand_ins: Sequence[str]) -> Path:
-    from jinja2 import Environment
-
-    sheets = TileSheets()
+    sheets, target = TileSheets(), local_path(path)
     recorded: list[ReplaySide] = [
         {"title": name, "episodes": [_episode(episode, sheets) for episode in episodes]}
         for name, episodes in sides.items()
     ]
     data: ReplayPage = {"sides": recorded, "drawing": sheets.layout()}
-    template = resources.files(__package__).joinpath("templates/replay.html").read_text(encoding="utf-8")
-    page = Environment(autoescape=True).from_string(template)
-    text = page.render(title=title, stand_ins=list(stand_ins), data=_json_for_html(data), sheets=sheets.data_urls())
-    write_atomically(target, text)
+    told = {"title": title, "stand_ins": list(stand_ins), "data": _json_for_html(data), "sheets": sheets.data_urls()}
+    write_atomically(target, render_page("replay.html", {}, **told))
     return target
 
 

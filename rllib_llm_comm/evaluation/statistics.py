@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,6 +33,13 @@ class Interval(NamedTuple):
     def rounded(self) -> dict[str, float]:
         """The three figures by name with four decimals, and no minus before a zero."""
         return {name: round(value, 4) + 0.0 for name, value in self._asdict().items()}
+
+
+def rounded(value: Any, digits: int = 4) -> Any:
+    """Plain values with few digits, and no minus before a zero: figures are read by people, and files are kept."""
+    if isinstance(value, Mapping):
+        return {key: rounded(one, digits) for key, one in value.items()}
+    return round(value, digits) + 0.0 if isinstance(value, float) else value
 
 
 def wilson(successes: int, count: int, z: float = 1.96) -> Interval:

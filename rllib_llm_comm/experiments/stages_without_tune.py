@@ -368,13 +368,15 @@ class ChatPlay(PlainStage):
 
     def run(self, stage: Stage) -> StageResult:
         """Plays the episodes and writes `evaluation.json`."""
-        from rllib_llm_comm.evaluation.chat_player import WAYS, ChatPlayer
+        from rllib_llm_comm.evaluation.chat_player import WAYS, ChatPlayer, keeping_answers
         from rllib_llm_comm.evaluation.rollout import evaluate
 
         settings = self.settings(stage)
         env = make_env(str(stage.experiment.env), **settings.env_config)
         player = ChatPlayer(
-            _kept(settings.chat, stage.folder / "chat_cache"), getattr(env, "task", ""), getattr(env, "brief", "")
+            keeping_answers(settings.chat, stage.folder / "chat_cache"),
+            getattr(env, "task", ""),
+            getattr(env, "brief", ""),
         )
         with counting_bar(f"playing {settings.episodes} episodes") as progress:
             result = evaluate(player, episodes=settings.episodes, seed=settings.seed, env=env, progress=progress)
@@ -390,15 +392,6 @@ class ChatPlay(PlainStage):
             + f"; cost {player.client.counters.cost:.4g}"
         )
         return StageResult([path], summary=figures)
-
-
-def _kept(chat: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Settings of a chat model that keeps its answers in a folder by default: a killed stage pays for none twice.
-
-    Above temperature 0 it keeps none: the same question then has several answers.
-    """
-    asks = "model" in chat and "cassette" not in chat and not chat.get("temperature")
-    return {**chat, "cache_dir": str(folder)} if asks and chat.get("cache_dir") is None else dict(chat)
 
 
 KINDS: Registry[PlainStage] = Registry(
