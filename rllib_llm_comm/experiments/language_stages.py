@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from pydantic import Field
@@ -34,17 +34,13 @@ from rllib_llm_comm.sama.data_set import (
     words_of,
 )
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
-from rllib_llm_comm.sama.manuals.manual import ManualSettings, find_manual, make_manual, read_manual
+from rllib_llm_comm.sama.manuals.manual import Manual, ManualSettings, find_manual, make_manual, read_manual
 from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner
 from rllib_llm_comm.sama.planning_game import OURS, PromptsOf, State
 from rllib_llm_comm.sama.preparation import CodeIndex, GamePreparation, open_game, preparation_of
 from rllib_llm_comm.sama.recordings import find_recording
 from rllib_llm_comm.sama.rewards.subgoal_rewards import Agreement, checked_reward, file_name, told_manual
 from rllib_llm_comm.sama.translation import Translation, to_json, translate_actions, write_translator
-
-if TYPE_CHECKING:
-    from rllib_llm_comm.chat.chat_model import ChatModel
-    from rllib_llm_comm.sama.manuals.manual import Manual
 
 ANSWERS = "answers.jsonl"
 """Recording of the answers of a stage, in its folder."""
@@ -514,7 +510,7 @@ def planner_without_chat(planner: Mapping[str, Any], chat: Mapping[str, Any]) ->
     if planner.get("name") not in WITH_MODEL:
         raise UserError(f"`name` is {planner.get('name')!r} but must ask a chat model: {', '.join(WITH_MODEL)}.")
     # A chat model that nobody asks: settings are checked without loading one.
-    make_planner(dict(planner), cast("ChatModel", SimpleNamespace(counters=ChatCounters())))
+    make_planner(dict(planner), cast(ChatModel, SimpleNamespace(counters=ChatCounters())))
 
 
 def run_subgoals(model: ChatModel, target: Path, given: SubgoalStageSettings, env: Any = None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, bootstrap_
 from rllib_llm_comm.evaluation.study_results import (
     CURVE_ERRORS,
     ITERATION,
+    StudyResults,
     SystemResults,
     join_results,
     read_curve,
@@ -42,9 +43,6 @@ from rllib_llm_comm.experiments.console import (
 )
 from rllib_llm_comm.experiments.search_space import has_search, search_kind
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record
-
-if TYPE_CHECKING:
-    from rllib_llm_comm.evaluation.study_results import StudyResults
 
 RESULTS, TABLE = "result.json", "progress.csv"
 _TITLES_OF_EVALUATIONS = {"return_mean": "return", "success_rate": "success", "length_mean": "length"}

@@ -22,11 +22,10 @@ from ray.tune.utils import flatten_dict
 from rllib_llm_comm.core.errors import UserError, did_you_mean, without_passwords
 from rllib_llm_comm.evaluation.study_results import ITERATION
 from rllib_llm_comm.experiments.console import one_line, out, say, short_path
+from rllib_llm_comm.experiments.stages import Stage
 
 if TYPE_CHECKING:
     from ray.tune.experiment import Trial
-
-    from rllib_llm_comm.experiments.stages import Stage
 
 
 class Tracker(NamedTuple):

@@ -17,7 +17,8 @@ from ray.tune.utils.util import SafeFallbackEncoder
 
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.evaluation.study_results import ITERATION, read_rows
-from rllib_llm_comm.experiments.console import StoppedError
+from rllib_llm_comm.experiments.console import StoppedError, TrainingTable
+from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.experiments.tune_state import SEAL, keep_state, remove_incomplete, seal
 from rllib_llm_comm.policies.signatures import OwnStates, sign_checkpoint
 from rllib_llm_comm.rl.epoch_progress import read_share
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from ray.tune import Checkpoint
     from ray.tune.experiment import Trial
     from ray.tune.search import BasicVariantGenerator
-
-    from rllib_llm_comm.experiments.console import TrainingTable
-    from rllib_llm_comm.experiments.stages import Stage
 
 
 class TableCallback(Callback):

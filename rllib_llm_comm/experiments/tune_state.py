@@ -252,16 +252,12 @@ def _knows_all_trials(folder: Path, state: Path, trials: int) -> bool:
 
 
 def _trial_data(path: Path) -> list[Any]:
-    content = _read(path)
+    try:
+        content = read_foreign_json(path, _MOST_BYTES)
+    except (OSError, ValueError):
+        return []
     data = content.get("trial_data") if isinstance(content, Mapping) else None
     return data if isinstance(data, list) else []
-
-
-def _read(path: Path) -> Any:
-    try:
-        return read_foreign_json(path, _MOST_BYTES)
-    except (OSError, ValueError):
-        return None
 
 
 def _read_copy(folder: Path) -> dict[str, bytes]:
