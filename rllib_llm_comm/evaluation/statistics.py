@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+_DRAWS = 5000  # of a bootstrap
+
 Statistic = Callable[..., Any]
 """A function of values and an `axis` to take it over, as NumPy's; without one over all values."""
 
@@ -42,14 +44,14 @@ def rounded(value: Any, digits: int = 4) -> Any:
     return round(value, digits) + 0.0 if isinstance(value, float) else value
 
 
-def wilson(successes: int, count: int, z: float = 1.96) -> Interval:
+def wilson(successes: int, count: int) -> Interval:
     """A share with its 95 % confidence interval (Wilson 1927).
 
     Args:
         successes: Number of successes.
         count: Number of attempts, >= 1.
-        z: Quantile of the normal distribution.
     """
+    z = 1.96
     share, spread = successes / count, z * z / count
     middle = (share + spread / 2) / (1 + spread)
     half = z * math.sqrt(share * (1 - share) / count + spread / (4 * count)) / (1 + spread)
@@ -117,7 +119,7 @@ def middle_of(count: int) -> Statistic:
 
 
 def bootstrap(
-    scores: np.ndarray, statistic: Statistic = iqm, *, level: float = 0.95, draws: int = 5000, seed: int = 0
+    scores: np.ndarray, statistic: Statistic = iqm, *, level: float = 0.95, draws: int = _DRAWS, seed: int = 0
 ) -> Interval:
     """A figure with its stratified percentile-bootstrap interval: runs are drawn anew within each task.
 
@@ -136,22 +138,14 @@ def bootstrap(
     return _interval(statistic(table), statistic(samples.reshape(draws, -1), axis=-1), level)
 
 
-def bootstrap_difference(
-    ours: np.ndarray,
-    other: np.ndarray,
-    statistic: Statistic = iqm,
-    *,
-    level: float = 0.95,
-    draws: int = 5000,
-    seed: int = 0,
-) -> Interval:
-    """The difference of a figure between two systems, ours minus the other; arguments as of `bootstrap`."""
+def bootstrap_difference(ours: np.ndarray, other: np.ndarray, statistic: Statistic = iqm) -> Interval:
+    """The difference of a figure between two systems, ours minus the other, as of `bootstrap`."""
     tables = _table(ours), _table(other)
-    first, second = (statistic(one.reshape(draws, -1), axis=-1) for one in _drawn(tables, draws, seed))
-    return _interval(statistic(tables[0]) - statistic(tables[1]), first - second, level)
+    first, second = (statistic(one.reshape(_DRAWS, -1), axis=-1) for one in _drawn(tables, _DRAWS))
+    return _interval(statistic(tables[0]) - statistic(tables[1]), first - second)
 
 
-def permutation_test(ours: np.ndarray, other: np.ndarray, *, draws: int = 20_000, seed: int = 0) -> float:
+def permutation_test(ours: np.ndarray, other: np.ndarray, *, draws: int = 20_000) -> float:
     """Two-sided permutation test of equal means of two sets of runs.
 
     All divisions of the runs into two groups are gone through where there are at most `draws`; otherwise so many are
@@ -161,7 +155,6 @@ def permutation_test(ours: np.ndarray, other: np.ndarray, *, draws: int = 20_000
         ours: (runs,).
         other: (runs,).
         draws: Divisions.
-        seed: Fixes those that are drawn.
 
     Returns:
         The share of divisions whose means differ at least as much.
@@ -176,14 +169,12 @@ def permutation_test(ours: np.ndarray, other: np.ndarray, *, draws: int = 20_000
     observed = difference(np.arange(count)[None])[0] - 1e-12  # rounding must not exclude equal divisions
     if math.comb(total, count) <= draws:
         return float((difference(np.array(list(itertools.combinations(range(total), count)))) >= observed).mean())
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     drawn = np.stack([rng.permutation(total)[:count] for _ in range(draws - 1)])
     return float(((difference(drawn) >= observed).sum() + 1) / draws)
 
 
-def probability_of_improvement(
-    ours: np.ndarray, other: np.ndarray, *, level: float = 0.95, draws: int = 2000, seed: int = 0
-) -> Interval:
+def probability_of_improvement(ours: np.ndarray, other: np.ndarray, *, draws: int = 2000) -> Interval:
     """The probability that a run of one system beats a run of the other, averaged over tasks; ties count half.
 
     That is the Mann-Whitney statistic U divided by the number of pairs.
@@ -191,13 +182,11 @@ def probability_of_improvement(
     Args:
         ours: (runs, tasks).
         other: (runs, tasks) of the same tasks.
-        level: Nominal coverage.
         draws: Bootstrap samples.
-        seed: Fixes them.
     """
     tables = _table(ours), _table(other)
-    found = np.array([_wins(one, two) for one, two in zip(*_drawn(tables, draws, seed), strict=True)])
-    return _interval(_wins(*tables), found, level)
+    found = np.array([_wins(one, two) for one, two in zip(*_drawn(tables, draws), strict=True)])
+    return _interval(_wins(*tables), found)
 
 
 def quartiles(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -250,7 +239,7 @@ def _table(scores: np.ndarray) -> np.ndarray:
     return table
 
 
-def _drawn(tables: Sequence[np.ndarray], draws: int, seed: int) -> list[np.ndarray]:
+def _drawn(tables: Sequence[np.ndarray], draws: int, seed: int = 0) -> list[np.ndarray]:
     """Per table (draws, runs, tasks): each task's runs, drawn with replacement, of all tables in turn."""
     rng = np.random.default_rng(seed)
     ends = np.cumsum([table.size for table in tables])
@@ -265,7 +254,7 @@ def _drawn(tables: Sequence[np.ndarray], draws: int, seed: int) -> list[np.ndarr
     ]
 
 
-def _interval(value: float, found: np.ndarray, level: float) -> Interval:
+def _interval(value: float, found: np.ndarray, level: float = 0.95) -> Interval:
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(value), float(low), float(high))
 
