@@ -42,11 +42,9 @@ _DEFAULT_ONLY = {DEFAULT: DEFAULT_TEMPLATES}
 
 @dataclass(frozen=True)
 class Openness:
-    """The untrained policy under one normalisation and temperature, over all decisions.
+    """The untrained policy under one `score_normalization` and `temperature`, over all decisions.
 
     Attributes:
-        normalization: As `score_normalization`.
-        temperature: As `temperature`.
         entropy: Mean of the entropies, each divided by the logarithm of the number of allowed candidates, 0 to 1.
         best: Mean probability of the likeliest candidate, 0 to 1.
         decided: Share of the decisions whose likeliest candidate has `DECIDED` or more, 0 to 1.
@@ -81,12 +79,9 @@ class PromptFigures:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Result of a calibration.
+    """Result of a calibration, with the numbers of decisions, different ones among them, and (mean) candidates.
 
     Attributes:
-        decisions: Number of decisions that were looked at.
-        distinct: Number of different ones among them.
-        candidates: Mean number of allowed candidates.
         plain: Per normalisation the policy at temperature 1.
         chosen: Per normalisation the policy at the temperature that was found.
         present: The policy under the setting that was asked about; None if none was.

@@ -108,11 +108,9 @@ class CrossPlayResult:
     stand_ins: list[str] = field(default_factory=list)
 
     def matrix(self, seat: int, group: str | None = None) -> np.ndarray:
-        """(players, others) mean scores of each player in a seat beside each other one in all other seats.
+        """(players, others) mean scores of each player in a seat (its number) beside each other one in all other seats.
 
-        Args:
-            seat: Number of the player's agent.
-            group: The group of the others; `None` for the players themselves.
+        The others are those of a group, or the players themselves.
         """
         count, places = len(self.players), len(self.agents)
         names = [name for name in self.groups for _ in self.groups[name]]
@@ -133,21 +131,14 @@ class CrossPlayResult:
         return _over_players(own)
 
     def cross_play(self, seat: int | None = None) -> Estimate:
-        """Mean of each player with all other players.
-
-        Args:
-            seat: Number of the player's agent; `None` for the mean over all.
-        """
+        """Mean of each player with all other players, in a seat (its number) or over all."""
         table = self._over_seats() if seat is None else self.matrix(seat)
         return jackknife(len(table), lambda kept: _off_diagonal(table[np.ix_(kept, kept)]))
 
     def with_others(self, seat: int) -> np.ndarray:
-        """(players,) mean of each player in a seat with all other players; NaN where there are none.
+        """(players,) mean of each player in a seat (its number) with all other players; NaN where there are none.
 
         Among players of two seats the mean over all players is the same in both, as every game has one in each.
-
-        Args:
-            seat: Number of the player's agent.
         """
         table = self.matrix(seat)
         count = len(table)
@@ -164,12 +155,7 @@ class CrossPlayResult:
         return jackknife(len(table), lost)
 
     def with_group(self, group: str, seat: int | None = None) -> Estimate:
-        """Mean of each player with the partners of a group.
-
-        Args:
-            group: The group.
-            seat: Number of the player's agent; `None` for the mean over all.
-        """
+        """Mean of each player with the partners of a group, in a seat (its number) or over all."""
         seats = range(len(self.agents)) if seat is None else [seat]
         return _over_players(np.mean([self.matrix(one, group) for one in seats], axis=(0, 2)))
 
@@ -415,11 +401,7 @@ class CrossPlay:
         return [partner.settings.name for partner in self._entrants]
 
     def alone(self, name: str) -> SeatedPolicy:
-        """A player or partner that holds all seats.
-
-        Args:
-            name: One of `names`.
-        """
+        """A player or partner, one of `names`, that holds all seats."""
         return self._seated((self.names.index(name),) * len(self.agents))
 
     def _seatings(self) -> list[Seating]:

@@ -74,9 +74,6 @@ class PlannedKitchens:
         policies: Per game the policy by which its episode is named, or `None`.
         seeds: Per game its seed.
         states: int16 (N, S); from now on the games write their states there.
-
-    Attributes:
-        envs: The environments.
     """
 
     def __init__(
@@ -197,11 +194,9 @@ class KitchenTables:
             self.seated = frozenset(k for k, one in enumerate(entrants) if self._can_sit(one))
 
     def play(self, seatings: Sequence[Seating], seeds: Sequence[int]) -> Iterator[tuple[Seating, list[Episode]]]:
-        """Plays the episodes of all seatings.
+        """Plays the episodes of all seatings, which have per agent the number of its entrant, all of them `seated`.
 
-        Args:
-            seatings: Per agent the number of its entrant, all of them `seated`.
-            seeds: One per episode; every seating plays all of them.
+        Every seating plays all seeds.
 
         Yields:
             A seating and its episodes, in the order of the seeds, without lengths of less than the horizon, messages

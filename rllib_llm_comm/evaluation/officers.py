@@ -56,9 +56,7 @@ GameT = TypeVar("GameT", bound=LockstepGame)
 
 
 def in_lockstep(envs: Sequence[MiniRTS], missing: Iterable[Callable[[MiniRTS], GameT]]) -> Iterator[GameT]:
-    """Plays games at once; one that is over makes room for the next.
-
-    Nothing is observed besides what officers see.
+    """Plays games at once; one that is over makes room for the next. Nothing is observed besides what officers see.
 
     Args:
         envs: Environments with the same settings, one for each game at a time.
@@ -136,11 +134,9 @@ def officer_scores(
 def play_side_by_side(
     envs: Sequence[MiniRTS], missing: Iterable[tuple[str, int]]
 ) -> Iterator[tuple[str, int, dict[str, int]]]:
-    """Plays games under scripted commanders in lockstep.
+    """Plays games under scripted commanders in lockstep, each in one of some environments with the same settings.
 
-    Args:
-        envs: Environments with the same settings, one for each game at a time.
-        missing: Names of commanders, and the seeds of the games and of what these commanders draw.
+    `missing` are names of commanders, and the seeds of the games and of what these commanders draw.
 
     Yields:
         Name, seed, and the game's `result` (1 won, 0 drawn, -1 lost) and `ticks`, as games end.
@@ -263,14 +259,7 @@ def officer_tasks(settings: OfficerTaskSettings, progress: Callable[[int, int], 
 
 
 class _TaskGame(LockstepGame):
-    """A game until the unit is there, or time is up.
-
-    Attributes:
-        unit: Name of the unit.
-        how: `TOLD` or `UNTOLD`.
-        built: Whether the building stood in time.
-        made: Whether the unit came in time.
-    """
+    """A game until the unit is there, or time is up; `how` it is asked for is `TOLD` or `UNTOLD`."""
 
     def __init__(self, env: MiniRTS, unit: str, how: str, seed: int, decisions: int) -> None:
         super().__init__(env, seed)
@@ -333,12 +322,9 @@ _ROUNDED = 1e-4
 
 
 class Step(NamedTuple):
-    """Two neighbours of the order under one officer.
+    """Two neighbours of the order under one officer, who should win more under `above` than under `below`.
 
     Attributes:
-        officer: Name of the officer.
-        above: The commander under whom it should win more.
-        below: The other one.
         difference: Share won under `above` less that under `below`.
         overlap: Whether the two 95 % intervals (Wilson) have a point in common.
         p: Of the two-sided test that both shares are the same.
@@ -426,12 +412,8 @@ def _counts(one: Mapping[str, Any]) -> str:
 def order_steps(scores: Mapping[str, Mapping[str, Any]]) -> list[Step]:
     """The steps of the order oracle, none, random, adversarial under each officer that played all four.
 
-    Args:
-        scores: As of `read_scores`.
-
-    Returns:
-        Three per officer, tested by `statistics.same_share` and corrected over all of them. That the same seeds were
-        played under all commanders is not used.
+    They are tested by `statistics.same_share` and corrected over all of them. That the same seeds were played under all
+    commanders is not used.
     """
     steps = [
         (name, above, below)

@@ -276,15 +276,7 @@ class AttemptRecorder:
         return {agent: decision.action for agent, decision in self._decisions.items()}
 
     def watch(self, attempt: Attempt, seen: Any, infos: Any, rewards: Any, actions: Mapping[Any, int]) -> None:
-        """Records a moment of an attempt, as a `rllib_llm_comm.sama.reflection.Watch`.
-
-        Args:
-            attempt: The attempt.
-            seen: The observations of all agents.
-            infos: Their infos.
-            rewards: Their rewards since the last call.
-            actions: Their actions; empty at the end of the attempt.
-        """
+        """Records a moment of an attempt, as a `rllib_llm_comm.sama.reflection.Watch`."""
         begins = attempt is not self._latest
         if begins:
             self._begin_attempt(attempt)

@@ -54,12 +54,7 @@ class PlaySettings(GameSettings, Loading):
 
     @classmethod
     def like(cls, other: PlaySettings | None, **given: Any) -> Self:
-        """The settings that another command or stage shares with this one, and others above them.
-
-        Args:
-            other: Settings of play; `None` for none.
-            **given: By name.
-        """
+        """The settings that another command or stage shares with this one, and others, by name, above them."""
         shared = () if other is None else other.model_fields_set.intersection(cls.model_fields)
         return cls(**{**{name: getattr(other, name) for name in shared}, **given})
 
@@ -94,24 +89,14 @@ class PlaySettings(GameSettings, Loading):
             raise
 
     def stand_ins(self, policy: TrainedPolicy) -> list[str]:
-        """What stands in, in a policy's training and under these settings (`evaluation.stand_ins`).
-
-        Args:
-            policy: The policy that `load` gave.
-        """
+        """What stands in, in a policy's training and under these settings (`evaluation.stand_ins`)."""
         from rllib_llm_comm.evaluation.stand_ins import stand_ins
 
         manifest = policy.manifest
         return stand_ins(replace(manifest, planning={**(manifest.planning or {}), **(self.planning() or {})}))
 
     def play(self, policy: TrainedPolicy, *, episodes: int, seed: int, **options: Any) -> list[Episode]:
-        """Episodes of a policy under these settings.
-
-        Args:
-            policy: The policy that `load` gave.
-            episodes: Number of episodes, >= 1.
-            seed: Seed of the first; the others count up.
-            **options: Further arguments of `play_planned`.
+        """Episodes of a policy under these settings, with further arguments of `play_planned`.
 
         Raises:
             UserError: If the policy cannot be played under these settings.

@@ -115,13 +115,7 @@ class ReplayFrame(TypedDict):
 
 @with_config(_STRICT)
 class ReplayAuthors(TypedDict):
-    """The authors of the phases of a plan, such as "model" or "rules".
-
-    Attributes:
-        goal: Author of the goal.
-        decomposition: Author of the subgoals.
-        assignment: Author of their assignment to agents.
-    """
+    """The authors, such as "model" or "rules", of a plan's goal, of its subgoals, and of their assignment to agents."""
 
     goal: str
     decomposition: str
@@ -236,12 +230,7 @@ class ReplayEpisode(TypedDict):
 
 @with_config(_STRICT)
 class ReplaySide(TypedDict):
-    """One run of the page; a comparison has two.
-
-    Attributes:
-        title: Name of the run; empty if there is only one.
-        episodes: Its episodes.
-    """
+    """One run of the page with its name, which is empty if there is only one; a comparison has two."""
 
     title: str
     episodes: list[ReplayEpisode]
@@ -249,13 +238,7 @@ class ReplaySide(TypedDict):
 
 @with_config(_STRICT)
 class ReplayPicture(TypedDict):
-    """A picture made of tiles.
-
-    Attributes:
-        width: Width in pixels.
-        height: Height in pixels.
-        tiles: Numbers of its tiles, row by row.
-    """
+    """A picture made of tiles: its size in pixels, and the numbers of its tiles, row by row."""
 
     width: int
     height: int
@@ -281,12 +264,7 @@ class ReplayDrawing(TypedDict):
 
 @with_config(_STRICT)
 class ReplayPage(TypedDict):
-    """The whole JSON of a page.
-
-    Attributes:
-        sides: The runs, one or two.
-        drawing: The pictures.
-    """
+    """The whole JSON of a page: the runs, one or two, and the pictures."""
 
     sides: list[ReplaySide]
     drawing: ReplayDrawing

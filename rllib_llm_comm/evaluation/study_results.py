@@ -110,10 +110,10 @@ class Curve:
 
 
 def kept_curve(curve: JsonValue, metrics: Collection[str] = METRICS, optional: Collection[str] = _IF_ANY) -> Curve:
-    """The curve of a trial that a report kept.
+    """The curve of a trial that a report kept in `results.json`.
 
     Args:
-        curve: Its entry in `results.json`.
+        curve: Its entry.
         metrics: Names of what it tells.
         optional: Those of them that may be missing.
 

@@ -25,18 +25,10 @@ _TUNED = ("score_normalization", "temperature")
 
 @dataclass(frozen=True)
 class CalibrationSettings:
-    """Subjects of a calibration.
+    """Subjects of a calibration: a game, a language model (as of `load_base_model`) and the form of its prompts.
 
     Attributes:
-        env: Id of the game.
-        env_config: Its settings.
-        base_model: As of `load_base_model`, like the next three.
-        dtype: Of the weights.
-        device: A torch device, or "auto".
-        quantization: Of the weights.
         prompts: The sets of prompts that are compared, by name or folder; the first is that of all other figures.
-        prompt_format: As of `LanguageModelSettings`, like the next one.
-        prompt_date: The day that a chat template shows.
         tuned: `score_normalization` and `temperature` that the file has so far; empty without a file.
     """
 
