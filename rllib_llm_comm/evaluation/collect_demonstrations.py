@@ -258,17 +258,15 @@ def _row(view: TextObservation, heard: Mapping[str, str], action: int) -> dict[s
             f"the player chose action {action!r}, which is not allowed here (allowed: {', '.join(map(str, allowed))}); "
             "a demonstration has to be one of the allowed actions."
         )
-    return (
-        None
-        if len(allowed) == 1
-        else {
-            "text": view.text,
-            "subgoal": view.subgoal,
-            "heard": json.dumps(dict(heard), ensure_ascii=False),
-            "candidates": json.dumps([view.candidates[index] for index in allowed], ensure_ascii=False),
-            "chosen": allowed.index(action),
-        }
-    )
+    if len(allowed) == 1:
+        return None
+    return {
+        "text": view.text,
+        "subgoal": view.subgoal,
+        "heard": json.dumps(dict(heard), ensure_ascii=False),
+        "candidates": json.dumps([view.candidates[index] for index in allowed], ensure_ascii=False),
+        "chosen": allowed.index(action),
+    }
 
 
 class _Demonstrations(Collector):

@@ -108,10 +108,8 @@ def officer_scores(
     Raises:
         UserError: If a setting is not allowed, or the file holds games of other settings.
     """
-    envs, kept = (
-        [settings.env()],
-        {k: v for k, v in settings.to_dict().items() if k not in ("commanders", "games", "side_by_side")},
-    )
+    envs = [settings.env()]
+    kept = {k: v for k, v in settings.to_dict().items() if k not in ("commanders", "games", "side_by_side")}
     played = _kept(path, kept)
     seeds = range(settings.seed, settings.seed + settings.games)
     asked = [(name, seed) for name in settings.commanders for seed in seeds]

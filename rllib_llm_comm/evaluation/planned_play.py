@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from rllib_llm_comm.chat.chat_model import ChatError, ChatModel, begun_at_once, side_by_side
@@ -155,14 +154,8 @@ class _GamesInRounds:
         counterfactuals: bool,
     ) -> None:
         self._policy, self._model, self._explore = policy, model, explore
-        self._settings, self._rounds = (
-            settings,
-            {
-                "in_vector": bool(by.get("in_vector")),
-                "subgoals_to": by.get("subgoals_to", ALL),
-                **rounds,
-            },
-        )
+        own = {"in_vector": bool(by.get("in_vector")), "subgoals_to": by.get("subgoals_to", ALL)}
+        self._settings, self._rounds = settings, {**own, **rounds}
         self._silence = Counterfactuals(policy, counterfactuals) if keep_frames else None
         self._planner = make_planner(by["planner"], model)
         self._one = remembers_games(thinker(self._planner)) or isinstance(by["planner"], Planner)
@@ -195,26 +188,20 @@ class _GamesInRounds:
 def _maker(
     policy: Policy, planning: Mapping[str, Any] | None, by: Mapping[str, Any] | None, settings: Mapping[str, Any]
 ) -> tuple[ChatModel | None, Callable[..., Any]]:
-    """The planner's chat model, and a function that makes the environment."""
-    if by is None:
-        return None, partial(_planned_env, policy, planning, None, settings)
-    model = planner_model(by["planner"])
-    planner = make_planner(by["planner"], model)
-    one = isinstance(by["planner"], Planner)  # one of the caller's own plans for all games itself
-    return model, partial(_planned_env, policy, by, planner if one else planner.beside, settings)
+    """The planner's chat model, and a function that makes the environment, each time with a planner of its own.
 
+    Planners share the chat model and what was asked once; one of the caller's own plans for all games itself.
+    """
+    model = None if by is None else planner_model(by["planner"])
+    planner = None if by is None else make_planner(by["planner"], model)
 
-def _planned_env(
-    policy: Policy,
-    planning: Mapping[str, Any] | None,
-    planner: Planner | Callable[[], Planner] | None,
-    settings: Mapping[str, Any],
-    **more: Any,
-) -> Any:
-    """The environment of a policy, with a planner of its own that shares the chat model and what was asked once."""
-    made = planner() if callable(planner) else planner
-    planned = planning if made is None else {**(planning or {}), "planner": made}
-    return policy.env(planning=planned, **{**settings, **more})
+    def make(**more: Any) -> Any:
+        planned = planning
+        if by is not None and planner is not None:
+            planned = {**by, "planner": planner if isinstance(by["planner"], Planner) else planner.beside()}
+        return policy.env(planning=planned, **{**settings, **more})
+
+    return model, make
 
 
 def _planning_of(policy: Policy, planning: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

@@ -112,11 +112,10 @@ def add_corrected(told: Mapping[str, Mapping[str, dict[str, Any]]], results: Stu
         if len(values)
     }
     for (scenario, name), found in intervals.items():
+        base = intervals.get(base_of[scenario, name])
         told[scenario][name]["corrected"] = {
             **found.rounded(),
-            "overlaps_baseline": None
-            if (base := intervals.get(base_of[scenario, name])) is None
-            else found.overlaps(base),
+            "overlaps_baseline": None if base is None else found.overlaps(base),
             "comparisons": len(compared),
         }
 

@@ -269,11 +269,8 @@ def _value(experiment: Experiment, name: str) -> Any:
 def _amounts(experiment: Experiment) -> dict[str, float]:
     """The settings of a stage that does not train, in proportion to which it takes its time; of others none."""
     kind = KINDS.get(experiment.run)
-    return (
-        {}
-        if kind is None
-        else {name: _value(experiment, name) for name in _AMOUNTS if name in kind.model().model_fields}
-    )
+    known = () if kind is None else kind.model().model_fields
+    return {name: _value(experiment, name) for name in _AMOUNTS if name in known}
 
 
 def _larger(experiment: Experiment) -> float:
