@@ -92,7 +92,7 @@ def measure_drift(
     talk = policy.communication
     if talk.messages not in _WRITTEN_BY_ADAPTER or talk.message_server is not None:
         return None
-    if not knows_reference(policy, [agent for agent, _ in spoken]):
+    if not all(REFERENCE in policy.core_of(agent).lm.roles for agent, _ in spoken):
         return None
     rng = np.random.default_rng(seed)
     if len(spoken) > PROMPTS:
@@ -102,11 +102,6 @@ def measure_drift(
         views.setdefault(policy.core_of(agent), []).append(read_observation(seen))
     parts = [_of_core(core, own, talk, seed + number) for number, (core, own) in enumerate(views.items())]
     return _figures(parts, reads, menu=talk.messages == "menu")
-
-
-def knows_reference(policy: LanguagePolicy, agents: Sequence[Any]) -> bool:
-    """True if the drift of the messages of these agents can be measured: all have a reference."""
-    return all(REFERENCE in policy.core_of(agent).lm.roles for agent in agents)
 
 
 @dataclass(frozen=True)

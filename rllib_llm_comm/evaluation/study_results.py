@@ -146,11 +146,6 @@ def _current(decisions: Sequence[float]) -> list[int]:
     return kept
 
 
-def read_curves(stage: Path) -> list[Curve]:
-    """The curves of all trials of a stage, in their order; raises a `UserError` if a file is damaged."""
-    return list(_of_trials(stage, read_curve))
-
-
 _Read = TypeVar("_Read")
 
 
@@ -503,7 +498,7 @@ def read_results(folder: Path) -> StudyResults:
             if system.get("scenarios") and scenario not in system["scenarios"]:
                 continue
             stage = f"{scenario}.{name}"
-            found = SystemResults(name, system.get("label") or name, read_curves(folder / stage))
+            found = SystemResults(name, system.get("label") or name, list(_of_trials(folder / stage, read_curve)))
             wanted = [*study["evaluation"]["modes"], *(f"messages_{mode}" for mode in system["interventions"])]
             for suffix in wanted:
                 runs = _evaluations(folder / f"{stage}.{suffix}")

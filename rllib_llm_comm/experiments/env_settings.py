@@ -54,7 +54,7 @@ def require_known(setting: str, env: Any, trust: bool = False) -> None:
         raise UserError(
             f"`{setting}` is {env!r}, which is neither registered with PettingZoo, Gymnasium or Tune nor a class path "
             f"of a module that you import (`--import MODULE`); ours: {', '.join(env_ids())}."
-            f"{did_you_mean(env, known_environments())}"
+            f"{did_you_mean(env, [*registration.parallel_registry, *gymnasium.registry])}"
         )
 
 
@@ -141,11 +141,6 @@ def check_shows_words(stage: str, env: str, env_config: Mapping[str, Any]) -> No
 def is_parallel(env: str) -> bool:
     """True if PettingZoo's registry of parallel environments knows an id."""
     return env in registration.parallel_registry
-
-
-def known_environments() -> list[str]:
-    """Ids of all registered environments: PettingZoo's parallel ones (with ours), then Gymnasium's."""
-    return [*registration.parallel_registry, *gymnasium.registry]
 
 
 def _try_parallel(stage: str, env: str, settings: dict[str, Any]) -> None:

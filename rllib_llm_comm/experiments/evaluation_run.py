@@ -19,7 +19,6 @@ from rllib_llm_comm.experiments.experiment_file import load_file
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.cross_play import CrossPlay
     from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings, EvaluationSettings
-    from rllib_llm_comm.evaluation.rollout import Episode
 
 _TRIAL = re.compile(r"^trial_\d+_|^\d+_")
 _SHOWN = (
@@ -38,6 +37,7 @@ _SHOWN = (
 )
 # Told of controls that change messages, where they say what the control is worth.
 _OF_CONTROLS = ("message_words_mean", "shuffled_same_share", "shuffled_silent_share")
+_LOGGED = ("seed", "returns", "length", "success", "metrics", "rounds")
 _COSTS = {
     "seconds": "seconds",
     "decisions": "decisions",
@@ -172,7 +172,9 @@ def run_evaluation(
             row["training_iteration"] = read_manifest(find_policy(evaluated.checkpoint)).provenance.get(
                 "training_iteration"
             )
-        log += [log_line(row["checkpoint"], episode) for episode in evaluated.episodes if episode.rounds]
+        for episode in (one for one in evaluated.episodes if one.rounds):
+            told = {name: getattr(episode, name) for name in _LOGGED}
+            log.append(json.dumps({"checkpoint": row["checkpoint"], **told}) + "\n")
         if evaluated.lacks_reference:
             say(
                 f"The drift of the messages of {row['checkpoint']} is not measured: the checkpoint carries no "
@@ -212,12 +214,6 @@ def kept_checkpoints(path: str | Path) -> list[Path]:
             "`checkpoint_config: {checkpoint_frequency: N, num_to_keep: null}`, or omit `curve`."
         )
     return kept
-
-
-def log_line(checkpoint: str, episode: Episode) -> str:
-    """The plans of an episode of a checkpoint with all attempts, as a line of JSON."""
-    told = {name: getattr(episode, name) for name in ("seed", "returns", "length", "success", "metrics", "rounds")}
-    return json.dumps({"checkpoint": checkpoint, **told}) + "\n"
 
 
 _PAIR = 2
