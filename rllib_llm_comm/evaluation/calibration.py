@@ -195,10 +195,9 @@ def calibrate(
 
 @dataclass(frozen=True)
 class Moment:
-    """A decision of an agent that has a choice.
+    """A decision of an agent that has a choice, by what it observes.
 
     Attributes:
-        view: What it observes.
         heard: What the others would have said by now, by speaker, if they were the game's scripted player.
         advice: The action of this player in its place; `None` where there is no advice.
     """

@@ -130,16 +130,12 @@ class ChatPlayer(OneGamePolicy):
 
 
 def parse_choice(answer: str, phrases: Sequence[str]) -> tuple[int, str]:
-    """The index of the candidate that an answer means, and the way it was understood.
+    """The index of the candidate (of at least one) that an answer means, and the way it was understood.
 
     Tried in this order: a line that is a candidate (`exact`); one that is but for case, marks and numbering (`folded`);
     a line that begins with a candidate's number (`number`); the only candidate that the answer contains (`contained`);
     the clearly likest one (`nearest`). Otherwise the first candidate is taken (`fallback`), which in our games is to
     wait.
-
-    Args:
-        answer: The model's text; anything may stand in it.
-        phrases: The candidates, at least one.
     """
     text = without_thoughts(answer)[:_MAX_ANSWER]
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -209,11 +209,7 @@ class Turn:
 
 
 class TurnRecorder(Observer):
-    """Records every decision of played episodes.
-
-    Attributes:
-        turns: The decisions, in the order of play.
-    """
+    """Records every decision of played episodes, in the order of play."""
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
@@ -281,12 +277,9 @@ class CommunicationFigures:
 
 
 def measure(policy: Policy, turns: TurnRecorder, seed: int = 0) -> CommunicationFigures:
-    """Measures the talk of a policy that has played.
+    """Measures the talk of a policy that has played; of agents without a language model only `first_choice` is told.
 
-    Args:
-        policy: The policy that `load_policy` gives. Of agents without a language model only `first_choice` is told.
-        turns: Its decisions.
-        seed: Fixes the drawn messages of other episodes, and the permutations.
+    The seed fixes the drawn messages of other episodes, and the permutations.
     """
     game = policy.env().unwrapped
     reads, meaning = getattr(game, "understands", None), _own(game, "meaning")
@@ -453,13 +446,7 @@ class _Pool:
 
 @dataclass(frozen=True)
 class Requests:
-    """Requests in messages, and the choices that name them.
-
-    Attributes:
-        meaning: The meaning of a message or choice.
-        read: The request in a message, in words of actions.
-        facts: All private facts of the game.
-    """
+    """How a game reads messages and choices (`meaning`) and requests (`read`), and all of its private facts."""
 
     meaning: Meaning
     read: Meaning

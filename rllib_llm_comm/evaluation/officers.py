@@ -233,10 +233,6 @@ TOLD, UNTOLD = "told", "not told"
 def officer_tasks(settings: OfficerTaskSettings, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
     """Plays the beginnings of games in which one unit is asked for, and the same games without asking.
 
-    Args:
-        settings: The settings.
-        progress: Called with the numbers of games that are done and of all.
-
     Returns:
         Settings; and per unit `building`, the share of games in which its building stood in time, with its interval
         `building_95`, and of those games the share in which the unit came in time: `told` and `not_told`, with theirs.

@@ -231,12 +231,7 @@ def play_rounds(env: Any, player: Player, planner: Planner, seed: int, **setting
 class AttemptRecorder:
     """A policy as a player of `ReflectivePlay` that records each attempt for an `Episode`.
 
-    Args:
-        policy: The policy that `load_policy` gives.
-        env: The environment.
-        seed: Seed of the episode.
-        explore: True if actions are sampled.
-        silence: Scores of listeners in silence; frames are kept if it is given.
+    Frames are kept if `silence`, the scores of listeners in silence, is given.
     """
 
     def __init__(
@@ -311,14 +306,7 @@ class AttemptRecorder:
 
 @dataclass
 class _Notes:
-    """Counts of one attempt.
-
-    Attributes:
-        frame: Index of its first frame.
-        collisions: Its number of collisions.
-        said: Its messages.
-        replaced: Messages that a control changed (`Episode.replaced`).
-    """
+    """Counts of one attempt, and the index of its first frame."""
 
     frame: int
     collisions: int = 0

@@ -56,17 +56,10 @@ class _InScenarios:
 
 
 class ScriptedExecutor(_InScenarios):
-    """The game's own player, which carries out any subgoal by rules.
-
-    Args:
-        env_id: A parallel environment in PettingZoo's registry, of a game that planners know.
-        env_config: Its settings, beside those of the scenarios.
-
-    Attributes:
-        scenarios: Settings of the games that are played by default, by name.
+    """The game's own player, which carries out any subgoal by rules, in the scenarios of a parallel environment.
 
     Raises:
-        UserError: If the game does not fit, or nobody follows subgoals in it.
+        UserError: If planners do not know the game, or nobody follows subgoals in it.
     """
 
     def __init__(self, env_id: str = DEFAULT_ENV, env_config: Mapping[str, Any] | None = None) -> None:
@@ -86,7 +79,7 @@ class ScriptedExecutor(_InScenarios):
 
 
 class PolicyExecutor(_InScenarios):
-    """A trained policy that reads `subgoal`.
+    """A trained policy that reads `subgoal`, in the game that it was trained on.
 
     A policy that was trained in a game with sampled subgoals plays the same game without them, as the planner gives
     subgoals now.
@@ -97,9 +90,6 @@ class PolicyExecutor(_InScenarios):
         env_config: Settings of the game that differ from training.
         greedy: True if the most likely action is taken instead of a sampled one.
         digest: Digest of its weights, which distinguishes it from others of the same name.
-
-    Attributes:
-        scenarios: The game that it was trained on.
 
     Raises:
         UserError: If a recorded setting of the game is withheld and not given (`policies.recorded_settings`).

@@ -319,14 +319,7 @@ def write_comparison(
 ) -> Path:
     """Writes a page of two runs beside each other, which go on together by the game's clock.
 
-    Args:
-        sides: Name -> recorded episodes with the same seeds.
-        path: The file.
-        title: Heading of the page.
-        stand_ins: As of `write_replay`.
-
-    Returns:
-        The path.
+    `sides` are names and recorded episodes with the same seeds; all else is as of `write_replay`.
     """
     sheets, target = TileSheets(), local_path(path)
     recorded: list[ReplaySide] = [

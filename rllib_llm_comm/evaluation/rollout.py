@@ -190,9 +190,7 @@ class EpisodeRecorder(Observer):
 class FrameRecorder(Observer):
     """Keeps all that is seen, said, heard and weighed, and what listeners would have weighed in silence.
 
-    Args:
-        recorder: Its episodes take the frames; it has to see the games before.
-        silence: Scores of listeners in silence.
+    The episodes of its recorder take the frames; that has to see the games before.
     """
 
     def __init__(self, recorder: EpisodeRecorder, silence: Counterfactuals) -> None:

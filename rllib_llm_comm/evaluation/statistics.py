@@ -45,12 +45,7 @@ def rounded(value: Any, digits: int = 4) -> Any:
 
 
 def wilson(successes: int, count: int) -> Interval:
-    """A share with its 95 % confidence interval (Wilson 1927).
-
-    Args:
-        successes: Number of successes.
-        count: Number of attempts, >= 1.
-    """
+    """A share of at least one attempt with its 95 % confidence interval (Wilson 1927)."""
     z = 1.96
     share, spread = successes / count, z * z / count
     middle = (share + spread / 2) / (1 + spread)
@@ -151,11 +146,6 @@ def permutation_test(ours: np.ndarray, other: np.ndarray, *, draws: int = 20_000
     All divisions of the runs into two groups are gone through where there are at most `draws`; otherwise so many are
     drawn, with the observed one counted among them.
 
-    Args:
-        ours: (runs,).
-        other: (runs,).
-        draws: Divisions.
-
     Returns:
         The share of divisions whose means differ at least as much.
     """
@@ -177,12 +167,7 @@ def permutation_test(ours: np.ndarray, other: np.ndarray, *, draws: int = 20_000
 def probability_of_improvement(ours: np.ndarray, other: np.ndarray, *, draws: int = 2000) -> Interval:
     """The probability that a run of one system beats a run of the other, averaged over tasks; ties count half.
 
-    That is the Mann-Whitney statistic U divided by the number of pairs.
-
-    Args:
-        ours: (runs, tasks).
-        other: (runs, tasks) of the same tasks.
-        draws: Bootstrap samples.
+    That is the Mann-Whitney statistic U divided by the number of pairs. Scores are (runs, tasks) of the same tasks.
     """
     tables = _table(ours), _table(other)
     found = np.array([_wins(one, two) for one, two in zip(*_drawn(tables, draws), strict=True)])
@@ -198,10 +183,7 @@ def quartiles(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def on_grid(x: Sequence[float], y: Sequence[float], grid: np.ndarray) -> np.ndarray:
     """A curve at other points, linearly between its own; NaN before its first and behind its last finite one.
 
-    Args:
-        x: Ascending points.
-        y: Values; those that are not finite are left out.
-        grid: New points.
+    Points ascend; values that are not finite are left out.
     """
     known = np.isfinite(np.asarray(y, np.float64))
     if not known.any():
@@ -360,13 +342,9 @@ def causal_influence(given: np.ndarray, others: np.ndarray) -> float:
 
 
 def zipf_slope(words: Sequence[str]) -> float | None:
-    """The slope of log frequency over log rank, about -1 in natural language.
+    """The slope of log frequency over log rank of all words (least squares), about -1 in natural language.
 
-    Args:
-        words: All words in all messages.
-
-    Returns:
-        The least-squares slope; `None` with fewer than three different words.
+    It is `None` with fewer than three different words.
     """
     counts = sorted(Counter(words).values(), reverse=True)
     if len(counts) < _LEAST_WORDS:

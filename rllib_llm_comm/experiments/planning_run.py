@@ -207,10 +207,6 @@ def require_prompts(planner: PlannerSettings, what: str) -> None:
 def play_and_tell(scores: PlannerScores, settings: ComparisonSettings) -> None:
     """Plays the missing episodes of a comparison, prints its table and writes the files.
 
-    Args:
-        scores: The comparison and its episodes so far.
-        settings: The files.
-
     Raises:
         UserError: If the file of figures holds another comparison, or a game cannot be played.
     """

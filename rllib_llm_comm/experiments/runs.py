@@ -53,12 +53,7 @@ _LONGEST = 400  # characters of a sentence
 
 @dataclass(frozen=True)
 class Trial:
-    """One training of a run.
-
-    Attributes:
-        folder: Its folder.
-        last: The last row of its results.
-    """
+    """One training of a run: its folder, and the last row of its results."""
 
     folder: Path
     last: Mapping[str, Any]
@@ -426,10 +421,6 @@ def _number(text: str) -> Any:
 
 def compare(ours: Run, other: Run) -> dict[str, Any]:
     """Differences between two runs.
-
-    Args:
-        ours: A run.
-        other: Another one.
 
     Returns:
         `runs` (both), `settings` (path -> the two values, `None` where one has no such setting), `earlier` (true if
