@@ -258,9 +258,9 @@ def measure_reward(settings: ComparisonSettings) -> None:
 
 def compare_planners(settings: ComparisonSettings) -> None:
     """Plays and tells the scores of the scripted, the plan4mc, the random and the given planners."""
+    _begin(settings)
     from rllib_llm_comm.sama.planning_game import planning_game
 
-    _begin(settings)
     given = [] if settings.planner is None else settings.planners()
     known: list[PlannerSettings] = ["scripted", "plan4mc", "random"]
     if not all(planning_game(game).has_skills for game in _games(settings)):
@@ -320,10 +320,10 @@ def compare_prompts(name: str, settings: ComparisonSettings) -> None:
     Raises:
         UserError: If nobody reads the prompts, or all variants have the same.
     """
+    _begin(settings)
     from rllib_llm_comm.sama.planners import require_different_prompts
     from rllib_llm_comm.sama.planning_game import planning_game
 
-    _begin(settings)
     measures, variants = PROMPT_ABLATIONS[name]
     planner = settings.one_planner()
     require_prompts(planner, name.replace("-", " "))
