@@ -25,11 +25,6 @@ from rllib_llm_comm.envs.games import make_env, without_subgoals
 from rllib_llm_comm.experiments.asked_models import chats_in, chats_of, played_with
 from rllib_llm_comm.experiments.console import print_table, say
 from rllib_llm_comm.experiments.experiment_file import parse_yaml
-from rllib_llm_comm.experiments.language_stages import (
-    ManualStageSettings,
-    SubgoalStageSettings,
-    TranslationStageSettings,
-)
 from rllib_llm_comm.experiments.run_time import trials_of
 from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
@@ -201,7 +196,7 @@ def questions(stages: Sequence[Stage], done: Collection[str] = ()) -> list[tuple
         if not chats:
             continue
         if stage.experiment.run in _STAGES:
-            asked = [_STAGES[stage.experiment.run](stage, config, by_name)]
+            asked = [_STAGES[stage.experiment.run](stage, by_name)]
         elif stage.experiment.run in ("evaluate", "replay"):
             asked = list(_games(stage, by_name, played))
         elif stage.experiment.run == "collect_labels":
@@ -219,10 +214,9 @@ def _told(value: Any, otherwise: Any) -> Any:
     return otherwise if isinstance(value, str) and REFERENCE.search(value) else value
 
 
-def _manual(stage: Stage, config: Mapping[str, Any], _: Mapping[str, Stage]) -> Asked:
-    given = ManualStageSettings.checked(f"{stage.name}.config", dict(config))
-    papers = [given.paper] if isinstance(given.paper, str) else given.paper
-    parts = [part for paper in papers for part in split_latex(read_latex(find_paper(paper)))]
+def _manual(stage: Stage, _: Mapping[str, Stage]) -> Asked:
+    given = KINDS[stage.experiment.run].settings(stage)
+    parts = [part for paper in as_list(given.paper) for part in split_latex(read_latex(find_paper(paper)))]
     times = len(listed("manual_relevance_questions")) + len(listed("manual_game_questions"))
     batches = math.ceil(len(parts) / given.batch)
     # Each question of each batch, then the repetitions and the summary.
@@ -238,25 +232,26 @@ _MOST_DECISIONS = 20_000  # of a collection of labels that is counted; more labe
 _OF_CODE = 4000  # characters of a piece of code with its instruction
 
 
-def _translation(stage: Stage, config: Mapping[str, Any], _: Mapping[str, Stage]) -> Asked:
-    given = TranslationStageSettings.checked(f"{stage.name}.config", dict(config))
+def _translation(stage: Stage, _: Mapping[str, Stage]) -> Asked:
+    given = KINDS[stage.experiment.run].settings(stage)
     prompt = len(_opened(stage, given).manual()) + _OF_CODE * given.pieces
     return Asked(1 + given.actions, prompt, TRANSLATION, given.chat)
 
 
-def _subgoals(stage: Stage, config: Mapping[str, Any], _: Mapping[str, Stage]) -> Asked:
-    given = SubgoalStageSettings.checked(f"{stage.name}.config", dict(config))
+def _subgoals(stage: Stage, _: Mapping[str, Stage]) -> Asked:
+    given = KINDS[stage.experiment.run].settings(stage)
     each, prompt = _plan(given.planner, _opened(stage, given))
     once = int(given.states_by == "model") + int(bool(given.planner.get("objects", True)))
     return Asked(once + given.states * each, prompt, PLAN, given.chat)
 
 
-def _rewards(stage: Stage, config: Mapping[str, Any], stages: Mapping[str, Stage]) -> Asked:
+def _rewards(stage: Stage, stages: Mapping[str, Stage]) -> Asked:
+    config = stage.experiment.config
     chat, subgoals = config.get("chat") or {}, str(config.get("subgoals", ""))
     used = REFERENCE.fullmatch(subgoals)
     if used and stages[used.group(1)].experiment.run == "collect_subgoals":
         source = stages[used.group(1)]
-        given = SubgoalStageSettings.checked(f"{source.name}.config", dict(source.experiment.config))
+        given = KINDS[source.experiment.run].settings(source)
         game = _opened(source, given)
         library = {subgoal for agent in game.agents for subgoal in game.library(agent)}
         number = min(len(library), given.states * len(game.agents))
@@ -415,7 +410,7 @@ def _labels(stage: Stage, config: Mapping[str, Any]) -> list[Asked]:
     return [Asked(math.ceil(len(prompts) * larger), sum(map(len, prompts)) / max(1, len(prompts)), LABEL, teacher)]
 
 
-_STAGES: Mapping[str, Callable[[Stage, Mapping[str, Any], Mapping[str, Stage]], Asked]] = {
+_STAGES: Mapping[str, Callable[[Stage, Mapping[str, Stage]], Asked]] = {
     "make_manual": _manual,
     "translate": _translation,
     "collect_subgoals": _subgoals,
