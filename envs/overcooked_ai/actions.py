@@ -14,8 +14,9 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import text
 from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import FLOOR, POT, Cell
+from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, Kitchen
-from rllib_llm_comm.envs.overcooked_ai.walker import Walker, goal_places, legal_goals
+from rllib_llm_comm.envs.overcooked_ai.walker import Walker, goal_places
 
 BLOCKED_STEPS = 8
 """Steps in one place after which a committed cook gives its goal up."""
@@ -83,10 +84,8 @@ class GoalCells:
         )
         self.num_actions = len(self.goals)
         self._walkers = [Walker(kitchen, player) for player in range(2)]
-        self._legal = [
-            np.array([legal_goals(layout, start)[y * layout.width + x] for x, y in self.goals], np.int8)
-            for start in layout.starts
-        ]
+        numbers = [y * layout.width + x for x, y in self.goals]
+        self._legal = [routes_of(layout).reachable(start)[numbers].astype(np.int8) for start in layout.starts]
         self.reset(np.random.default_rng(0))
 
     def reset(self, rng: np.random.Generator) -> None:

@@ -9,61 +9,27 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+import numpy as np
+
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
-from rllib_llm_comm.envs.overcooked_ai.routes import STEPS, UNREACHABLE, routes_of
-from rllib_llm_comm.envs.overcooked_ai.rules import Cook, Item, Kitchen
-
-FAR = 10_000
-"""The distance of what cannot be reached."""
+from rllib_llm_comm.envs.overcooked_ai.routes import UNREACHABLE, routes_of
+from rllib_llm_comm.envs.overcooked_ai.rules import Item, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.walker import Walker
 
 _PASSING_SAVES = 1.6
-
-
-class Distances:
-    """Ways between the things of a kitchen, for one cook's room."""
-
-    def __init__(self, layout: Layout) -> None:
-        self._layout, self._routes = layout, routes_of(layout)
-        self._legs: dict[tuple[Cell, Cell], int] = {}
-
-    def from_cook(self, cook: Cook, target: Cell) -> int:
-        """Actions until a cook faces a target; `FAR` if it never can."""
-        cost = self._routes.cost(cook.cell, cook.facing, target)
-        return FAR if cost == UNREACHABLE else cost
-
-    def leg(self, start: Cell, target: Cell) -> int:
-        """Fewest actions from facing one thing to facing another; `FAR` if there is no way."""
-        key = (start, target)
-        if key not in self._legs:
-            costs = [self._routes.cost(cell, facing, target) for cell, facing in self._beside(start)]
-            self._legs[key] = min((cost for cost in costs if cost != UNREACHABLE), default=FAR)
-        return self._legs[key]
-
-    def _beside(self, target: Cell) -> Iterable[tuple[Cell, int]]:
-        for facing, (dx, dy) in enumerate(STEPS):
-            cell = (target[0] - dx, target[1] - dy)
-            inside = 0 <= cell[0] < self._layout.width and 0 <= cell[1] < self._layout.height
-            if inside and self._layout.kind(cell) == 0:
-                yield cell, facing
-
-
-@lru_cache(maxsize=32)
-def distances_of(layout: Layout) -> Distances:
-    """The ways of a kitchen, computed once."""
-    return Distances(layout)
 
 
 @lru_cache(maxsize=32)
 def passing_counters(layout: Layout) -> tuple[Cell, ...]:
     """Counters over which onions should be handed: all that save much of the way from crates to pots; else none."""
-    ways = distances_of(layout)
+    ways = routes_of(layout)
     crates, pots = layout.cells(ONIONS), layout.cells(POT)
     direct = min(ways.leg(crate, pot) for crate in crates for pot in pots)
     saving = []
     for counter in layout.cells(COUNTER):
         to, on = min(ways.leg(crate, counter) for crate in crates), min(ways.leg(counter, pot) for pot in pots)
-        if to + on < FAR and direct > _PASSING_SAVES * (to + on + 2):
+        if to + on < UNREACHABLE and direct > _PASSING_SAVES * (to + on + 2):
             saving.append((to + on, counter))
     return tuple(counter for _, counter in sorted(saving))
 
@@ -114,7 +80,7 @@ class Planner:
 
     def __init__(self, kitchen: Kitchen, pots: Iterable[Cell]) -> None:
         self.kitchen, self.layout, self.pots = kitchen, kitchen.layout, list(pots)
-        self.ways, self.passing = distances_of(kitchen.layout), passing_counters(kitchen.layout)
+        self.routes, self.passing = routes_of(kitchen.layout), passing_counters(kitchen.layout)
         self.cooks = [kitchen.cook(0), kitchen.cook(1)]
         self.items = kitchen.items()
         self.loose = {cell: item for cell, item in self.items.items() if self.layout.kind(cell) == COUNTER}
@@ -156,11 +122,11 @@ class Planner:
             return Task("plate", "soup", pot)
         nearly = [pot for pot, wanted in self.plan.onions.items() if wanted <= 1 and self._reach(i, pot)]
         if nearly:
-            return self._aside(i, nearly[0])
+            return self.aside(i, nearly[0])
         if not any(self._reach(i, pot) for pot in self.pots):
             self._promise_dish()
             return self._hand_over(i, "dish")
-        return self._put_down(i, "dish") if self.plan.onions else self._aside(i)
+        return self._put_down(i, "dish") if self.plan.onions else self.aside(i)
 
     def _with_onion(self, i: int) -> Task:
         feeds = self._feeds(i)
@@ -176,7 +142,7 @@ class Planner:
         if self._lacks_dishes(i):
             return self._put_down(i, "onion")
         pot = min((p for p in self.pots if self._reach(i, p)), key=lambda p: (self.plan.soups.get(p, 0), p))
-        return self._aside(i, pot)
+        return self.aside(i, pot)
 
     def _lacks_dishes(self, i: int) -> bool:
         """True if soups wait, nobody brings a dish and the other cook cannot."""
@@ -194,7 +160,7 @@ class Planner:
         if dish is not None:
             return dish
         onion = self._onion_task(i)
-        return onion if onion is not None else self._aside(i)
+        return onion if onion is not None else self.aside(i)
 
     def _dish_task(self, i: int) -> Task | None:
         """Fetches a dish if a soup will want one that nobody brings."""
@@ -214,7 +180,7 @@ class Planner:
         pot = min(reaches_soups, key=lambda pot: (self.plan.soups[pot], pot))
         if self._prefers_dishes() != i and other is None and self.plan.soups[pot] > 0:
             return None
-        way = self._cost(i, source) + self.ways.leg(source, pot) + 1
+        way = self._cost(i, source) + self.routes.leg(source, pot) + 1
         early = self.plan.soups[pot] - way
         if early > 2 * self._onion_round(i) and any(self.plan.onions.values()):
             return None
@@ -236,26 +202,26 @@ class Planner:
         wanted = sum(self.plan.onions.get(pot, 0) for pot in pots)
         if wanted <= 0 and (self._onions_held() >= 1 or not self._soup_soon()):
             return None
-        source = min(sources, key=lambda c: (self._cost(i, c) + min(self.ways.leg(c, pot) for pot in pots), c))
+        source = min(sources, key=lambda c: (self._cost(i, c) + min(self.routes.leg(c, pot) for pot in pots), c))
         pot = min(pots, key=lambda p: (-self.plan.onions.get(p, 0), p))
         if self.plan.onions.get(pot, 0) > 0:
             self.plan.onions[pot] -= 1
         return self._take(source, "onion")
 
-    def _aside(self, i: int, near: Cell | None = None) -> Task:
+    def aside(self, i: int, near: Cell | None = None) -> Task:
         """Waits where it is in nobody's way: on floor beside few things that others want to use.
 
         Args:
             i: The cook.
             near: The place that it waits for.
         """
-        routes, cook, other = routes_of(self.layout), self.cooks[i], self.cooks[1 - i].cell
+        other = self.cooks[1 - i].cell
         used = [cell for kind in (POT, ONIONS, DISHES, SERVING) for cell in self.layout.cells(kind)]
 
         def key(cell: Cell) -> tuple[int, int, Cell]:
             """The less the better: near the place that it waits for, short ways, and few things beside the cell."""
             nuisance = sum(_apart(cell, thing) == 1 for thing in used)
-            way = routes.cost(cook.cell, cook.facing, cell)
+            way = self._cost(i, cell)
             if near is None:
                 return nuisance, way, cell
             return int(_apart(cell, near) == 1), way + 2 * _apart(cell, near) + nuisance, cell
@@ -266,10 +232,10 @@ class Planner:
     # ---- small questions ---------------------------------------------------------------------------------
 
     def _cost(self, i: int, cell: Cell) -> int:
-        return self.ways.from_cook(self.cooks[i], cell)
+        return self.routes.cost(self.cooks[i].cell, self.cooks[i].facing, cell)
 
     def _reach(self, i: int, cell: Cell) -> bool:
-        return self._cost(i, cell) < FAR
+        return self._cost(i, cell) < UNREACHABLE
 
     def _reach_any(self, i: int, kind: int) -> bool:
         return any(self._reach(i, cell) for cell in self.layout.cells(kind))
@@ -333,22 +299,22 @@ class Planner:
     def _hand_over(self, i: int, kind: str) -> Task:
         counter = self._free_counter(i)
         if counter is None:
-            return self._aside(i)
+            return self.aside(i)
         self.plan.taken.add(counter)
         return Task("put", kind, counter)
 
     def _put_down(self, i: int, kind: str) -> Task:
         free = [c for c in self.layout.cells(COUNTER) if c not in self.items and c not in self.plan.taken]
         counter = self._nearest(i, free)
-        return Task("put", kind, counter) if counter else self._aside(i)
+        return Task("put", kind, counter) if counter else self.aside(i)
 
     def _onion_round(self, i: int) -> int:
         """Actions for bringing one more onion."""
         pots = [pot for pot in self.pots if self._reach(i, pot)]
         crates = [crate for crate in self.layout.cells(ONIONS) if self._reach(i, crate)]
         if not pots or not crates:
-            return FAR
-        return min(self._cost(i, crate) + self.ways.leg(crate, pot) + 2 for crate in crates for pot in pots)
+            return UNREACHABLE
+        return min(self._cost(i, crate) + self.routes.leg(crate, pot) + 2 for crate in crates for pot in pots)
 
     def _prefers_dishes(self) -> int:
         """Index of the cook that is better at soups than at onions, compared with the other."""
@@ -359,14 +325,14 @@ class Planner:
         pots = [pot for pot in self.pots if self._reach(i, pot)]
         serving = [cell for cell in self.layout.cells(SERVING) if self._reach(i, cell)]
         if source is None or not pots or not serving:
-            return FAR
+            return UNREACHABLE
         way = self._cost(i, source) + min(
-            self.ways.leg(source, pot) + self.ways.leg(pot, out) for pot in pots for out in serving
+            self.routes.leg(source, pot) + self.routes.leg(pot, out) for pot in pots for out in serving
         )
-        return way - min(self._onion_round(i), FAR) * 0.5
+        return way - min(self._onion_round(i), UNREACHABLE) * 0.5
 
     def _to_pots(self, i: int) -> int:
-        return min((self._cost(i, pot) for pot in self.pots), default=FAR)
+        return min((self._cost(i, pot) for pot in self.pots), default=UNREACHABLE)
 
 
 def _apart(first: Cell, second: Cell) -> int:
@@ -382,14 +348,8 @@ class ScriptedCooks:
     """
 
     def __init__(self, kitchen: Kitchen, seed: int = 0) -> None:
-        import numpy as np
-
-        from rllib_llm_comm.envs.overcooked_ai.walker import Walker
-
         self.kitchen = kitchen
-        self._walkers = [Walker(kitchen, i) for i in range(2)]
-        for i, walker in enumerate(self._walkers):
-            walker.reset(np.random.default_rng([seed, i]))
+        self._walkers = [Walker(kitchen, i, np.random.default_rng([seed, i])) for i in range(2)]
 
     def actions(self) -> tuple[int, int]:
         """The next primitive actions of both."""

@@ -10,7 +10,8 @@ import numpy as np
 from rllib_llm_comm.envs.overcooked_ai.layouts import FLOOR, Cell, Layout
 
 STEPS: tuple[Cell, ...] = ((0, -1), (0, 1), (1, 0), (-1, 0))
-UNREACHABLE = -1
+UNREACHABLE = 10_000
+"""The cost of what cannot be reached: more than any way."""
 _PATHS = 200_000
 Pose = tuple[Cell, int]
 
@@ -30,17 +31,17 @@ class Routes:
         }
         self._nearest: dict[tuple[Cell, int, int], tuple[Cell, ...]] = {}
         self._paths: dict[tuple[Pose, Cell, frozenset[Cell]], tuple[int, ...] | None] = {}
+        self._legs: dict[tuple[Cell, Cell], int] = {}
         cells = layout.width * layout.height
         self._costs = np.full((cells, 4, cells), UNREACHABLE, np.int16)
         for (cell, facing), reached in self._from.items():
             row = self._costs[self._number(cell), facing]
             for (place, way), cost in reached.items():
                 target = self._number((place[0] + STEPS[way][0], place[1] + STEPS[way][1]))
-                if layout.terrain[target] != FLOOR and (row[target] == UNREACHABLE or cost < row[target]):
-                    row[target] = cost
+                if layout.terrain[target] != FLOOR:
+                    row[target] = min(cost, row[target])
                 at = self._number(place)
-                if row[at] == UNREACHABLE or cost < row[at]:
-                    row[at] = cost
+                row[at] = min(cost, row[at])
         self._table: list[list[list[int]]] = self._costs.tolist()  # single numbers are read faster from lists
 
     def cost(self, cell: Cell, facing: int, target: Cell) -> int:
@@ -53,6 +54,14 @@ class Routes:
         """
         width = self._width
         return self._table[cell[1] * width + cell[0]][facing][target[1] * width + target[0]]
+
+    def leg(self, start: Cell, target: Cell) -> int:
+        """Fewest actions from facing one thing to facing another; `UNREACHABLE` if there is no way."""
+        if (start, target) not in self._legs:
+            poses = (((start[0] - dx, start[1] - dy), facing) for facing, (dx, dy) in enumerate(STEPS))
+            costs = [self.cost(*pose, target) for pose in poses if pose in self._from]
+            self._legs[start, target] = min(costs, default=UNREACHABLE)
+        return self._legs[start, target]
 
     def nearest(self, cell: Cell, facing: int, kind: int) -> tuple[Cell, ...]:
         """The cells of a kind that a cook can face, nearest first; of equally near ones the upper left first.

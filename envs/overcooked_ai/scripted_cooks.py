@@ -69,9 +69,8 @@ class ScriptedTeam(Team):
     def begin(self, seed: int = 0) -> None:
         """Forgets what was said and believed."""
         super().begin(seed)
-        self._walkers = [Walker(self._env.kitchen, player) for player in range(2)]
-        for player, walker in enumerate(self._walkers):
-            walker.reset(np.random.default_rng([seed, player]))
+        kitchen = self._env.kitchen
+        self._walkers = [Walker(kitchen, player, np.random.default_rng([seed, player])) for player in range(2)]
 
     def act(self, infos: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
         """Speaks, listens and chooses for all who need an action."""
@@ -126,7 +125,7 @@ class _HabitualPlanner(Planner):
         if i != self._player or self._habit != ONIONS_ONLY:
             return super()._with_nothing(i)
         onion = self._onion_task(i)
-        return onion if onion is not None else self._aside(i)
+        return onion if onion is not None else self.aside(i)
 
     def _onion_task(self, i: int) -> Task | None:
         """A cook that brings dishes only brings no onions."""
@@ -157,8 +156,7 @@ class HabitualCook:
                 "`habit` is 'one_pot' but `wanted` is 'pot', so that soups from one pot alone pay; use another."
             )
         self._kitchen, self._player, self._habit = kitchen, player, habit
-        self._walker = Walker(kitchen, player)
-        self._walker.reset(rng)
+        self._walker = Walker(kitchen, player, rng)
 
     def task(self) -> Task:
         """Its task now."""

@@ -16,16 +16,6 @@ _LONGEST_DETOUR = 3
 _YIELDS = 0.5
 
 
-def legal_goals(layout: Layout, start: Cell) -> np.ndarray:
-    """bool (H * W,): cells that a cook can go to, or go beside and use; the other cook left out.
-
-    Args:
-        layout: The kitchen.
-        start: Any floor cell of the cook's room.
-    """
-    return routes_of(layout).reachable(start)
-
-
 class Walker:
     """Takes a cook to goal cells, one primitive action at a time.
 
@@ -37,12 +27,13 @@ class Walker:
     Args:
         kitchen: The game.
         player: 0 or 1.
+        rng: Draws the random steps; one that always draws the same by default.
     """
 
-    def __init__(self, kitchen: Kitchen, player: int) -> None:
+    def __init__(self, kitchen: Kitchen, player: int, rng: np.random.Generator | None = None) -> None:
         self._kitchen, self._player = kitchen, player
         self._routes = routes_of(kitchen.layout)
-        self.reset(np.random.default_rng(0))
+        self.reset(rng or np.random.default_rng(0))
 
     def reset(self, rng: np.random.Generator) -> None:
         """Begins an episode.

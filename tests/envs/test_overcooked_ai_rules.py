@@ -20,7 +20,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import ALIASES, FLOOR, LAYOUT_NAM
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
 from rllib_llm_comm.envs.overcooked_ai.routes import UNREACHABLE, Routes, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_ai.walker import Walker, goal_places, legal_goals
+from rllib_llm_comm.envs.overcooked_ai.walker import Walker, goal_places
 
 GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_ai_golden.jsonl.gz"
 
@@ -211,7 +211,7 @@ def test_ways_cost_what_they_say(layout):
 )
 def test_legal_goal_cells(layout, legal):
     kitchen = get_layout(layout)
-    assert [int(legal_goals(kitchen, start).sum()) for start in kitchen.starts] == [legal, legal]
+    assert [int(routes_of(kitchen).reachable(start).sum()) for start in kitchen.starts] == [legal, legal]
     places = goal_places(kitchen)
     assert all(kitchen.kind(cell) != FLOOR for cell in places) and set(kitchen.cells(POT)) <= set(places)
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, ONIONS, POT, SERVING, get_layout
-from rllib_llm_comm.envs.overcooked_ai.planner import FAR, distances_of
+from rllib_llm_comm.envs.overcooked_ai.routes import UNREACHABLE, routes_of
 from rllib_llm_comm.language.prompts import action_prompt, message_prompt
 from rllib_llm_comm.sama.planner_seats import KitchenSeats, advise, seat_observation
 from tools.embedded_model.corpus import Document
@@ -127,14 +127,14 @@ def _can_serve(rows: list[str]) -> bool:
         layout = get_layout(rows)
     except UserError:
         return False
-    ways = distances_of(layout)
+    ways = routes_of(layout)
 
     def joined(starts: list[tuple[int, int]], ends: list[tuple[int, int]]) -> bool:
-        direct = min(ways.leg(a, b) for a in starts for b in ends)
-        return direct < FAR or any(
-            min(ways.leg(a, counter) for a in starts) < FAR and min(ways.leg(counter, b) for b in ends) < FAR
-            for counter in layout.cells(COUNTER)
-        )
+        over = [max(nearest(starts, [c]), nearest([c], ends)) for c in layout.cells(COUNTER)]
+        return min(nearest(starts, ends), *over) < UNREACHABLE
+
+    def nearest(starts: list[tuple[int, int]], ends: list[tuple[int, int]]) -> int:
+        return min(ways.leg(a, b) for a in starts for b in ends)
 
     ways_needed = (ONIONS, POT), (DISHES, POT), (POT, SERVING)
     return all(joined(layout.cells(one), layout.cells(other)) for one, other in ways_needed)

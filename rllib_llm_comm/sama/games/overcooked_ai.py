@@ -29,7 +29,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import (
 )
 from rllib_llm_comm.envs.overcooked_ai.manual import manual, map_facts
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, Places, places_of
-from rllib_llm_comm.envs.overcooked_ai.planner import FAR, ScriptedCooks, Task, distances_of, plan
+from rllib_llm_comm.envs.overcooked_ai.planner import Planner, ScriptedCooks, Task, plan
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, NUM_ACTIONS, Kitchen, plain_state
@@ -128,22 +128,10 @@ def kitchen_skills(game: PlanningGame, kitchen: Kitchen, state: State) -> SkillP
     for pot in places.fixtures[POT]:
         name = places.names[pot]
         skills.append(Skill(f"{name} cooks", {_onions(name): FULL}, {_soup(name): 1}, cost=1.0))
-    idle = {name: subgoal_text(kitchen.layout, Subgoal(GO, "", _aside(kitchen, i))) for i, name in enumerate(COOKS)}
+    rules = Planner(kitchen, ())
+    idle = {name: subgoal_text(kitchen.layout, task_subgoal(rules.aside(i))) for i, name in enumerate(COOKS)}
     engaged = frozenset(name for i, name in enumerate(COOKS) if kitchen.cook(i).held is not None)
     return SkillProblem(skills, _have(kitchen, places), (TARGET,), idle, engaged)
-
-
-def _aside(kitchen: Kitchen, player: int) -> Cell:
-    """Floor where a cook is in nobody's way: beside few things that are used, and near."""
-    layout, cook, other = kitchen.layout, kitchen.cook(player), kitchen.cook(1 - player).cell
-    used = [cell for kind in (POT, ONIONS, DISHES, SERVING) for cell in layout.cells(kind)]
-
-    def key(cell: Cell) -> tuple[int, int, Cell]:
-        nuisance = sum(abs(cell[0] - x) + abs(cell[1] - y) == 1 for x, y in used)
-        return nuisance, routes_of(layout).cost(cook.cell, cook.facing, cell), cell
-
-    reach = places_of(layout).reachable(cook.cell)
-    return min((cell for cell in layout.cells(FLOOR) if cell in reach and cell != other), key=key)
 
 
 def _onions(pot: str) -> str:
@@ -417,7 +405,7 @@ class KitchenPlanning(PlanningGame):
     def effort(self, state: Moment, agent: str, subgoal: str) -> float:
         """Steps to the place of a subgoal, the other cook left out."""
         cook = self.kitchen(state).cook(COOKS.index(agent))
-        return float(min(FAR, distances_of(self._layout).from_cook(cook, self.meant(subgoal).cell)))
+        return float(routes_of(self._layout).cost(cook.cell, cook.facing, self.meant(subgoal).cell))
 
     def judge_own_subgoals(self, done: Callable[[Moment, Moment, str, str], bool]) -> None:
         """Lets another test judge the subgoals that the kitchen gives itself."""
