@@ -1,9 +1,10 @@
-"""Drawing helpers of the games: a canvas for one cell, colours, and shapes that more than one kitchen shows."""
+"""Drawing helpers of the games: a canvas for one cell, colours, and shapes that more than one game shows."""
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -115,6 +116,33 @@ class Canvas:
         return self.image.resize((size, size), Image.Resampling.LANCZOS)
 
 
+@lru_cache(maxsize=512)
+def drawn(paint: Callable[[Canvas], None], size: int) -> Image.Image:
+    """What a function paints on a canvas of so many pixels, made once; not to be changed."""
+    canvas = Canvas(size)
+    paint(canvas)
+    return canvas.done(size)
+
+
+def board(
+    width: int, height: int, cell: int, paint: Callable[[int, int], Callable[[Canvas], None]], strip: int = STRIP
+) -> Image.Image:
+    """The picture of a game seen from above.
+
+    Args:
+        width: Columns.
+        height: Rows.
+        cell: Pixels of a cell.
+        paint: Gives what paints the cell of a column and a row.
+        strip: Pixels of the empty line below.
+    """
+    scene = Image.new("RGB", (width * cell, height * cell + strip), PAPER[:3])
+    for y in range(height):
+        for x in range(width):
+            scene.paste(drawn(paint(x, y), cell), (x * cell, y * cell))
+    return scene
+
+
 def star(x: float, y: float, outer: float, inner: float, points: int = 5) -> list[Point]:
     """The corners of a star around (x, y), first one on top."""
     corners = []
@@ -130,6 +158,10 @@ def floor(c: Canvas, shade: int) -> None:
     c.box(0, 0, 1, 1, FLOOR_COLOURS[shade])
     c.stroke([(0, 0), (1, 0)], (222, 210, 190), 0.02)
     c.stroke([(0, 0), (0, 1)], (222, 210, 190), 0.02)
+
+
+FLOORS = (partial(floor, shade=0), partial(floor, shade=1))
+"""Floor tiles of both shades, which lie like a chessboard's."""
 
 
 def counter(c: Canvas) -> None:

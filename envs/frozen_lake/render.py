@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from PIL import Image
 
-from rllib_llm_comm.envs.drawing import COOK_COLOURS, INK, PAPER, SHADOW, STRIP, Canvas, status_strip
+from rllib_llm_comm.envs.drawing import COOK_COLOURS, INK, PAPER, SHADOW, Canvas, board, status_strip
 from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, HOLE, ICE, TARGETS, Cell, Lake, Layout
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS
 
@@ -76,11 +76,7 @@ def rgb_array(lake: Lake, score: int = 0) -> np.ndarray:
 
 def places_alone(lake: Lake) -> np.ndarray:
     """The walkers on plain ice, which is all that they see, as pixels, (64 * rows, 64 * columns, 3) uint8."""
-    layout = lake.layout
-    scene = Image.new("RGB", (layout.width * CELL, layout.height * CELL), PAPER[:3])
-    for y in range(layout.height):
-        for x in range(layout.width):
-            scene.paste(_tile((x + y) % 2, False), (x * CELL, y * CELL), _tile((x + y) % 2, False))
+    scene = board(lake.layout.width, lake.layout.height, CELL, lambda x, y: _ICES[(x + y) % 2], strip=0)
     _walkers(scene, lake)
     return np.array(scene)
 
@@ -96,17 +92,12 @@ def _walkers(scene: Image.Image, lake: Lake) -> None:
 @lru_cache(maxsize=32)
 def _background(layout: Layout) -> Image.Image:
     """All that never changes of a lake's picture."""
-    scene = Image.new("RGB", (layout.width * CELL, layout.height * CELL + STRIP), PAPER[:3])
-    for y in range(layout.height):
-        for x in range(layout.width):
-            tile = _tile((x + y) % 2, (x, y) in layout.holes)
-            scene.paste(tile, (x * CELL, y * CELL), tile)
-    return scene
+    return board(
+        layout.width, layout.height, CELL, lambda x, y: (_HOLES if (x, y) in layout.holes else _ICES)[(x + y) % 2]
+    )
 
 
-@lru_cache(maxsize=4)
-def _tile(shade: int, hole: bool) -> Image.Image:
-    c = Canvas(CELL)
+def _tile(c: Canvas, shade: int, hole: bool) -> None:
     c.box(0, 0, 1, 1, _ICE[shade], 0.0, _ICE_LINE)
     if hole:
         c.oval(0.5, 0.52, 0.40, 0.36, _WATER, _WATER_LINE)
@@ -114,7 +105,9 @@ def _tile(shade: int, hole: bool) -> Image.Image:
     else:
         c.stroke([(0.15 + 0.2 * shade, 0.30), (0.40 + 0.2 * shade, 0.20)], (244, 250, 254), 0.03)
         c.stroke([(0.60 - 0.2 * shade, 0.80), (0.80 - 0.2 * shade, 0.72)], (244, 250, 254), 0.03)
-    return c.done(CELL)
+
+
+_ICES, _HOLES = ([partial(_tile, shade=shade, hole=hole) for shade in range(2)] for hole in (False, True))
 
 
 @lru_cache(maxsize=3)

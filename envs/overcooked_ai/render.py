@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from PIL import Image
 
 from rllib_llm_comm.envs.drawing import (
     COOK_COLOURS,
+    FLOORS,
     INK,
     PAPER,
     SHADOW,
-    STRIP,
     WOOD_DARK,
     WOOD_LIGHT,
     Canvas,
     Colour,
     Point,
+    board,
     counter,
-    floor,
+    drawn,
     onion,
     status_strip,
 )
@@ -101,14 +102,11 @@ def _serving(c: Canvas) -> None:
     c.dot(0.50, 0.205, 0.055, (255, 205, 72), (190, 140, 40))
 
 
-_TILES: dict[str, Callable[[Canvas], None]] = {
-    "floor0": lambda c: floor(c, 0),
-    "floor1": lambda c: floor(c, 1),
-    "counter": counter,
-    "onions": lambda c: _crate(c, onion),
-    "tomatoes": lambda c: _crate(c, _tomato),
-    "dishes": _dishes,
-    "serving": _serving,
+_TILES: dict[int, Callable[[Canvas], None]] = {
+    ONIONS: partial(_crate, vegetable=onion),
+    TOMATOES: partial(_crate, vegetable=_tomato),
+    DISHES: _dishes,
+    SERVING: _serving,
 }
 
 
@@ -200,19 +198,6 @@ def _body(c: Canvas, colour: Colour, holds: bool) -> None:
     c.dot(0.50, _HAT, 0.18, (255, 255, 255))
 
 
-@lru_cache(maxsize=64)
-def tile(name: str, size: int) -> Image.Image:
-    """A tile of the kitchen that never changes.
-
-    Args:
-        name: "floor0", "floor1", "counter", "onions", "tomatoes", "dishes" or "serving".
-        size: Pixels.
-    """
-    canvas = Canvas(size)
-    _TILES[name](canvas)
-    return canvas.done(size)
-
-
 @lru_cache(maxsize=256)
 def pot(inside: Inside, tick: int, time: int, size: int) -> Image.Image:
     """A pot on its stove: its ingredients, a ring that closes and the steps left while it cooks, steam when it is done.
@@ -237,11 +222,10 @@ def item_picture(kind: str, inside: Inside, size: int) -> Image.Image:
         inside: Onions and tomatoes in a soup.
         size: Pixels.
     """
+    if kind != "soup":
+        return drawn({"onion": onion, "tomato": _tomato, "dish": _dish}[kind], size)
     canvas = Canvas(size)
-    if kind == "soup":
-        _soup(canvas, inside)
-    else:
-        {"onion": onion, "tomato": _tomato, "dish": _dish}[kind](canvas)
+    _soup(canvas, inside)
     return canvas.done(size)
 
 
@@ -364,14 +348,12 @@ def _wanted_words(kitchen: Kitchen, names: Sequence[str]) -> str:
 @lru_cache(maxsize=32)
 def _background(layout: Layout) -> Image.Image:
     """All that never changes of a kitchen's picture."""
-    scene = Image.new("RGB", (layout.width * CELL, layout.height * CELL + STRIP), PAPER[:3])
-    names = {ONIONS: "onions", TOMATOES: "tomatoes", DISHES: "dishes", SERVING: "serving"}
-    for y in range(layout.height):
-        for x in range(layout.width):
-            kind = layout.kind((x, y))
-            name = f"floor{(x + y) % 2}" if kind == FLOOR else names.get(kind, "counter")
-            scene.paste(tile(name, CELL), (x * CELL, y * CELL))
-    return scene
+
+    def paint(x: int, y: int) -> Callable[[Canvas], None]:
+        kind = layout.kind((x, y))
+        return FLOORS[(x + y) % 2] if kind == FLOOR else _TILES.get(kind, counter)
+
+    return board(layout.width, layout.height, CELL, paint)
 
 
 def _put(scene: Image.Image, item: Item, x: float, y: float, size: float) -> None:

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from rllib_llm_comm.envs.drawing import COOK_COLOURS, INK, SHADOW, Canvas, counter, floor, onion, star
+from rllib_llm_comm.envs.drawing import COOK_COLOURS, FLOORS, INK, SHADOW, Canvas, counter, drawn, onion, star
 from rllib_llm_comm.envs.overcooked_text.layouts import COUNTER, SIZE
 from rllib_llm_comm.envs.overcooked_text.observation_text import as_item, item_words
 from rllib_llm_comm.envs.overcooked_text.rules import CHOPS_NEEDED, Food, Item, Kitchen, Plate
@@ -102,40 +102,6 @@ _FOODS: dict[tuple[str, bool], Callable[[Canvas], None]] = {
     ("onion", False): onion,
     ("onion", True): _onion_chopped,
 }
-_TILES: dict[str, Callable[[Canvas], None]] = {
-    "floor0": lambda c: floor(c, 0),
-    "floor1": lambda c: floor(c, 1),
-    "counter": counter,
-    "board": _board,
-    "delivery": _delivery,
-}
-
-
-@lru_cache(maxsize=64)
-def tile(name: str, size: int) -> Image.Image:
-    """A tile of the kitchen.
-
-    Args:
-        name: "floor0", "floor1", "counter", "board" or "delivery".
-        size: Pixels.
-    """
-    canvas = Canvas(size)
-    _TILES[name](canvas)
-    return canvas.done(size)
-
-
-@lru_cache(maxsize=256)
-def food(name: str, chopped: bool, size: int) -> Image.Image:
-    """A food.
-
-    Args:
-        name: Its name.
-        chopped: Whether it is chopped.
-        size: Pixels.
-    """
-    canvas = Canvas(size)
-    _FOODS[name, chopped](canvas)
-    return canvas.done(size)
 
 
 @lru_cache(maxsize=256)
@@ -146,14 +112,12 @@ def bowl(contents: tuple[str, ...], size: int) -> Image.Image:
         contents: Names of the chopped foods in it.
         size: Pixels.
     """
-    canvas = Canvas(size)
-    _bowl(canvas)
-    picture = canvas.done(size)
+    picture = drawn(_bowl, size).copy()
     places = {1: [(0.5, 0.5)], 2: [(0.37, 0.45), (0.63, 0.55)], 3: [(0.36, 0.40), (0.64, 0.42), (0.50, 0.65)]}
     share = {1: 0.58, 2: 0.46, 3: 0.40}
     part = round(size * share.get(len(contents), 0.40))
     for name, (x, y) in zip(contents, places.get(len(contents), places[3]), strict=False):
-        piece = food(name, True, part)
+        piece = drawn(_FOODS[name, True], part)
         picture.alpha_composite(piece, (round(x * size - part / 2), round(y * size - part / 2)))
     return picture
 
@@ -255,7 +219,7 @@ def _order(kitchen: Kitchen) -> str:
 def _picture(item: Item, size: int) -> Image.Image:
     if isinstance(item, Plate):
         return bowl(tuple(food.name for food in item.contents), size)
-    return food(item.name, item.chopped, size)
+    return drawn(_FOODS[item.name, item.chopped], size)
 
 
 def _put(scene: Image.Image, item: Item, x: float, y: float, size: float) -> None:
@@ -275,26 +239,20 @@ def rgb_array(kitchen: Kitchen, cell: int = CELL) -> np.ndarray:
         (7.75 * cell, 7 * cell, 3) uint8; the strip at the bottom tells the dish and the game step. Unless all are told
         the order, those who are think of its foods.
     """
-    side, strip = SIZE * cell, round(0.75 * cell)
-    scene = Image.new("RGBA", (side, side + strip), (255, 252, 246, 255))
-    _draw_floor(scene, kitchen, cell)
-    _draw_things(scene, kitchen, cell)
+    scene = _scene(kitchen, cell)
     for i, agent in enumerate(kitchen.agents):
         if kitchen.setup.told[i] and not all(kitchen.setup.told):
             _thought(scene, kitchen, agent.x, agent.y, cell)
-    _caption(scene, kitchen, cell, side, strip)
+    _caption(scene, kitchen, cell)
     return np.asarray(scene.convert("RGB"))
 
 
-def _draw_floor(scene: Image.Image, kitchen: Kitchen, cell: int) -> None:
-    """Floor, counters, boards and the delivery."""
+def _scene(kitchen: Kitchen, cell: int) -> Image.Image:
+    """Floor, counters, boards and the delivery, things that lie somewhere, and cooks with what they hold."""
+    scene = Image.new("RGBA", (SIZE * cell, SIZE * cell + round(0.75 * cell)), (255, 252, 246, 255))
     for x in range(SIZE):
         for y in range(SIZE):
             scene.paste(_tile(kitchen, x, y, cell), (y * cell, x * cell))
-
-
-def _draw_things(scene: Image.Image, kitchen: Kitchen, cell: int) -> None:
-    """Things that lie somewhere, and cooks with what they hold."""
     for number, item in _loose(kitchen).items():
         x, y = divmod(number, SIZE)
         _put(scene, item, (y + 0.5) * cell, (x + 0.44) * cell, 0.78 * cell)
@@ -308,6 +266,7 @@ def _draw_things(scene: Image.Image, kitchen: Kitchen, cell: int) -> None:
         scene.alpha_composite(figure, (agent.y * cell, agent.x * cell))
         if agent.held is not None:
             _put(scene, agent.held, (agent.y + 0.78) * cell, (agent.x + 0.72) * cell, 0.46 * cell)
+    return scene
 
 
 def seen_by(kitchen: Kitchen, cook: int, cell: int = CELL) -> np.ndarray:
@@ -321,29 +280,24 @@ def seen_by(kitchen: Kitchen, cook: int, cell: int = CELL) -> np.ndarray:
     Returns:
         As of `rgb_array`; the strip tells the dish only to a cook that is told it, and nobody's thoughts are shown.
     """
-    side, strip = SIZE * cell, round(0.75 * cell)
-    scene = Image.new("RGBA", (side, side + strip), (255, 252, 246, 255))
-    _draw_floor(scene, kitchen, cell)
-    _draw_things(scene, kitchen, cell)
+    scene = _scene(kitchen, cell)
     night = Image.new("RGBA", (cell, cell), (60, 52, 44, 255))
     for number, visible in enumerate(kitchen.sight(cook)):
         if not visible:
             x, y = divmod(number, SIZE)
             bare = _tile(kitchen, x, y, cell).convert("RGBA")
             scene.paste(Image.blend(bare, night, 0.45), (y * cell, x * cell))
-    _caption(scene, kitchen, cell, side, strip, kitchen.told(cook) is not None)
+    _caption(scene, kitchen, cell, kitchen.told(cook) is not None)
     return np.asarray(scene.convert("RGB"))
 
 
 def _tile(kitchen: Kitchen, x: int, y: int, cell: int) -> Image.Image:
     number = x * SIZE + y
     if kitchen.board_at(number) is not None:
-        return tile("board", cell)
+        return drawn(_board, cell)
     if number == kitchen.delivery.cell:
-        return tile("delivery", cell)
-    if kitchen.skeleton[number] == COUNTER:
-        return tile("counter", cell)
-    return tile(f"floor{(x + y) % 2}", cell)
+        return drawn(_delivery, cell)
+    return drawn(counter if kitchen.skeleton[number] == COUNTER else FLOORS[(x + y) % 2], cell)
 
 
 def _cuts(scene: Image.Image, item: Item, x: int, y: int, cell: int) -> None:
@@ -364,13 +318,13 @@ def _thought(scene: Image.Image, kitchen: Kitchen, x: int, y: int, cell: int) ->
     box = (left, top, left + width + 4, top + side + 4)
     ImageDraw.Draw(scene).rounded_rectangle(box, 0.12 * cell, fill=(255, 255, 255), outline=INK)
     for k, name in enumerate(kitchen.recipe_foods):
-        scene.alpha_composite(food(name, True, round(side)), (round(left + 2 + k * side), round(top + 2)))
+        scene.alpha_composite(drawn(_FOODS[name, True], round(side)), (round(left + 2 + k * side), round(top + 2)))
 
 
-def _caption(scene: Image.Image, kitchen: Kitchen, cell: int, side: int, strip: int, with_order: bool = True) -> None:
+def _caption(scene: Image.Image, kitchen: Kitchen, cell: int, with_order: bool = True) -> None:
     """The line below the kitchen: the order, unless it is hidden, and the game step."""
     draw = ImageDraw.Draw(scene)
-    middle = side + strip / 2
+    side, middle = SIZE * cell, SIZE * cell + round(0.75 * cell) / 2
     several = len(kitchen.setup.orders)
     font = ImageFont.load_default((0.28 if several == 1 else 0.22) * cell)
     state = "delivered!" if kitchen.delivered else f"step {kitchen.game_step}"
@@ -378,7 +332,7 @@ def _caption(scene: Image.Image, kitchen: Kitchen, cell: int, side: int, strip: 
     icon = 0.62 * cell
     foods = kitchen.recipe_foods if with_order else ()
     for k, name in enumerate(foods):
-        picture = food(name, True, round(icon))
+        picture = drawn(_FOODS[name, True], round(icon))
         scene.alpha_composite(picture, (round(0.15 * cell + k * icon), round(middle - icon / 2)))
     start = 0.3 * cell + len(foods) * icon
     draw.text((start, middle), kitchen.recipe if with_order else "a salad", fill=INK, font=font, anchor="lm")
