@@ -37,7 +37,7 @@ def missing(view: View) -> list[str]:
     arrived: list[Item] = [item for _, item in view.boards if item]
     if view.holding:
         arrived.append(view.holding)
-    arrived.extend(p.holding for p in view.partners if p.holding and view.room != LEFT)
+    arrived.extend(item for _, item in view.partners if item and view.room != LEFT)
     arrived.extend(view.counter or ())
     bowls = [item for item in arrived if item.is_bowl]
     foods = {item.name for item in arrived if not item.is_bowl} | {f for bowl in bowls for f in bowl.contents}
@@ -105,9 +105,13 @@ def _say_untold(view: View) -> Saying:
 
 def _under_way(view: View) -> list[str]:
     """The foods that are seen off the shelves, sorted."""
-    items = _in_reach(view) + [p.holding for p in view.partners if p.holding]
-    foods = {food for i in items for food in (i.contents if i.is_bowl else (i.name,))}
-    return sorted(foods)
+    items = [*_in_reach(view), *_carried(view)]
+    return sorted({food for i in items for food in (i.contents if i.is_bowl else (i.name,))})
+
+
+def _carried(view: View) -> list[Item]:
+    """The items in the hands of the others that are seen."""
+    return [item for _, item in view.partners if item]
 
 
 def guess(view: View, heard: Sequence[Saying] = ()) -> tuple[str, ...]:
@@ -126,7 +130,7 @@ def guess(view: View, heard: Sequence[Saying] = ()) -> tuple[str, ...]:
     foods = {item.name for item in view.shelf if not item.is_bowl}
     asked = {saying.thing for saying in heard if saying.kind == "bring" and saying.thing != BOWL}
     wanted = asked | set(_under_way(view))
-    bowl = any(i.is_bowl for i in [*_in_reach(view), *(p.holding for p in view.partners if p.holding)])
+    bowl = any(item.is_bowl for item in [*_in_reach(view), *_carried(view)])
     if view.room == RIGHT and bowl and not asked:
         return tuple(sorted(wanted | foods))
     return tuple(sorted(wanted)) or tuple(sorted(foods))[:1]
@@ -139,9 +143,7 @@ def _on_shelf(view: View, wanted: Sequence[str]) -> list[str]:
 
 def _own_work(view: View) -> Saying:
     raw = [i.name for i in _in_reach(view) if _needed(view, i) and not i.chopped]
-    if raw:
-        return Saying("chop", raw[0])
-    return Saying("fill")
+    return Saying("chop", raw[0]) if raw else Saying("fill")
 
 
 def _in_reach(view: View) -> list[Item]:
@@ -161,8 +163,7 @@ def choose(view: View, options: Sequence[Option], heard: Sequence[Saying] = ()) 
     """
     if not view.dish:
         view = replace(view, dish=guess(view, heard))
-    ranked = sorted(range(len(options)), key=lambda i: (-_worth(view, options[i], options, heard), i))
-    return ranked[0]
+    return max(range(len(options)), key=lambda i: (_worth(view, options[i], options, heard), -i))
 
 
 def _worth(view: View, option: Option, options: Sequence[Option], heard: Sequence[Saying]) -> float:
@@ -397,9 +398,8 @@ class ScriptedTeam(Team):
 
 def _bowls(view: View) -> list[Item]:
     """The bowls that are seen elsewhere than in the own hands; those in others' hands come first."""
-    items = [p.holding for p in view.partners] + [item for _, item in view.boards]
-    items += [*view.shelf, *(view.counter or ())]
-    return [item for item in items if item is not None and item.is_bowl]
+    items = [*_carried(view), *(item for _, item in view.boards if item), *view.shelf, *(view.counter or ())]
+    return [item for item in items if item.is_bowl]
 
 
 def _in_the_way(view: View, option: Option, fetched: Sequence[Item]) -> bool:
@@ -413,7 +413,7 @@ def _in_the_way(view: View, option: Option, fetched: Sequence[Item]) -> bool:
     item, bowls = option.item, _bowls(view)
     begun = any(bowl.contents for bowl in bowls)
     if option.kind == "get" and item is not None:
-        held = any(p.holding is not None and p.holding.is_bowl for p in view.partners)
+        held = any(carried.is_bowl for carried in _carried(view))
         second = item.is_bowl and not item.contents and (begun or held)
         return second or any(item.name == other.name for other in fetched)
     if option.kind == "add" and begun:

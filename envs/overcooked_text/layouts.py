@@ -177,16 +177,16 @@ def windows(radius: int) -> tuple[bytes, ...]:
 
 
 @lru_cache(maxsize=8)
-def _wall_counters(skeleton: bytes) -> tuple[int, ...]:
-    """Cells along the walls with floor beside them."""
-
-    def reachable(x: int, y: int) -> bool:
-        beside = ((x, y + 1), (x + 1, y), (x, y - 1), (x - 1, y))
-        return any(skeleton[a * SIZE + b] == FLOOR for a, b in beside if 0 <= a < SIZE and 0 <= b < SIZE)
-
-    edge = (0, SIZE - 1)
-    cells = (divmod(cell, SIZE) for cell in range(CELLS))
-    return tuple(x * SIZE + y for x, y in cells if (x in edge or y in edge) and reachable(x, y))
+def _fronts(skeleton: bytes) -> dict[int, int]:
+    """The counters along the walls that have floor beside them, with the first such floor cell."""
+    found, edge = {}, (0, SIZE - 1)
+    for cell in range(CELLS):
+        x, y = divmod(cell, SIZE)
+        beside = [cell + delta for delta in DELTAS if 0 <= cell + delta < CELLS]
+        fronts = [c for c in beside if skeleton[c] == FLOOR and (c // SIZE == x or c % SIZE == y)]
+        if fronts and (x in edge or y in edge):
+            found[cell] = fronts[0]
+    return found
 
 
 def nearest_free_counter(grid: bytearray, skeleton: bytes, near: int) -> int:
@@ -201,7 +201,7 @@ def nearest_free_counter(grid: bytearray, skeleton: bytes, near: int) -> int:
         Its cell number; there are always more such counters than objects.
     """
     x, y = divmod(near, SIZE)
-    free = [cell for cell in _wall_counters(skeleton) if grid[cell] == COUNTER]
+    free = [cell for cell in _fronts(skeleton) if grid[cell] == COUNTER]
     return min(free, key=lambda cell: (abs(cell // SIZE - x) + abs(cell % SIZE - y), cell))
 
 
@@ -313,7 +313,7 @@ def random_start(map_name: str, own: StartState, rng: np.random.Generator) -> St
     def side(cell: int) -> int:
         return 0 if map_name == "A" else int(np.sign(cell % SIZE - _WALL_COLUMN))
 
-    walls = {cell: front for cell in range(CELLS) if (front := _front(own.skeleton, cell)) is not None}
+    walls = _fronts(own.skeleton)
     for room in sides:
         places = [cell for cell in walls if side(cell) == room]
         taken: set[int] = set()
@@ -337,14 +337,3 @@ def _codes(start: StartState) -> list[tuple[int, int]]:
     things = [(FOOD_CODES[name], cell) for name, cell in start.foods]
     things += [(PLATE, cell) for cell in start.plates] + [(KNIFE, cell) for cell in start.knives]
     return [*things, (DELIVERY, start.delivery)]
-
-
-def _front(skeleton: bytes, cell: int) -> int | None:
-    """The floor cell in front of a counter along the walls, or None."""
-    x, y = divmod(cell, SIZE)
-    edge = (0, SIZE - 1)
-    if x not in edge and y not in edge or skeleton[cell] != COUNTER:
-        return None
-    beside = [cell + delta for delta in DELTAS if 0 <= cell + delta < CELLS]
-    fronts = [c for c in beside if skeleton[c] == FLOOR and (c // SIZE == x or c % SIZE == y)]
-    return fronts[0] if fronts else None

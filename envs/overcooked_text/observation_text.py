@@ -47,19 +47,6 @@ class Item(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Partner:
-    """Another cook that is seen.
-
-    Attributes:
-        name: Its name.
-        holding: Item in its hands.
-    """
-
-    name: str
-    holding: Item | None = None
-
-
-@dataclass(frozen=True)
 class View:
     """View of one cook: its sight and the item in its hands.
 
@@ -72,7 +59,7 @@ class View:
         boards: For each board its name and what lies on it, for boards that are seen.
         counter: Items in sight on the shared counter, or `None` if there is none in sight.
         shelf: Items in sight on the shelves along the walls.
-        partners: The other cooks that are seen.
+        partners: Name and item in the hands of each other cook that is seen.
         others_told: Whether every other cook is told the order, too; for teachers, no sentence says it.
     """
 
@@ -84,7 +71,7 @@ class View:
     boards: tuple[tuple[str, Item | None], ...] = ()
     counter: tuple[Item, ...] | None = None
     shelf: tuple[Item, ...] = ()
-    partners: tuple[Partner, ...] = ()
+    partners: tuple[tuple[str, Item | None], ...] = ()
     others_told: bool = True
 
 
@@ -155,7 +142,7 @@ def describe_view(view: View) -> str:
         sentences.append(f"counter: {_listed(view.counter)}")
     if view.shelf:
         sentences.append(f"shelf: {_listed(view.shelf)}")
-    sentences.extend(f"{p.name} holds {item_words(p.holding) if p.holding else 'nothing'}" for p in view.partners)
+    sentences.extend(f"{name} holds {item_words(item) if item else 'nothing'}" for name, item in view.partners)
     return ". ".join(sentences) + "."
 
 
@@ -255,7 +242,7 @@ def view(state: Any, index: int, everything: bool = False, order: bool = False) 
         shelf=lying[SHELF],
         partners=tuple(
             [
-                Partner(NAMES[other], as_item(agent.held) if agent.held else None)
+                (NAMES[other], as_item(agent.held) if agent.held else None)
                 for other, agent in enumerate(kitchen.agents)
                 if other != index and seen[agent.cell]
             ]

@@ -413,7 +413,7 @@ class Belief:
 
     @property
     def ways(self) -> bytes:
-        """The map as `navigation.first_step` reads it for a way from the agent's own cell, which it leaves bare."""
+        """The map as `first_step` reads it for a way from the agent's own cell, which it leaves bare."""
         ways = self._ways
         if ways is None:
             # As `ways_of(self.map)`, without the map: what lies in the way is in the way, whatever it is.
@@ -426,11 +426,6 @@ class Belief:
                 grid[cells[k]] = AGENT
             ways = self._ways = bytes(grid)
         return ways
-
-    @property
-    def rows(self) -> list[str]:
-        """The map as 7 strings of codes."""
-        return _rows(self.map)
 
     def update(self, seen: bytes) -> None:
         """Takes in what is seen after a step.
@@ -950,7 +945,7 @@ class Kitchen:
             "plates": {p.name: [p.x, p.y, [food.name for food in p.contents]] for p in self.plates},
             "knives": [_surface_state(knife) for knife in self.knives],
             "delivery": [_surface_state(self.delivery)],
-            "belief": ["/".join(belief.rows) for belief in self.beliefs],
+            "belief": ["/".join(_rows(belief.map)) for belief in self.beliefs],
             "memory": [[list(belief.cells), list(belief.status)] for belief in self.beliefs],
             "game_step": self.game_step,
             "delivered": self.delivered,
