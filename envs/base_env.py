@@ -110,6 +110,32 @@ class Game(ParallelEnv, ABC):
     def np_random(self, generator: np.random.Generator) -> None:
         self._rng = generator
 
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        """Starts an episode.
+
+        Args:
+            seed: Of all that the settings leave to be drawn; `None` goes on with the random numbers at hand.
+            options: Accepted; there are none.
+
+        Returns:
+            Observations and infos of all agents.
+        """
+        raise NotImplementedError
+
+    def step(self, actions: Mapping[str, Any]) -> Step:
+        """Plays one step, or until an agent has to choose.
+
+        Args:
+            actions: Action per agent; those of agents that need none do not count and may be left out.
+
+        Returns:
+            Observations, rewards, terminations, truncations and infos of all agents; empty after the end.
+
+        Raises:
+            UserError: For an unknown agent, or a missing or impossible action.
+        """
+        raise NotImplementedError
+
     def whole(self) -> Sequence[float] | np.ndarray:
         """The whole game in numbers, private facts included; a game that does not define it has no `state`.
 

@@ -102,11 +102,7 @@ class TellingGame(Game):
 
     @abstractmethod
     def _choose(self, action: int) -> tuple[float, list[str]]:
-        """Carries out bob's choice.
-
-        Returns:
-            What it pays, and events in words.
-        """
+        """Carries out bob's choice. Returns what it pays, and events in words."""
 
     @property
     @abstractmethod
@@ -118,15 +114,7 @@ class TellingGame(Game):
         return self.fact if agent in self._told else ""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        """Starts an episode.
-
-        Args:
-            seed: Fixes the fact; `None` goes on with the random numbers at hand.
-            options: Accepted; there are none.
-
-        Returns:
-            Observations and infos of both agents.
-        """
+        """Starts an episode; the seed fixes the fact."""
         if seed is not None:
             (self._rng,) = fact_generators(seed, 1)
         self.time = 0
@@ -135,17 +123,7 @@ class TellingGame(Game):
         return self._observations(), self._infos([], dict.fromkeys(AGENTS, 0.0), first=True)
 
     def step(self, actions: Mapping[str, int]) -> Step:
-        """Plays one step.
-
-        Args:
-            actions: Action per agent; a forbidden one counts as waiting.
-
-        Returns:
-            Observations, rewards, terminations, truncations and infos of both agents; empty after the end.
-
-        Raises:
-            UserError: For an unknown agent, or a missing or impossible action.
-        """
+        """Plays one step; a forbidden action counts as waiting."""
         if not self.agents:
             return {}, {}, {}, {}, {}
         chosen = check_actions(actions, self.agents, [True, True], self._num_actions)[1] or 0
@@ -206,13 +184,7 @@ class TellingGame(Game):
 
 
 def messages(state: Any, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
-    """Messages of scripted players: who is told the fact tells it, who is not asks.
-
-    Args:
-        state: The environment.
-        agents: Names of the agents.
-        rng: Chooses the wording.
-    """
+    """Messages of scripted players in wordings that `rng` chooses: who is told the fact tells it, who is not asks."""
     return {
         agent: str(rng.choice(state.tell)).format(fact) if (fact := state.told(agent)) else str(rng.choice(state.ask))
         for agent in agents

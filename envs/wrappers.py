@@ -49,12 +49,7 @@ class MaxCycles(BaseParallelWrapper):
         return [] if self._cycles >= self.max_cycles else self.env.agents
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Starts an episode.
-
-        Args:
-            seed: Of the game.
-            options: Of the game.
-        """
+        """Starts an episode."""
         self._cycles = 0
         return self.env.reset(seed=seed, options=options)
 
@@ -77,12 +72,7 @@ class _Form(BaseParallelWrapper):
         """Observation and info of an agent in the new form."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Starts an episode.
-
-        Args:
-            seed: Of the game.
-            options: Of the game.
-        """
+        """Starts an episode."""
         return self._all(*self.env.reset(seed=seed, options=options))
 
     def step(self, actions: dict[Any, Any]) -> Any:

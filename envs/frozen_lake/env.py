@@ -158,15 +158,7 @@ class FrozenLake(Game):
     # ---- episodes ----------------------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        """Starts an episode.
-
-        Args:
-            seed: Fixes slips, drawn targets and drawn lakes; `None` goes on with the random numbers at hand.
-            options: Accepted; there are none.
-
-        Returns:
-            Observations and infos of all agents.
-        """
+        """Starts an episode; the seed fixes slips, drawn targets and drawn lakes."""
         if seed is not None:
             self._rng = np.random.default_rng(seed)
         self.lake.reset(self._rng, self._draw(self._rng) if self._anew else None)
@@ -176,17 +168,7 @@ class FrozenLake(Game):
         return self._observations(), self._infos([[], []], [[], []])
 
     def step(self, actions: Mapping[str, int]) -> Step:
-        """Runs one step of the game.
-
-        Args:
-            actions: Action per agent; those of agents that are out do nothing.
-
-        Returns:
-            Observations, rewards, terminations, truncations and infos of all agents; empty after the end.
-
-        Raises:
-            UserError: For an unknown agent, or a missing or impossible action.
-        """
+        """Runs one step; the actions of agents that are out do nothing."""
         if not self.agents:
             return {}, {}, {}, {}, {}
         chosen = check_actions(actions, self.agents, [True, True], NUM_ACTIONS)
@@ -265,11 +247,7 @@ _HAPPENED = {"slipped": "slips", "blocked": "is blocked", "arrived": "arrives", 
 
 
 def event_words(event: str) -> str:
-    """What a player reads of an event.
-
-    Args:
-        event: As in the infos, such as "slipped".
-    """
+    """What a player reads of an event of the infos, such as "slipped"."""
     return _HAPPENED.get(event, event)
 
 

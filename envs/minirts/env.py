@@ -295,15 +295,7 @@ class MiniRTS(ParallelGame):
     # ---- episodes ----------------------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        """Starts an episode, up to the first decision.
-
-        Args:
-            seed: Fixes the map and the opponent's draws; `None` goes on with the random numbers at hand.
-            options: Accepted; there are none.
-
-        Returns:
-            Observations and infos of all agents.
-        """
+        """Starts an episode, up to the first decision; the seed fixes the map and the opponent's draws."""
         if seed is not None:
             self._rng = np.random.default_rng(seed)
         first, second = self._rng.integers(_MAX_SEED, size=2).tolist()
@@ -319,14 +311,7 @@ class MiniRTS(ParallelGame):
         return self._observations(), self._infos([])
 
     def step(self, actions: Mapping[str, Any]) -> Step:
-        """Takes a decision and runs `decision_ticks`, or fewer if the game ends.
-
-        Returns:
-            Observations, rewards, terminations, truncations and infos of all agents; empty after the end.
-
-        Raises:
-            UserError: For an unknown agent, or a missing or impossible action.
-        """
+        """Takes a decision and runs `decision_ticks`, or fewer if the game ends."""
         if not self.agents:
             return {}, {}, {}, {}, {}
         self._run(self._orders(actions))
@@ -350,11 +335,7 @@ class MiniRTS(ParallelGame):
         self.ended = ended
 
     def advance(self, orders: Sequence[Order]) -> None:
-        """Carries out orders and runs 50 ticks, or fewer if the game ends; nobody observes or is rewarded.
-
-        Args:
-            orders: As `executor.give_orders` gives.
-        """
+        """Carries out orders and runs 50 ticks, or fewer if the game ends; nobody observes or is rewarded."""
         self.game.step(orders, DECISION_TICKS)
         self.team.look()
         self.ended = self.executor.settle()
@@ -445,19 +426,11 @@ class MiniRTS(ParallelGame):
         return () if self.settings["told_to"] is None else told_army.facts(self.settings["opponent"])
 
     def meaning(self, message: str) -> str | None:
-        """The enemy's army types that a message names, or what it asks for; None where `told_to` is not set.
-
-        Args:
-            message: Any text; see `rllib_llm_comm.envs.minirts.commanders.sayings.meaning`.
-        """
+        """The enemy's army types that a message names, or what it asks for; None where `told_to` is not set."""
         return None if self.settings["told_to"] is None else sayings.meaning(message)
 
     def request(self, message: str) -> str | None:
-        """Unit that a message asks its listener to make; the counter of the types that it tells of.
-
-        Args:
-            message: Any text; see `rllib_llm_comm.envs.minirts.commanders.sayings.request`.
-        """
+        """Unit that a message asks its listener to make; the counter of the types that it tells of."""
         return sayings.request(message)
 
     @property
@@ -504,10 +477,5 @@ aec_env = in_turns(parallel_env)
 
 
 def picture(env: Any, agent: str) -> np.ndarray:
-    """The map as the side knows it as pixels, uint8 (height, width, 3): own units, and enemies in sight.
-
-    Args:
-        env: The (unwrapped) environment.
-        agent: The commander; all of a side share their sight.
-    """
+    """The map as the agent's side knows it as pixels, uint8 (height, width, 3): own units, and enemies in sight."""
     return render.known_map(env.game, env.team)

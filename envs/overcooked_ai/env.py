@@ -227,15 +227,8 @@ class OvercookedAI(Game):
     # ---- episodes ----------------------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        """Starts an episode.
-
-        Args:
-            seed: Fixes who is which player (`swap_roles`), the random steps of cooks that block each other, and the
-                wanted pot and who is told it; `None` goes on with the random numbers at hand.
-            options: Accepted; there are none.
-
-        Returns:
-            Observations and infos of all agents.
+        """Starts an episode; the seed fixes the roles (`swap_roles`), random steps of cooks that block each other, the wanted
+        pot and who is told it.
         """
         if seed is not None:
             self._rng = np.random.default_rng(seed)
@@ -252,17 +245,7 @@ class OvercookedAI(Game):
         return self._observations(), self._infos([[], []], [[], []])
 
     def step(self, actions: Mapping[str, int]) -> Step:
-        """Runs one game step, or game steps until an agent needs a new action.
-
-        Args:
-            actions: Action per agent; only those of agents that need one count.
-
-        Returns:
-            Observations, rewards, terminations, truncations and infos of all agents; empty after the end.
-
-        Raises:
-            UserError: For an unknown agent, or a missing or impossible action.
-        """
+        """Runs one game step, or game steps until an agent needs a new action."""
         if not self.agents:
             return {}, {}, {}, {}, {}
         level, kitchen, names = self.level, self.kitchen, self.agents
@@ -409,11 +392,7 @@ _JUDGED = ("useful_", "optimal_", "viable_", "catastrophic_", "useless_")
 
 
 def event_words(event: str) -> str:
-    """An event in words; empty for the original's judgements, such as "useful_onion_pickup", of what is told anyway.
-
-    Args:
-        event: As in the infos, such as "onion_pickup".
-    """
+    """An event of the infos in words; empty for the original's judgements, such as "useful_onion_pickup"."""
     return "" if event.startswith(_JUDGED) else _DONE.get(event, event)
 
 

@@ -175,15 +175,7 @@ class SubgoalKitchen(OvercookedAI):
             self.observation_spaces[agent] = spaces.Dict({**space.spaces, "subgoal_id": number})
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        """Starts an episode.
-
-        Args:
-            seed: Fixes the start and the subgoals, too; `None` goes on with the random numbers at hand.
-            options: Accepted; there are none.
-
-        Returns:
-            Observations and infos of all agents.
-        """
+        """Starts an episode; the seed fixes the start and the subgoals, too."""
         super().reset(seed, options)
         if self.chosen.random_starts and self._sampled:
             self.kitchen.restore(random_snapshot(self.kitchen.layout, self.kitchen.dynamics, self._rng))
@@ -192,13 +184,10 @@ class SubgoalKitchen(OvercookedAI):
         return self._observations(), self._infos([[], []], [[], []])
 
     def draw_also(self, texts: Iterable[str]) -> None:
-        """Draws further subgoals from now on, beside those of `subgoal_file`.
-
-        Args:
-            texts: Subgoals of this kitchen in words.
+        """Draws further subgoals, in words, from now on, beside those of `subgoal_file`.
 
         Raises:
-            UserError: If one is none.
+            UserError: If one is no subgoal of this kitchen.
         """
         layout = self.kitchen.layout
         found = {text: parse_subgoal(layout, text) for text in texts}
@@ -284,11 +273,7 @@ class SubgoalKitchen(OvercookedAI):
 
 
 def without_subgoals(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Id and settings of the kitchen without subgoals of its own.
-
-    Args:
-        settings: Those of the kitchen with subgoals.
-    """
+    """Id and settings of the kitchen without subgoals of its own."""
     kept = OvercookedAISettings.names()
     return OvercookedAI.env_id, {name: value for name, value in settings.items() if name in kept}
 

@@ -230,15 +230,7 @@ class OvercookedText(Game):
     # ---- episodes ----------------------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        """Starts an episode.
-
-        Args:
-            seed: Of what the settings leave to be drawn; None goes on from the last seed.
-            options: Accepted; there are none.
-
-        Returns:
-            Observations and infos of all agents.
-        """
+        """Starts an episode."""
         self._rng = self._rng if seed is None else np.random.default_rng(seed)
         self.runner.reset(self._draws.draw(int(self._rng.integers(2**31)) if seed is None else seed))
         self.agents = list(self.possible_agents)
@@ -248,17 +240,7 @@ class OvercookedText(Game):
         return self._observations(), infos
 
     def step(self, actions: Mapping[str, int]) -> Step:
-        """Runs one game step, or game steps until an agent needs a new action (`advance`).
-
-        Args:
-            actions: Action per agent; only those of agents that need one count.
-
-        Returns:
-            Observations, rewards, terminations, truncations and infos of all agents; empty after the end.
-
-        Raises:
-            UserError: For an unknown agent, or a missing or impossible action.
-        """
+        """Runs one game step, or game steps until an agent needs a new action (`advance`)."""
         if not self.agents:
             return {}, {}, {}, {}, {}
         chosen = check_actions(actions, self.possible_agents, self.runner.finished, self.runner.num_actions)
@@ -387,11 +369,7 @@ _DONE = {
 
 
 def event_words(event: str) -> str:
-    """An event in words.
-
-    Args:
-        event: As in the infos, such as "pick_up tomato" or "put_down plate1".
-    """
+    """An event of the infos in words, such as "pick_up tomato" or "put_down plate1"."""
     kind, _, item = event.partition(" ")
     item = item.rstrip("0123456789").replace("plate", "bowl")  # as observations say
     return _DONE[kind].format(item) if kind in _DONE else event
