@@ -252,14 +252,9 @@ def settings_of(game: type[Game]) -> type[Settings]:
 
 
 def constructor(game: type[Made], name: str = "parallel_env") -> Callable[..., Made]:
-    """The function that makes a game from settings, all of them checked.
+    """The function that makes a game from settings, all of them checked, under its name in the module of the class.
 
-    Args:
-        game: The environment's class.
-        name: Its name in the module of the class.
-
-    Returns:
-        The function; its attribute `game` is the class.
+    Its attribute `game` is the class.
     """
 
     model = settings_of(game)

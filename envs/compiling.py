@@ -22,10 +22,6 @@ def compiling(what: str, duration: str) -> Iterator[None]:
     """Compiles inside, or loads what another process has compiled meanwhile; logs a warning if that takes long.
 
     Environment runners that start together on a new machine would all compile the same; all but one wait instead.
-
-    Args:
-        what: The rules, such as "the onion-soup kitchens".
-        duration: Estimated duration.
     """
     text = f"Compiling the rules of {what}; this takes {duration} once and is kept for later."
     note = threading.Timer(SILENT_SECONDS, logger.warning, (text,))

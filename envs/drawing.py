@@ -34,13 +34,7 @@ def font(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 def status_strip(scene: Image.Image, step: str, points: str) -> None:
-    """Writes the line below a game, `STRIP` pixels high: smaller letters where it would not fit.
-
-    Args:
-        scene: The picture; changed.
-        step: Text at the left.
-        points: Text at the right.
-    """
+    """Writes at the left and right of the line below a game, in smaller letters where they would not fit."""
     draw = ImageDraw.Draw(scene)
     middle, room = scene.height - STRIP / 2, scene.width - 3 * _MARGIN
     needed = draw.textlength(step + points, font=font(_FONT))

@@ -96,14 +96,7 @@ class GameContract:
         return kept
 
     def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[Any, Any], Infos]:
-        """Starts an episode.
-
-        Args:
-            seed: Handed on.
-            options: Handed on.
-
-        Returns:
-            Observations and infos, as the game gives them; infos that are missing are empty.
+        """Starts an episode. Observations and infos are as the game gives them; infos that are missing are empty.
 
         Raises:
             UserError: If the game gives what cannot be played.
@@ -131,10 +124,7 @@ class GameContract:
         return observations, infos
 
     def step(self, actions: Mapping[Any, Any]) -> Told:
-        """Plays a step.
-
-        Returns:
-            What the game gives. Rewards are plain numbers; infos that are missing are empty.
+        """Plays a step, as the game does, but that rewards are plain numbers and infos that are missing are empty.
 
         Raises:
             UserError: If the game gives what cannot be played.

@@ -162,30 +162,18 @@ def in_turns(make: str | Callable[..., ParallelEnv]) -> Callable[..., AECEnv]:
 
 
 def env_ids(derived: bool = False) -> tuple[str, ...]:
-    """Ids of the environments of all games.
-
-    Args:
-        derived: Whether games that are made of others are among them.
-    """
+    """Ids of the environments of all games, perhaps with those that are made of others."""
     return tuple(env_id for record in GAMES.values() if derived or not record.derived for env_id in record.entry_points)
 
 
 def scripted_player_of(thing: Any) -> Any:
-    """The scripted player of the game that a state or an environment belongs to, or `None`.
-
-    Args:
-        thing: As of `game_of`.
-    """
+    """The scripted player of the game that a state or an environment belongs to, or `None`."""
     record = game_of(thing)
     return load(record.scripted_player) if record and record.scripted_player else None
 
 
 def game_of(thing: Any) -> GameRecord | None:
-    """The game whose package defines an object's class, or the nearest of its base classes; `None` if there is none.
-
-    Args:
-        thing: An environment or a state of a game.
-    """
+    """The game whose package defines the class of an environment or a state, or the nearest of its base classes."""
     for kind in type(thing).__mro__:
         for record in GAMES.values():
             if f"{kind.__module__}.".startswith(f"{record.package}."):
@@ -247,12 +235,7 @@ def make_env(env_id: str, **settings: Any) -> Any:
 
 
 def without_subgoals(env_id: str, settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Id and settings of the same game in an environment that gives no subgoals itself, for planners to give them.
-
-    Args:
-        env_id: Id of an environment.
-        settings: Its settings.
-    """
+    """Id and settings of the same game in an environment that gives no subgoals itself, for planners to give them."""
     for record in GAMES.values():
         if env_id in record.without_subgoals:
             found: tuple[str, dict[str, Any]] = load(record.without_subgoals[env_id])(settings)

@@ -49,11 +49,7 @@ _CHARACTERS = frozenset(map(chr, range(32, 127)))  # printable ASCII
 
 
 def parts_of(observation: Any) -> Mapping[str, Any]:
-    """The parts of an observation that is a dict; none of other ones, such as arrays of games of users.
-
-    Args:
-        observation: Any observation.
-    """
+    """The parts of an observation that is a dict; none of other ones, such as arrays of games of users."""
     return observation if isinstance(observation, Mapping) else {}
 
 
@@ -76,12 +72,7 @@ def require_gone(agents: Iterable[Any], *ends: Mapping[Any, bool]) -> None:
 
 
 def asked(agents: Iterable[Any], infos: Mapping[Any, Mapping[str, Any]]) -> list[Any]:
-    """The agents that have to choose now; those of games that do not say have to.
-
-    Args:
-        agents: Names of agents.
-        infos: The last infos of the environment.
-    """
+    """The agents that have to choose now by the last infos; those of games that do not say have to."""
     return [agent for agent in agents if infos.get(agent, {}).get(NEEDS_ACTION, True)]
 
 
@@ -89,10 +80,6 @@ def joined_info(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
     """One info of an agent that was busy in between: lists are joined, of all others but flags the latest counts.
 
     Of true-or-false values it is told whether one was true, except for `needs_action`.
-
-    Args:
-        old: Its earlier info, or several joined ones.
-        new: Its latest one.
     """
     joined = {**old, **new}
     for key, before in old.items():
@@ -105,12 +92,7 @@ def joined_info(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
 
 
 def with_figures(infos: Mapping[Any, Mapping[str, Any]], own: Mapping[str, float]) -> dict[Any, dict[str, Any]]:
-    """Infos with more figures among their `episode_metrics`.
-
-    Args:
-        infos: Infos by agent.
-        own: The figures by name.
-    """
+    """Infos with more figures, by name, among their `episode_metrics`."""
     return {agent: {**info, EPISODE_METRICS: {**info.get(EPISODE_METRICS, {}), **own}} for agent, info in infos.items()}
 
 
@@ -121,12 +103,7 @@ def teacher_state(env: Any) -> Any:
 
 
 def text_spaces(num_actions: int, central_critic: bool = False) -> dict[str, spaces.Space[Any]]:
-    """The spaces of `text`, `candidates` and `subgoal`.
-
-    Args:
-        num_actions: Number of actions, and so of candidates.
-        central_critic: Whether observations have `critic_text`, too.
-    """
+    """The spaces of `text`, as many `candidates` as actions, `subgoal`, and with `central_critic` `critic_text`."""
 
     candidates: spaces.Space[Any] = spaces.Tuple([_words(MAX_PHRASE) for _ in range(num_actions)])
     own: dict[str, spaces.Space[Any]] = {
@@ -160,12 +137,7 @@ def _made_words(longest: int) -> spaces.Text:
 
 
 def solved(terminated: bool, infos: Mapping[Any, Mapping[str, Any]]) -> bool:
-    """True if an episode ended well: by the game's own word, or by its termination if the game says nothing.
-
-    Args:
-        terminated: Whether it ended otherwise than by a time limit.
-        infos: The last infos, by agent.
-    """
+    """True if an episode ended well: by the game's own word in the last infos, or by its termination if there is none."""
     told = [bool(info[TASK_SUCCESS]) for info in infos.values() if TASK_SUCCESS in info]
     return any(told) if told else terminated
 
@@ -191,11 +163,7 @@ def success_words(env: Any) -> tuple[str, str]:
 
 
 def secret_of(infos: Mapping[Any, Mapping[str, Any]]) -> str:
-    """All private and hidden facts of the moment, as one text; equal in episodes with the same ones.
-
-    Args:
-        infos: The latest infos, by agent.
-    """
+    """All private and hidden facts of the latest infos, as one text; equal in episodes with the same ones."""
     facts = {str(info[key]) for info in infos.values() for key in (PRIVATE, HIDDEN) if info.get(key)}
     return " ".join(sorted(facts))
 

@@ -66,13 +66,7 @@ def fact_generators(seed: int, count: int) -> tuple[np.random.Generator, ...]:
 
 
 def draw_told(told_to: str | Sequence[str], names: Sequence[str], rng: np.random.Generator) -> tuple[bool, ...]:
-    """Per agent whether it is told in an episode.
-
-    Args:
-        told_to: As checked.
-        names: Names of the agents.
-        rng: Draws for "one".
-    """
+    """Per agent whether it is told in an episode; `rng` draws for "one"."""
     if told_to == ALL:
         return (True,) * len(names)
     if told_to == PLANNER:

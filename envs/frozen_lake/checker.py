@@ -48,15 +48,7 @@ class LakeFacts:
 
 
 def check_sentence(facts: LakeFacts, sentence: str) -> Truth:
-    """Truth value of a sentence at a moment.
-
-    Args:
-        facts: The moment.
-        sentence: One or more sentences in English; all must be true.
-
-    Returns:
-        True or False; `None` if any part of it is not understood.
-    """
+    """Whether one or more sentences in English are all true at a moment; `None` if any part is not understood."""
     if len(sentence) > LONGEST:
         return None
     parts = [part.rstrip(".! ").lower() for part in _END.split(" ".join(sentence.split()))]

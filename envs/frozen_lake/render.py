@@ -22,10 +22,6 @@ _SKIN, _POLE = (250, 214, 180), (110, 84, 62)
 def ansi(lake: Lake, score: int = 0) -> str:
     """The lake in characters.
 
-    Args:
-        lake: The game.
-        score: Points so far.
-
     Returns:
         Several lines: lake, step and score; a line per row of cells, 5 characters per cell; what each walker needs and
         what has become of it; a legend.
@@ -55,10 +51,6 @@ def _cell_text(lake: Lake, cell: Cell) -> str:
 
 def rgb_array(lake: Lake, score: int = 0) -> np.ndarray:
     """The lake as pixels, seen from above.
-
-    Args:
-        lake: The game.
-        score: Points so far.
 
     Returns:
         (64 * rows + 32, 64 * columns, 3) uint8; the strip at the bottom tells the step and the score. A flag has the

@@ -67,11 +67,7 @@ class Layout:
     def distances(self, target: Cell) -> dict[Cell, int]:
         """Steps to a cell from everywhere, around the holes and without the other walker.
 
-        Args:
-            target: The target.
-
-        Returns:
-            Cell to steps; cells from where there is no way are left out.
+        Cells from where there is no way are left out.
         """
         found, edge = {target: 0}, [target]
         while edge:
@@ -105,12 +101,7 @@ def get_layout(layout: str | Sequence[str]) -> Layout:
 
 
 def random_layout(size: int, holes: float, rng: np.random.Generator) -> Layout:
-    """A square lake with starts, targets and holes anywhere; each walker has a way to each target.
-
-    Args:
-        size: Columns and rows.
-        holes: Share of the cells that are holes, rounded to whole cells.
-        rng: Draws.
+    """A square lake with starts, targets and a share of holes anywhere; each walker has a way to each target.
 
     Raises:
         UserError: If no lake with so many holes has been found.
@@ -186,10 +177,6 @@ class Lake:
     cell of one that stays there; if both want one cell, or each other's, nobody moves.
 
     Attributes:
-        layout: The lake.
-        slip: Probability of a step to the side.
-        assignment: The target that each walker has to reach; see the arguments.
-        horizon: Steps of an episode.
         time: Steps since the start.
         cells: Cells of the walkers.
         fates: Fate of each: "walks", "arrived" or "fell".
@@ -209,12 +196,7 @@ class Lake:
         self.reset(np.random.default_rng(0))
 
     def reset(self, rng: np.random.Generator, layout: Layout | None = None) -> None:
-        """Puts the walkers back to their starts.
-
-        Args:
-            rng: Draws the targets (for "drawn") and from now on the slips.
-            layout: Another lake.
-        """
+        """Puts the walkers back to their starts, perhaps on another lake; `rng` draws targets ("drawn") and slips."""
         self.layout = layout or self.layout
         self._rng = rng
         self.time = 0
@@ -319,9 +301,6 @@ class Lake:
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Sets the state from what `snapshot` gave.
-
-        Args:
-            snapshot: `t`, `cells`, `fates` and `own`.
 
         Raises:
             UserError: If it is no state of this lake.

@@ -17,11 +17,7 @@ def observation_text(lake: Lake, i: int) -> str:
 
 
 def place(cell: Cell) -> str:
-    """A cell in words.
-
-    Args:
-        cell: (x, y), from 0 at the upper left corner.
-    """
+    """A cell, (x, y) from 0 at the upper left corner, in words."""
     return f"column {cell[0]}, row {cell[1]}"
 
 

@@ -249,12 +249,7 @@ def _tick(scene: _Scene, groups: Groups) -> Truth:
 
 
 def duel_ticks(attacker: int, target: int) -> float:
-    """Ticks until a unit of one type has killed one of another, shooting all the time; infinite if it cannot.
-
-    Args:
-        attacker: Type of the one.
-        target: Type of the other.
-    """
+    """Ticks until a unit of one type has killed one of another, shooting all the time; infinite if it cannot."""
     damage = int(DAMAGE[attacker, target])
     return -(-int(HP[target]) // damage) * float(ATTACK_TICKS[attacker]) if damage else float("inf")
 

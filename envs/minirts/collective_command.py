@@ -62,10 +62,7 @@ def listed_units(side: Side, commander: int) -> list[Unit]:
 
 
 def checked_actions(actions: Mapping[str, Any], agents: Sequence[str]) -> list[np.ndarray | None]:
-    """Checked actions of one call of `step`.
-
-    Returns:
-        int64 (58,) per agent.
+    """The actions of one call of `step`, int64 (58,) per agent.
 
     Raises:
         UserError: For an unknown agent, or a missing or impossible action.
@@ -88,12 +85,7 @@ def checked_actions(actions: Mapping[str, Any], agents: Sequence[str]) -> list[n
 
 
 def orders_of(side: Side, actions: Sequence[np.ndarray | None]) -> list[Order]:
-    """The orders that the commanders' actions mean.
-
-    Args:
-        side: The side.
-        actions: Per commander its action, or `None` for one that says nothing.
-    """
+    """The orders that the commanders' actions mean; one whose action is `None` says nothing."""
     given: list[Order] = []
     budget = side.money
     for commander, action in enumerate(actions):

@@ -27,10 +27,6 @@ _ROUNDING = 6e-4
 def replay(episode: Mapping[str, Any], report: GoldenReport) -> None:
     """Replays one map, scenario or game, and notes differences.
 
-    Args:
-        episode: The recorded one.
-        report: Takes the differences.
-
     Raises:
         UserError: If its kind is unknown.
     """

@@ -64,12 +64,6 @@ class Side:
             they go round.
         owner_of_slot: int32 (512,): per slot of the game's record the commander of the own finished unit there, or -1.
         told: Per commander whether it is told what the enemy trains; None if nobody is and it is no matter.
-
-    Args:
-        game: The game.
-        player: Its side.
-        size: Number of commanders.
-        producers: As above.
     """
 
     def __init__(self, game: Game, player: int, size: int, producers: int | None = None) -> None:
@@ -123,12 +117,7 @@ class Side:
         return self._owners[unit.ref]
 
     def units_of(self, commander: int, kind: int | None = None) -> list[Unit]:
-        """Finished units of a commander.
-
-        Args:
-            commander: Its number.
-            kind: Only this type.
-        """
+        """Finished units of a commander, all or those of a type."""
         return [unit for unit in self._units[commander] if kind in (None, unit.type)]
 
     def army_of(self, commander: int) -> list[Unit]:
@@ -203,12 +192,7 @@ def distance(one: Unit, other: Unit | tuple[float, float]) -> float:
 
 
 def types_of(game: Game, player: int) -> list[int]:
-    """The types of a player's finished units and buildings.
-
-    Args:
-        game: The game.
-        player: The owner.
-    """
+    """The types of a player's finished units and buildings."""
     g = game.record[0]
     slots = g["roster"][player, : g["count"][player]]
     types = g["type"][slots]

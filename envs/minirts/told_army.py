@@ -24,11 +24,7 @@ NUMBERS = len(ARMY)
 
 
 def facts(opponent: str) -> tuple[str, ...]:
-    """All that can be told of an opponent, in the spelling of the infos' `private`.
-
-    Args:
-        opponent: Its name; not "strong", which has no types of its own.
-    """
+    """All that can be told of an opponent, but "strong", in the spelling of the infos' `private`."""
     named = opponents.parse(opponent)
     free = [kind for kind in opponents.DRAWN_TYPES if kind not in named.types]
     drawn = combinations(free, max(0, named.num_types - len(named.types)))
@@ -49,13 +45,7 @@ def told_sentences(side: Side, commander: int) -> list[str]:
 
 
 def rules(told_to: str | Sequence[str] | None, producers: str | None, num_agents: int) -> list[str]:
-    """The rules of `told_to` and `producers` in sentences that are the same in every game.
-
-    Args:
-        told_to: The setting.
-        producers: The setting.
-        num_agents: Number of commanders.
-    """
+    """The rules of the settings `told_to` and `producers` in sentences that are the same in every game."""
     sentences = []
     if told_to is not None and num_agents > 1:
         if isinstance(told_to, str):

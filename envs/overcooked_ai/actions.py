@@ -26,11 +26,7 @@ _ALL_ALLOWED = np.ones(NUM_ACTIONS, np.int8)
 
 
 class PrimitiveActions:
-    """North, south, east, west, stay, interact; all allowed always.
-
-    Attributes:
-        num_actions: Number of actions.
-    """
+    """North, south, east, west, stay, interact; all allowed always."""
 
     num_actions = NUM_ACTIONS
 
@@ -161,7 +157,7 @@ class Goals(GoalCells):
         self._waiting = [0, 0]
 
     def choose(self, player: int, action: int) -> None:
-        """Takes a player's new action; the first is to wait."""
+        """Takes a new action."""
         if action == 0:
             self._waiting[player] = WAIT_STEPS
         else:
@@ -200,14 +196,7 @@ LEVELS = ("primitive", "goal_cell", "goal")
 
 
 def make_level(kitchen: Kitchen, level: str, commit: bool, mask_useless: bool) -> ActionLevel:
-    """The actions of an environment.
-
-    Args:
-        kitchen: The game.
-        level: One of `LEVELS`.
-        commit: For "goal_cell"; see `rllib_llm_comm.envs.overcooked_ai.actions.GoalCells`.
-        mask_useless: For "goal"; see `rllib_llm_comm.envs.overcooked_ai.actions.Goals`.
-    """
+    """The actions of an environment of one of `LEVELS`; `commit` is for "goal_cell", `mask_useless` for "goal"."""
     if level == "primitive":
         return PrimitiveActions(kitchen)
     return GoalCells(kitchen, commit) if level == "goal_cell" else Goals(kitchen, mask_useless)

@@ -20,14 +20,11 @@ class KitchenBatch:
 
     Attributes:
         layout: The kitchen.
-        dynamics: "old" or "new".
-        states: int16 (N, S), all states; see `rllib_llm_comm.envs.overcooked_ai.kernel`.
+        states: int16 (N, S), all states; see `kernel`.
 
     Args:
         num_games: N, >= 1.
-        layout: Name, rows or description; see `rllib_llm_comm.envs.overcooked_ai.layouts.get_layout`.
-        dynamics: "old" or "new"; see `rllib_llm_comm.envs.overcooked_ai.rules.Kitchen`.
-        horizon: Steps of an episode, >= 1.
+        layout: As of `rules.Kitchen`, as are `dynamics` and `horizon`.
         num_threads: Threads that share the games out among them, >= 1; results do not depend on it.
 
     Raises:
@@ -77,11 +74,7 @@ class KitchenBatch:
         return self._out[:, :, 0].copy(), self._out[:, :, 1].copy(), self.states[:, 0] >= self.horizon
 
     def restart(self, games: np.ndarray) -> None:
-        """Begins games anew.
-
-        Args:
-            games: bool (N,), or numbers of games.
-        """
+        """Begins games anew: bool (N,), or their numbers."""
         self.states[games] = self._start
 
     def lossless(self) -> np.ndarray:

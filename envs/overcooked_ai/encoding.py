@@ -134,15 +134,7 @@ def lossless(state, planes, rules, horizon, out):  # type: ignore[no-untyped-def
 
 @njit(cache=True, nogil=True)
 def lossless_many(states, planes, rules, horizon, out):  # type: ignore[no-untyped-def]
-    """`lossless` of many games.
-
-    Args:
-        states: int16 (N, S).
-        planes: As in `lossless`.
-        rules: As in `lossless`.
-        horizon: As in `lossless`.
-        out: int8 (N, 2, W, H, 26), overwritten.
-    """
+    """`lossless` of N games: int16 (N, S) to int8 (N, 2, W, H, 26)."""
     for game in range(states.shape[0]):
         lossless(states[game], planes, rules, horizon, out[game])
 

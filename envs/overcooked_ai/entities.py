@@ -147,12 +147,7 @@ def symbol_names(layout: Layout) -> list[str]:
 
 @lru_cache(maxsize=32)
 def entity_manual(layout: Layout, dynamics: str = "old") -> tuple[str, ...]:
-    """The manual of a kitchen with one sentence for each kind of symbol, and where the named places are.
-
-    Args:
-        layout: The kitchen.
-        dynamics: "old" or "new"; see `rllib_llm_comm.envs.overcooked_ai.rules.Kitchen`.
-    """
+    """The manual of a kitchen with one sentence for each kind of symbol, and where the named places are."""
     return (*manual(layout, dynamics), *(sentence for _, sentence in _table(layout)), *_place_sentences(layout))
 
 
@@ -178,12 +173,7 @@ def static_entities(layout: Layout) -> np.ndarray:
 
 
 def entities(state: np.ndarray, layout: Layout) -> np.ndarray:
-    """int16 (2, H, W, 5): the symbols of each cell as each player sees them, in the order of `SLOTS`.
-
-    Args:
-        state: int16 (S,); see `rllib_llm_comm.envs.overcooked_ai.kernel`.
-        layout: The kitchen.
-    """
+    """int16 (2, H, W, 5): the symbols of each cell as each player sees them, in the order of `SLOTS`."""
     out = np.empty((2, layout.height, layout.width, len(SLOTS)), np.int16)
     _fill(state, layout.terrain, static_entities(layout), _lookup(layout), out)
     return out

@@ -227,8 +227,8 @@ class OvercookedAI(Game):
     # ---- episodes ----------------------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        """Starts an episode; the seed fixes the roles (`swap_roles`), random steps of cooks that block each other, the wanted
-        pot and who is told it.
+        """Starts an episode; the seed fixes roles (`swap_roles`), steps of cooks that block each other, the wanted pot
+        and who is told it.
         """
         if seed is not None:
             self._rng = np.random.default_rng(seed)

@@ -65,8 +65,7 @@ def read_games(
 
     Args:
         trajectories: Content of the JSON file.
-        layout: The kitchen, for files that do not tell enough; see
-            `rllib_llm_comm.envs.overcooked_ai.layouts.get_layout`.
+        layout: The kitchen, for files that do not tell enough; see `layouts.get_layout`.
         dynamics: "old" or "new"; `None`: as `mdp_params` say, else "new", as the original is by default.
 
     Yields:
@@ -205,18 +204,9 @@ def _array(packed: Mapping[str, Any]) -> np.ndarray:
 def replay_saved_games(
     trajectories: Mapping[str, Any], report: GoldenReport, layout: Any = None, dynamics: str | None = None
 ) -> None:
-    """Replays all games of a file and notes differences.
+    """Replays all games of a file, read by `read_games`, and notes differences.
 
     After a state that differs the game goes on from the recorded one, so that each difference is told once.
-
-    Args:
-        trajectories: Content of the file.
-        report: Notes differences.
-        layout: See `rllib_llm_comm.envs.overcooked_ai.golden.read_games`.
-        dynamics: See `rllib_llm_comm.envs.overcooked_ai.golden.read_games`.
-
-    Raises:
-        UserError: If something cannot be read.
     """
     games = 0
     for game in read_games(trajectories, layout, dynamics):

@@ -280,14 +280,6 @@ def step(state, terrain, rules, first, second, out):  # type: ignore[no-untyped-
 
 @njit(cache=True, nogil=True)
 def step_many(states, terrain, rules, actions, out):  # type: ignore[no-untyped-def]
-    """One step of many games.
-
-    Args:
-        states: int16 (N, S), changed in place.
-        terrain: As in `step`.
-        rules: As in `step`.
-        actions: int8 (N, 2).
-        out: float64 (N, 2, 3), as in `step`.
-    """
+    """`step` of N games: states int16 (N, S), changed in place, actions int8 (N, 2), and `out` float64 (N, 2, 3)."""
     for game in range(states.shape[0]):
         step(states[game], terrain, rules, actions[game, 0], actions[game, 1], out[game])

@@ -191,11 +191,7 @@ def get_layout(layout: str | Sequence[str] | Mapping[str, Any] | Layout) -> Layo
 
 
 def portable(layout: str | Sequence[str] | Mapping[str, Any]) -> Any:
-    """A layout as plain values that mean the same on another machine: what a file says instead of its path.
-
-    Args:
-        layout: An argument of `get_layout`.
-    """
+    """A layout as plain values that mean the same on another machine: what a file says instead of its path."""
     if isinstance(layout, str):
         return read_layout_file(layout) if layout.endswith(SUFFIX) else layout
     return dict(layout) if isinstance(layout, Mapping) else list(layout)
@@ -203,10 +199,6 @@ def portable(layout: str | Sequence[str] | Mapping[str, Any]) -> Any:
 
 def check_dynamics(layout: Layout, dynamics: str) -> None:
     """Refuses dynamics in which a kitchen cannot be played.
-
-    Args:
-        layout: The kitchen.
-        dynamics: "old" or "new".
 
     Raises:
         UserError: If there are no such dynamics, the kitchen's description says others, or pots would have to start
@@ -244,11 +236,7 @@ def _described(params: Mapping[str, Any], name: str) -> Layout:
 
 
 def name_note(name: str) -> str:
-    """A sentence for a name that is not the original package's name of the kitchen, else the empty text.
-
-    Args:
-        name: A name that `get_layout` takes.
-    """
+    """A sentence for a name that is not the original package's name of the kitchen, else the empty text."""
     ours = ALIASES.get(name, name)
     theirs = ORIGINAL_NAMES.get(ours, name)
     if name == theirs:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.envs.overcooked_ai.layouts import (
     COUNTER,
     DISHES,
-    DYNAMICS,
     FLOOR,
     ONIONS,
     POT,
@@ -28,12 +26,7 @@ _START = {
 
 
 def task(layout: Layout, wanted: bool = False) -> str:
-    """The goal of an episode in words.
-
-    Args:
-        layout: The kitchen.
-        wanted: Whether only soups from a wanted pot pay.
-    """
+    """The goal of an episode in words, perhaps with a wanted pot."""
     source = " from the wanted pot" if wanted else ""
     if not layout.classic:
         return f"earn as many points as you can with soups{source} for {_serving(layout)} before the time is over"
@@ -41,16 +34,7 @@ def task(layout: Layout, wanted: bool = False) -> str:
 
 
 def brief(layout: Layout, dynamics: str = "old") -> str:
-    """The game in a few sentences, for a reader that does not know it.
-
-    Args:
-        layout: The kitchen.
-        dynamics: "old" or "new"; see `rllib_llm_comm.envs.overcooked_ai.rules.Kitchen`.
-
-    Raises:
-        UserError: If there are no such dynamics.
-    """
-    require_choice("dynamics", dynamics, DYNAMICS)
+    """The game in a few sentences, for a reader that does not know it."""
     start = "starts by itself" if dynamics == "old" else "starts when a cook with empty hands uses it"
     if not layout.classic:
         count = "three" if dynamics == "old" else "one to three"
@@ -68,16 +52,7 @@ def brief(layout: Layout, dynamics: str = "old") -> str:
 
 
 def manual(layout: Layout, dynamics: str = "old") -> list[str]:
-    """The facts of the game and of the map, one sentence each.
-
-    Args:
-        layout: The kitchen.
-        dynamics: "old" or "new"; see `rllib_llm_comm.envs.overcooked_ai.rules.Kitchen`.
-
-    Raises:
-        UserError: If there are no such dynamics.
-    """
-    require_choice("dynamics", dynamics, DYNAMICS)
+    """The facts of the game and of the map, one sentence each."""
     if layout.classic:
         what, soups, none, takes = "onions", "onion soups", "neither", f", which takes {COOK_TIME} steps"
         worth = [f"A delivered soup of three onions brings {SOUP_REWARD} points."]
@@ -117,11 +92,7 @@ def menu(layout: Layout) -> list[str]:
 
 
 def soup_of(inside: int) -> str:
-    """Contents of a soup in words: "2 onions and 1 tomato".
-
-    Args:
-        inside: Its contents; see `rllib_llm_comm.envs.overcooked_ai.recipes`.
-    """
+    """Contents of a soup in words: "2 onions and 1 tomato"."""
     onions, tomatoes = ingredients(inside)
     parts = [(onions, "onion", "onions"), (tomatoes, "tomato", "tomatoes")]
     return " and ".join(f"{number} {one if number == 1 else many}" for number, one, many in parts if number)

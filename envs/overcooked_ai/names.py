@@ -99,15 +99,7 @@ def places_of(layout: Layout) -> Places:
 
 
 def find_place(layout: Layout, name: str) -> Cell | None:
-    """The cell of a name; the reverse of `Places.names`.
-
-    Args:
-        layout: The kitchen.
-        name: With or without "the", in any case.
-
-    Returns:
-        (x, y), or `None` if no cell has this name.
-    """
+    """The cell of a name, with or without "the": the reverse of `Places.names`; `None` if no cell has it."""
     return places_of(layout).cells.get(" ".join(name.lower().split()).removeprefix("the "))
 
 

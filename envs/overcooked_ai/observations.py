@@ -22,14 +22,7 @@ _LARGEST = 64
 
 
 def observation_space(kitchen: Kitchen, parts: tuple[str, ...], vector: str, num_actions: int) -> spaces.Dict:
-    """The space of an agent's observations.
-
-    Args:
-        kitchen: The game.
-        parts: Some of `PARTS`.
-        vector: One of `VECTORS`, for the part `vector`.
-        num_actions: Number of actions.
-    """
+    """The space of an agent's observations: some of `PARTS`, with `vector` one of `VECTORS`."""
 
     layout = kitchen.layout
     size = (layout.width, layout.height, NUM_CHANNELS)
@@ -74,8 +67,8 @@ def observations(
 
     Args:
         kitchen: The game.
-        parts: Some of `PARTS`.
-        vector: One of `VECTORS`, for the part `vector`.
+        parts: As of `observation_space`.
+        vector: As of `observation_space`.
         soups: Soups that brought points so far.
         masks: Action mask per player.
         phrases: Gives the candidate phrases of a player (asked only if there is text).

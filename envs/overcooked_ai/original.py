@@ -71,9 +71,6 @@ _LONGEST = 127
 def read_layout_file(path: str | Path) -> dict[str, Any]:
     """Content of a `.layout` file of the original. The original executes such files as Python; here they are data.
 
-    Args:
-        path: The file.
-
     Raises:
         UserError: If it cannot be read or is no dictionary of plain values.
     """
@@ -103,10 +100,7 @@ class _Infinities(ast.NodeTransformer):
 
 
 def check_keys(params: Mapping[str, Any]) -> None:
-    """Refuses keys that a kitchen does not have.
-
-    Args:
-        params: The dictionary.
+    """Refuses a dictionary with a key that a kitchen does not have, or without a map.
 
     Raises:
         UserError: For the first such key, or if there is no map.
@@ -157,9 +151,6 @@ def read_recipes(params: Mapping[str, Any]) -> Recipes:
     else the sum of `onion_value` and `tomato_value` of its ingredients, else 20, times `order_bonus` if it is one of
     the bonus orders. It cooks for `cook_time`, `recipe_times`, `onion_time` and `tomato_time`, or 20 steps, likewise.
     As in the original, 0 as a value for all soups or for an ingredient counts as not given.
-
-    Args:
-        params: The dictionary.
 
     Raises:
         UserError: For a value that the original refuses, too, or that cannot be played.
@@ -313,11 +304,7 @@ def read_state(state: Mapping[str, Any], recipes: Recipes) -> dict[str, Any]:
 
 
 def cook_times(state: Mapping[str, Any]) -> dict[tuple[int, ...], float]:
-    """The cook times that a state tells of soups that have been started, by place.
-
-    Args:
-        state: As of `read_state`.
-    """
+    """The cook times that a state, as of `read_state`, tells of soups that have been started, by place."""
     held = [player["held_object"] for player in state["players"] if player.get("held_object")]
     loose = state["objects"]
     soups = [thing for thing in [*held, *(loose.values() if isinstance(loose, Mapping) else loose)] if _started(thing)]

@@ -209,12 +209,7 @@ class Planner:
         return self._take(source, "onion")
 
     def aside(self, i: int, near: Cell | None = None) -> Task:
-        """Waits where it is in nobody's way: on floor beside few things that others want to use.
-
-        Args:
-            i: The cook.
-            near: The place that it waits for.
-        """
+        """Waits in nobody's way, perhaps near a place: on floor beside few things that others want to use."""
         other = self.cooks[1 - i].cell
         used = [cell for kind in (POT, ONIONS, DISHES, SERVING) for cell in self.layout.cells(kind)]
 

@@ -53,11 +53,7 @@ class Recipes:
     shaped: tuple[float, float, float] = SHAPED
 
     def best(self, inside: int) -> float:
-        """The most points that a pot can still bring; 0 if none.
-
-        Args:
-            inside: Its contents; 0: it is empty.
-        """
+        """The most points that a pot of some contents (0: an empty one) can still bring; 0 if none."""
         onions, tomatoes = ingredients(inside)
         reachable = [c for c in SOUPS if ingredients(c)[0] >= onions and ingredients(c)[1] >= tomatoes]
         return max([0.0, *(self.points[c] for c in reachable)])

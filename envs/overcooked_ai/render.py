@@ -215,13 +215,7 @@ def pot(inside: Inside, tick: int, time: int, size: int) -> Image.Image:
 
 @lru_cache(maxsize=64)
 def item_picture(kind: str, inside: Inside, size: int) -> Image.Image:
-    """A thing in a hand or on a counter.
-
-    Args:
-        kind: "onion", "tomato", "dish" or "soup".
-        inside: Onions and tomatoes in a soup.
-        size: Pixels.
-    """
+    """A thing in a hand or on a counter; `inside` are onions and tomatoes of a soup."""
     if kind != "soup":
         return drawn({"onion": onion, "tomato": _tomato, "dish": _dish}[kind], size)
     canvas = Canvas(size)
@@ -255,13 +249,7 @@ def cook(index: int, letter: str, facing: int, holds: bool, size: int) -> Image.
 
 
 def turned(x: float, y: float, facing: int) -> Point:
-    """Place of a point of a cell after a cook that looks north turns, as shares of the cell.
-
-    Args:
-        x: From the left.
-        y: From the top.
-        facing: 0 north, 1 south, 2 east, 3 west.
-    """
+    """Where a point of a cell, as shares of it, comes when a cook that looked north turns."""
     return {NORTH: (x, y), SOUTH: (1 - x, 1 - y), EAST: (1 - y, x), WEST: (y, 1 - x)}[facing]
 
 

@@ -45,13 +45,7 @@ class Routes:
         self._table: list[list[list[int]]] = self._costs.tolist()  # single numbers are read faster from lists
 
     def cost(self, cell: Cell, facing: int, target: Cell) -> int:
-        """Actions until a cook faces a target (or, if it is floor, stands on it); `UNREACHABLE` if it never can.
-
-        Args:
-            cell: Its cell.
-            facing: Its direction, 0 to 3.
-            target: The cell.
-        """
+        """Actions until a cook faces a target (or, if it is floor, stands on it); `UNREACHABLE` if it never can."""
         width = self._width
         return self._table[cell[1] * width + cell[0]][facing][target[1] * width + target[0]]
 
@@ -64,13 +58,7 @@ class Routes:
         return self._legs[start, target]
 
     def nearest(self, cell: Cell, facing: int, kind: int) -> tuple[Cell, ...]:
-        """The cells of a kind that a cook can face, nearest first; of equally near ones the upper left first.
-
-        Args:
-            cell: Its cell.
-            facing: Its direction, 0 to 3.
-            kind: `COUNTER`, `POT`, ...
-        """
+        """The cells of a kind that a cook can face, nearest first; of equally near ones the upper left first."""
         key = (cell, facing, kind)
         if key not in self._nearest:
             costs = [(self.cost(cell, facing, target), target) for target in self.layout.cells(kind)]
@@ -83,13 +71,7 @@ class Routes:
         return self._costs[self._number(cell), 0] != UNREACHABLE
 
     def after(self, pose: Pose, action: int, taken: frozenset[Cell] = frozenset()) -> Pose:
-        """Place and direction of a cook after a move.
-
-        Args:
-            pose: Before.
-            action: 0 to 3.
-            taken: Cells that are not free, beside the kitchen's own.
-        """
+        """Place and direction of a cook after a move; `taken` are cells that are not free, beside the kitchen's own."""
         (x, y), _ = pose
         there = (x + STEPS[action][0], y + STEPS[action][1])
         free = self.layout.kind(there) == FLOOR and there not in taken
@@ -100,8 +82,8 @@ class Routes:
 
         Args:
             pose: Place and direction of a cook.
-            target: The cell that it wants to face, or the floor that it wants to stand on.
-            taken: Cells that are not free, beside the kitchen's own.
+            target: As of `cost`.
+            taken: As of `after`.
 
         Returns:
             Moves, none if it is there; `None` if there is no way.

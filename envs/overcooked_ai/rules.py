@@ -114,13 +114,11 @@ class Kitchen:
 
     Attributes:
         layout: The kitchen.
-        dynamics: "old" or "new".
-        horizon: Steps of an episode.
-        state: int16 (S,), the whole state of the original's game; see `rllib_llm_comm.envs.overcooked_ai.kernel`.
+        state: int16 (S,), the whole state of the original's game; see `kernel`.
         wanted: The pot whose soups pay, followed by `step` (not by `advance`); None (as at the beginning): all do.
 
     Args:
-        layout: Name, rows or description; see `rllib_llm_comm.envs.overcooked_ai.layouts.get_layout`.
+        layout: Name, rows or description; see `layouts.get_layout`.
         dynamics: "old": a pot with three ingredients starts by itself (Carroll et al. 2019). "new": an interact with
             empty hands starts a pot with one to three.
         horizon: Steps of an episode, >= 1.
@@ -164,10 +162,6 @@ class Kitchen:
     def advance(self, first: int, second: int) -> np.ndarray:
         """One step without names for what happened, for speed.
 
-        Args:
-            first: Action of player 0, 0 to 5.
-            second: Action of player 1.
-
         Returns:
             float64 (2, 3): sparse reward, shaped reward and events as bits, per player. Overwritten by the next step.
         """
@@ -175,10 +169,7 @@ class Kitchen:
         return self._out
 
     def step(self, actions: Sequence[int]) -> StepResult:
-        """One step.
-
-        Args:
-            actions: Action of each player, 0 to 5 (`ACTION_NAMES`).
+        """One step; an action is a number of `ACTION_NAMES`.
 
         Raises:
             UserError: If an action is none.
@@ -257,9 +248,6 @@ class Kitchen:
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Sets the state from what `snapshot` gave. The pots of soups outside of pots are unknown then.
-
-        Args:
-            snapshot: `t`, `players` and `objects`.
 
         Raises:
             UserError: If it is no state of this kitchen.
@@ -340,12 +328,7 @@ NONE, TAKE, PUT, ADD, START, PLATE, DELIVER = "", "take", "put", "add", "start",
 
 
 def effect(kitchen: Kitchen, held: Item | None, cell: Cell) -> str:
-    """Effect of an interact with a cell.
-
-    Args:
-        kitchen: The game.
-        held: Item in the cook's hands.
-        cell: The cell that it would face.
+    """Effect of an interact with a cell, by what is in the cook's hands.
 
     Returns:
         `TAKE` (from a counter, crate or stack), `PUT` (onto a counter), `ADD` (an onion or a tomato to a pot), `START`

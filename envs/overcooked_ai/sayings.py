@@ -80,10 +80,6 @@ def say(kitchen: Kitchen, player: int) -> Saying:
     A cook that is told it while the other is not tells it, unless the wanted pot is the only one that is in use, which
     the other sees. A cook that is not told asks for it as long as not just one pot is in use. Else cooks speak of their
     tasks; one that is not told as if the pots were wanted that `guessed_pots` gives.
-
-    Args:
-        kitchen: The game.
-        player: 0 or 1.
     """
     # Late: messages of other games are compared, too, and need no compiled rules for that.
     from rllib_llm_comm.envs.overcooked_ai.planner import plan
@@ -101,12 +97,7 @@ def say(kitchen: Kitchen, player: int) -> Saying:
 
 
 def word(saying: Saying, rng: np.random.Generator) -> str:
-    """A message of at most ten words.
-
-    Args:
-        saying: Its meaning.
-        rng: Chooses among wordings.
-    """
+    """A message of at most ten words, in a wording that `rng` chooses."""
     if isinstance(saying, PotSaying):
         wordings = _POT_WORDINGS[_TELL if saying.pot else _ASK]
         return wordings[int(rng.integers(len(wordings)))].format(pot=saying.pot)
@@ -129,11 +120,7 @@ def understand(message: str) -> Saying | None:
 
 
 def meaning(message: str, pots: Sequence[str]) -> str:
-    """The pots that a message names, whatever its wording.
-
-    Args:
-        message: Any text.
-        pots: Names of the pots.
+    """The pots among `pots` that a message names, whatever its wording.
 
     Returns:
         The name of the pot, or several in the order of the message, joined by "or"; the empty string if there is none.
@@ -144,21 +131,13 @@ def meaning(message: str, pots: Sequence[str]) -> str:
 
 
 def pot_in_use(kitchen: Kitchen) -> Cell | None:
-    """The only pot with something in it; None if there are several or none.
-
-    Args:
-        kitchen: The game, with a wanted pot.
-    """
+    """The only pot with something in it among those that may be wanted; None if there are several or none."""
     used = [pot for pot in _pots(kitchen) if kitchen.item(pot) is not None]
     return used[0] if len(used) == 1 else None
 
 
 def guessed_pots(kitchen: Kitchen) -> tuple[Cell, ...]:
-    """The pots that a cook uses who does not know which is wanted: the only one in use, else all.
-
-    Args:
-        kitchen: The game, with a wanted pot.
-    """
+    """The pots that a cook uses who does not know which is wanted: the only one in use, else all."""
     used = pot_in_use(kitchen)
     return _pots(kitchen) if used is None else (used,)
 

@@ -24,13 +24,7 @@ from rllib_llm_comm.envs.scripted_team import Team
 def messages(state: Kitchen, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
     """Label for each cook: the wanted pot or a question for it, else its next task and the other's.
 
-    Each sees the whole kitchen, but knows the wanted pot only if it is told it; see
-    `rllib_llm_comm.envs.overcooked_ai.sayings.say`.
-
-    Args:
-        state: The kitchen.
-        agents: Names of the cooks, in the order of the game.
-        rng: Chooses the wording.
+    Each sees the whole kitchen, but knows the wanted pot only if it is told it; see `sayings.say`.
     """
     return {agent: word(say(state, i), rng) for i, agent in enumerate(agents)}
 
@@ -106,13 +100,7 @@ HABITS = ("", ONE_POT, ONIONS_ONLY, DISHES_ONLY)
 
 
 class _HabitualPlanner(Planner):
-    """The planner's rules for one cook that leaves a part of the work to the other.
-
-    Args:
-        kitchen: The game.
-        player: The cook, 0 or 1.
-        habit: One of `HABITS`.
-    """
+    """The planner's rules for one cook that leaves a part of the work, by its habit, to the other."""
 
     def __init__(self, kitchen: Kitchen, player: int, habit: str) -> None:
         kitchen.layout.require_classic("The scripted cooks")
@@ -168,17 +156,7 @@ class HabitualCook:
 
 
 def habitual_cook(env: Any, agent: str, habit: str, rng: np.random.Generator) -> Callable[[], int]:
-    """A `HabitualCook` that chooses among the actions of an environment.
-
-    Args:
-        env: The (unwrapped) environment, with any action level.
-        agent: The cook.
-        habit: As of `HabitualCook`.
-        rng: As of `HabitualCook`.
-
-    Raises:
-        UserError: As of `HabitualCook`.
-    """
+    """A `HabitualCook`, whose arguments these are, that chooses among the actions of an environment of any level."""
     cook = HabitualCook(env.kitchen, env.players[agent], habit, rng)
     if env.settings["action_level"] == "primitive":
         return cook.action
@@ -205,14 +183,7 @@ def pose(env: Any, agent: str) -> tuple[tuple[int, int], int]:
 
 
 def view(env: Any, agent: str, seen: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """An observation by other settings `observe` and `vector`; parts that only the given one has stay as they are.
-
-    Args:
-        env: The (unwrapped) environment, in the moment of the observation.
-        agent: The cook that observes.
-        seen: Its observation.
-        settings: Settings of an environment of the same kitchen.
-    """
+    """A cook's observation of this moment by other settings `observe` and `vector`; parts that only it has stay."""
     parts, vector = settings.get("observe", DEFAULT_PARTS), settings.get("vector", VECTORS[0])
     if set(parts) <= set(env.settings["observe"]) and vector == env.settings["vector"]:
         return dict(seen)

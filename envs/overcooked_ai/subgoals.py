@@ -55,12 +55,7 @@ class Subgoal:
 
 
 def library(layout: Layout, player: int) -> list[Subgoal]:
-    """All subgoals that a player could ever reach in a kitchen, ordered by verb, kind and place.
-
-    Args:
-        layout: The kitchen.
-        player: 0 or 1.
-    """
+    """All subgoals that a player could ever reach in a kitchen, ordered by verb, kind and place."""
     return list(_library(layout, player))
 
 
@@ -76,12 +71,7 @@ def all_subgoals(layout: Layout) -> list[Subgoal]:
 
 
 def subgoal_number(layout: Layout, subgoal: Subgoal) -> int:
-    """The index of a subgoal in `all_subgoals`.
-
-    Args:
-        layout: The kitchen.
-        subgoal: One of them.
-    """
+    """The index of a subgoal in `all_subgoals`."""
     return _numbers(layout)[subgoal]
 
 
@@ -152,10 +142,6 @@ def subgoal_text(layout: Layout, subgoal: Subgoal) -> str:
     """A subgoal in words, such as "fetch an onion from the left onion crate"; no other of the kitchen has the same.
 
     They are the words of the goals that cooks choose among (`text.target_phrases`).
-
-    Args:
-        layout: The kitchen.
-        subgoal: One of its subgoals.
     """
     place, kind = places_of(layout).phrases[subgoal.cell], subgoal.kind
     return {
@@ -196,11 +182,8 @@ _FORMS: tuple[tuple[re.Pattern[str], dict[int, str]], ...] = tuple(
 def parse_subgoal(layout: Layout, text: str) -> Subgoal | None:
     """The subgoal that a text names: the reverse of `subgoal_text`.
 
-    Reads other articles, capitals, a full stop, and the other words for things and places that `checker` knows too.
-
-    Args:
-        layout: The kitchen.
-        text: One subgoal; texts of more than 300 characters are not read.
+    Reads other articles, capitals, a full stop, and the other words for things and places that `checker` knows too, but
+    no text of more than 300 characters.
 
     Returns:
         A subgoal of one of the players, or `None` if the text names none or more than one.
@@ -251,11 +234,7 @@ def _one_thing(phrase: str) -> str | None:
 
 
 def task_subgoal(task: Task) -> Subgoal:
-    """Subgoal of a scripted task; to wait is to go to the waiting place.
-
-    Args:
-        task: A task of `planner.plan`.
-    """
+    """Subgoal of a scripted task; to wait is to go to the waiting place."""
     return Subgoal(GO if task.verb == "wait" else task.verb, task.kind, task.cell)
 
 
@@ -267,22 +246,12 @@ def possible(kitchen: Kitchen, player: int, subgoal: Subgoal) -> bool:
 
     To "plate" wants a dish in the hands and a soup that cooks or is ready. To "go" wants a cell where nobody stands.
     Whether the other cook is in the way is left out.
-
-    Args:
-        kitchen: The game.
-        player: 0 or 1.
-        subgoal: Any subgoal.
     """
     return subgoal in _library(kitchen.layout, player) and _fits(kitchen, _cooks(kitchen), player, subgoal)
 
 
 def possible_subgoals(kitchen: Kitchen, player: int) -> list[Subgoal]:
-    """All subgoals of a player that are possible now, in the order of `library`.
-
-    Args:
-        kitchen: The game.
-        player: 0 or 1.
-    """
+    """All subgoals of a player that are possible now, in the order of `library`."""
     cooks = _cooks(kitchen)
     return [subgoal for subgoal in _library(kitchen.layout, player) if _fits(kitchen, cooks, player, subgoal)]
 
@@ -344,13 +313,8 @@ def completed(before: np.ndarray, after: np.ndarray, player: int, subgoal: Subgo
 def waited(before: np.ndarray, after: np.ndarray, player: int, subgoal: Subgoal) -> bool:
     """True if a player that should "go" where it stands already has stayed there for one game step, idle.
 
-    Planners let cooks wait like that. Its place, the way it looks and its hands must be as before.
-
-    Args:
-        before: As of `completed`.
-        after: As of `completed`.
-        player: 0 or 1.
-        subgoal: A subgoal of that kitchen.
+    Planners let cooks wait like that. Its place, the way it looks and its hands must be as before; the arguments are
+    those of `completed`.
     """
     at = PLAYER + FIELDS * player
     if subgoal.verb != GO or (int(before[at + X]), int(before[at + Y])) != subgoal.cell:

@@ -83,12 +83,7 @@ def _scene(layout: Layout) -> _Scene:
 
 
 def state_sentences(kitchen: Kitchen, soups: int = 0) -> list[str]:
-    """Changing state apart from the cooks: one sentence per pot and per occupied counter, time left, soups delivered.
-
-    Args:
-        kitchen: The game.
-        soups: Soups delivered so far, which the state does not hold.
-    """
+    """Changing state apart from the cooks: a sentence per pot and per occupied counter, time left, soups delivered."""
     state: list[int] = kitchen.state.tolist()
     scene = _scene(kitchen.layout)
     counters = [
@@ -100,23 +95,12 @@ def state_sentences(kitchen: Kitchen, soups: int = 0) -> list[str]:
 
 
 def cook_sentences(kitchen: Kitchen, i: int) -> list[str]:
-    """Place of a cook, the cell it faces and the item it holds, in the third person.
-
-    Args:
-        kitchen: The game.
-        i: 0 or 1.
-    """
+    """Place of a cook, the cell it faces and the item it holds, in the third person."""
     return _cook_sentences(_scene(kitchen.layout), kitchen.state.tolist(), i, None)
 
 
 def observation_text(kitchen: Kitchen, i: int, soups: int = 0) -> str:
-    """Textual observation: the cook itself ("You hold an onion."), the other cook, pots, counters, time, soups.
-
-    Args:
-        kitchen: The game.
-        i: 0 or 1.
-        soups: Soups delivered so far.
-    """
+    """Textual observation: the cook itself ("You hold an onion."), the other cook, pots, counters, time, soups."""
     state: list[int] = kitchen.state.tolist()
     scene = _scene(kitchen.layout)
     cooks, things = tuple(state[PLAYER:CELLS]), kitchen.state[CELLS:].tobytes()
@@ -147,15 +131,7 @@ _joined = " ".join
 
 
 def primitive_phrases(kitchen: Kitchen, i: int) -> list[str]:
-    """Effect of each of the six actions of a cook if the other cook stayed.
-
-    Args:
-        kitchen: The game.
-        i: 0 or 1.
-
-    Returns:
-        Six different phrases, as the end of a sentence that begins with "I will".
-    """
+    """Effect of each of the six actions of a cook if the other cook stayed: different ends of "I will ..."."""
     state: list[int] = kitchen.state.tolist()
     own, other = PLAYER + FIELDS * i, PLAYER + FIELDS * (1 - i)
     dx, dy = STEPS[state[own + FACING]]
@@ -179,16 +155,7 @@ def _primitive_phrases(kitchen: Kitchen, i: int) -> tuple[str, ...]:
 
 
 def target_phrases(kitchen: Kitchen, i: int, cells: Sequence[Cell]) -> list[str]:
-    """Effect of going to each of some cells and using it, in the present state.
-
-    Args:
-        kitchen: The game.
-        i: 0 or 1.
-        cells: Different cells of the kitchen.
-
-    Returns:
-        As many different phrases.
-    """
+    """Effect of going to each of some cells and using it, in the present state, in as many different phrases."""
     cook, places = kitchen.cook(i), places_of(kitchen.layout)
     still, usable = _targets(kitchen.layout, places.room_of[cook.cell], tuple(cells))
     phrases = list(still)

@@ -36,11 +36,7 @@ class Walker:
         self.reset(rng or np.random.default_rng(0))
 
     def reset(self, rng: np.random.Generator) -> None:
-        """Begins an episode.
-
-        Args:
-            rng: Draws the random steps.
-        """
+        """Begins an episode; `rng` draws the random steps."""
         self._rng = rng
         self._goal: Cell | None = None
         self._way: tuple[int, ...] = ()
@@ -60,9 +56,7 @@ class Walker:
     def action(self, goal: Cell) -> int:
         """The next primitive action towards a goal.
 
-        Args:
-            goal: The goal. A goal that cannot be reached, or a floor cell that is reached, gives `STAY`; a cell that
-                is no floor and is faced gives `INTERACT`.
+        A goal that cannot be reached, or floor that is reached, gives `STAY`; a faced cell that is no floor `INTERACT`.
         """
         cook = self._kitchen.cook(self._player)
         cost = self._routes.cost(cook.cell, cook.facing, goal)

@@ -26,12 +26,7 @@ SLOT = "wanted"
 
 
 def wanted_sentence(kitchen: Kitchen, player: int) -> list[str]:
-    """Sentence on the pot whose soups pay, as far as a player is told; none where all pay.
-
-    Args:
-        kitchen: The game.
-        player: 0 or 1.
-    """
+    """Sentence on the pot whose soups pay, as far as a player is told; none where all pay."""
     wanted = kitchen.wanted
     if wanted is None:
         return []
@@ -41,12 +36,7 @@ def wanted_sentence(kitchen: Kitchen, player: int) -> list[str]:
 
 
 def origin_sentences(kitchen: Kitchen, player: int) -> list[str]:
-    """The pot of each soup that is held or lies on a counter.
-
-    Args:
-        kitchen: The game.
-        player: Player that reads it, 0 or 1.
-    """
+    """The pot of each soup that is held or lies on a counter, as a player reads it."""
     if kitchen.wanted is None:
         return []
     phrases, sentences = places_of(kitchen.layout).phrases, []
@@ -60,11 +50,7 @@ def origin_sentences(kitchen: Kitchen, player: int) -> list[str]:
 
 
 def wanted_rules(wanted: WantedPot) -> list[str]:
-    """The rule of the wanted pot in sentences that are the same in every episode.
-
-    Args:
-        wanted: The rule; which pot is wanted now is not looked at.
-    """
+    """The rule of the wanted pot in sentences that are the same in every episode."""
     pots = f"{', '.join(f'the {name}' for name in wanted.names[:-1])} or the {wanted.names[-1]}"
     rules = [
         f"In each game only soups from one wanted pot bring points, {pots}, and {told_words(wanted.told_to)} which.",
@@ -83,11 +69,8 @@ def count_numbers(layout: Layout) -> int:
 
 
 def numbers(kitchen: Kitchen, player: int) -> np.ndarray:
-    """float32 (3 * pots,): one-hot the wanted pot, the pot of the soup in the own hands, and of that in the other's.
-
-    Args:
-        kitchen: The game, with a wanted pot.
-        player: 0 or 1; one that is not told has zeros in the first block.
+    """float32 (3 * pots,): one-hot the wanted pot (zeros for who is not told), the pot of the soup in the own hands,
+    and of that in the other's.
     """
     wanted = _wanted(kitchen)
     blocks = [wanted.pot if wanted.told[player] else None, wanted.origins.get(player), wanted.origins.get(1 - player)]
@@ -95,12 +78,7 @@ def numbers(kitchen: Kitchen, player: int) -> np.ndarray:
 
 
 def planes(kitchen: Kitchen, told: bool) -> np.ndarray:
-    """uint8 (W, H, 2): 1 at the wanted pot, and the number of its pot where a soup outside of pots is.
-
-    Args:
-        kitchen: The game, with a wanted pot.
-        told: Whether the wanted pot is shown; else its plane is zero.
-    """
+    """uint8 (W, H, 2): 1 at the wanted pot, if it is told; the number of its pot where a soup outside of pots is."""
     wanted, layout = _wanted(kitchen), kitchen.layout
     out = np.zeros((layout.width, layout.height, NUM_PLANES), np.uint8)
     if told:

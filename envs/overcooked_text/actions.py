@@ -52,12 +52,7 @@ class Macro(NamedTuple):
 
 
 def macros_of(kitchen: Kitchen, include_moves: bool) -> tuple[Macro, ...]:
-    """The macro-actions of a kitchen; those whose object does not exist are left out.
-
-    Args:
-        kitchen: The kitchen.
-        include_moves: Whether to add the four single steps.
-    """
+    """The macro-actions of a kitchen, perhaps with the four single steps, but for those whose object does not exist."""
     index = {thing.name: k for k, thing in enumerate(kitchen.things)}
     macros = [Macro("stay", "stay")]
     macros += [Macro(f"get {name}", "food", index[name]) for name in kitchen.foods]
@@ -72,11 +67,9 @@ def macros_of(kitchen: Kitchen, include_moves: bool) -> tuple[Macro, ...]:
 
 
 def choppable(kitchen: Kitchen, agent: int) -> tuple[int, Knife] | None:
-    """The board beside an agent with an unchopped food on it.
+    """The board beside an agent with an unchopped food on it, and the move that touches it.
 
-    Returns:
-        The move that touches it and the board, or None. It is looked for on the right, below, on the left,
-        above.
+    It is looked for on the right, below, on the left, above.
     """
     here = kitchen.agents[agent].cell
     for action, delta in enumerate(DELTAS):
@@ -107,14 +100,13 @@ def out_of_reach(kitchen: Kitchen, agent: int, macro: Macro) -> bool:
 def preview(kitchen: Kitchen, agent: int, macro: Macro, counters: Sequence[int]) -> Effect:
     """Effect of `macro` now, by what `agent` sees and believes, if nobody interferes.
 
+    It is of the kind "none" if the macro-action would end at once with nothing done.
+
     Args:
         kitchen: The kitchen.
         agent: Index of the agent.
         macro: The macro-action.
         counters: Cells of the shared counter in the order in which "go to counter" tries them.
-
-    Returns:
-        Its effect; kind "none" if it would end at once with nothing done.
     """
     kind, cook = macro.kind, kitchen.agents[agent]
     if kind == "stay":
@@ -229,15 +221,7 @@ class MacroRunner:
     def __init__(
         self, kitchen: Kitchen, include_moves: bool = False, wait_steps: int = 4, blocked_steps: int | None = 3
     ) -> None:
-        """Takes over a kitchen in any state, with all agents free.
-
-        Args:
-            kitchen: The kitchen.
-            include_moves: Whether the four single steps are actions, too.
-            wait_steps: Longest duration of "stay" in game steps; it ends earlier when the cook sees another
-                one do something. 1 in legacy mode.
-            blocked_steps: After so many blocked steps in a row a macro-action ends; None for never, as in legacy mode.
-        """
+        """Takes over a kitchen in any state, with all agents free; the rest are settings of the environment."""
         self.kitchen = kitchen
         self.wait_steps = 1 if kitchen.legacy else wait_steps
         self.blocked_steps = None if kitchen.legacy else blocked_steps
@@ -271,15 +255,7 @@ class MacroRunner:
         self._free()
 
     def step(self, actions: Sequence[int | None]) -> StepOutcome:
-        """One game step.
-
-        Args:
-            actions: Per agent an index into `macros`; ignored (may be None) for an agent that is not
-                `finished`.
-
-        Returns:
-            What the step did; `primitive` has the primitive actions.
-        """
+        """One game step, by an index into `macros` per agent, which does not count for one that is not `finished`."""
         finished, waited, macros, runs = self.finished, self.waited, self.macros, self._runs
         primitive = []
         for i, action in enumerate(actions):
@@ -296,15 +272,7 @@ class MacroRunner:
         return outcome
 
     def preview(self, agent: int, action: int) -> Effect:
-        """Effect of the macro-action now, as far as this agent sees and remembers.
-
-        Args:
-            agent: Index of the agent.
-            action: Index into `macros`.
-
-        Returns:
-            The effect at its end; kind "none" if it would end at once with nothing done.
-        """
+        """Effect of the macro-action at its end, as of now and as far as this agent sees and remembers."""
         return preview(self.kitchen, agent, self.macros[action], self._counters)
 
     def snapshot(self) -> dict[str, Any]:
@@ -447,9 +415,7 @@ class PrimitiveRunner:
     """Every action lasts one game step: right, down, left, up, stay.
 
     Attributes:
-        kitchen: The kitchen.
         names: Names of the actions.
-        rules: As of `MacroRunner`.
         macros: The same, under the name that the actions have in `MacroRunner`.
         current: Per agent the last action, None at the start.
         finished: Per agent whether it needs a new action: always.

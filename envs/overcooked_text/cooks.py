@@ -63,10 +63,6 @@ def say(view: View, heard: Sequence[Saying] = ()) -> Saying:
 
     Where others are not told the order, it is told first: until the first food of the dish is under way, whenever
     somebody asks for it, and in place of "i wait here". A cook that does not know it asks until a food is under way.
-
-    Args:
-        view: View of the cook.
-        heard: Messages of the others.
     """
     if not view.dish:
         return _say_untold(view)
@@ -119,10 +115,6 @@ def guess(view: View, heard: Sequence[Saying] = ()) -> tuple[str, ...]:
 
     What is told counts; else what is asked for and what is under way; else the first food on the shelf. In the right
     room, whose cook sees nothing come back, everything is wanted once a food and a bowl are on their way.
-
-    Args:
-        view: View of the cook.
-        heard: Messages of the others.
     """
     told = [saying for saying in heard if saying.kind == "order"]
     if told:
@@ -154,13 +146,7 @@ def _in_reach(view: View) -> list[Item]:
 
 
 def choose(view: View, options: Sequence[Option], heard: Sequence[Saying] = ()) -> int:
-    """The index of the option that the scripted cook takes.
-
-    Args:
-        view: View of the cook.
-        options: Its options; one of them is `wait`.
-        heard: Messages of the others; a request is obeyed where the cook's hands are free for it.
-    """
+    """The index of the option that the scripted cook takes; a request is obeyed where its hands are free for it."""
     if not view.dish:
         view = replace(view, dish=guess(view, heard))
     return max(range(len(options)), key=lambda i: (_worth(view, options[i], options, heard), -i))
@@ -265,12 +251,6 @@ def messages(state: Any, agents: Sequence[str], rng: np.random.Generator, wordin
     """Label for each cook: a request for the next thing that it misses, or its own work.
 
     Each sees the whole kitchen, but knows the order only if it is told it: who knows it tells it to the others first.
-
-    Args:
-        state: The kitchen, or its runner.
-        agents: Names of the cooks, in the order of the game.
-        rng: Chooses the wording.
-        wording: As of `sayings.word`.
     """
     return {
         agent: word(say(observation_text.view(state, i, everything=True)), rng, wording)
@@ -403,13 +383,7 @@ def _bowls(view: View) -> list[Item]:
 
 
 def _in_the_way(view: View, option: Option, fetched: Sequence[Item]) -> bool:
-    """True if an option does what another cook in the same room does, or begins a bowl beside a begun one.
-
-    Args:
-        view: The whole kitchen.
-        option: Option of the cook.
-        fetched: Things that others are on their way to get.
-    """
+    """True if an option does what another cook in the room is on its way to do, or begins a bowl beside a begun one."""
     item, bowls = option.item, _bowls(view)
     begun = any(bowl.contents for bowl in bowls)
     if option.kind == "get" and item is not None:

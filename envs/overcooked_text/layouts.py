@@ -80,14 +80,7 @@ DELTAS = (1, SIZE, -1, -SIZE)
 
 
 def recipe_foods(recipe: str) -> tuple[str, ...]:
-    """The foods that a dish needs.
-
-    Args:
-        recipe: One of `RECIPES`.
-
-    Returns:
-        Food names in the order of the recipe's name.
-    """
+    """The foods that a dish needs, in the order of its name."""
     return tuple(recipe.removesuffix(" salad").split("-"))
 
 
@@ -116,16 +109,7 @@ class StartState:
 
 @lru_cache(maxsize=64)
 def start_state(map_name: str, layout: str, num_agents: int) -> StartState:
-    """Builds the start of a map.
-
-    Args:
-        map_name: "A", "B" or "C".
-        layout: "full", "oneplate" or "tomato".
-        num_agents: 1 to 3.
-
-    Returns:
-        The start state; the same object for the same arguments.
-    """
+    """The start of a map; the same object for the same arguments."""
     rows = [[int(code) for code in row] for row in MAPS[map_name]]
     for x, y in LAYOUTS[layout]:
         rows[x][y] = COUNTER
@@ -143,13 +127,7 @@ def start_state(map_name: str, layout: str, num_agents: int) -> StartState:
 
 @lru_cache(maxsize=4096)
 def grid_start(grid: bytes, skeleton: bytes, agents: tuple[int, ...] | None = None) -> StartState:
-    """The start that a grid of cell codes shows.
-
-    Args:
-        grid: 49 cell codes.
-        skeleton: 49 codes of walls and floor.
-        agents: Cells of the agents, in the order of their numbers; None numbers them row by row.
-    """
+    """The start that a grid of cell codes shows, with agents in some order, or else numbered row by row."""
 
     def cells(code: int) -> tuple[int, ...]:
         return tuple(cell for cell in range(CELLS) if grid[cell] == code)
@@ -160,14 +138,7 @@ def grid_start(grid: bytes, skeleton: bytes, agents: tuple[int, ...] | None = No
 
 @lru_cache(maxsize=8)
 def windows(radius: int) -> tuple[bytes, ...]:
-    """Visible cells from each cell.
-
-    Args:
-        radius: Sight in cells (Chebyshev distance, walls do not hide); 0 means everything.
-
-    Returns:
-        49 rows of 49 bytes, 1 where the column's cell is seen from the row's cell.
-    """
+    """Per cell 49 bytes: 1 where a cell within `radius` (Chebyshev distance, walls do not hide; 0: any) is seen."""
 
     def seen(a: int, b: int) -> bool:
         (ax, ay), (bx, by) = divmod(a, SIZE), divmod(b, SIZE)
@@ -192,13 +163,7 @@ def _fronts(skeleton: bytes) -> dict[int, int]:
 def nearest_free_counter(grid: bytearray, skeleton: bytes, near: int) -> int:
     """The free counter along the walls, with floor in front of it, that is nearest to a cell.
 
-    Args:
-        grid: 49 cell codes.
-        skeleton: 49 codes of walls and floor.
-        near: Cell number.
-
-    Returns:
-        Its cell number; there are always more such counters than objects.
+    There are always more such counters than objects.
     """
     x, y = divmod(near, SIZE)
     free = [cell for cell in _fronts(skeleton) if grid[cell] == COUNTER]
@@ -253,16 +218,7 @@ class Draws:
         orders: int,
         start: str,
     ) -> None:
-        """Checks that the dishes can be cooked.
-
-        Args:
-            map_name: "A", "B" or "C".
-            layout: "full", "oneplate" or "tomato".
-            names: Names of the cooks.
-            recipe: A dish, or several.
-            told_to: "all", "one" (drawn for each episode), "planner" (no cook), or names.
-            orders: Number of orders of an episode.
-            start: "map" or "random".
+        """Takes the settings of an environment, and the names of its cooks.
 
         Raises:
             UserError: If a food of a dish is not in the kitchen.
@@ -281,9 +237,6 @@ class Draws:
 
         Orders, those who are told, and the start have generators of their own: the same seed gives the same orders
         whoever is told them.
-
-        Args:
-            seed: Of the episode, >= 0.
         """
         return self._only or self._drawn(seed)
 
@@ -301,11 +254,6 @@ def random_start(map_name: str, own: StartState, rng: np.random.Generator) -> St
 
     Things stand on counters along the walls, no two of them with the same floor cell in front; cooks on any floor. On
     maps B and C everything stays on the side of the middle counter on which the map has it.
-
-    Args:
-        map_name: "A", "B" or "C".
-        own: The map's own start.
-        rng: Source of randomness.
     """
     grid = bytearray(own.skeleton)
     sides = (0,) if map_name == "A" else (-1, 1)

@@ -12,6 +12,7 @@ import numpy as np
 from rllib_llm_comm.envs.overcooked_text.layouts import CELLS, SIZE, recipe_foods
 from rllib_llm_comm.envs.overcooked_text.rules import (
     DISTANCE,
+    EVERYTHING,
     NOTHING,
     WAIT,
     Effect,
@@ -164,7 +165,6 @@ _KINDS = {
 _BOARD_NAMES = {f"knife{k}": name for k, name in enumerate(BOARDS, 1)}
 _WALL_COLUMN = 3  # where the counter between the rooms of maps B and C stands
 _WALL = range(SIZE + _WALL_COLUMN, SIZE * (SIZE - 1), SIZE)
-_EVERYTHING = bytes([1]) * CELLS
 
 
 def _kitchen(state: Any) -> Kitchen:
@@ -174,12 +174,7 @@ def _kitchen(state: Any) -> Kitchen:
 
 
 def as_item(thing: Thing, chopped: bool | None = None) -> Item:
-    """A thing of the kitchen as cooks know it.
-
-    Args:
-        thing: The food or bowl.
-        chopped: Of a food whether it is taken for chopped; `None`: as it is.
-    """
+    """A thing of the kitchen as cooks know it; a food may be taken for chopped or not, as it is by default."""
     if isinstance(thing, Food):
         return _made_item(thing.name, thing.chopped if chopped is None else chopped)
     return _made_item(BOWL, False, tuple(sorted([food.name for food in thing.contents])))
@@ -225,7 +220,7 @@ def view(state: Any, index: int, everything: bool = False, order: bool = False) 
     kitchen = _kitchen(state)
     told = kitchen.setup.told
     cook = kitchen.agents[index]
-    seen = _EVERYTHING if everything else kitchen.sight(index)
+    seen = EVERYTHING if everything else kitchen.sight(index)
     boards = list(zip(BOARDS, kitchen.knives, strict=False))
     places = [*boards, ("delivery", kitchen.delivery)]
     at = next((name for name, place in places if DISTANCE[cook.cell][place.cell] == 1), "")
@@ -252,13 +247,7 @@ def view(state: Any, index: int, everything: bool = False, order: bool = False) 
 
 
 def describe(state: Any, index: int, order: bool = False) -> str:
-    """View of one cook in words.
-
-    Args:
-        state: The kitchen, or what carries one as `.kitchen`.
-        index: The cook's index.
-        order: Whether the order is told even if the cook is not told it.
-    """
+    """View of one cook in words; `order` tells the order even if the cook is not told it."""
     return describe_view(view(state, index, order=order))
 
 
@@ -269,13 +258,7 @@ def _place(kitchen: Kitchen, effect: Effect) -> str:
 
 
 def option(state: Any, index: int, effect: Effect) -> Option:
-    """An effect as one cook knows it.
-
-    Args:
-        state: The kitchen, or what carries one as `.kitchen`.
-        index: The cook's index.
-        effect: Effect of an action of this cook.
-    """
+    """An effect of an action of one cook as the cook knows it."""
     if effect == NOTHING:  # as most are
         return _NO_OPTION
     if effect == WAIT:
@@ -299,12 +282,7 @@ def option(state: Any, index: int, effect: Effect) -> Option:
 
 
 def options(runner: Any, index: int) -> list[Option]:
-    """Effect of each action index of a cook at this moment.
-
-    Args:
-        runner: The game with macro-actions; offers `macros` and `preview(agent, action)`.
-        index: The cook's index.
-    """
+    """Effect of each action of a runner of macro-actions for a cook at this moment."""
     return [option(runner, index, runner.preview(index, action)) for action in range(len(runner.macros))]
 
 
@@ -313,13 +291,6 @@ def candidates(runner: Any, index: int) -> tuple[list[str], list[int]]:
 
     An action without any effect is not offered, nor is one whose phrase stands before it already (of two equal
     empty bowls on the shelf the first is offered).
-
-    Args:
-        runner: The game with macro-actions.
-        index: The cook's index.
-
-    Returns:
-        Phrases, and 0/1 per action.
     """
     phrases, mask = [], []
     seen: set[str] = {_DOES_NOTHING}
@@ -333,12 +304,7 @@ def candidates(runner: Any, index: int) -> tuple[list[str], list[int]]:
 
 
 def task(recipes: Sequence[str], orders: int = 1) -> str:
-    """The goal of every episode in words, as all cooks may know it.
-
-    Args:
-        recipes: The dishes among which orders are drawn.
-        orders: Number of orders of an episode.
-    """
+    """The goal of every episode, of so many orders among some recipes, in words, as all cooks may know it."""
     if len(recipes) == 1 and orders == 1:
         dish = f"serve a {dish_name(sorted(recipe_foods(recipes[0])))}"
     else:
@@ -348,13 +314,7 @@ def task(recipes: Sequence[str], orders: int = 1) -> str:
 
 
 def brief(state: Any, recipes: Sequence[str] = (), told_to: str | Sequence[str] = ALL) -> str:
-    """The game in a few sentences, for a teacher that does not know it.
-
-    Args:
-        state: The kitchen.
-        recipes: The dishes among which orders are drawn.
-        told_to: Agents that are told the order.
-    """
+    """The game in a few sentences, for a teacher that does not know it; `recipes` are those that can be ordered."""
     kitchen = _kitchen(state)
     rooms = {
         "A": "All cooks work in one room and block each other's way.",
@@ -407,12 +367,7 @@ class Wording(NamedTuple):
 
 
 def wording(runner: Any, index: int) -> Wording:
-    """Text, phrases, mask and vector of one cook; those of a scene that came before are taken from memory.
-
-    Args:
-        runner: Runner of the actions.
-        index: The cook's index.
-    """
+    """Text, phrases, mask and vector of one cook; those of a scene that came before are taken from memory."""
     kitchen: Kitchen = runner.kitchen
     known = _KNOWN.setdefault((runner.rules, kitchen.told(index)), {})
     sight = _sight(kitchen, index)
@@ -431,11 +386,7 @@ def wording(runner: Any, index: int) -> Wording:
 
 
 def limit_memory(scenes: int = SCENES) -> None:
-    """Empties the memory of `wording`, and bounds it to so many scenes per set of rules (for measurements).
-
-    Args:
-        scenes: At least 1.
-    """
+    """Empties the memory of `wording`, and bounds it to so many scenes per set of rules (for measurements)."""
     global _limit
     _limit = scenes
     _KNOWN.clear()

@@ -106,12 +106,7 @@ _FOODS: dict[tuple[str, bool], Callable[[Canvas], None]] = {
 
 @lru_cache(maxsize=256)
 def bowl(contents: tuple[str, ...], size: int) -> Image.Image:
-    """A bowl.
-
-    Args:
-        contents: Names of the chopped foods in it.
-        size: Pixels.
-    """
+    """A bowl with chopped foods in it."""
     picture = drawn(_bowl, size).copy()
     places = {1: [(0.5, 0.5)], 2: [(0.37, 0.45), (0.63, 0.55)], 3: [(0.36, 0.40), (0.64, 0.42), (0.50, 0.65)]}
     share = {1: 0.58, 2: 0.46, 3: 0.40}
@@ -124,13 +119,7 @@ def bowl(contents: tuple[str, ...], size: int) -> Image.Image:
 
 @lru_cache(maxsize=32)
 def cook(index: int, letter: str, size: int) -> Image.Image:
-    """A cook.
-
-    Args:
-        index: Its index, which gives the colour.
-        letter: Its initial.
-        size: Pixels.
-    """
+    """A cook with its initial, in a colour of its own."""
     c = Canvas(size)
     colour = COOK_COLOURS[index % len(COOK_COLOURS)]
     dark = tuple(int(part * 0.72) for part in colour[:3])
@@ -228,112 +217,102 @@ def _put(scene: Image.Image, item: Item, x: float, y: float, size: float) -> Non
     scene.alpha_composite(_picture(item, side), (round(x - side / 2), round(y - side / 2)))
 
 
-def rgb_array(kitchen: Kitchen, cell: int = CELL) -> np.ndarray:
+def rgb_array(kitchen: Kitchen) -> np.ndarray:
     """The kitchen as pixels.
 
-    Args:
-        kitchen: The kitchen.
-        cell: Pixels per cell.
-
     Returns:
-        (7.75 * cell, 7 * cell, 3) uint8; the strip at the bottom tells the dish and the game step. Unless all are told
+        (496, 448, 3) uint8; the strip at the bottom tells the dish and the game step. Unless all are told
         the order, those who are think of its foods.
     """
-    scene = _scene(kitchen, cell)
+    scene = _scene(kitchen)
     for i, agent in enumerate(kitchen.agents):
         if kitchen.setup.told[i] and not all(kitchen.setup.told):
-            _thought(scene, kitchen, agent.x, agent.y, cell)
-    _caption(scene, kitchen, cell)
+            _thought(scene, kitchen, agent.x, agent.y)
+    _caption(scene, kitchen)
     return np.asarray(scene.convert("RGB"))
 
 
-def _scene(kitchen: Kitchen, cell: int) -> Image.Image:
+def _scene(kitchen: Kitchen) -> Image.Image:
     """Floor, counters, boards and the delivery, things that lie somewhere, and cooks with what they hold."""
-    scene = Image.new("RGBA", (SIZE * cell, SIZE * cell + round(0.75 * cell)), (255, 252, 246, 255))
+    scene = Image.new("RGBA", (SIZE * CELL, SIZE * CELL + round(0.75 * CELL)), (255, 252, 246, 255))
     for x in range(SIZE):
         for y in range(SIZE):
-            scene.paste(_tile(kitchen, x, y, cell), (y * cell, x * cell))
+            scene.paste(_tile(kitchen, x, y), (y * CELL, x * CELL))
     for number, item in _loose(kitchen).items():
         x, y = divmod(number, SIZE)
-        _put(scene, item, (y + 0.5) * cell, (x + 0.44) * cell, 0.78 * cell)
+        _put(scene, item, (y + 0.5) * CELL, (x + 0.44) * CELL, 0.78 * CELL)
     for surface in (*kitchen.knives, kitchen.delivery):
         if surface.on is not None:
             left = 0.40 if surface is not kitchen.delivery else 0.5
-            _put(scene, surface.on, (surface.y + left) * cell, (surface.x + 0.45) * cell, 0.60 * cell)
-            _cuts(scene, surface.on, surface.x, surface.y, cell)
+            _put(scene, surface.on, (surface.y + left) * CELL, (surface.x + 0.45) * CELL, 0.60 * CELL)
+            _cuts(scene, surface.on, surface.x, surface.y)
     for i, agent in enumerate(kitchen.agents):
-        figure = cook(i, NAMES[i][0].upper(), cell)
-        scene.alpha_composite(figure, (agent.y * cell, agent.x * cell))
+        figure = cook(i, NAMES[i][0].upper(), CELL)
+        scene.alpha_composite(figure, (agent.y * CELL, agent.x * CELL))
         if agent.held is not None:
-            _put(scene, agent.held, (agent.y + 0.78) * cell, (agent.x + 0.72) * cell, 0.46 * cell)
+            _put(scene, agent.held, (agent.y + 0.78) * CELL, (agent.x + 0.72) * CELL, 0.46 * CELL)
     return scene
 
 
-def seen_by(kitchen: Kitchen, cook: int, cell: int = CELL) -> np.ndarray:
-    """The kitchen in the eyes of one cook as pixels: things and other cooks only where it looks.
+def seen_by(kitchen: Kitchen, cook: int) -> np.ndarray:
+    """`rgb_array` in the eyes of one cook: things and other cooks only where it looks, and nobody's thoughts.
 
-    Args:
-        kitchen: The kitchen.
-        cook: The cook's number.
-        cell: Pixels per cell.
-
-    Returns:
-        As of `rgb_array`; the strip tells the dish only to a cook that is told it, and nobody's thoughts are shown.
+    The strip tells the dish only to a cook that is told it.
     """
-    scene = _scene(kitchen, cell)
-    night = Image.new("RGBA", (cell, cell), (60, 52, 44, 255))
+    scene = _scene(kitchen)
+    night = Image.new("RGBA", (CELL, CELL), (60, 52, 44, 255))
     for number, visible in enumerate(kitchen.sight(cook)):
         if not visible:
             x, y = divmod(number, SIZE)
-            bare = _tile(kitchen, x, y, cell).convert("RGBA")
-            scene.paste(Image.blend(bare, night, 0.45), (y * cell, x * cell))
-    _caption(scene, kitchen, cell, kitchen.told(cook) is not None)
+            bare = _tile(kitchen, x, y).convert("RGBA")
+            scene.paste(Image.blend(bare, night, 0.45), (y * CELL, x * CELL))
+    _caption(scene, kitchen, kitchen.told(cook) is not None)
     return np.asarray(scene.convert("RGB"))
 
 
-def _tile(kitchen: Kitchen, x: int, y: int, cell: int) -> Image.Image:
+def _tile(kitchen: Kitchen, x: int, y: int) -> Image.Image:
     number = x * SIZE + y
     if kitchen.board_at(number) is not None:
-        return drawn(_board, cell)
+        return drawn(_board, CELL)
     if number == kitchen.delivery.cell:
-        return drawn(_delivery, cell)
-    return drawn(counter if kitchen.skeleton[number] == COUNTER else FLOORS[(x + y) % 2], cell)
+        return drawn(_delivery, CELL)
+    return drawn(counter if kitchen.skeleton[number] == COUNTER else FLOORS[(x + y) % 2], CELL)
 
 
-def _cuts(scene: Image.Image, item: Item, x: int, y: int, cell: int) -> None:
+def _cuts(scene: Image.Image, item: Item, x: int, y: int) -> None:
     """Dots that count the cuts of a food that is being chopped."""
     if not isinstance(item, Food) or not 0 < item.chops < CHOPS_NEEDED:
         return
     draw = ImageDraw.Draw(scene)
     for k in range(CHOPS_NEEDED):
-        cx, cy, radius = (y + 0.26 + 0.14 * k) * cell, (x + 0.82) * cell, 0.05 * cell
+        cx, cy, radius = (y + 0.26 + 0.14 * k) * CELL, (x + 0.82) * CELL, 0.05 * CELL
         fill = (255, 205, 72) if k < item.chops else (120, 84, 54)
         draw.ellipse((cx - radius, cy - radius, cx + radius, cy + radius), fill=fill, outline=INK)
 
 
-def _thought(scene: Image.Image, kitchen: Kitchen, x: int, y: int, cell: int) -> None:
+def _thought(scene: Image.Image, kitchen: Kitchen, x: int, y: int) -> None:
     """The foods of the order in a bubble at the upper left of a cell."""
-    side = 0.26 * cell
-    left, top, width = y * cell + 1, x * cell + 1, side * len(kitchen.recipe_foods)
+    side = 0.26 * CELL
+    left, top, width = y * CELL + 1, x * CELL + 1, side * len(kitchen.recipe_foods)
     box = (left, top, left + width + 4, top + side + 4)
-    ImageDraw.Draw(scene).rounded_rectangle(box, 0.12 * cell, fill=(255, 255, 255), outline=INK)
+    ImageDraw.Draw(scene).rounded_rectangle(box, 0.12 * CELL, fill=(255, 255, 255), outline=INK)
     for k, name in enumerate(kitchen.recipe_foods):
         scene.alpha_composite(drawn(_FOODS[name, True], round(side)), (round(left + 2 + k * side), round(top + 2)))
 
 
-def _caption(scene: Image.Image, kitchen: Kitchen, cell: int, with_order: bool = True) -> None:
+def _caption(scene: Image.Image, kitchen: Kitchen, with_order: bool = True) -> None:
     """The line below the kitchen: the order, unless it is hidden, and the game step."""
     draw = ImageDraw.Draw(scene)
-    side, middle = SIZE * cell, SIZE * cell + round(0.75 * cell) / 2
+    side, middle = SIZE * CELL, SIZE * CELL + round(0.75 * CELL) / 2
     several = len(kitchen.setup.orders)
-    font = ImageFont.load_default((0.28 if several == 1 else 0.22) * cell)
+    font = ImageFont.load_default((0.28 if several == 1 else 0.22) * CELL)
     state = "delivered!" if kitchen.delivered else f"step {kitchen.game_step}"
     state = state if several == 1 else f"{min(kitchen.served + 1, several)}/{several}, {state}"
-    icon = 0.62 * cell
+    icon = 0.62 * CELL
     foods = kitchen.recipe_foods if with_order else ()
     for k, name in enumerate(foods):
         picture = drawn(_FOODS[name, True], round(icon))
-        scene.alpha_composite(picture, (round(0.15 * cell + k * icon), round(middle - icon / 2)))
-    start = 0.3 * cell + len(foods) * icon
+        scene.alpha_composite(picture, (round(0.15 * CELL + k * icon), round(middle - icon / 2)))
+    start = 0.3 * CELL + len(foods) * icon
     draw.text((start, middle), kitchen.recipe if with_order else "a salad", fill=INK, font=font, anchor="lm")
-    draw.text((side - 0.25 * cell, middle), state, fill=INK, font=font, anchor="rm")
+    draw.text((side - 0.25 * CELL, middle), state, fill=INK, font=font, anchor="rm")

@@ -65,11 +65,7 @@ class _Node:
 
 
 def ways_of(grid: bytes | bytearray) -> bytes:
-    """State that matters for finding a way: floor, agents, and the rest, which is in the way.
-
-    Args:
-        grid: 49 cell codes.
-    """
+    """State of a grid that matters for finding a way: floor, agents, and the rest, which is in the way."""
     return bytes(grid.translate(_WAYS))
 
 
@@ -280,17 +276,7 @@ def lying_item(item: Item | None) -> Lying | None:
 
 
 def touch(held: Item | None, place: str, cell: int, lying: Lying | None) -> Effect:
-    """Effect of a cook's touch on a counter or a board.
-
-    Args:
-        held: Item in the cook's hands.
-        place: "counter" or a board's name.
-        cell: The cell number of the place.
-        lying: Item that lies there.
-
-    Returns:
-        The effect; `NOTHING` when touching has none.
-    """
+    """Effect of touching a counter ("counter") or a board, by its name, with something in the hands, or `NOTHING`."""
     where = divmod(cell, SIZE)
     on_board = place != "counter"
     if held is None:
@@ -428,11 +414,7 @@ class Belief:
         return ways
 
     def update(self, seen: bytes) -> None:
-        """Takes in what is seen after a step.
-
-        Args:
-            seen: 49 flags, 1 where a cell is in sight.
-        """
+        """Takes in what is seen after a step; 49 flags are 1 where a cell is in sight."""
         cells, status, start = self.cells, self.status, self._start
         before, here = cells[self._own], self._self.cell
         moved = False
@@ -472,6 +454,8 @@ class Belief:
 _NOT_TOLD = [0.0] * len(RECIPES)
 
 
+EVERYTHING = bytes([1]) * CELLS
+"""The sight of who sees all cells."""
 _SCALED = tuple((cell // SIZE / SIZE, cell % SIZE / SIZE) for cell in range(CELLS))
 
 
@@ -513,12 +497,7 @@ class Moment(NamedTuple):
 
 
 def moment(kitchen: Kitchen, events: Sequence[Sequence[str]] = ()) -> Moment:
-    """The moment that a kitchen is in.
-
-    Args:
-        kitchen: The kitchen.
-        events: Per cook the events of the last game step; none at the start.
-    """
+    """The moment that a kitchen is in, with the events of the last game step per cook."""
     cooks = kitchen.agents
     return Moment(
         kitchen.game_step,
@@ -569,20 +548,7 @@ class Kitchen:
         legacy: bool = False,
         shared_collision: bool = False,
     ) -> None:
-        """Builds and resets the kitchen.
-
-        Args:
-            map_name: "A" (one room), "B" (two rooms, a shared counter between them) or "C" (as B, with a
-                gap).
-            layout: "full", "oneplate" or "tomato".
-            recipe: The dish ordered, one of `layouts.RECIPES`.
-            num_agents: 1 to 3.
-            view_radius: Range of a cook's sight, in cells; 0 means everything.
-            rewards: Overrides of `layouts.DEFAULT_REWARDS`.
-            chop_pays_once: Whether each food pays its chop only once per episode. Off in legacy mode.
-            legacy: Whether to behave exactly like the original.
-            shared_collision: Whether every cook pays for every collision, not only the blocked one.
-        """
+        """Builds and resets the kitchen by settings of the environment; legacy mode lets chops pay again and again."""
         start = start_state(map_name, layout, num_agents)
         self.map_name, self.layout, self.num_agents = map_name, layout, num_agents
         self.view_radius, self.legacy, self.shared_collision = view_radius, legacy, shared_collision
@@ -593,11 +559,7 @@ class Kitchen:
         self.reset(Setup((recipe,), (True,) * num_agents, start))
 
     def reset(self, setup: Setup | None = None) -> None:
-        """Puts everything back to its start.
-
-        Args:
-            setup: Orders, who is told, and start of the episode; None takes those of the last one.
-        """
+        """Puts everything back to the start of a setup, or of the last one."""
         self.setup = setup = setup or self.setup
         start = setup.start
         self.is_map_start = start == start_state(self.map_name, self.layout, self.num_agents)
@@ -655,7 +617,9 @@ class Kitchen:
             agents (0, 0 if unseen), after those of a food the share of its cuts done, then the order one-hot
             (7; 0 for an agent that is not told it). 30 numbers for two agents in layout "full".
         """
-        seen = self.sight(agent)
+        return self._numbers(self.sight(agent)) + self.one_hot(agent)
+
+    def _numbers(self, seen: bytes) -> list[float]:
         vector: list[float] = []
         for thing in self.things:
             cell = thing.cell
@@ -665,7 +629,7 @@ class Kitchen:
                     vector.append(thing.chops / 3)
             else:
                 vector += (0.0, 0.0, 0.0) if isinstance(thing, Food) else (0.0, 0.0)
-        return vector + self.one_hot(agent)
+        return vector
 
     def memory_vector(self, agent: int) -> list[float]:
         """Like `seen_vector`, but unseen objects stand where the agent believes them."""
@@ -682,21 +646,12 @@ class Kitchen:
 
     def whole_vector(self) -> list[float]:
         """The whole kitchen as numbers: as `seen_vector` of an agent that sees everything, the order left out."""
-        vector: list[float] = []
-        for thing in self.things:
-            vector += _SCALED[thing.cell]
-            if isinstance(thing, Food):
-                vector.append(thing.chops / 3)
-        return vector
+        return self._numbers(EVERYTHING)
 
     # ---- orders ------------------------------------------------------------------------------------------
 
     def serve(self, served: int) -> None:
-        """Makes so many orders delivered: the next one is ordered (the last one stays), and chops pay again.
-
-        Args:
-            served: 0 at the start of an episode.
-        """
+        """Makes so many orders delivered: the next one is ordered (the last one stays), and chops pay again."""
         self.served = served
         self.recipe = self.setup.orders[min(served, len(self.setup.orders) - 1)]
         self.recipe_foods = recipe_foods(self.recipe)
@@ -722,12 +677,7 @@ class Kitchen:
     # ---- acting --------------------------------------------------------------------------------------------
 
     def effect(self, agent: int, action: int) -> Effect:
-        """Effect of the primitive `action` of `agent` in the present state if nobody else moves.
-
-        Args:
-            agent: Index of the agent.
-            action: 0 right, 1 down, 2 left, 3 up, 4 stay.
-        """
+        """Effect of a primitive action (0 right, 1 down, 2 left, 3 up, 4 stay) of an agent now if nobody else moves."""
         if action >= STAY:
             return WAIT
         cook = self.agents[agent]
@@ -757,14 +707,7 @@ class Kitchen:
         return NOTHING
 
     def step(self, actions: Sequence[int]) -> StepOutcome:
-        """One game step.
-
-        Args:
-            actions: One primitive action per agent: 0 right, 1 down, 2 left, 3 up, anything above stays.
-
-        Returns:
-            Rewards and what happened.
-        """
+        """One game step, by a primitive action per agent: 0 right, 1 down, 2 left, 3 up, anything above stays."""
         count = self.num_agents
         agents, cells = self.agents, self.cells
         events: list[list[str]] = [[] for _ in agents]
@@ -834,11 +777,7 @@ class Kitchen:
             belief.update(self._windows[cook.cell])
 
     def _apply(self, cook: Agent, effect: Effect, target: int, events: list[str]) -> float:
-        """Carries out what touching `target` does.
-
-        Returns:
-            The shared reward.
-        """
+        """Carries out what touching `target` does; gives the shared reward."""
         kind = effect.kind
         if kind == "none":
             return 0.0
@@ -960,11 +899,7 @@ class Kitchen:
         """Puts a kitchen into the state of a snapshot.
 
         Without the key `memory` every agent remembers the full truth; without `orders` the kitchen keeps its own orders
-        and start.
-
-        Args:
-            kitchen: A kitchen with the same settings as the one that made the snapshot.
-            state: The snapshot.
+        and start. The kitchen that made the snapshot had the same settings.
         """
         self.reset(self._setup(state) if "orders" in state else None)
         self.cells = bytearray(int(code) for row in state["grid"] for code in row)

@@ -47,13 +47,7 @@ _PATTERNS = [
 
 
 def word(saying: Saying, rng: np.random.Generator, wording: int | None = None) -> str:
-    """A message with this meaning, in one of a few wordings.
-
-    Args:
-        saying: The meaning.
-        rng: Draws the wording.
-        wording: Number of the only wording, from 0; the last one where there are fewer. None: any.
-    """
+    """A message with this meaning, in a drawn wording or that of a number, the last one where there are fewer."""
     wordings = WORDINGS[saying.kind]
     if wording is not None:
         return wordings[min(wording, len(wordings) - 1)].format(thing=saying.thing)
@@ -73,11 +67,7 @@ def understand(message: str) -> Saying | None:
 
 
 def order(dish: Sequence[str]) -> Saying:
-    """The saying that tells the order.
-
-    Args:
-        dish: Names of its foods.
-    """
+    """The saying that tells the order of a dish, by its foods."""
     return Saying("order", dish_name(sorted(dish)))
 
 

@@ -73,11 +73,7 @@ class CollectiveLabels:
         self._left_out: list[Counter[int]] = [Counter() for _ in range(self._side.size)]
 
     def actions(self, orders: Sequence[Order]) -> list[np.ndarray]:
-        """RED's action of each commander, int64 (58,).
-
-        Args:
-            orders: Orders of the officers at this decision.
-        """
+        """RED's action of each commander, int64 (58,), for the orders of the officers at this decision."""
         by_unit = {order.unit: order for order in orders}
         return [self._action(commander, by_unit) for commander in range(self._side.size)]
 
@@ -164,13 +160,7 @@ def disturbed(action: np.ndarray, side: Side, rng: np.random.Generator, delay: f
 
 
 class MoodyCommander:
-    """Gives random commands, each until it is done or for 5 to 15 decisions; then all that it commanded is taken back.
-
-    Args:
-        executor: The side's officers.
-        commands: Allowed commands.
-        rng: Draws.
-    """
+    """Gives random commands, each until it is done or for 5 to 15 decisions; then all that it commanded is undone."""
 
     def __init__(self, executor: Executor, commands: Sequence[Command], rng: np.random.Generator) -> None:
         self._executor, self._rng = executor, rng

@@ -58,13 +58,7 @@ Commander = Callable[[int], Command]
 
 
 def make_commander(name: str, executor: Executor, commands: Sequence[Command], seed: int = 0) -> Commander:
-    """A function from a commander's number to what it would command now.
-
-    Args:
-        name: One of `NAMES`.
-        executor: The side's officers.
-        commands: Allowed commands, as `tasks.all_commands` gives.
-        seed: Of random commands.
+    """A function from a commander's number to what it, one of `NAMES`, would command now; the seed is "random"'s.
 
     Raises:
         UserError: If there is no such commander.
@@ -82,13 +76,7 @@ def make_commander(name: str, executor: Executor, commands: Sequence[Command], s
 def strategy_of_all(
     executor: Executor, commands: Sequence[Command], enemy: Sequence[int] | None = None
 ) -> list[Command]:
-    """Commands of the oracle for all commanders, without doing a thing twice.
-
-    Args:
-        executor: The side's officers.
-        commands: Allowed commands.
-        enemy: The army types that the enemy is taken to make, perhaps none; the true ones by default.
-    """
+    """Commands of the oracle for all commanders, without doing a thing twice; the arguments are those of `strategy`."""
     chosen: list[Command] = []
     for commander in range(executor.side.size):
         chosen.append(strategy(executor, commander, commands, others=chosen, enemy=enemy))

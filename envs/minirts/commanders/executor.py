@@ -80,10 +80,6 @@ class Executor:
         side: Their sight and possessions.
         orders: Orders in force, per commander.
         max_buildings: Most buildings of a type that the side may have.
-
-    Args:
-        side: The side.
-        max_buildings: As above.
     """
 
     def __init__(self, side: Side, max_buildings: int = 1) -> None:
@@ -91,11 +87,7 @@ class Executor:
         self.begin()
 
     def begin(self, seed: int = 0) -> None:
-        """Begins a game: nothing is in force but to defend.
-
-        Args:
-            seed: Of what is drawn in the game; these officers draw nothing.
-        """
+        """Begins a game: nothing is in force but to defend. These officers draw nothing, whatever the seed."""
         self.orders = [Orders() for _ in range(self.side.size)]
         self._given = 0
         self._settled = [Counter(made) for made in self.side.made]
@@ -286,35 +278,19 @@ class Instruction:
 
 
 class Instructions:
-    """Sentences in force for each officer of a side.
-
-    Args:
-        orders: The orders in force, per commander.
-    """
+    """Sentences in force for each officer of a side."""
 
     def __init__(self, orders: Sequence[Orders]) -> None:
         self._told: list[list[Instruction]] = [[] for _ in orders]
 
     def give(self, commander: int, command: Command, orders: Orders, sentence: str | None = None) -> None:
-        """Notes a command that the executor has just accepted.
-
-        Args:
-            commander: Its number.
-            command: The command.
-            orders: The commander's orders in force, this one included.
-            sentence: Its wording; `tasks.phrase` by default.
-        """
+        """Notes a command that the executor has accepted, so that `orders` have it, and perhaps its wording."""
         job = orders.jobs[-1].since if command.kind >= 0 else -1
         kept = [one for one in self._told[commander] if command.kind >= 0 or not _replaces(command, one.command)]
         self._told[commander] = [*kept, Instruction(command, sentence or phrase(command), job)]
 
     def in_force(self, commander: int, orders: Orders) -> list[Instruction]:
-        """The commander's sentences that are not done or taken back, the oldest first, at most `MOST_SENTENCES`.
-
-        Args:
-            commander: Its number.
-            orders: Its orders in force.
-        """
+        """The commander's sentences that are not done or taken back, the oldest first, at most `MOST_SENTENCES`."""
         jobs = {job.since for job in orders.jobs}
         told = [one for one in self._told[commander] if _holds(one, orders, jobs)]
         self._told[commander] = told

@@ -40,9 +40,6 @@ def checkpoints_of(name: Any) -> tuple[str, ...] | None:
 def check_executor(name: Any) -> None:
     """Refuses what names no officers; checkpoints are looked at by `make_executor`.
 
-    Args:
-        name: The setting `executor`.
-
     Raises:
         UserError: If it is none of the three forms.
     """
@@ -55,12 +52,7 @@ def check_executor(name: Any) -> None:
 
 
 def make_executor(name: str, side: Side, max_buildings: int) -> Executor:
-    """The officers of a side.
-
-    Args:
-        name: The setting `executor`.
-        side: The side.
-        max_buildings: As of `Executor`.
+    """The officers of a side by the setting `executor`.
 
     Raises:
         UserError: If there is no such checkpoint, or it is not one of an officer.

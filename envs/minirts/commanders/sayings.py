@@ -78,12 +78,7 @@ def say(executor: Executor, commands: Sequence[Command], commander: int) -> Sayi
     others are not tells it, until the side has, or puts up, producers against all of it, which the others see. One that
     is not told asks as long as it knows of no enemy fighter or producer and the side has no producer. Else they speak
     of their tasks, to the next one who has something to do; one that is not told as if the enemy made what
-    `told.assumed_types` gives.
-
-    Args:
-        executor: The side's officers.
-        commands: Allowed commands.
-        commander: Its number.
+    `told_army.assumed_types` gives.
     """
     # Late: messages of other games are compared, too, and need no compiled rules for that.
     from rllib_llm_comm.envs.minirts.commanders.command_level import strategy_of_all
@@ -96,10 +91,9 @@ def say(executor: Executor, commands: Sequence[Command], commander: int) -> Sayi
 
 
 def say_fact(side: Side, commander: int) -> EnemySaying | None:
-    """Message of a commander who is told the enemy's types, which names them, and question of one who is not.
+    """Message of a commander who is told the enemy's types, which names them, or question of one who is not.
 
-    Returns:
-        The message; `None` where all are told or nobody is.
+    `None` where all are told or nobody is.
     """
     from rllib_llm_comm.envs.minirts.commanders.command_level import enemy_types
 
@@ -110,12 +104,7 @@ def say_fact(side: Side, commander: int) -> EnemySaying | None:
 
 
 def say_tasks(plans: Sequence[Command], commander: int) -> CommanderSaying:
-    """A commander's word on its own task and on that of the next one who has something to do.
-
-    Args:
-        plans: Next command of each commander.
-        commander: Number of the speaker.
-    """
+    """A commander's word on its own task and on that of the next one who has something to do, of the plans of all."""
     size = len(plans)
     others = [(commander + i) % size for i in range(1, size)]
     busy = [other for other in others if plans[other].verb != WAIT] or others
@@ -125,12 +114,7 @@ def say_tasks(plans: Sequence[Command], commander: int) -> CommanderSaying:
 
 
 def word(saying: Saying, rng: np.random.Generator) -> str:
-    """A message of at most ten words.
-
-    Args:
-        saying: Its meaning.
-        rng: Chooses among wordings.
-    """
+    """A message of at most ten words, in a wording that `rng` chooses."""
     if isinstance(saying, EnemySaying):
         wordings = _TELL if saying.types else _ASK
         return wordings[int(rng.integers(len(wordings)))].format(types=army_words(saying.types))
@@ -178,8 +162,7 @@ def meaning(message: str) -> str:
 def request(message: str) -> str:
     """The things that a message asks its listener to make, as words of commands; empty if there are none.
 
-    Args:
-        message: Any text. Of the enemy's army types it asks for what beats them, and for the producers of that.
+    Of the enemy's army types it asks for what beats them, and for the producers of that.
     """
     from rllib_llm_comm.envs.minirts.commanders.command_level import COUNTER
 

@@ -29,11 +29,7 @@ def messages(
 ) -> dict[str, str]:
     """Label for each commander: the command that it gives next, and the one that another commander should give.
 
-    Args:
-        state: The side's officers.
-        agents: Names of the commanders.
-        rng: Chooses the wording.
-        ask_to_wait: False for messages that ask nobody to wait: they tell the speaker's own command alone.
+    Without `ask_to_wait` a message that would ask to wait tells the speaker's own command alone.
     """
     commands = all_commands()
     said = {agent: say(state, commands, COMMANDERS.index(agent)) for agent in agents}
@@ -49,13 +45,7 @@ def _without_wait(saying: Saying) -> Saying:
 
 
 def facts(state: Executor, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
-    """Messages about what some commanders are told: these say it, the others ask for it; none where nobody misses it.
-
-    Args:
-        state: The side's officers.
-        agents: Names of the commanders.
-        rng: Chooses the wording.
-    """
+    """Messages about what some commanders are told: these say it, the others ask for it; none if nobody misses it."""
     said = {agent: say_fact(state.side, COMMANDERS.index(agent)) for agent in agents}
     return {agent: word(saying, rng) for agent, saying in said.items() if saying is not None}
 

@@ -47,11 +47,7 @@ _PLAIN = {
 
 
 def all_commands(numbers: Sequence[int] = tuple(range(1, MOST + 1))) -> tuple[Command, ...]:
-    """All commands, in the order of actions: wait, mine, build, train, attack, defend, scout.
-
-    Args:
-        numbers: Numbers of units that one command may ask for.
-    """
+    """All commands, in the order of actions: wait, mine, build, train (each of some numbers), attack, defend, scout."""
     return (
         NOTHING,
         Command(MINE),
@@ -100,15 +96,10 @@ _OTHERS: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 
 def parse_command(text: str) -> Command | None:
-    """The command that a text names: the reverse of `phrase`.
+    """The command that a text names, the reverse of `phrase`; `None` if it names none or too many units.
 
-    Reads other words, too, such as SAMA's "build 3 swordman" and "mine with all idle peasant".
-
-    Args:
-        text: One command; texts of more than 300 characters are not read.
-
-    Returns:
-        A command, or `None` if the text names none or more units than may be asked for.
+    Reads other words, too, such as SAMA's "build 3 swordman" and "mine with all idle peasant", but no text of more than
+    300 characters.
     """
     if len(text) > LONGEST:
         return None

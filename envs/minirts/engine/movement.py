@@ -356,19 +356,7 @@ def _farthest_straight(g, m, slot, goal):  # type: ignore[no-untyped-def]
 
 @rule
 def way(g, m, slot, to_x, to_y, tick):  # type: ignore[no-untyped-def]
-    """Next place on a unit's way to another place.
-
-    Args:
-        g: The game.
-        m: Memory of the path planners; changed.
-        slot: The unit.
-        to_x: Its target.
-        to_y: Its target.
-        tick: Time as the unit's order counts it.
-
-    Returns:
-        A cell, or `CELLS` if it should walk straight to the target.
-    """
+    """Next cell on a unit's way to a place, or `CELLS` if it should walk straight; `tick` is its order's time."""
     player = g.owner[slot]
     start = axis_cell(g.y[slot]) * SIZE + axis_cell(g.x[slot])
     target = axis_cell(to_y) * SIZE + axis_cell(to_x)

@@ -139,18 +139,7 @@ def _nearest_builder(g, m, slot, which, reach2):  # type: ignore[no-untyped-def]
 
 @rule
 def best_target(g, m, slot, which, reach2):  # type: ignore[no-untyped-def]
-    """Preferred target of a fighter.
-
-    Args:
-        g: The game.
-        m: With the lists.
-        slot: The fighter.
-        which: The list.
-        reach2: Squared distance up to which enemies count.
-
-    Returns:
-        A slot, or -1 if there is nothing.
-    """
+    """Preferred target of a fighter on a list, up to a squared distance: a slot, or -1 if there is nothing."""
     kind = g.type[slot]
     best, best_rank = NO_ONE, UNLISTED + 1
     for i in range(m.list_size[which]):
@@ -280,10 +269,7 @@ def _seen(g, m, player):  # type: ignore[no-untyped-def]
 
 @rule
 def _counter(g, m, player):  # type: ignore[no-untyped-def]
-    """The type against what was seen, or -1 if nothing was.
-
-    Against archers it is the first melee type whose producer stands, is under construction or is queued.
-    """
+    """The type against what was seen (archers: the first melee type that has or gets a producer), or -1 for none."""
     seen = _seen(g, m, player)
     if seen != ARCHER:
         return _COUNTER[seen] if seen >= 0 else NO_ONE

@@ -88,14 +88,9 @@ def parse(name: str) -> Opponent:
 
 
 def enter(record: np.ndarray, player: int, name: str, seed: int, every: int) -> None:
-    """Lets a scripted opponent play from now on; it draws its types and army sizes.
+    """Lets a scripted opponent play from now on, every so many ticks; it draws its types and army sizes.
 
-    Args:
-        record: The game, `state.GAME` of shape (1,).
-        player: The side it takes.
-        name: See `rllib_llm_comm.envs.minirts.engine.opponents.parse`.
-        seed: Of its random numbers; both sides may have the same.
-        every: It acts each so many ticks.
+    Both sides may have the same seed.
     """
     opponent = parse(name)
     g = record[0]
@@ -119,12 +114,7 @@ def enter(record: np.ndarray, player: int, name: str, seed: int, every: int) -> 
 
 
 def drawn(record: np.ndarray, player: int) -> Drawn:
-    """Random choices of a scripted opponent.
-
-    Args:
-        record: The game, `state.GAME` of shape (1,).
-        player: Its side.
-    """
+    """Random choices of a scripted opponent."""
     g = record[0]
     count = int(g["ai_num_types"][player])
     types = () if g["ai_kind"][player] == STRONG else tuple(g["ai_types"][player, :count].tolist())

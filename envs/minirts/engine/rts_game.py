@@ -126,12 +126,7 @@ class Game:
         self.reset(seed, opponent_seeds)
 
     def reset(self, seed: int, opponent_seeds: tuple[int, int] | None = None) -> None:
-        """Begins a new game.
-
-        Args:
-            seed: As for the class.
-            opponent_seeds: As for the class.
-        """
+        """Begins a new game; the arguments are those of the class."""
         made = mapgen.generate(seed, self.settings.map)
         self._begin(made.terrain, made.units, (self.settings.money, self.settings.money))
         self.record["tick"] = UNITS_AT + 1
@@ -214,12 +209,7 @@ class Game:
         return self._run(orders, self.settings.frame_skip if ticks is None else ticks, True)
 
     def run(self, count: int, to_the_end: bool = True) -> None:
-        """Lets time pass.
-
-        Args:
-            count: Ticks.
-            to_the_end: Whether to stop when the game is over.
-        """
+        """Lets ticks pass, beyond the end of the game unless `to_the_end`."""
         self._run((), count, to_the_end)
 
     def _run(self, orders: Sequence[Order], count: int, to_the_end: bool) -> list[str]:
@@ -236,12 +226,7 @@ class Game:
         return outcomes
 
     def units(self, player: int | None = None, kind: int | None = None) -> list[Unit]:
-        """Units as they are, without fog.
-
-        Args:
-            player: Only this owner's, in the order of creation; resources have owners, too. All by default.
-            kind: Only this type.
-        """
+        """Units as they are, without fog, in the order of creation, resources included; of a player, or of a type."""
         players = (0, 1) if player is None else (player,)
         return [unit for unit in self._read(self._slots(*players)) if kind in (None, unit.type)]
 
@@ -262,8 +247,7 @@ class Game:
     def known_to(self, player: int) -> tuple[list[Unit], list[Unit], list[Unit]]:
         """All that a player knows of, in one reading: its own units, `seen_enemies`, and `seen_resources`.
 
-        Args:
-            player: The player; its own units are those of `units`, resources that it owns and building sites included.
+        Its own units are those of `units`, resources that it owns and building sites included.
         """
         slots, owned = self._slots(0, 1), self.record["count"][0]
         own = np.repeat((0, 1), owned) == player

@@ -27,13 +27,7 @@ _WORD = 2**32
 
 
 def seed_stream(record: np.ndarray, player: int, seed: int) -> None:
-    """Begins a player's stream anew.
-
-    Args:
-        record: The game, `state.GAME` of shape (1,).
-        player: The player.
-        seed: Any whole number; streams repeat modulo 2**32.
-    """
+    """Begins a player's stream anew, from any whole number; streams repeat modulo 2**32."""
     state = np.random.RandomState(seed % _WORD).get_state(legacy=False)["state"]
     record["rng"][0, player], record["rng_at"][0, player] = state["key"], state["pos"]
 
@@ -267,8 +261,7 @@ learned: per player, target cell and cell: the learned distance, 0 if there is n
 route: per player, target cell and start cell: the last way found and its tick; see
     `rllib_llm_comm.envs.minirts.engine.movement`.
 touched: per player and target cell, whether its rows of `learned` and `route` hold anything.
-lists to wish_y: room for scripted opponents; see `rllib_llm_comm.envs.minirts.engine.opponent_rules` and
-    `rllib_llm_comm.envs.minirts.engine.opponent_rules`.
+lists to wish_y: room for scripted opponents; see `rllib_llm_comm.envs.minirts.engine.opponent_rules`.
 """
 
 

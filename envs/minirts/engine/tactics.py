@@ -37,12 +37,7 @@ def building_spot(side: Side, kind: int, taken: Sequence[Cell] = ()) -> Cell | N
     """A free cell near the town hall for a new building: as near as there is room to walk around it.
 
     Towers come on the side of the middle of the map, other buildings on the far side. The ways of the peasants, between
-    hall and resources, stay free.
-
-    Args:
-        side: The side.
-        kind: Type to build.
-        taken: Cells that are given away already.
+    hall and resources, stay free, and so do cells that are taken already.
     """
     home = side.home
     cells = [(x, y) for x, y in _around(home) if _is_land(side, x, y)]
@@ -79,12 +74,7 @@ def _off_lane(cell: Cell, home: tuple[float, float], resource: tuple[float, floa
 
 
 def mine(side: Side, peasants: Sequence[Unit]) -> Iterator[Order]:
-    """Sends peasants to dig: near the hall, not all to one place, not where enemies stand.
-
-    Args:
-        side: The side.
-        peasants: Idle ones.
-    """
+    """Sends idle peasants to dig: near the hall, not all to one place, not where enemies stand."""
     if not side.halls:
         return
     fighters = [enemy for enemy in side.enemies if IS_ARMY[enemy.type] or enemy.type == GUARD_TOWER]
@@ -100,13 +90,9 @@ def mine(side: Side, peasants: Sequence[Unit]) -> Iterator[Order]:
 
 
 def unexplored(side: Side, from_: Unit) -> Cell | None:
-    """Next cell to scout: one that was never seen, far from home and near to the one who goes.
+    """Next cell for a unit to scout: one that was never seen, far from home and near to it.
 
     Both town halls lie near opposite edges of the map, so cells on the far side are looked at first.
-
-    Args:
-        side: The side.
-        from_: The unit that goes.
     """
     home = side.home
     seen = side.game.explored(side.player)
@@ -128,12 +114,7 @@ _LATER = 1e6
 
 
 def towers(side: Side, units: Sequence[Unit]) -> Iterator[Order]:
-    """Guard towers shoot at what is in reach.
-
-    Args:
-        side: The side.
-        units: The towers.
-    """
+    """Guard towers shoot at what is in reach."""
     for tower in units:
         near = [enemy for enemy in side.enemies if distance(tower, enemy) <= RANGE[GUARD_TOWER]]
         if tower.order == "IDLE" and (best := best_target(tower, near)):
@@ -141,13 +122,7 @@ def towers(side: Side, units: Sequence[Unit]) -> Iterator[Order]:
 
 
 def army(side: Side, commander: int, stance: str) -> Iterator[Order]:
-    """Orders of a commander's fighters; one peasant where "scout" finds no fighter.
-
-    Args:
-        side: The side.
-        commander: Its number.
-        stance: "attack", "defend" or "scout".
-    """
+    """Orders of a commander's fighters in a stance; one peasant where "scout" finds no fighter."""
     fighters = side.army_of(commander)
     if stance == SCOUT:
         scout = _scout(side, commander, fighters)
@@ -210,12 +185,7 @@ def _go_home(side: Side, unit: Unit) -> Iterator[Order]:
 
 
 def best_target(unit: Unit, enemies: Sequence[Unit]) -> Unit | None:
-    """Best target of a unit: soon dead and soon reached; fighters before peasants before buildings.
-
-    Args:
-        unit: The attacking unit.
-        enemies: Among whom.
-    """
+    """Best target of a unit: soon dead and soon reached; fighters before peasants before buildings."""
     hurt = [enemy for enemy in enemies if DAMAGE[unit.type, enemy.type] > 0]
     return min(hurt, key=lambda enemy: (_urgency(unit, enemy), enemy.ref), default=None)
 

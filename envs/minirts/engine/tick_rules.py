@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
@@ -200,14 +199,7 @@ def _entrances(sources: int) -> tuple[Callable[..., Any], ...]:
 
     @njit(cache=True, nogil=True)
     def begin(g, owners, kinds, places):  # type: ignore[no-untyped-def]
-        """Puts units into a new game and looks around.
-
-        Args:
-            g: The game.
-            owners: int32 (N,): the player of each unit.
-            kinds: int32 (N,): its type.
-            places: float32 (N, 2): its x and y, in cells.
-        """
+        """As `begin` below, with players and types, int32 (N,), and places, float32 (N, 2), of the units."""
         _ = sources
         for i in range(owners.size):
             add_unit(g, owners[i], kinds[i], FINISHED, places[i, 0], places[i, 1])
@@ -226,27 +218,12 @@ _run, _begin, _draw = _entrances(fingerprint())
 
 
 def run(g: Any, m: Any, given: np.ndarray, codes: np.ndarray, filtered: bool, ticks: int, to_the_end: bool) -> None:
-    """Ticks until so many have passed or the game is over; orders are given in the first.
-
-    Args:
-        g: As in `tick`.
-        m: As in `tick`.
-        given: As in `tick`.
-        codes: As in `tick`.
-        filtered: As in `tick`.
-        ticks: Number of ticks.
-        to_the_end: Whether to stop when the game is over.
-    """
+    """Ticks until so many have passed or, with `to_the_end`, the game is over; `tick` tells the other arguments."""
     _run(g, m, given, codes, filtered, ticks, to_the_end)
 
 
 def begin(g: Any, units: Iterable[tuple[int, int, float, float]]) -> None:
-    """Puts the first units into a new game and looks around.
-
-    Args:
-        g: The game.
-        units: (player, type, x, y) in the order of creation.
-    """
+    """Puts the first units, (player, type, x, y) in the order of creation, into a new game and looks around."""
     table = np.array(list(units), np.float32).reshape(-1, 4)
     _begin(g, table[:, 0].astype(np.int32), table[:, 1].astype(np.int32), np.ascontiguousarray(table[:, 2:]))
 
@@ -257,17 +234,11 @@ def draw(g: Any, player: int, low: int, high: int) -> int:
 
 
 @cache
-def compile_rules() -> float:
-    """Makes sure that the rules are compiled; numba keeps them on disk, so that later processes only load them.
-
-    Returns:
-        Seconds that it took.
-    """
-    start = time.perf_counter()
+def compile_rules() -> None:
+    """Makes sure that the rules are compiled; numba keeps them on disk, so that later processes only load them."""
     with compiling("MiniRTS", "about a minute"):
         record, memory = state.new_game(), state.new_memory()
         begin(record[0], ())
         seed_stream(record, 0, 0)
         draw(record[0], 0, 0, 1)
         run(record[0], memory[0], np.zeros(0, state.ORDER), np.zeros(0, np.int32), True, 0, True)
-    return time.perf_counter() - start

@@ -66,12 +66,7 @@ KIND_PATTERN = "|".join(re.escape(word) for word in sorted(KIND_OF, key=len, rev
 
 
 def counted(kind: int, number: int) -> str:
-    """A number of units in words, such as "2 swordmen".
-
-    Args:
-        kind: Their type.
-        number: Number.
-    """
+    """A number of units in words, such as "2 swordmen"."""
     return f"{number} {SINGULAR[kind] if number == 1 else PLURAL[kind]}"
 
 
@@ -87,18 +82,11 @@ def army_words(kinds: Iterable[int]) -> str:
     """Army types in words, each once: "spearmen and dragons", in the order of `ARMY`; empty for none.
 
     Without commas, so that each word of it stands alone.
-
-    Args:
-        kinds: The types.
     """
     named = set(kinds)
     return " and ".join(PLURAL[kind] for kind in ARMY if kind in named)
 
 
 def group(counts: Mapping[int, int]) -> str:
-    """Units in words: "3 peasants and 1 town hall", in the order of `KINDS`.
-
-    Args:
-        counts: Number of each type.
-    """
+    """Units in words: "3 peasants and 1 town hall", in the order of `KINDS`."""
     return listing(counted(kind, counts[kind]) for kind in KINDS if kind != RESOURCE and counts.get(kind, 0))

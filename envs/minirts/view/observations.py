@@ -51,11 +51,7 @@ _MONEY, _COUNT = 1000.0, 10.0
 
 
 def spaces_of(part: str) -> dict[str, spaces.Space[Any]]:
-    """The spaces of a part of the observation, by field.
-
-    Args:
-        part: "vector", "planes" or "lists".
-    """
+    """The spaces of the part "vector", "planes" or "lists" of the observation, by field."""
     if part == "vector":
         return {"vector": vector_space()}
     if part == "planes":
@@ -68,11 +64,7 @@ def spaces_of(part: str) -> dict[str, spaces.Space[Any]]:
 
 
 def vector_space(more: int = 0) -> spaces.Box:
-    """The space of `vector`.
-
-    Args:
-        more: Numbers that come on top.
-    """
+    """The space of `vector`, with more numbers on top."""
     return spaces.Box(*BOUNDS, (VECTOR + more,), np.float32)
 
 
@@ -104,10 +96,6 @@ def vector(side: Side, commander: int, max_tick: int) -> np.ndarray:
 def whole(side: Side, max_tick: int) -> list[float]:
     """Share of the time, money of both sides / 1000, then per type but resources, each / 10, finished units of each
     commander, of the enemy, and units that are not finished, own and the enemy's; without fog, without places.
-
-    Args:
-        side: The side.
-        max_tick: Tick at which the game is a draw; 0 for never.
     """
     game, enemy = side.game, 1 - side.player
     rows = [side.counts(commander) for commander in range(side.size)]
@@ -135,11 +123,7 @@ MOST_HEALTH = np.concatenate([[1], HP])
 def planes(side: Side, commander: int) -> np.ndarray:
     """float32 (43, 32, 32) by row and column: y / 32 and x / 32; one-hot never, once, now seen; one-hot terrain (grass,
     water, three that do not occur, unknown); numbers of the side's units by type (15), of known enemies by type (15),
-    of resources; and of the commander's own units.
-
-    Args:
-        side: The side; nothing has happened since its latest `look`.
-        commander: Its number.
+    of resources; and of the commander's own units. Nothing has happened since the latest `look` of the side.
     """
     out = np.zeros((NUM_PLANES, CELLS), np.float32)
     _compiled()[0](*_arguments(side), side.game.record["terrain"][0], commander, out)
@@ -151,11 +135,8 @@ def unit_table(side: Side, commander: int) -> np.ndarray:
 
     Per row the type + 1, hp, column and row of its cell, kind of order, the type it makes + 1, column + 1 and row + 1
     of its target, whether the commander commands it, whether it is a building site. The commander's finished units come
-    first, in the order of its flags; cells outside of the map are moved to its edge, but not those of targets.
-
-    Args:
-        side: The side; nothing has happened since its latest `look`.
-        commander: Its number.
+    first, in the order of its flags; cells outside of the map are moved to its edge, but not those of targets. Nothing
+    has happened since the latest `look` of the side.
     """
     out = np.zeros((3 * MOST_UNITS, IS_SITE + 1), np.int32)
     _compiled()[1](*_arguments(side), commander, out[OWN_ROWS], out[ENEMY_ROWS], out[RESOURCE_ROWS])
@@ -168,10 +149,6 @@ def lists(side: Side, commander: int) -> dict[str, np.ndarray]:
     own: 1, type / 16, hp, x / 32, y / 32, kind of order / 6, type it makes / 16 (or -1), x and y of its target / 32 (or
     -1), whether the commander commands it, whether it is a building site, hp that is missing; rows as of `unit_table`.
     enemies and resources: 1, type / 16, hp, x / 32, y / 32.
-
-    Args:
-        side: The side; nothing has happened since its latest `look`.
-        commander: Its number.
     """
     table = unit_table(side, commander)
     there = table[:, TYPE] > 0

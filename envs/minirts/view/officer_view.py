@@ -50,12 +50,7 @@ def officer_spaces() -> dict[str, spaces.Space[Any]]:
 
 
 def of_money_and_words(side: Side, told: Sequence[Instruction]) -> dict[str, np.ndarray]:
-    """The last three parts of the observation.
-
-    Args:
-        side: The side.
-        told: The sentences in force.
-    """
+    """The last three parts of the observation; `told` are the sentences in force."""
     sentences, ages = np.zeros((MOST_SENTENCES, MOST_WORDS), np.uint8), np.zeros(MOST_SENTENCES, np.uint8)
     for number, one in enumerate(told):
         sentences[number], ages[number] = word_numbers(one.sentence), one.age
@@ -76,11 +71,6 @@ def observe(side: Side, commander: int, told: Sequence[Instruction] = ()) -> dic
     (50, 4): the first four. sight, uint8 (3, 128): cells ever seen, seen now, and known as water, eight to a byte.
     money, float32 (1,): in thousands. sentences, uint8 (6, 15), and ages, uint8 (6,): what is in force, the oldest
     first. Rows of nothing are 0.
-
-    Args:
-        side: The side; nothing has happened since its latest `look`.
-        commander: Its number.
-        told: The sentences in force for it.
     """
     table = unit_table(side, commander)
     health = np.clip(table[:, HEALTH] / MOST_HEALTH[table[:, TYPE]], 0, 1)

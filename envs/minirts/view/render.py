@@ -46,14 +46,7 @@ _DOOR: Colour = (92, 66, 46)
 
 @lru_cache(maxsize=512)
 def sprite(kind: int, colour: Colour, size: int, ghost: bool = False) -> Image.Image:
-    """The picture of a unit, RGBA.
-
-    Args:
-        kind: Its type.
-        colour: Of its owner.
-        size: Pixels per side.
-        ghost: Whether it is a building site.
-    """
+    """The picture of a unit in the colour of its owner, RGBA; pale for a building site."""
     c = Canvas(size)
     if kind == RESOURCE:
         _resource(c)

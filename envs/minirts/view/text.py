@@ -69,13 +69,7 @@ def enemy_sentence(side: Side) -> str:
 
 
 def commander_sentences(executor: Executor, commander: int, speaker: bool = False) -> list[str]:
-    """Sentences on a commander's units and the orders in force for them.
-
-    Args:
-        executor: The side's officers.
-        commander: Its number.
-        speaker: Whether it is called "you".
-    """
+    """Sentences on a commander's units and the orders in force for them; a speaker is called "you"."""
     side, mine = executor.side, executor.orders[commander]
     name = COMMANDERS[commander].capitalize()
     who, whose = ("You command", "Your") if speaker else (f"{name} commands", f"{name}'s")
@@ -97,13 +91,7 @@ def commander_sentences(executor: Executor, commander: int, speaker: bool = Fals
 
 
 def event_text(commander: int, command: Command, success: bool) -> str:
-    """End of a command, in words.
-
-    Args:
-        commander: The commander that gave it.
-        command: The command.
-        success: Whether it was done; else it was given up.
-    """
+    """End of a command, done or given up, in words."""
     how = "done" if success else "given up"
     return f"{COMMANDERS[commander]}: {phrase(command)} {how}"
 
@@ -114,12 +102,7 @@ def task() -> str:
 
 
 def brief(num_commanders: int, rules: Sequence[str] = ()) -> str:
-    """The game in a few sentences.
-
-    Args:
-        num_commanders: Number of commanders that share the side.
-        rules: Further sentences.
-    """
+    """The game in a few sentences, for so many commanders and with further rules."""
     who = listing(name.capitalize() for name in COMMANDERS[:num_commanders])
     shared = (
         f"{who} command one side together: they share gold and sight, and each has its own units."
