@@ -137,7 +137,7 @@ def _made_words(longest: int) -> spaces.Text:
 
 
 def solved(terminated: bool, infos: Mapping[Any, Mapping[str, Any]]) -> bool:
-    """True if an episode ended well: by the game's own word in the last infos, or by its termination if there is none."""
+    """True if an episode ended well: by the game's own word in the last infos, else by its termination."""
     told = [bool(info[TASK_SUCCESS]) for info in infos.values() if TASK_SUCCESS in info]
     return any(told) if told else terminated
 
