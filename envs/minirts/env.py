@@ -212,13 +212,9 @@ class MiniRTSSettings(GameSettings):
         """The game's rules."""
         names: list[str | None] = [None, None]
         names[1 - self.side] = self.opponent
+        kept = {name: getattr(self, name) for name in ("money", "unit_cap", "max_tick")}
         return Settings(
-            MapSettings(fair=self.fair),
-            (names[0], names[1]),
-            self.money,
-            self.unit_cap,
-            self.max_tick,
-            frame_skip=DECISION_TICKS,
+            map=MapSettings(fair=self.fair), opponents=(names[0], names[1]), frame_skip=DECISION_TICKS, **kept
         )
 
 

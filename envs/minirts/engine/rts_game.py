@@ -9,11 +9,13 @@ game.step([build(peasant, BARRACK, 10, 12)], ticks=50)  # an order, and on to th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
+from pydantic import Field
 
-from rllib_llm_comm.core.errors import UserError, require_whole
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import Settings as StrictSettings
 from rllib_llm_comm.envs.minirts.engine import mapgen, opponents, state, tick_rules
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, MapSettings
 from rllib_llm_comm.envs.minirts.engine.tick_rules import compile_rules
@@ -25,26 +27,21 @@ UNITS_AT = 2
 _COLUMNS = ("serial", "owner", "type", "x", "y", "hp", "stage", "order", "what", "target")
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Settings of a game.
+class Settings(StrictSettings):
+    """Settings of a game."""
 
-    Attributes:
-        map: The map.
-        opponents: Per player the scripted opponent that plays, or `None` where orders come from outside; see
-            `opponents.parse`.
-        money: Money of each player at the start.
-        unit_cap: Most units and buildings per player; 0 for no cap.
-        max_tick: Tick at which the game is a draw; 0 for never.
-        frame_skip: Scripted opponents act every so many ticks, >= 1.
-    """
-
-    map: MapSettings = field(default_factory=MapSettings)
+    map: MapSettings = MapSettings()
+    """The map."""
     opponents: tuple[str | None, str | None] = (None, None)
-    money: int = 500
-    unit_cap: int = 50
-    max_tick: int = 20_000
-    frame_skip: int = 50
+    """Per player the scripted opponent that plays (`opponents.parse`), or `None` where orders come from outside."""
+    money: int = Field(500, ge=0)
+    """Money of each player at the start."""
+    unit_cap: int = Field(50, ge=0)
+    """Most units and buildings per player; 0 for no cap."""
+    max_tick: int = Field(20_000, ge=0)
+    """Tick at which the game is a draw; 0 for never."""
+    frame_skip: int = Field(50, ge=1)
+    """Scripted opponents act every so many ticks."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,6 @@ class Game:
         self, seed: int = 0, settings: Settings | None = None, opponent_seeds: tuple[int, int] | None = None
     ) -> None:
         self.settings = settings or Settings()
-        _check(self.settings)
         self.memory = state.new_memory()
         self.record = state.new_game()
         self.reset(seed, opponent_seeds)
@@ -329,11 +325,3 @@ def _forget(memory: np.ndarray) -> None:
     m = memory[0]
     rows = tuple(np.argwhere(m["touched"]).T)
     m["learned"][rows], m["route"][rows], m["touched"][rows] = 0, 0, 0
-
-
-def _check(settings: Settings) -> None:
-    for name, low in (("money", 0), ("unit_cap", 0), ("max_tick", 0), ("frame_skip", 1)):
-        require_whole(name, getattr(settings, name), low)
-    for opponent in settings.opponents:
-        if opponent is not None:
-            opponents.parse(opponent)
