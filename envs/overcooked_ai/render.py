@@ -28,9 +28,10 @@ from rllib_llm_comm.envs.drawing import (
 )
 from rllib_llm_comm.envs.overcooked_ai.kernel import EAST, IDLE, NORTH, SOUTH, WEST
 from rllib_llm_comm.envs.overcooked_ai.layouts import DISHES, FLOOR, ONIONS, POT, SERVING, TOMATOES, Cell, Layout
-from rllib_llm_comm.envs.overcooked_ai.manual import soup_of
-from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL, contents
-from rllib_llm_comm.envs.overcooked_ai.rules import Item, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.names import COOKS
+from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
+from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, Item, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.text import item_words
 
 _WOOD_SHADE = (144, 102, 66)  # on a tile: a clear colour would cut a hole into it
 _CHINA, _CHINA_LINE, _CHINA_INNER = (252, 252, 250), (150, 162, 176), (228, 235, 241)
@@ -253,10 +254,8 @@ def turned(x: float, y: float, facing: int) -> Point:
     return {NORTH: (x, y), SOUTH: (1 - x, 1 - y), EAST: (1 - y, x), WEST: (y, 1 - x)}[facing]
 
 
-NAMES = ("alice", "bob")
 CELL = 64
 _WIDTH = 7
-_WAYS = ("north", "south", "east", "west")
 _ARROWS = "^v><"
 _LEGEND = "O onions, D dishes, S serving counter, P pot (cooking :steps left, ready !); o onion, d dish, s3 soup of 3"
 _MORE = "T tomatoes; t tomato, soot soup of two onions and a tomato"
@@ -281,14 +280,6 @@ def _pot_text(item: Item | None) -> str:
     return f"{inside}!" if item.ready else f"{inside}:{item.left}"
 
 
-def _words(item: Item | None) -> str:
-    if item is None:
-        return "nothing"
-    if item.kind == "soup":
-        return f"a soup of {soup_of(contents(item.onions, item.tomatoes))}"
-    return f"{'an' if item.kind == 'onion' else 'a'} {item.kind}"
-
-
 def _cell_text(kitchen: Kitchen, cell: Cell) -> str:
     kind, item = kitchen.layout.kind(cell), kitchen.item(cell)
     if kind == FLOOR:
@@ -299,7 +290,7 @@ def _cell_text(kitchen: Kitchen, cell: Cell) -> str:
     return (f" {_short(item)} " if item else station).center(_WIDTH, "#")
 
 
-def ansi(kitchen: Kitchen, score: float = 0, names: Sequence[str] = NAMES) -> str:
+def ansi(kitchen: Kitchen, score: float = 0, names: Sequence[str] = COOKS) -> str:
     """The kitchen in characters.
 
     Args:
@@ -321,7 +312,7 @@ def ansi(kitchen: Kitchen, score: float = 0, names: Sequence[str] = NAMES) -> st
         cells = [(x, y) for x in range(layout.width)]
         lines.append("".join(at[c].center(_WIDTH) if c in at else _cell_text(kitchen, c) for c in cells))
     for name, player in zip(names, players, strict=True):
-        lines.append(f"{name} faces {_WAYS[player.facing]} and holds {_words(player.held)}")
+        lines.append(f"{name} faces {ACTION_NAMES[player.facing]} and holds {item_words(player.held)}")
     return "\n".join([*lines, f"{_LEGEND}; {_MORE}" if layout.has_tomatoes else _LEGEND])
 
 
@@ -373,7 +364,7 @@ def _cooks(scene: Image.Image, kitchen: Kitchen, names: Sequence[str]) -> None:
             _put(scene, player.held, x + dx, y + dy, 0.48)
 
 
-def rgb_array(kitchen: Kitchen, score: float = 0, names: Sequence[str] = NAMES) -> np.ndarray:
+def rgb_array(kitchen: Kitchen, score: float = 0, names: Sequence[str] = COOKS) -> np.ndarray:
     """The kitchen as pixels, seen from above.
 
     Args:

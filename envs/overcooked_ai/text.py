@@ -203,11 +203,16 @@ def _use(kitchen: Kitchen, held: Item | None, cell: Cell, place: str, take: str)
 
 
 def _taken(kitchen: Kitchen, cell: Cell) -> str:
-    item = kitchen.item(cell)
-    if item is not None:
-        inside = contents(item.onions, item.tomatoes)
-        return _item_words(KIND_NAMES.index(item.kind), inside, kitchen.layout.classic)
+    if (item := kitchen.item(cell)) is not None:
+        return item_words(item, kitchen.layout.classic)
     return {ONIONS: "an onion", DISHES: "a dish"}.get(kitchen.layout.kind(cell), "a tomato")
+
+
+def item_words(item: Item | None, classic: bool = False) -> str:
+    """What somebody holds, such as "an onion"; in classic kitchens a soup of three onions is just "a soup"."""
+    if item is None:
+        return "nothing"
+    return _item_words(KIND_NAMES.index(item.kind), contents(item.onions, item.tomatoes), classic)
 
 
 @lru_cache(maxsize=32)

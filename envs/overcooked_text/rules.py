@@ -115,6 +115,7 @@ def _search(grid: bytes, start: int, target: int) -> int:
 CHOPS_NEEDED = 3
 
 
+@dataclass(slots=True, eq=False)
 class Thing:
     """Anything with a place.
 
@@ -124,12 +125,9 @@ class Thing:
         code: Its cell code in the grid.
     """
 
-    __slots__ = ("name", "cell", "code")
-
-    def __init__(self, name: str, cell: int, code: int) -> None:
-        self.name = name
-        self.cell = cell
-        self.code = code
+    name: str
+    cell: int
+    code: int
 
     @property
     def x(self) -> int:
@@ -141,10 +139,8 @@ class Thing:
         """The column."""
         return self.cell % SIZE
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, x={self.x}, y={self.y})"
 
-
+@dataclass(slots=True, eq=False)
 class Food(Thing):
     """A food.
 
@@ -152,11 +148,7 @@ class Food(Thing):
         chops: Number of cuts, 0 to 3.
     """
 
-    __slots__ = ("chops",)
-
-    def __init__(self, name: str, cell: int) -> None:
-        super().__init__(name, cell, FOOD_CODES[name])
-        self.chops = 0
+    chops: int = 0
 
     @property
     def chopped(self) -> bool:
@@ -164,6 +156,7 @@ class Food(Thing):
         return self.chops >= CHOPS_NEEDED
 
 
+@dataclass(slots=True, eq=False)
 class Plate(Thing):
     """A plate (bowl).
 
@@ -171,17 +164,14 @@ class Plate(Thing):
         contents: The chopped foods in it, in the order in which they came.
     """
 
-    __slots__ = ("contents",)
-
-    def __init__(self, name: str, cell: int) -> None:
-        super().__init__(name, cell, PLATE)
-        self.contents: list[Food] = []
+    contents: list[Food] = field(default_factory=list)
 
 
 Item = Food | Plate
 """Item that can be held."""
 
 
+@dataclass(slots=True, eq=False)
 class Knife(Thing):
     """A cutting board, or the delivery hatch.
 
@@ -189,13 +179,10 @@ class Knife(Thing):
         on: Item that lies on it.
     """
 
-    __slots__ = ("on",)
-
-    def __init__(self, name: str, cell: int, code: int) -> None:
-        super().__init__(name, cell, code)
-        self.on: Item | None = None
+    on: Item | None = None
 
 
+@dataclass(slots=True, eq=False)
 class Agent(Thing):
     """A cook.
 
@@ -203,11 +190,7 @@ class Agent(Thing):
         held: Item in its hands.
     """
 
-    __slots__ = ("held",)
-
-    def __init__(self, name: str, cell: int, code: int) -> None:
-        super().__init__(name, cell, code)
-        self.held: Item | None = None
+    held: Item | None = None
 
 
 def place_item(item: Item, cell: int) -> None:
@@ -564,8 +547,8 @@ class Kitchen:
         start = setup.start
         self.is_map_start = start == start_state(self.map_name, self.layout, self.num_agents)
         self.cells = bytearray(start.grid)
-        self.foods = {name: Food(name, cell) for name, cell in start.foods}
-        self.plates = [Plate(f"plate{k}", cell) for k, cell in enumerate(start.plates, 1)]
+        self.foods = {name: Food(name, cell, FOOD_CODES[name]) for name, cell in start.foods}
+        self.plates = [Plate(f"plate{k}", cell, PLATE) for k, cell in enumerate(start.plates, 1)]
         self.knives = [Knife(f"knife{k}", cell, KNIFE) for k, cell in enumerate(start.knives, 1)]
         self.delivery = Knife("delivery", start.delivery, DELIVERY)
         self.agents = [Agent(f"agent{k}", cell, AGENT) for k, cell in enumerate(start.agents, 1)]

@@ -36,7 +36,6 @@ from rllib_llm_comm.envs.minirts.engine.state import (
 from rllib_llm_comm.envs.minirts.engine.units import HP, IS_BUILDING, NUM_TYPES, RESOURCE
 from rllib_llm_comm.envs.minirts.side import Side
 
-PARTS = ("text", "vector", "planes", "lists", "officer")
 NUM_PLANES = 43
 TERRAIN_PLANE, OWN_PLANE, ENEMY_PLANE, RESOURCE_PLANE, MINE_PLANE = 5, 11, 26, 41, 42
 """First planes of the terrain, of the side's units, of enemies, and those of resources and of the commander's own."""
