@@ -290,11 +290,7 @@ def _words(goal: str) -> str:
 
 
 def without_keys(settings: Any) -> Any:
-    """Settings as they may be told, as JSON gives them back: without keys, and without what changes no answer.
-
-    Args:
-        settings: Plain values.
-    """
+    """Settings as they may be told, as JSON gives them back: without keys, and without what changes no answer."""
     if isinstance(settings, Mapping):
         kept = [name for name in settings if name not in _WITHOUT_EFFECT and not _SECRET.search(str(name).lower())]
         return {name: without_keys(settings[name]) for name in kept}
@@ -543,12 +539,7 @@ class NewSubgoals:
             return []
 
     def put(self, game: PlanningGame, snapshot: Any) -> None:
-        """Puts a game into the state of a training game.
-
-        Args:
-            game: A game of the same settings.
-            snapshot: As of `PlanningGame.save`.
-        """
+        """Puts a game into the state of a training game."""
         game.load(snapshot)
 
     def figures(self) -> dict[str, float]:

@@ -174,22 +174,11 @@ class SubgoalTeller:
         return str(agent) in self._to
 
     def words(self, agent: Any, planned: str) -> str:
-        """The text `subgoal` of an agent; empty if it is told none.
-
-        Args:
-            agent: Its name.
-            planned: Its subgoal; empty for none.
-        """
+        """The text `subgoal` of an agent; empty if it is told none."""
         return planned if self.tells(agent) else ""
 
     def told(self, agent: Any, seen: Mapping[str, Any], planned: str) -> dict[str, Any]:
-        """Observation of an agent with its subgoal, if it is told it.
-
-        Args:
-            agent: Its name.
-            seen: Its observation.
-            planned: Its subgoal; empty for none.
-        """
+        """Observation of an agent with its subgoal, if it is told it."""
         said, subgoal = dict(seen), self.words(agent, planned)
         if SUBGOAL in said:
             said[SUBGOAL] = subgoal

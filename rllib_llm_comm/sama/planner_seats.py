@@ -110,11 +110,7 @@ class SeatSettings(GameSettings):
 
 
 def subgoals_of(game: PlanningGame) -> tuple[str, ...]:
-    """All subgoals of a game, of all players: the candidates of a seat.
-
-    Args:
-        game: The game.
-    """
+    """All subgoals of a game, of all players: the candidates of a seat."""
     return tuple(dict.fromkeys(subgoal for agent in game.agents for subgoal in game.library(agent)))
 
 
@@ -273,12 +269,7 @@ class PlannerSeats(Game):
         return "\n".join([self.unwrapped_game.draw_ansi(), *told])
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        """Starts an episode; all players need subgoals.
-
-        Args:
-            seed: Fixes everything that is random.
-            options: Accepted; there are none.
-        """
+        """Starts an episode; all players need subgoals."""
         if seed is not None:
             self._rng = np.random.default_rng(seed)
         else:
@@ -411,10 +402,6 @@ def executor_of(own: SeatSettings, game_id: str) -> Any:
 def refuse_controls(policy: Any, who: str) -> None:
     """Refuses policies whose messages need more of the game than its observations.
 
-    Args:
-        policy: As loaded.
-        who: Start of the error message.
-
     Raises:
         UserError: If it is such.
     """
@@ -430,25 +417,14 @@ def refuse_controls(policy: Any, who: str) -> None:
 
 
 def advise(env: PlannerSeats, agent: str) -> int:
-    """The subgoal that the game's rules give a player now.
-
-    Args:
-        env: The environment.
-        agent: The player.
-    """
+    """The subgoal that the game's rules give a player now."""
     current = {**env._tracker.current(), agent: ""}
     plan = made_plan(ScriptedPlanner(), PlanRequest(env.game, env.game.state(), current))
     return env._candidates.index(plan.of(agent))
 
 
 def messages(state: PlannerSeats, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
-    """What the game's own scripted players would say; nothing in games without talk.
-
-    Args:
-        state: The environment.
-        agents: The seats.
-        rng: Chooses the wording.
-    """
+    """What the game's own scripted players would say; nothing in games without talk."""
     player = scripted_player_of(state.unwrapped_game)
     if player is None:
         return dict.fromkeys(agents, "")

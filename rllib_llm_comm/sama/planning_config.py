@@ -124,9 +124,6 @@ def require_one_budget(where: str, settings: Any, runners: int) -> None:
 def apply_planning(config: PlanningConfigMixin) -> None:
     """Checks planner and rewards of a config in which somebody plans or judges, and lets them into its games.
 
-    Args:
-        config: The config, which is being validated.
-
     Raises:
         UserError: If a setting is not allowed.
     """

@@ -111,12 +111,7 @@ class RulePlayer(ABC):
 
     @abstractmethod
     def action(self, agent: str, seen: Mapping[str, Any]) -> int:
-        """An agent's next action.
-
-        Args:
-            agent: Its name.
-            seen: Its observation.
-        """
+        """An agent's next action."""
 
 
 State = Any
@@ -212,9 +207,6 @@ class PlanningGame(ABC):
     def truth(self, state: State) -> str:
         """What the rules hide from the team, in sentences, for a planner with `view: truth`.
 
-        Args:
-            state: The moment.
-
         Raises:
             UserError: If this game hides nothing that could be told.
         """
@@ -232,12 +224,7 @@ class PlanningGame(ABC):
         """A moment as JSON-able values, as rewards and translators read it."""
 
     def holds(self, state: State, sentence: str) -> bool | None:
-        """True if a sentence is true of a moment; `None` if that cannot be told, as in games without a checker.
-
-        Args:
-            state: The moment.
-            sentence: One fact.
-        """
+        """True if a sentence is true of a moment; `None` if that cannot be told, as in games without a checker."""
         return None
 
     def examples(self, phase: str) -> Sequence[str]:
@@ -272,11 +259,6 @@ class PlanningGame(ABC):
 
     def resolve(self, state: State, agent: str, text: str) -> str | None:
         """The subgoal that a text means for an agent now; more than `parse` where the game knows words for several.
-
-        Args:
-            state: The moment.
-            agent: Its name.
-            text: A subgoal in any words.
 
         Returns:
             In the library's words, possible or not; `None` if the text means none.
@@ -385,11 +367,7 @@ class PlanningGame(ABC):
         return copy.deepcopy(changing, memo)
 
     def load(self, saved: Any) -> None:
-        """Puts the game back to where it was at `save`, as often as wanted.
-
-        Args:
-            saved: From `save` of this environment.
-        """
+        """Puts the game back to where it was at `save`, as often as wanted."""
         vars(self.env.unwrapped).update(copy.deepcopy(saved, {id(thing): thing for thing in self.shared()}))
 
     def shared(self) -> Sequence[Any]:
@@ -413,9 +391,6 @@ def register_planning_game(name: str, adapter: Callable[[Any], PlanningGame]) ->
 
 def planning_game(env: Any) -> PlanningGame:
     """The adapter of an environment.
-
-    Args:
-        env: A parallel environment, also wrapped.
 
     Raises:
         UserError: If the game has none.

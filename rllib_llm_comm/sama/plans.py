@@ -94,11 +94,7 @@ def source_of(model: ChatModel) -> str:
 
 
 def gave_up(error: AnswerError) -> UserError:
-    """The end of a run whose `fallback` is "error".
-
-    Args:
-        error: The reason for which the answer cannot be used.
-    """
+    """The end of a run whose `fallback` is "error"."""
     return UserError(
         f"{str(error).rstrip('.')}, and `fallback` is {ERROR!r}; set `fallback` to {BY_RULES!r} or {NONE!r}, or give "
         "another model."
@@ -299,11 +295,7 @@ class Planner(ABC):
         return
 
     def reseed(self, seed: int) -> None:
-        """Fixes what is random in this planner from here on.
-
-        Args:
-            seed: Any number from 0 up.
-        """
+        """Fixes what is random in this planner from here on."""
         return
 
     def beside(self) -> Planner:
@@ -322,21 +314,13 @@ class Planner(ABC):
     def check_game(self, game: PlanningGame) -> None:
         """Refuses a game in which this planner cannot plan, before anything is played.
 
-        Args:
-            game: The game.
-
         Raises:
             UserError: If it is such; planners know all games by default.
         """
         return
 
     def went_well(self, request: PlanRequest, plan: Plan) -> None:
-        """Told of each round that stands and whose subgoals all were done.
-
-        Args:
-            request: The moment at its start.
-            plan: Its plan.
-        """
+        """Told of each round that stands and whose subgoals all were done."""
         return
 
     def settings(self) -> dict[str, Any]:

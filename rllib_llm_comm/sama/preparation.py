@@ -132,12 +132,7 @@ class CodeIndex:
         return cls(pieces)
 
     def search(self, question: str, count: int = 5) -> list[Piece]:
-        """The pieces that fit a question best, the best first; those that share no word with it are left out.
-
-        Args:
-            question: Any words.
-            count: Largest number.
-        """
+        """The pieces that fit a question best, the best first; those that share no word with it are left out."""
         known = sorted(self._ranks.vocab_dict.keys() & set(words(question)))
         if not known:
             return []
@@ -202,20 +197,11 @@ class GamePreparation(ABC):
 
     @abstractmethod
     def draw(self, rng: np.random.Generator) -> State:
-        """A random legal state.
-
-        Args:
-            rng: Draws it.
-        """
+        """A random legal state."""
 
     @abstractmethod
     def steps(self, number: int, seed: int = 0) -> Iterator[Transition]:
-        """Steps of games in which many subgoals are done, to compare tests of subgoals in.
-
-        Args:
-            number: Number of steps.
-            seed: Of all that is drawn.
-        """
+        """Steps of games in which many subgoals are done, to compare tests of subgoals in."""
 
     # ---- states that a model proposes --------------------------------------------------------------------
 
@@ -224,20 +210,11 @@ class GamePreparation(ABC):
         raise NotImplementedError
 
     def impossible(self, proposed: Any) -> str:
-        """Reason against a proposed state; empty if it is possible.
-
-        Args:
-            proposed: An entry of `form`'s list.
-        """
+        """Reason against a proposed state; empty if it is possible."""
         raise NotImplementedError
 
     def put(self, proposed: Any, rng: np.random.Generator) -> State:
-        """The state that was proposed; what it leaves open is drawn.
-
-        Args:
-            proposed: An entry of `form`'s list that is possible.
-            rng: Draws the rest.
-        """
+        """The state that was proposed; what it leaves open is drawn."""
         raise NotImplementedError
 
     # ---- actions -----------------------------------------------------------------------------------------
@@ -266,9 +243,6 @@ def prepared_games() -> list[str]:
 def preparation_of(game: PlanningGame) -> GamePreparation:
     """The preparation of a game.
 
-    Args:
-        game: The game as planners know it.
-
     Raises:
         UserError: If it has none.
     """
@@ -278,9 +252,6 @@ def preparation_of(game: PlanningGame) -> GamePreparation:
 
 def preparation_class(env: str) -> type[GamePreparation]:
     """The preparation of the game of an environment.
-
-    Args:
-        env: Id of an environment.
 
     Raises:
         UserError: If its game has none.
@@ -301,11 +272,7 @@ def _preparation(record: GameRecord | None, name: str, begin: str = "No") -> typ
 
 
 def played_with(env: str) -> Mapping[str, Any]:
-    """The settings with which subgoals can be followed in the game of an environment; empty where none is known.
-
-    Args:
-        env: Id of an environment.
-    """
+    """The settings with which subgoals can be followed in the game of an environment; empty where none is known."""
     record = _record_of(env)
     found: Mapping[str, Any] = load(record.planning).played_with if record is not None and record.planning else {}
     return found

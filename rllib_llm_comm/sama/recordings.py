@@ -30,11 +30,7 @@ _IN_CLONES = (
 
 
 def recording(name: str) -> Path:
-    """The path of a cassette that comes with the package, or that it would have.
-
-    Args:
-        name: Its name without ending, such as "sama".
-    """
+    """The path of a cassette that comes with the package, or that it would have."""
     folder = Path(str(resources.files(__package__).joinpath("cassettes")))
     paths = [folder / f"{name}{ending}" for ending in _ENDINGS]
     return next((path for path in paths if path.is_file()), paths[0])
@@ -93,11 +89,7 @@ _FILES = ("manual", "translation")
 
 
 def asked_with(settings: ChatPlanSettings | Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that decide how questions are worded, for a recording's first line; of files whether there is one.
-
-    Args:
-        settings: Settings of the planner.
-    """
+    """The settings that decide how questions are worded, for a recording's first line, not of which file."""
     given = dict(settings) if isinstance(settings, Mapping) else settings.to_dict()
     wording = {name: value for name, value in given.items() if name not in ("fallback", "nearest", "text_encoder")}
     return {name: bool(value) if name in _FILES else value for name, value in wording.items()}

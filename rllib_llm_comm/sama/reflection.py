@@ -148,11 +148,7 @@ class Rounds:
         self._recover, self._watch = recover, watch
 
     def begin(self, seed: int) -> None:
-        """Begins an episode.
-
-        Args:
-            seed: Seed of the game and the player.
-        """
+        """Begins an episode."""
         self._played = PlayedGame(self._env, seed)
         self._memory, self._actions = self._player.begin(seed), list[dict[Any, int]]()
         self.tracker.begin()
@@ -226,9 +222,6 @@ class Rounds:
 
     def restore(self, start: RoundStart) -> None:
         """Puts the episode back to the start of a round.
-
-        Args:
-            start: The start of a round of this episode.
 
         Raises:
             UserError: If the same actions after the same reset lead elsewhere.

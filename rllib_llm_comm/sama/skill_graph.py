@@ -111,12 +111,7 @@ def _do(
 
 
 def ready(skill: Skill, have: Mapping[str, int]) -> bool:
-    """True if a skill can be done with the present items.
-
-    Args:
-        skill: The skill.
-        have: Present items.
-    """
+    """True if a skill can be done with the present items."""
     return all(have.get(thing, 0) >= number for thing, number in skill.uses.items())
 
 

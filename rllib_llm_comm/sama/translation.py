@@ -113,12 +113,7 @@ def translate(
 
 
 def checked(sentences: Sequence[str], check: Check) -> Translation:
-    """Sorts sentences by what the checker says of them; one that is said twice counts once.
-
-    Args:
-        sentences: One or more sentences each.
-        check: The checker.
-    """
+    """Sorts sentences by what the checker says of them; one that is said twice counts once."""
     single = [part.strip() for text in sentences for part in _SENTENCE.split(text) if part.strip()]
     return sorted_by(single, check)
 
@@ -219,12 +214,7 @@ def write_translator(
 
 
 def to_json(translator: Translator, **more: Any) -> str:
-    """A translator as the text of a file.
-
-    Args:
-        translator: The translator.
-        **more: Figures and texts that are kept beside it.
-    """
+    """A translator as the text of a file."""
     record = {"translator": TRANSLATOR, "format": _FORMAT, "source": translator.source, **more}
     return json.dumps(record, indent=1) + "\n"
 

@@ -390,11 +390,7 @@ class COLEPopulation:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a state.
-
-        Args:
-            state: From `get_state`.
-        """
+        """Goes on from a state."""
         self.members = list(state["members"])
         self.payoffs, self.values = np.array(state["payoffs"]), np.array(state["values"])
         self._visits = np.array(state["visits"])

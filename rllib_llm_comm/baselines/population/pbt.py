@@ -134,11 +134,7 @@ class MemberResult:
 
 
 def run_member(run: MemberRun) -> MemberResult:
-    """Builds a member's algorithm in this process, trains it and stops it.
-
-    Args:
-        run: The run.
-    """
+    """Builds a member's algorithm in this process, trains it and stops it."""
     config = run.config.copy(copy_frozen=False)
     algo: Any = run.algorithm(config=config)
     try:
@@ -376,11 +372,7 @@ class PBTPopulation:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a state.
-
-        Args:
-            state: From `get_state`.
-        """
+        """Goes on from a state."""
         self.agents = [PBTAgent(**agent) for agent in state["agents"]]
         self.iteration = state["iteration"]
         self.rounds = [list(pairs) for pairs in state["rounds"]]

@@ -156,9 +156,6 @@ def write_demonstrations(
 def read_demonstrations(folder: str | os.PathLike[str]) -> OfficerRows:
     """Reads a folder of demonstrations.
 
-    Args:
-        folder: The folder.
-
     Raises:
         UserError: If it is damaged or no such folder.
     """
@@ -233,11 +230,7 @@ def _read_part(path: Path) -> dict[str, np.ndarray]:
 
 
 def idle_share(rows: OfficerRows) -> float:
-    """Share of the decisions at which nothing was ordered.
-
-    Args:
-        rows: The decisions.
-    """
+    """Share of the decisions at which nothing was ordered."""
     return float((rows.columns[ACTION][:, GO_ON_AT] == 1).mean())
 
 

@@ -170,12 +170,7 @@ class TrainedExecutor(Executor):
         self._generator.manual_seed(seed)
 
     def command(self, commander: int, command: Command) -> None:
-        """Puts a command in force and tells the officer; one that would do nothing is dropped.
-
-        Args:
-            commander: Its number.
-            command: The command.
-        """
+        """Puts a command in force and tells the officer; one that would do nothing is dropped."""
         if command.verb == WAIT or self.refusal(commander, command):
             return
         super().command(commander, command)
@@ -211,11 +206,7 @@ class TrainedExecutor(Executor):
         return super().snapshot(), self._told.snapshot(), self._generator.get_state()
 
     def restore(self, snapshot: Any) -> None:
-        """Goes back.
-
-        Args:
-            snapshot: Result of `snapshot`.
-        """
+        """Goes back."""
         kept, told, state = snapshot
         super().restore(kept)
         self._told.restore(told)

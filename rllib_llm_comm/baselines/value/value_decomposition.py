@@ -533,9 +533,6 @@ def facts_of_checkpoint(path: str | Path) -> dict[str, Any] | None:
 
     Unpickles them, as RLlib does with all of a checkpoint.
 
-    Args:
-        path: The checkpoint.
-
     Raises:
         UserError: If they are damaged, or of a module of another kind.
     """

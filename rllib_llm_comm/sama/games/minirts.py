@@ -266,11 +266,7 @@ class StrategyPlanning(PlanningGame):
 
 
 def moment(game: MiniRTS) -> Moment:
-    """The moment that a game is in.
-
-    Args:
-        game: The game.
-    """
+    """The moment that a game is in."""
     executor, side = game.executor, game.team
     commanders = range(side.size)
     return Moment(

@@ -95,11 +95,7 @@ def without_places(subgoal: Subgoal) -> Iterator[str]:
 
 
 def plain_words(text: str) -> str:
-    """A text without articles, capitals and full stop, with one verb for all that mean the same.
-
-    Args:
-        text: A subgoal in any words.
-    """
+    """A text without articles, capitals and full stop, with one verb for all that mean the same."""
     words = " ".join(_ARTICLES.sub(" ", text.lower()).split()).rstrip(".")
     for pattern, instead in _SAME:
         words = pattern.sub(instead, words)

@@ -60,9 +60,6 @@ _SPACES = {"between-macro-and-chars": False, "between-latex-constructs": True, "
 def plain_words(text: str) -> str:
     """A text in plain words, with its headings between `OPEN` and `CLOSE`, its lines at `BREAK`.
 
-    Args:
-        text: LaTeX without comments.
-
     Raises:
         UserError: If it is nested too deeply to be read.
     """

@@ -933,12 +933,7 @@ class SamaPlanner(ChatPlanner):
         self._new_examples = []
 
     def went_well(self, request: PlanRequest, plan: Plan) -> None:
-        """Keeps a round all of whose subgoals were done, as a worked example for later games.
-
-        Args:
-            request: The moment at its start.
-            plan: Its plan.
-        """
+        """Keeps a round all of whose subgoals were done, as a worked example for later games."""
         if self.how.experience and not plan.alone:
             told = "; ".join(f"{one.agent}: {one.words}" for one in plan.subgoals)
             situation = self.situation(request)

@@ -409,15 +409,7 @@ class SubgoalRewards:
         """
 
     def done(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> bool:
-        """True if an agent has done a subgoal in one game step.
-
-        Args:
-            game: The game.
-            before: The moment before the step.
-            after: The moment after it.
-            agent: Its name.
-            subgoal: The subgoal.
-        """
+        """True if an agent has done a subgoal in one game step."""
         return self.judged(game, before, after, agent, subgoal).done
 
     def judged(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> Judgement:
