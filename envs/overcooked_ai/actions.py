@@ -157,7 +157,7 @@ class Goals(GoalCells):
         self._waiting = [0, 0]
 
     def choose(self, player: int, action: int) -> None:
-        """Takes a new action."""
+        """Takes a player's new action; the first is to wait."""
         if action == 0:
             self._waiting[player] = WAIT_STEPS
         else:
@@ -232,11 +232,7 @@ class OwnActions:
         return self._level.mask(self._player)
 
     def choose(self, goal: int) -> None:
-        """Takes a new goal.
-
-        Args:
-            goal: Its number, below K.
-        """
+        """Takes a new goal, by its number."""
         self._level.choose(self._player, goal)
 
     def action(self) -> int:
