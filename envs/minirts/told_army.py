@@ -24,7 +24,7 @@ NUMBERS = len(ARMY)
 
 
 def facts(opponent: str) -> tuple[str, ...]:
-    """All that can be told of an opponent, but "strong", in the spelling of the infos' `private`."""
+    """All that can be told of an opponent in the spelling of the infos' `private`; "strong" has no types to tell."""
     named = opponents.parse(opponent)
     free = [kind for kind in opponents.DRAWN_TYPES if kind not in named.types]
     drawn = combinations(free, max(0, named.num_types - len(named.types)))

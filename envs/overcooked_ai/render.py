@@ -250,7 +250,7 @@ def cook(index: int, letter: str, facing: int, holds: bool, size: int) -> Image.
 
 
 def turned(x: float, y: float, facing: int) -> Point:
-    """Where a point of a cell, as shares of it, comes when a cook that looked north turns."""
+    """Place of a point of a cell after a cook that looks north turns, as shares of the cell."""
     return {NORTH: (x, y), SOUTH: (1 - x, 1 - y), EAST: (1 - y, x), WEST: (y, 1 - x)}[facing]
 
 

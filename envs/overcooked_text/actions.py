@@ -255,7 +255,7 @@ class MacroRunner:
         self._free()
 
     def step(self, actions: Sequence[int | None]) -> StepOutcome:
-        """One game step, by an index into `macros` per agent, which does not count for one that is not `finished`."""
+        """One game step. Per agent an index into `macros`, which is ignored for an agent that is not `finished`."""
         finished, waited, macros, runs = self.finished, self.waited, self.macros, self._runs
         primitive = []
         for i, action in enumerate(actions):

@@ -174,7 +174,7 @@ def _kitchen(state: Any) -> Kitchen:
 
 
 def as_item(thing: Thing, chopped: bool | None = None) -> Item:
-    """A thing of the kitchen as cooks know it; a food may be taken for chopped or not, as it is by default."""
+    """A thing of the kitchen as cooks know it; `chopped` says what a food is taken for, by default what it is."""
     if isinstance(thing, Food):
         return _made_item(thing.name, thing.chopped if chopped is None else chopped)
     return _made_item(BOWL, False, tuple(sorted([food.name for food in thing.contents])))

@@ -259,7 +259,7 @@ def lying_item(item: Item | None) -> Lying | None:
 
 
 def touch(held: Item | None, place: str, cell: int, lying: Lying | None) -> Effect:
-    """Effect of touching a counter ("counter") or a board, by its name, with something in the hands, or `NOTHING`."""
+    """Effect of touching the place "counter" or a board with what a cook holds; `NOTHING` if there is none."""
     where = divmod(cell, SIZE)
     on_board = place != "counter"
     if held is None:

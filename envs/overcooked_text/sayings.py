@@ -47,7 +47,7 @@ _PATTERNS = [
 
 
 def word(saying: Saying, rng: np.random.Generator, wording: int | None = None) -> str:
-    """A message with this meaning, in a drawn wording or that of a number, the last one where there are fewer."""
+    """A message with this meaning; `wording` is the number of the only wording, or of the last if there are fewer."""
     wordings = WORDINGS[saying.kind]
     if wording is not None:
         return wordings[min(wording, len(wordings) - 1)].format(thing=saying.thing)

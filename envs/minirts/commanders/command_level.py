@@ -58,7 +58,9 @@ Commander = Callable[[int], Command]
 
 
 def make_commander(name: str, executor: Executor, commands: Sequence[Command], seed: int = 0) -> Commander:
-    """A function from a commander's number to what it, one of `NAMES`, would command now; the seed is "random"'s.
+    """A function from a commander's number to the command that a commander of `NAMES` gives now.
+
+    The seed is for "random".
 
     Raises:
         UserError: If there is no such commander.
