@@ -56,7 +56,7 @@ class WantedPot:
         self.begin(0, {agent: player for player, agent in enumerate(agents)})
 
     def begin(self, seed: int, players: Mapping[str, int]) -> None:
-        """Begins an episode; `players` tells which one each agent is. A seed gives the same pots whoever is told them."""
+        """Begins an episode; `players` tells which one each agent is. A seed gives the same pots, whoever is told."""
         self._pots, told_to = fact_generators(seed, 2)
         told = draw_told(self.told_to, self._agents, told_to)
         by_player = dict(zip((players[agent] for agent in self._agents), told, strict=True))
