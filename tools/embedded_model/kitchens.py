@@ -18,7 +18,6 @@ from rllib_llm_comm.envs.overcooked_text.observation_text import (
     SHELF,
     Item,
     Option,
-    Partner,
     View,
 )
 
@@ -88,7 +87,7 @@ def _seat(
     held_by_others = list(slots["partner"])
     for name in others:
         if rng.random() < 0.6:
-            partners.append(Partner(name, held_by_others.pop() if held_by_others else None))
+            partners.append((name, held_by_others.pop() if held_by_others else None))
     at = str(rng.choice([b for b, _ in boards])) if boards and rng.random() < 0.6 else ""
     if room != RIGHT and not at and rng.random() < 0.2:
         at = "delivery"
