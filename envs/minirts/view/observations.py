@@ -158,7 +158,7 @@ def lists(side: Side, commander: int) -> dict[str, np.ndarray]:
     out[:, 3:5] = table[:, COLUMN : ROW + 1] / SIZE
     out[:, 5] = table[:, ORDER] / len(ORDER_NAMES)
     told = table[:, MAKING : TARGET_ROW + 1]
-    out[:, 6:9] = np.where(told > 0, (told - 1) / (NUM_TYPES, SIZE, SIZE), -there.astype(int)[:, None])
+    out[:, 6:9] = np.where(told > 0, (told - 1) / (NUM_TYPES, SIZE, SIZE), -1) * there[:, None]
     out[:, 9:11] = table[:, IS_MINE : IS_SITE + 1]
     out[:, 11] = there - health
     enemies, resources = (out[rows, :OTHER_COLUMNS].copy() for rows in (ENEMY_ROWS, RESOURCE_ROWS))
