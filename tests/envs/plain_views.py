@@ -17,10 +17,8 @@ from rllib_llm_comm.envs.minirts.view import officer_view
 from rllib_llm_comm.envs.minirts.view.observations import (
     ENEMY_PLANE,
     FOG,
-    IS_SITE,
     MINE_PLANE,
     NUM_PLANES,
-    OF_OTHERS,
     OTHER_COLUMNS,
     OWN_PLANE,
     RESOURCE_PLANE,
@@ -87,7 +85,7 @@ def inside(unit: Unit) -> tuple[int, int]:
 def officer(side: Side, commander: int, told: Sequence[Instruction] = ()) -> dict[str, np.ndarray]:
     first = side.units_of(commander)
     others = [unit for unit in (*side.own, *side.sites) if not unit.finished or side.owner(unit) != commander]
-    own = np.zeros((MOST_UNITS, IS_SITE + 1), np.uint8)
+    own = np.zeros((MOST_UNITS, officer_view.OWN_COLUMNS), np.uint8)
     for row, (number, unit) in zip(own, enumerate([*first, *others]), strict=False):
         row[:] = _officer_own_row(side, unit, number < len(first))
     game = side.game
@@ -115,7 +113,7 @@ def _officer_row(unit: Unit) -> list[int]:
 
 
 def _officer_rows(units: Sequence[Unit]) -> np.ndarray:
-    out = np.zeros((MOST_UNITS, OF_OTHERS), np.uint8)
+    out = np.zeros((MOST_UNITS, officer_view.OTHER_COLUMNS), np.uint8)
     for row, unit in zip(out, units, strict=False):
         row[:] = _officer_row(unit)
     return out

@@ -105,18 +105,10 @@ def whole(side: Side, max_tick: int) -> list[float]:
     return [*told, *(counts[kind] / _COUNT for counts in rows for kind in range(RESOURCE + 1, NUM_TYPES))]
 
 
+_NUM_ORDERS = len(ORDER_NAMES)
 # Of a game: what is read of each slot, and what is read of the player's own row.
 OF_SLOTS = ("serial", "type", "hp", "stage", "x", "y", "order", "what", "target")
 OF_PLAYER = ("known", "sight", "seen")
-TYPE, HEALTH, COLUMN, ROW, ORDER, MAKING, TARGET_COLUMN, TARGET_ROW, IS_MINE, IS_SITE = range(10)
-"""Columns of the table of units."""
-OF_OTHERS = ROW + 1
-"""Columns that tell of enemies and resources, too."""
-OWN_ROWS, ENEMY_ROWS, RESOURCE_ROWS = (
-    slice(first, first + MOST_UNITS) for first in range(0, 3 * MOST_UNITS, MOST_UNITS)
-)
-MOST_HEALTH = np.concatenate([[1], HP])
-"""Full hp by `TYPE`; 1 for a row of nothing."""
 
 
 def planes(side: Side, commander: int) -> np.ndarray:
@@ -125,47 +117,25 @@ def planes(side: Side, commander: int) -> np.ndarray:
     of resources; and of the commander's own units. Nothing has happened since the latest `look` of the side.
     """
     out = np.zeros((NUM_PLANES, CELLS), np.float32)
-    _compiled()[0](*_arguments(side), side.game.record["terrain"][0], commander, out)
+    _compiled()[0](*arguments_of(side), side.game.record["terrain"][0], commander, out)
     return out.reshape(NUM_PLANES, SIZE, SIZE)
-
-
-def unit_table(side: Side, commander: int) -> np.ndarray:
-    """int32 (150, 10): own units, enemies and resources in 50 rows each, and 0 wherever there is nothing.
-
-    Per row the type + 1, hp, column and row of its cell, kind of order, the type it makes + 1, column + 1 and row + 1
-    of its target, whether the commander commands it, whether it is a building site. The commander's finished units come
-    first, in the order of its flags; cells outside of the map are moved to its edge, but not those of targets. Nothing
-    has happened since the latest `look` of the side.
-    """
-    out = np.zeros((3 * MOST_UNITS, IS_SITE + 1), np.int32)
-    _compiled()[1](*_arguments(side), commander, out[OWN_ROWS], out[ENEMY_ROWS], out[RESOURCE_ROWS])
-    return out
 
 
 def lists(side: Side, commander: int) -> dict[str, np.ndarray]:
     """Up to 50 rows each, all values as shares; rows of nothing are 0.
 
     own: 1, type / 16, hp, x / 32, y / 32, kind of order / 6, type it makes / 16 (or -1), x and y of its target / 32 (or
-    -1), whether the commander commands it, whether it is a building site, hp that is missing; rows as of `unit_table`.
-    enemies and resources: 1, type / 16, hp, x / 32, y / 32.
+    -1), whether the commander commands it, whether it is a building site, hp that is missing. The commander's finished
+    units come first, in the order of its flags. enemies and resources: 1, type / 16, hp, x / 32, y / 32. Nothing has
+    happened since the latest `look` of the side.
     """
-    table = unit_table(side, commander)
-    there = table[:, TYPE] > 0
-    out = np.zeros((len(table), UNIT_COLUMNS), np.float32)
-    out[:, 0] = there
-    out[:, 1] = (table[:, TYPE] - there) / NUM_TYPES
-    out[:, 2] = health = table[:, HEALTH] / MOST_HEALTH[table[:, TYPE]]
-    out[:, 3:5] = table[:, COLUMN : ROW + 1] / SIZE
-    out[:, 5] = table[:, ORDER] / len(ORDER_NAMES)
-    told = table[:, MAKING : TARGET_ROW + 1]
-    out[:, 6:9] = np.where(told > 0, (told - 1) / (NUM_TYPES, SIZE, SIZE), -1) * there[:, None]
-    out[:, 9:11] = table[:, IS_MINE : IS_SITE + 1]
-    out[:, 11] = there - health
-    enemies, resources = (out[rows, :OTHER_COLUMNS].copy() for rows in (ENEMY_ROWS, RESOURCE_ROWS))
-    return {"own": out[OWN_ROWS], "enemies": enemies, "resources": resources}
+    own = np.zeros((MOST_UNITS, UNIT_COLUMNS), np.float32)
+    enemies, resources = (np.zeros((MOST_UNITS, OTHER_COLUMNS), np.float32) for _ in range(2))
+    _compiled()[1](*arguments_of(side), commander, own, enemies, resources)
+    return {"own": own, "enemies": enemies, "resources": resources}
 
 
-def _arguments(side: Side) -> tuple[Any, ...]:
+def arguments_of(side: Side) -> tuple[Any, ...]:
     """Input of both functions: units by slot, rosters, whose units they are, and what the player knows and sees."""
     g, player = side.game.record[0], side.player
     of_player = (g[name][player] for name in OF_PLAYER)
@@ -175,15 +145,15 @@ def _arguments(side: Side) -> tuple[Any, ...]:
 @cache
 def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
     layout = zlib.crc32(Path(__file__).read_bytes())
-    fill_planes, fill_units = _entrances(fingerprint(), layout)
+    fill_planes, fill_lists = _entrances(fingerprint(), layout)
     g = state.new_game()[0]
     nothing = (*(g[name] for name in OF_SLOTS), g["roster"], g["count"], 0, np.zeros(SLOTS, np.int32))
     nothing += tuple(g[name][0] for name in OF_PLAYER)
-    rows = np.zeros((3, MOST_UNITS, IS_SITE + 1), np.int32)
+    rows = [np.zeros((MOST_UNITS, columns), np.float32) for columns in (UNIT_COLUMNS, OTHER_COLUMNS, OTHER_COLUMNS)]
     with compiling("the views of MiniRTS", "some seconds"):
         fill_planes(*nothing, g["terrain"], 0, np.zeros((NUM_PLANES, CELLS), np.float32))
-        fill_units(*nothing, 0, *rows)
-    return fill_planes, fill_units
+        fill_lists(*nothing, 0, *rows)
+    return fill_planes, fill_lists
 
 
 @rule
@@ -199,29 +169,29 @@ def _fill_map(terrain, sight, seen, out):  # type: ignore[no-untyped-def]
 
 
 @rule
-def _cell_of(x, y):  # type: ignore[no-untyped-def]
+def cell_of(x, y):  # type: ignore[no-untyped-def]
     """The cell of a place, as of `Unit.cell`: rounded in float64; a little outside of the map is possible."""
     return int(np.float64(x) + 0.5), int(np.float64(y) + 0.5)
 
 
 @rule
-def _inside_map(x, y):  # type: ignore[no-untyped-def]
+def inside_map(x, y):  # type: ignore[no-untyped-def]
     """The cell of a place, or the next one of the map."""
-    column, row = _cell_of(x, y)
+    column, row = cell_of(x, y)
     return min(max(column, 0), SIZE - 1), min(max(row, 0), SIZE - 1)
 
 
 @rule
-def _is_known(slot, kind, stage, x, y, known, sight):  # type: ignore[no-untyped-def]
+def is_known(slot, kind, stage, x, y, known, sight):  # type: ignore[no-untyped-def]
     """True if a unit is finished and a player sees or remembers it, as of `Game.known_to`."""
-    column, row = _cell_of(x[slot], y[slot])
+    column, row = cell_of(x[slot], y[slot])
     cell = min(row * SIZE + column, CELLS - 1)
     fixed = IS_BUILDING[kind[slot]] or kind[slot] == RESOURCE
     return stage[slot] == FINISHED and (sight[cell] > 0 or (fixed and known[slot] != 0))
 
 
 @rule
-def _list_own(roster, count, player, owners, kind, stage, commander, slots):  # type: ignore[no-untyped-def]
+def list_own(roster, count, player, owners, kind, stage, commander, slots):  # type: ignore[no-untyped-def]
     """Slots of the side's units: the commander's, those of the others, building sites; how many, and of the first."""
     filled, of_commander = 0, 0
     for group in range(3):
@@ -239,7 +209,7 @@ def _list_own(roster, count, player, owners, kind, stage, commander, slots):  # 
 
 
 @rule
-def _list_known(  # type: ignore[no-untyped-def]
+def list_known(  # type: ignore[no-untyped-def]
     roster, count, player, kind, stage, x, y, known, sight, enemies, resources
 ):  # fmt: skip
     """Slots of the enemies and of the resources that a player knows, and how many there are of each."""
@@ -247,7 +217,7 @@ def _list_known(  # type: ignore[no-untyped-def]
     for owner in range(2):
         for i in range(count[owner]):
             slot = roster[owner, i]
-            if not _is_known(slot, kind, stage, x, y, known, sight):
+            if not is_known(slot, kind, stage, x, y, known, sight):
                 continue
             if kind[slot] == RESOURCE and found < MOST_UNITS:
                 resources[found] = slot
@@ -260,23 +230,29 @@ def _list_known(  # type: ignore[no-untyped-def]
 
 @rule
 def _write_row(out, slot, kind, hp, x, y):  # type: ignore[no-untyped-def]
-    out[TYPE], out[HEALTH] = kind[slot] + 1, hp[slot]
-    out[COLUMN], out[ROW] = _inside_map(x[slot], y[slot])
+    column, row = inside_map(x[slot], y[slot])
+    out[0] = 1.0
+    out[1] = kind[slot] / NUM_TYPES
+    out[2] = hp[slot] / HP[kind[slot]]
+    out[3] = column / SIZE
+    out[4] = row / SIZE
 
 
 @rule
 def _write_own(out, slot, serial, kind, hp, stage, x, y, order, what, target, mine):  # type: ignore[no-untyped-def]
     _write_row(out, slot, kind, hp, x, y)
-    out[ORDER] = order[slot]
-    if order[slot] == BUILD or order[slot] == TRAIN:
-        out[MAKING] = what[slot] + 1
+    out[5] = order[slot] / _NUM_ORDERS
+    making = order[slot] == BUILD or order[slot] == TRAIN
+    out[6] = what[slot] / NUM_TYPES if making and what[slot] >= 0 else -1.0
+    out[7] = out[8] = -1.0
     if order[slot] == ATTACK or order[slot] == GATHER:
         ref = target[slot]
         if ref >= 0 and serial[ref % SLOTS] == ref // SLOTS:
-            column, row = _cell_of(x[ref % SLOTS], y[ref % SLOTS])
-            out[TARGET_COLUMN], out[TARGET_ROW] = column + 1, row + 1
-    out[IS_MINE] = mine
-    out[IS_SITE] = stage[slot] != FINISHED
+            column, row = cell_of(x[ref % SLOTS], y[ref % SLOTS])
+            out[7], out[8] = column / SIZE, row / SIZE
+    out[9] = 1.0 if mine else 0.0
+    out[10] = 0.0 if stage[slot] == FINISHED else 1.0
+    out[11] = 1 - hp[slot] / HP[kind[slot]]
 
 
 def _entrances(sources: int, layout: int) -> tuple[Callable[..., None], Callable[..., None]]:
@@ -287,40 +263,55 @@ def _entrances(sources: int, layout: int) -> tuple[Callable[..., None], Callable
         serial, kind, hp, stage, x, y, order, what, target, roster, count, player, owners, known, sight, seen,
         terrain, commander, out,
     ):  # fmt: skip
-        """Adds `planes` of a commander to zeros, float32 (43, 1024); up to `seen` the arguments are `_arguments`."""
+        """Adds `planes` of a commander to zeros.
+
+        Args:
+            serial: With all up to `seen`: as of `arguments_of`.
+            terrain: int32 (1024,): kind of ground of each cell.
+            commander: The commander's number.
+            out: float32 (43, 1024): the planes by cell.
+        """
         _ = sources, layout
         _fill_map(terrain, sight, seen, out)
         for owner in range(2):
             for i in range(count[owner]):
                 slot = roster[owner, i]
-                column, row = _inside_map(x[slot], y[slot])
+                column, row = inside_map(x[slot], y[slot])
                 cell = row * SIZE + column
                 if owner == player and stage[slot] == FINISHED and kind[slot] != RESOURCE:
                     out[OWN_PLANE + kind[slot] - 1, cell] += 1.0
                     if owners[slot] == commander:
                         out[MINE_PLANE, cell] += 1.0
-                elif _is_known(slot, kind, stage, x, y, known, sight):
+                elif is_known(slot, kind, stage, x, y, known, sight):
                     if kind[slot] == RESOURCE:
                         out[RESOURCE_PLANE, cell] += 1.0
                     elif owner != player:
                         out[ENEMY_PLANE + kind[slot] - 1, cell] += 1.0
 
     @njit(cache=True, nogil=True)
-    def fill_units(  # type: ignore[no-untyped-def]
+    def fill_lists(  # type: ignore[no-untyped-def]
         serial, kind, hp, stage, x, y, order, what, target, roster, count, player, owners, known, sight, seen,
         commander, own, enemies, resources,
     ):  # fmt: skip
-        """Writes the three parts of `unit_table`, int32 (50, 10) each, into zeros; the rest is as of `fill_planes`."""
+        """Writes `lists` of a commander into zeros.
+
+        Args:
+            serial: With all up to `seen`: as of `arguments_of`.
+            commander: The commander's number.
+            own: float32 (50, 12): the side's units.
+            enemies: float32 (50, 5): the enemies that the player knows.
+            resources: float32 (50, 5): the resources that it knows.
+        """
         _ = sources, layout
         slots, others, places = np.empty((3, MOST_UNITS), np.int32)
-        listed, of_commander = _list_own(roster, count, player, owners, kind, stage, commander, slots)
+        listed, of_commander = list_own(roster, count, player, owners, kind, stage, commander, slots)
         for i in range(listed):
             mine = i < of_commander
             _write_own(own[i], slots[i], serial, kind, hp, stage, x, y, order, what, target, mine)
-        met, found = _list_known(roster, count, player, kind, stage, x, y, known, sight, others, places)
+        met, found = list_known(roster, count, player, kind, stage, x, y, known, sight, others, places)
         for i in range(met):
             _write_row(enemies[i], others[i], kind, hp, x, y)
         for i in range(found):
             _write_row(resources[i], places[i], kind, hp, x, y)
 
-    return fill_planes, fill_units
+    return fill_planes, fill_lists

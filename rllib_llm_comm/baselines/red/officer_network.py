@@ -23,19 +23,25 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import NUM_WORDS
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE
 from rllib_llm_comm.envs.minirts.engine.state import CELLS, ORDER_NAMES
 from rllib_llm_comm.envs.minirts.engine.units import CAN_ATTACK, IS_MOBILE, MADE_BY, NUM_TYPES, PEASANT, TOWN_HALL
-from rllib_llm_comm.envs.minirts.view.observations import (
+from rllib_llm_comm.envs.minirts.view.officer_view import (
+    AGES,
     COLUMN,
+    ENEMIES,
     HEALTH,
     IS_MINE,
     IS_SITE,
     MAKING,
+    MONEY,
     ORDER,
+    OWN,
+    RESOURCES,
     ROW,
+    SENTENCES,
+    SIGHT,
     TARGET_COLUMN,
     TARGET_ROW,
     TYPE,
 )
-from rllib_llm_comm.envs.minirts.view.officer_view import AGES, ENEMIES, MONEY, OWN, RESOURCES, SENTENCES, SIGHT
 from rllib_llm_comm.language.packing import distinct_rows
 from rllib_llm_comm.policies.numeric_network import BY_TEAM, FORBIDDEN
 
