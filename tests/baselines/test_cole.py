@@ -83,11 +83,7 @@ def test_matches_are_games_of_the_pairs():
     ("change", "why"),
     [
         (lambda c: c.population(initial_size=0), "initial_size"),
-        (lambda c: c.population(most_members=1), "most_members"),
-        (lambda c: c.population(marginals="absolute"), "marginals"),
-        (lambda c: c.population(visit_bonus=-1), "visit_bonus"),
         (lambda c: c.population(self_play_share=1.0), "self_play_share"),
-        (lambda c: c.population(runs_per_generation=0), "runs_per_generation"),
         (lambda c: c.partners(pool=["random"]), "own members"),
         (lambda c: c.policy_network(critic_observation="partner"), "change while it learns; use 'own'"),
     ],

@@ -128,8 +128,6 @@ def test_only_those_who_hear_each_other_learn():
     ("change", "says"),
     [
         (lambda c: c.policy_network(communication="words"), "`communication` is 'words'"),
-        (lambda c: c.policy_network(communication_passes=0), "`communication_passes` is 0"),
-        (lambda c: c.training(critic_lr="2e-3"), "`critic_lr` is '2e-3'"),
         (lambda c: c.debugging(seed=2**31), "`seed` is 2147483648"),
         (lambda c: c.debugging(seed=-1), "`seed` is -1"),
         (lambda c: c.update_from_dict({"comunication": "hidden"}), "Did you mean 'communication'"),

@@ -179,21 +179,6 @@ def test_texts_are_never_cut(name, width):
         rows_of(env, settings, steps=1)
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"width": 0}, "`width` is 0"),
-        ({"frames": 1.5}, "`frames` is 1.5"),
-        ({"text_encoder": ""}, "`text_encoder` is ''"),
-        ({"critic_observation": "team"}, "`critic_observation` is 'team'"),
-        ({"value_norm_beta": 1.0}, "`value_norm_beta` is 1.0"),
-    ],
-)
-def test_bad_settings(change, says):
-    with pytest.raises(UserError, match=says):
-        EmmaSettings(**change)
-
-
 # ---- emmaObservations: spaces, and frames that survive the cuts of an episode ------------------------------------
 
 
