@@ -170,11 +170,6 @@ def test_figures_beside_strangers_are_told_by_seat_and_kept(folder, tmp_path):
     assert "| mute | alice | 3.00" in (page.parent / "report.md").read_text()
 
 
-def test_no_study(tmp_path):
-    with pytest.raises(UserError, match="holds no study"):
-        read_results(tmp_path)
-
-
 def test_a_report_can_be_made_again_from_what_it_kept(folder):
     write_report(read_results(folder), folder / "report")
     kept = read_results(folder / "report")

@@ -122,17 +122,6 @@ def test_nothing_takes_over_where_that_is_not_wanted():
             played(settings(server, fallback="none"), "all")
 
 
-def test_a_thread_hands_the_end_of_the_run_on():
-    with ChatServer(refuses(ASSIGNMENT)) as server:
-        game = parallel_env(observe=["entities"], action_level="primitive", horizon=400)
-        env = PlannedSubgoals(game, settings(server, fallback="error"))
-        env.reset(seed=0)
-        env._pending.exception(60)
-        with pytest.raises(UserError, match="`fallback` is 'error'"):
-            env.step({"alice": 4, "bob": 4})
-        env.close()
-
-
 def test_all_planners_tell_who_planned(tmp_path):
     env = parallel_env(observe=["entities"], action_level="goal_cell")
     env.reset(seed=0)
