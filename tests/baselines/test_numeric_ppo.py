@@ -9,6 +9,7 @@ from toys import ColourTalk, register
 from rllib_llm_comm import CommNetConfig, SymbolicPPOConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -33,21 +34,17 @@ def config(kind=CommNetConfig, **training):
     ],
 )
 def test_runners_learners_and_checkpoints(kind, runners, learners, tmp_path):
-    algo = (
+    with running(
         config(kind)
         .environment(env_config={"busy": (1, 2), "length": 6})
         .env_runners(num_env_runners=runners)
         .learners(num_learners=learners)
-        .build_algo()
-    )
-    try:
+    ) as algo:
         for _ in range(2):
             learned = algo.train()["learners"]["shared"]
             assert float(learned["ratio_first_minibatch"]) < 1e-5
             assert np.isfinite(float(learned["policy_loss"]))
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    finally:
-        algo.stop()
     policy = load_policy(path)
     assert policy.manifest.algorithm == kind.__name__.removesuffix("Config")
     result = evaluate(policy, episodes=3, env=ColourTalk(length=6))
@@ -59,8 +56,7 @@ def test_runners_learners_and_checkpoints(kind, runners, learners, tmp_path):
 
 
 def test_the_policy_without_ray_acts_as_the_module(tmp_path):
-    algo = config().build_algo()
-    try:
+    with running(config()) as algo:
         algo.train()
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
         network = algo.get_module("shared").network
@@ -68,18 +64,13 @@ def test_the_policy_without_ray_acts_as_the_module(tmp_path):
         for name, weight in policy.network.state_dict().items():
             if name.startswith("actor"):
                 np.testing.assert_array_equal(weight, network.state_dict()[name])
-    finally:
-        algo.stop()
 
 
 def test_same_seed_same_curve():
     curves = []
     for _ in range(2):
-        algo = config().build_algo()
-        try:
+        with running(config()) as algo:
             curves.append([float(algo.train()["learners"]["shared"]["policy_loss"]) for _ in range(2)])
-        finally:
-            algo.stop()
     assert curves[0] == curves[1]
 
 
@@ -92,11 +83,8 @@ def learning(made):
 
 def test_symbolic_ppo_learns_what_its_numbers_tell():
     """The vector holds the other's colour, which is to be named: one in three at first, nearly all at the end."""
-    algo = learning(config(SymbolicPPOConfig).environment(env_config={"obvious": True})).build_algo()
-    try:
+    with running(learning(config(SymbolicPPOConfig).environment(env_config={"obvious": True}))) as algo:
         shares = [algo.train()["env_runners"]["episode_return_mean"] / (2 * 6) for _ in range(10)]
-    finally:
-        algo.stop()
     assert shares[0] < 0.5
     assert np.mean(shares[-3:]) > 0.9
 
@@ -111,13 +99,10 @@ def test_only_those_who_hear_each_other_learn():
         ("hidden", config()),
         ("observations", config().policy_network(communication="observations")),
     ):
-        algo = learning(made).build_algo()
-        try:
+        with running(learning(made)) as algo:
             for _ in range(12):
                 results = algo.train()
             shares[name] = results["env_runners"]["team_return_mean"] / 6
-        finally:
-            algo.stop()
     assert shares["alone"] < 0.5
     assert shares["hidden"] > 0.8  # the most is 0.89: sometimes the right answer is forbidden
     # With two agents the own vector and the mean of both tell the other's.

@@ -15,6 +15,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.algorithm_settings import find_algorithm
 from rllib_llm_comm.rl.policy_checkpoints import with_policy_folder
 from tests.cli.command import rllib
+from tests.running import running
 
 BATCH = {"train_batch_size_per_learner": 32, "minibatch_size": 16, "num_epochs": 1, "num_env_runners": 0}
 TALK = {**BATCH, **language_model(), "messages": "student", "max_message_words": 3}
@@ -52,8 +53,7 @@ def test_a_trial_behind_another_comes_out_as_alone(run, tmp_path):
     alone = kind(settings(run, 1))
     own = [figures(alone.train()) for _ in range(2)]
     alone.stop()
-    shared = kind(settings(run, 0))
-    try:
+    with running(kind(settings(run, 0))) as shared:
         other = figures(shared.train())
         gone = weakref.ref(shared.learner_group)
         assert shared.reset(settings(run, 1)) and shared.config.seed == 1 and shared.iteration == 0
@@ -62,8 +62,6 @@ def test_a_trial_behind_another_comes_out_as_alone(run, tmp_path):
         again = [figures(shared.train()) for _ in range(2)]
         assert differing(again, own) == [] and differing([other], own) and len(own[0]) > 10
         assert Path(shared.save_to_path(tmp_path / "saved"), "policy").is_dir()
-    finally:
-        shared.stop()
 
 
 def differing(ours: list[dict[str, float]], theirs: list[dict[str, float]]) -> list[str]:

@@ -21,6 +21,7 @@ from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.teachers.base import TeacherRequest, make_teacher
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 from tests.cli.command import rllib
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 SETTINGS = {"opponent": "simple", "numbers": [3], "observe": ["text"], "max_tick": 400}
@@ -36,11 +37,8 @@ def test_agents_are_told_subgoals_and_train():
         .training(train_batch_size_per_learner=16, num_epochs=1)
         .debugging(seed=0)
     )
-    algo = config.build_algo()
-    try:
+    with running(config) as algo:
         results = algo.train()["env_runners"]
-    finally:
-        algo.stop()
     assert results["won"] == 0 and results["subgoals_given"] >= 2
     assert results["episode_game_steps"] == 400
 
@@ -73,19 +71,15 @@ def test_told_commanders_from_labels_to_measured_talk(tmp_path):
     game = minirts.parallel_env(**TOLD)
     told = [row for row in rows if game.meaning(row["message"]) in game.facts]
     assert len(told) >= 10 and all(f"The enemy trains {game.meaning(row['message'])}." in row["prompt"] for row in told)
-    algo = (
+    with running(
         MessageSFTConfig()
         .offline_data(input_=str(tmp_path / "labels"))
         .language_model(**language_model(max_prompt_tokens=512, max_candidate_tokens=32))
         .training(lr=1e-2, train_batch_size_per_learner=32, judge_interval=4)
         .debugging(seed=0)
-        .build_algo()
-    )
-    try:
+    ) as algo:
         losses = [algo.train()["message_sft"]["train_loss"] for _ in range(4)]
         checkpoint = algo.save_to_path(str(tmp_path / "sft"))
-    finally:
-        algo.stop()
     assert losses[-1] < losses[0] - 0.5
     done = rllib(
         "evaluate", checkpoint, "--episodes", "8", "--communication", "--json", "talk.json", cwd=tmp_path, timeout=300
