@@ -14,6 +14,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.evaluation.study_results import read_results
 from rllib_llm_comm.experiments import pipeline
+from rllib_llm_comm.experiments.experiment_file import read_experiment_file
 from rllib_llm_comm.experiments.packaged_examples import examples
 from rllib_llm_comm.experiments.pipeline import with_model
 from rllib_llm_comm.experiments.stages import make_stages
@@ -270,9 +271,9 @@ def test_bad_studies(change, says, tmp_path):
         read_study(path)
 
 
-def test_a_study_is_no_experiment_file(tmp_path):
-    done = rllib("train", "file", str(SMOKE), cwd=tmp_path)
-    assert done.returncode == 1 and "run it with `rllib study file" in " ".join(done.stderr.split())
+def test_a_study_is_no_experiment_file():
+    with pytest.raises(UserError, match="run it with `rllib study file"):
+        read_experiment_file(SMOKE)
 
 
 def test_bad_files(tmp_path):
