@@ -89,7 +89,7 @@ def test_all_keep_to_one_budget():
 def test_the_same_question_of_several_is_asked_once_and_recorded_once(tmp_path):
     with ChatServer(Slow()) as server:
         path = tmp_path / "tape.jsonl"
-        settings = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_concurrent": 4}
+        settings = server.settings(max_concurrent=4)
         tape = open_chat({**settings, "cassette": str(path)})
         assert concurrent_questions(tape) == 4
         assert ask_all(tape, ["same"] * 6 + ["other"]) == ["re: same"] * 6 + ["re: other"]

@@ -143,7 +143,7 @@ def test_prompts_are_not_compared_without_a_language_model(command):
 )
 def test_identical_prompts_are_not_compared(command, game, match):
     with ChatServer(planner) as server:
-        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6}
+        chat = server.settings()
         asked = json.dumps({"name": "chat", "chat": chat})
         with pytest.raises(UserError, match=f"would compare identical prompts: .*{match}"):
             planning(command, "--env", game, "--episodes", "1", "--planner", asked)
@@ -153,7 +153,7 @@ def test_identical_prompts_are_not_compared(command, game, match):
 def test_other_prompts_are_compared_in_games_without_examples():
     rules = RulesChat()
     with ChatServer(rules.complete) as server:
-        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6}
+        chat = server.settings()
         asked = ["--planner", json.dumps({"name": "chat", "chat": chat})]
         short = ["--env", "rllib_llm_comm/minirts-v0", "--env-config", '{"max_tick": 100}', "--episodes", "1"]
         assert "score" in planning("objects", *short, *asked, "--layouts", "simple")
@@ -187,7 +187,7 @@ def test_reward_code_is_compared_with_the_tests(tmp_path):
 def test_a_model_writes_the_missing_code_once(tmp_path):
     code = "```python\ndef reward(state):\n    return 0\n```"
     with ChatServer(code) as server:
-        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 500}
+        chat = server.settings(max_tokens=500)
         asked = ["--planner", json.dumps({"name": "chat", "chat": chat}), "--code", "code", "--steps", "10"]
         planning("rewards", *asked, "--layouts", "cramped_room", "--json", "f.json")
         number = len(server.requests)

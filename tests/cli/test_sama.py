@@ -15,6 +15,7 @@ from chat_server import ChatServer
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.sama.recordings import recording
 from tests.cli.command import rllib, start_rllib
+from tests.cli.small_pipeline import replaced
 
 SAMA = Path(__file__).parents[2] / "tuned_examples" / "sama.yaml"
 COMMAND = ["train", "file", "sama.yaml", "--ray-num-cpus", "2"]
@@ -41,7 +42,7 @@ def write(folder: Path, chat: dict | None = None, *, whole: bool = False) -> Non
     """The file of the package, small: few states, one short iteration, short games."""
     stages = yaml.safe_load(SAMA.read_text())
     if chat is not None:
-        stages = _replaced(stages, {"cassette": "sama"}, chat)
+        stages = replaced(stages, {"cassette": "sama"}, chat)
     stages["translation"]["config"] |= {"states": 10}
     stages["rewards"]["config"] |= {"steps": 120}
     follower = stages["follower"]
@@ -55,14 +56,6 @@ def write(folder: Path, chat: dict | None = None, *, whole: bool = False) -> Non
     stages["report"]["config"]["of"] = [f"${{{name}}}" for name in (*PREPARE, "follower", *EVALUATIONS)]
     kept = stages if whole else {name: stages[name] for name in PREPARE}
     (folder / "sama.yaml").write_text(yaml.safe_dump(kept, sort_keys=False))
-
-
-def _replaced(value, old, new):
-    if value == old:
-        return new
-    if isinstance(value, dict):
-        return {key: _replaced(item, old, new) for key, item in value.items()}
-    return [_replaced(item, old, new) for item in value] if isinstance(value, list) else value
 
 
 def chat(server: ChatServer) -> dict:

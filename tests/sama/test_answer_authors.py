@@ -35,7 +35,7 @@ SUBGOALS = "Split this goal"
 
 
 def settings(server: ChatServer, **how) -> dict:
-    asked = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 2000}
+    asked = server.settings(max_tokens=2000)
     return {"name": "chat", "chat": asked, "objects": False, **how}
 
 

@@ -45,10 +45,6 @@ def config(data_set, chat, runners=0, **new):
     )
 
 
-def asking(server):
-    return {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6}
-
-
 def drawn(algo):
     """What the games of all EnvRunners draw, in words."""
 
@@ -68,7 +64,7 @@ def _made_anew(runner):
 @pytest.mark.parametrize("runners", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_running_games_draw_what_was_added_and_a_checkpoint_keeps_it(data_set, tmp_path, runners):
     with ChatServer(planner) as server:
-        with running(config(data_set, asking(server), runners)) as algo:
+        with running(config(data_set, server.settings(), runners)) as algo:
             assert algo.train()["new_subgoals"]["states"] == 0 and drawn(algo) == {FIRST}
             told = algo.train()["new_subgoals"]
             assert told["states"] == 2 and told["subgoals"] > 0 and told["requests"] > 0
@@ -99,7 +95,7 @@ def test_games_under_reward_code_get_the_code_of_new_subgoals(data_set, tmp_path
         return tape.complete(prompt) if "Write a function `reward(state)`" in prompt else planner(prompt)
 
     with ChatServer(answers) as server:
-        built = config(data_set, asking(server), every=1, steps=60).planning(
+        built = config(data_set, server.settings(), every=1, steps=60).planning(
             subgoal_rewards={"name": "code", "path": str(code), "fallback": "error"}
         )
         with running(built) as algo:

@@ -51,10 +51,6 @@ def config(env, path, chat, **new):
     )
 
 
-def asking(server):
-    return {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6}
-
-
 def drawn(algo):
     """The data set from which the games draw."""
     found = algo.env_runner_group.foreach_env_runner(lambda one: [game.planner._drawn for game in drawing(one)._games])
@@ -65,7 +61,7 @@ def drawn(algo):
 @pytest.mark.parametrize("env", [LAKE, WAR])
 def test_running_games_draw_what_was_added_and_a_checkpoint_keeps_it(data_set, tmp_path, env):
     with ChatServer(planner) as server:
-        with running(config(env, data_set(env), asking(server))) as algo:
+        with running(config(env, data_set(env), server.settings())) as algo:
             assert algo.train()["new_subgoals"]["states"] == 0 and drawn(algo) == {FIRST[env]}
             told = algo.train()["new_subgoals"]
             assert told["states"] == 2 and told["subgoals"] > 0 and told["requests"] > 0
@@ -86,7 +82,7 @@ def test_states_that_are_asked_are_those_of_the_games(data_set):
         seen.append(prompt)
         return planner(prompt)
 
-    with ChatServer(tells) as server, running(config(LAKE, data_set(LAKE), asking(server), every=1)) as algo:
+    with ChatServer(tells) as server, running(config(LAKE, data_set(LAKE), server.settings(), every=1)) as algo:
         algo.train()
         games = [game.game for game in drawing(algo.env_runner)._games]
         places = [game.situation_of(game.state(), "alice") for game in games if game.env.unwrapped.agents]
@@ -114,7 +110,7 @@ def test_games_under_reward_code_get_the_code_of_new_subgoals(data_set, tmp_path
 
     (Path(code) / f"{file_name(FIRST[LAKE])}.py").write_text(right.format(place=[1, 0]))
     with ChatServer(writes) as server:
-        built = config(LAKE, data_set(LAKE), asking(server), every=1, steps=60)
+        built = config(LAKE, data_set(LAKE), server.settings(), every=1, steps=60)
         built.planning(subgoal_rewards={"name": "code", "path": str(code), "fallback": "none"})
         with running(built) as algo:
             told = algo.train()["new_subgoals"]

@@ -257,7 +257,7 @@ def test_all_games_of_a_runner_go_on_while_a_server_thinks():
         return answer(prompt)
 
     with ChatServer(late) as server:
-        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 2000}
+        chat = server.settings(max_tokens=2000)
         algo = runner_of_three_games({"name": "chat", "chat": chat, "objects": False})
         try:
             runner, games = algo.env_runner, [env.unwrapped.env for env in algo.env_runner.env.envs]

@@ -407,7 +407,7 @@ def test_planners_of_one_name_all_play_and_are_told_apart(tmp_path):
 def test_what_chat_models_answer_in_games_of_planners_is_recorded_apart_and_told(tmp_path):
     rules = RulesChat()
     with ChatServer(rules.complete) as server:
-        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_retries": 0}
+        chat = server.settings(max_retries=0)
         asking = {"name": "chat", "chat": chat, "objects": False}
         several = [
             asking,

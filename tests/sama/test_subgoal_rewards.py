@@ -287,7 +287,7 @@ def test_a_model_writes_code_when_a_subgoal_first_occurs(tmp_path):
         return f"```python\n{right_code(subgoal)}```"
 
     with ChatServer(model) as server:
-        asked = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 1000}
+        asked = server.settings(max_tokens=1000)
         kept = {"name": "chat", "chat": asked, "path": str(tmp_path / "code")}
         env = planned(subgoal_rewards=kept, wait=True)
         earned, told, metrics = played(env)
@@ -302,7 +302,7 @@ def test_a_model_writes_code_when_a_subgoal_first_occurs(tmp_path):
 
 def test_a_model_that_writes_no_usable_code_is_told_once(caplog):
     with ChatServer("no") as server, caplog.at_level(logging.WARNING):
-        asked = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 1000}
+        asked = server.settings(max_tokens=1000)
         env = planned(subgoal_rewards={"name": "chat", "chat": asked}, wait=True)
         earned, _, metrics = played(env)
         occurred = {subgoal for attempt in env.attempts for subgoal in attempt.plan.by_agent().values()}
@@ -324,7 +324,7 @@ def test_without_a_fallback_refused_code_rewards_nothing_or_ends_the_run(tmp_pat
 def test_a_judge_without_an_answer_is_counted(reply):
     """Neither yes nor no, and a server that fails."""
     with ChatServer(reply) as server:
-        asked = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_retries": 0}
+        asked = server.settings(max_retries=0)
 
         def judged(**how) -> dict:
             env = planned(subgoal_rewards={"name": "judge", "chat": asked, **how})

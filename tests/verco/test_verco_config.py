@@ -13,6 +13,7 @@ from rllib_llm_comm.verco.learner import VercoLearner
 from rllib_llm_comm.verco.message_exchange import MessageExchange
 from rllib_llm_comm.verco.module import LLMCommModule
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
+from tests.episodes import spaces
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,6 @@ def test_teacher_mode_adds_its_callback_once():
 
 
 def test_own_pieces_come_before_the_exchange_and_an_own_exchange_is_kept():
-    import gymnasium as gym
     from ray.rllib.connectors.connector_v2 import ConnectorV2
     from toys import ColourTalk
 
@@ -154,20 +154,13 @@ def test_own_pieces_come_before_the_exchange_and_an_own_exchange_is_kept():
         def __call__(self, *, batch, **kwargs):
             return batch
 
-    env = ColourTalk()
-    spaces = {
-        "__env_single__": (
-            gym.spaces.Dict({a: env.observation_space(a) for a in env.possible_agents}),
-            gym.spaces.Dict({a: env.action_space(a) for a in env.possible_agents}),
-        )
-    }
     settings = config().env_runners(env_to_module_connector=lambda env, spaces, device: [Mine()])
-    pipeline = settings.build_env_to_module_connector(spaces=spaces)
+    pipeline = settings.build_env_to_module_connector(spaces={"__env_single__": spaces(ColourTalk())})
     names = [type(piece).__name__ for piece in pipeline.connectors]
     assert names[:3] == ["Mine", "MessageExchange", "AddObservationsInOrder"]
     own = MessageExchange(language_model=language_model(), communication={"messages": "none"})
     settings = config().env_runners(env_to_module_connector=lambda env, spaces, device: own)
-    pieces = settings.build_env_to_module_connector(spaces=spaces).connectors
+    pieces = settings.build_env_to_module_connector(spaces={"__env_single__": spaces(ColourTalk())}).connectors
     assert [piece for piece in pieces if isinstance(piece, MessageExchange)] == [own]
 
 
