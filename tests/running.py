@@ -10,6 +10,11 @@ from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
 
+def curve(algo: Any) -> list[float]:
+    """The losses of two iterations."""
+    return [float(algo.train()["learners"]["shared"]["policy_loss"]) for _ in range(2)]
+
+
 @contextmanager
 def running(made: AlgorithmConfig | Algorithm) -> Iterator[Any]:
     """Gives an algorithm, or builds that of a config, and stops it at the end."""

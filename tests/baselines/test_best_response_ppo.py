@@ -24,7 +24,7 @@ from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.policies.policy_folder import PolicyExport
 from rllib_llm_comm.rl.gae import semi_markov_gae, standardized
-from tests.running import running
+from tests.running import curve, running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 ENV = {"layout": "cramped_room", "horizon": 30}
@@ -217,8 +217,7 @@ def test_alone_it_is_self_play_to_the_last_bit():
         if kind is BestResponsePPOConfig:
             settings.partners(pool=["random"], self_play_share=1.0)
         with running(settings) as algo:
-            curve = [float(algo.train()["learners"]["shared"]["policy_loss"]) for _ in range(2)]
-            ends.append((curve, algo.learner_group._learner.module["shared"].get_state()))
+            ends.append((curve(algo), algo.learner_group._learner.module["shared"].get_state()))
     assert ends[0][0] == ends[1][0]
     assert all(np.array_equal(value, ends[1][1][name]) for name, value in ends[0][1].items())
 

@@ -14,7 +14,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
 from rllib_llm_comm.policies.numeric_network import team_vectors
 from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
-from tests.running import running
+from tests.running import curve, running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -32,10 +32,6 @@ def luck(**settings):
 
 def learned(algo):
     return algo.learner_group._learner.module["shared"].unwrapped()
-
-
-def curve(algo):
-    return [float(algo.train()["learners"]["shared"]["policy_loss"]) for _ in range(2)]
 
 
 @pytest.fixture(scope="module")

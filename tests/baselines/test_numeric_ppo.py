@@ -9,7 +9,7 @@ from toys import ColourTalk, register
 from rllib_llm_comm import CommNetConfig, SymbolicPPOConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
-from tests.running import running
+from tests.running import curve, running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -23,6 +23,14 @@ def config(kind=CommNetConfig, **training):
         .training(**{"train_batch_size_per_learner": 96, "minibatch_size": 48, "num_epochs": 2, **training})
         .debugging(seed=0)
     )
+
+
+@pytest.fixture(scope="module")
+def trained(small_ray, tmp_path_factory):
+    """The curve of two iterations, their checkpoint, and the weights of the module."""
+    with running(config()) as algo:
+        path = tmp_path_factory.mktemp("trained") / "checkpoint"
+        return curve(algo), algo.save_to_path(str(path)), algo.get_module("shared").network.state_dict()
 
 
 @pytest.mark.parametrize(
@@ -55,23 +63,16 @@ def test_runners_learners_and_checkpoints(kind, runners, learners, tmp_path):
         load_policy(path, messages="student")
 
 
-def test_the_policy_without_ray_acts_as_the_module(tmp_path):
+def test_the_policy_without_ray_acts_as_the_module(trained):
+    _, path, weights = trained
+    for name, weight in load_policy(path).network.state_dict().items():
+        if name.startswith("actor"):
+            np.testing.assert_array_equal(weight, weights[name])
+
+
+def test_same_seed_same_curve(trained):
     with running(config()) as algo:
-        algo.train()
-        path = algo.save_to_path(str(tmp_path / "checkpoint"))
-        network = algo.get_module("shared").network
-        policy = load_policy(path)
-        for name, weight in policy.network.state_dict().items():
-            if name.startswith("actor"):
-                np.testing.assert_array_equal(weight, network.state_dict()[name])
-
-
-def test_same_seed_same_curve():
-    curves = []
-    for _ in range(2):
-        with running(config()) as algo:
-            curves.append([float(algo.train()["learners"]["shared"]["policy_loss"]) for _ in range(2)])
-    assert curves[0] == curves[1]
+        assert curve(algo) == trained[0]
 
 
 def learning(made):

@@ -13,7 +13,7 @@ from rllib_llm_comm.envs.overcooked_ai import parallel_env
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import evaluate, record
 from rllib_llm_comm.rl.gae import semi_markov_gae
-from tests.running import running
+from tests.running import curve, running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -27,10 +27,6 @@ def config(**training):
         .training(**{"train_batch_size_per_learner": 2 * 3 * 40, "minibatch_size": 60, "num_epochs": 2, **training})
         .debugging(seed=0)
     )
-
-
-def curve(algo):
-    return [float(algo.train()["learners"]["shared"]["policy_loss"]) for _ in range(2)]
 
 
 @pytest.fixture(scope="module")

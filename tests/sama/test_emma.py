@@ -13,7 +13,7 @@ from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import evaluate, record
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.sama.emma.network import EmmaEncoder
-from tests.running import running
+from tests.running import curve, running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -27,6 +27,15 @@ def config(**env_config):
         .training(train_batch_size_per_learner=120, minibatch_size=60, num_epochs=2)
         .debugging(seed=0)
     )
+
+
+@pytest.fixture(scope="module")
+def trained(small_ray, tmp_path_factory):
+    """The curve of two iterations, their checkpoint, and the network that learned."""
+    with running(config()) as algo:
+        path = tmp_path_factory.mktemp("trained") / "checkpoint"
+        network = algo.learner_group._learner.module["shared"].unwrapped().network
+        return curve(algo), algo.save_to_path(str(path)), network
 
 
 @pytest.mark.parametrize(("runners", "learners"), [(0, 0), pytest.param(1, 2, marks=pytest.mark.slow)])
@@ -46,11 +55,8 @@ def test_trains_saves_and_plays(runners, learners, tmp_path):
     assert "overcooked_ai" in write_replay(record(policy), tmp_path / "replay.html").read_text()
 
 
-def test_the_policy_without_ray_acts_as_the_module(tmp_path):
-    with running(config()) as algo:
-        algo.train()
-        path = algo.save_to_path(str(tmp_path / "checkpoint"))
-        network = algo.learner_group._learner.module["shared"].unwrapped().network
+def test_the_policy_without_ray_acts_as_the_module(trained):
+    _, path, network = trained
     policy = load_policy(path)
     encoder = EmmaEncoder(load_text_encoder(), network.settings)
     env = policy.env()
@@ -70,10 +76,8 @@ def test_the_policy_without_ray_acts_as_the_module(tmp_path):
         observations, *_ = env.step({agent: decision.action for agent, decision in decisions.items()})
 
 
-def test_it_acts_without_the_state(tmp_path):
-    with running(config()) as algo:
-        path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    policy = load_policy(path)
+def test_it_acts_without_the_state(trained):
+    policy = load_policy(trained[1])
     env = subgoal_env(observe=["entities"], action_level="goal_cell")
     observations, _ = env.reset(seed=0)
     assert all(np.isnan(decision.value) for decision in policy.act(observations).values())
@@ -82,12 +86,9 @@ def test_it_acts_without_the_state(tmp_path):
         policy.act(lacking)
 
 
-def test_same_seed_same_curve():
-    curves = []
-    for _ in range(2):
-        with running(config()) as algo:
-            curves.append([float(algo.train()["learners"]["shared"]["policy_loss"]) for _ in range(2)])
-    assert curves[0] == curves[1]
+def test_same_seed_same_curve(trained):
+    with running(config()) as algo:
+        assert curve(algo) == trained[0]
 
 
 @pytest.mark.parametrize(
