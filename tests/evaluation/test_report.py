@@ -231,6 +231,10 @@ STUDY_DAMAGE = [
     (put(3, "systems", "good"), "`systems.good` is 3 but must be a mapping"),
     (drop("systems", "good", "interventions"), "`systems.good.interventions` is missing"),
     (drop("evaluation", "modes"), "`evaluation.modes` is missing"),
+    (put([1], "systems", "good", "config"), "`systems.good.config` is [1] but must be a mapping"),
+    (put(None, "systems", "good", "config"), "`systems.good.config` is None but must be a mapping"),
+    (put(5, "systems", "good", "scenarios"), "`systems.good.scenarios` is 5 but must be a list"),
+    (put([5], "systems", "good", "scenarios"), "`systems.good.scenarios.0` is 5 but must be a text"),
 ]
 
 
@@ -580,19 +584,6 @@ def test_names_of_a_foreign_report_lead_nowhere(folder, kind, name):
     (place / "results.json").write_text(json.dumps(kept))
     with pytest.raises(UserError, match="damaged or incomplete: .* must be made of letters"):
         read_results(place)
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (put([1], "systems", "good", "config"), "`systems.good.config` is [1] but must be a mapping"),
-        (put(None, "systems", "good", "config"), "`systems.good.config` is None but must be a mapping"),
-        (put(5, "systems", "good", "scenarios"), "`systems.good.scenarios` is 5 but must be a list"),
-        (put([5], "systems", "good", "scenarios"), "`systems.good.scenarios.0` is 5 but must be a text"),
-    ],
-)
-def test_settings_of_a_damaged_study_are_refused(folder, change, says):
-    refused(folder, "study.json", change, says)
 
 
 def test_a_number_beyond_all_bounds_is_damage(folder):
