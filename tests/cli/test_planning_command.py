@@ -16,7 +16,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.envs.overcooked_ai.subgoals import all_subgoals
 from rllib_llm_comm.evaluation.reward_code_scores import code_path
-from tests.cli.command import rllib
+from tests.cli.command import rllib, succeeds
 from tools.record_cassettes import recorded
 from tools.rules_chat import RulesChat
 
@@ -42,8 +42,9 @@ def record(path) -> dict:
 
 
 def test_the_real_command_plays_and_goes_on(tmp_path):
-    told = rllib("planning", "reward", *SHORT, "--seeds", "1", "--json", "a/f.json", "--markdown", "f.md", cwd=tmp_path)
-    assert told.returncode == 0, told.stderr
+    told = succeeds(
+        "planning", "reward", *SHORT, "--seeds", "1", "--json", "a/f.json", "--markdown", "f.md", cwd=tmp_path
+    )
     assert "cramped_room" in told.stdout and "Figures: a/f.json" in told.stdout
     figures = record(tmp_path / "a" / "f.json")
     cell = figures["cells"][0]

@@ -14,7 +14,7 @@ from toys import language_model, register
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.algorithm_settings import find_algorithm
 from rllib_llm_comm.rl.policy_checkpoints import with_policy_folder
-from tests.cli.command import rllib
+from tests.cli.command import succeeds
 from tests.running import running
 
 BATCH = {"train_batch_size_per_learner": 32, "minibatch_size": 16, "num_epochs": 1, "num_env_runners": 0}
@@ -93,8 +93,8 @@ def test_a_sweep_takes_one_process_for_all_its_trials(tmp_path):
     seeds = {"swept": {"grid_search": [0, 1, 2]}, "alone": 2}
     stages = {name: {**ppo, "config": {**config, "seed": seed}} for name, seed in seeds.items()}
     (tmp_path / "seeds.json").write_text(json.dumps(stages))
-    done = rllib("train", "file", "seeds.json", "--ray-num-cpus", "1", cwd=tmp_path)
-    assert done.returncode == 0 and done.stderr == "", done.stderr
+    done = succeeds("train", "file", "seeds.json", "--ray-num-cpus", "1", cwd=tmp_path)
+    assert done.stderr == "", done.stderr
     swept, (alone,) = (last_results(tmp_path / "results/seeds" / name) for name in seeds)
     processes = {result["pid"] for result in swept}
     assert len(swept) == 3 and len(processes) == 1 and alone["pid"] not in processes

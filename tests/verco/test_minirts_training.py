@@ -20,7 +20,7 @@ from rllib_llm_comm.sama.planning_config import AddPlannedSubgoals
 from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.teachers.base import TeacherRequest, make_teacher
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
-from tests.cli.command import rllib
+from tests.cli.command import succeeds
 from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -81,10 +81,9 @@ def test_told_commanders_from_labels_to_measured_talk(tmp_path):
         losses = [algo.train()["message_sft"]["train_loss"] for _ in range(4)]
         checkpoint = algo.save_to_path(str(tmp_path / "sft"))
     assert losses[-1] < losses[0] - 0.5
-    done = rllib(
+    succeeds(
         "evaluate", checkpoint, "--episodes", "8", "--communication", "--json", "talk.json", cwd=tmp_path, timeout=300
     )
-    assert done.returncode == 0, done.stderr
     talk = json.loads((tmp_path / "talk.json").read_text())["communication"]
     # Who is told is known to the measure: half of the decisions, with the entropy of the facts that were drawn.
     facts = Counter()
@@ -100,10 +99,9 @@ def test_told_commanders_from_labels_to_measured_talk(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_commanders_learn_to_beat_the_medium_opponent(tmp_path):
-    done = rllib(
+    succeeds(
         "train", "file", str(examples()["symbolic_ppo_minirts"]), "--ray-num-cpus", "2", cwd=tmp_path, timeout=3500
     )
-    assert done.returncode == 0, done.stderr
     learned = json.loads((tmp_path / "results/symbolic_ppo_minirts/evaluation/evaluation.json").read_text())
     assert learned["metrics"]["won"] >= wins_by_chance(games=30) + 0.15
 
