@@ -42,6 +42,10 @@ class ChatServer(LocalServer):
         self.times: list[float] = []
         super().__init__(port)
 
+    def settings(self, **more: Any) -> dict[str, Any]:
+        """Settings of a client that does not wait between requests."""
+        return {"model": "tiny", "base_url": self.url, "requests_per_minute": 1e6, **more}
+
     def reply(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
         self.times.append(time.monotonic())
         self.headers.append(headers)

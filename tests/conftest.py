@@ -77,8 +77,12 @@ def small_ray():
 
 
 def pytest_runtest_setup(item):
-    if "ray" in sys.modules and "small_ray" not in item.fixturenames:
-        sys.modules["ray"].shutdown()
+    if "ray" in sys.modules:
+        from tests.forked import lighten_ray
+
+        lighten_ray()
+        if "small_ray" not in item.fixturenames:
+            sys.modules["ray"].shutdown()
 
 
 @pytest.fixture

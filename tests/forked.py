@@ -1,7 +1,7 @@
 """Runs Python programs in processes that are forked off a server which has imported the libraries.
 
 A fresh interpreter takes five seconds to import them. From the fork on a program is what `python PROGRAM` is, but for
-two processes of Ray's that no test needs.
+three processes of Ray's that no test needs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from functools import cache, partialmethod
 from pathlib import Path
 
+from ray._private import services
 from ray._private.parameter import RayParams
 
 CLI = "rllib_llm_comm.cli.main"
@@ -87,9 +88,14 @@ def _asked_import_path(env: tuple[tuple[str, str], ...]) -> list[str]:
     return json.loads(subprocess.run(program, env=dict(env), capture_output=True, check=True).stdout)
 
 
-def _leave_out_monitors() -> None:
-    """Lets Ray start neither the monitor of its autoscaler nor that of its workers' logs, a second of work each."""
+@cache
+def lighten_ray() -> None:
+    """Lets Ray start no monitor of its autoscaler, none of its workers' logs and no dashboard.
+
+    Each is half a second of work at every start of Ray, which waits for the last.
+    """
     RayParams.__init__ = partialmethod(RayParams.__init__, no_monitor=True, include_log_monitor=False)
+    services.start_api_server = lambda *_, **__: (None, None)  # as where it could not be started
 
 
 def _become(command: list[str], cwd: Path, env: dict[str, str], path: list[str], out: Path, err: Path) -> None:
@@ -105,7 +111,7 @@ def _become(command: list[str], cwd: Path, env: dict[str, str], path: list[str],
     script = program.endswith(".py")
     sys.path[:] = [str(Path(program).resolve().parent) if script else os.getcwd(), *path]
     sys.argv[:] = command
-    _leave_out_monitors()
+    lighten_ray()
     for name in [name for name in sys.modules if name == program or name.split(".")[0] == "tests"]:
         del sys.modules[name]  # a module is run as `__main__`, not imported
     if script:

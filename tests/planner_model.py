@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
+
+from rllib_llm_comm.chat.chat_model import ChatCounters
 
 
 def planner(prompt: str) -> str:
@@ -42,3 +45,23 @@ def choices(prompt: str) -> tuple[str, str]:
     useful = [subgoal for subgoal in listed if not subgoal.startswith("go ")] + list(listed)
     first = next(subgoal for subgoal in useful if "alice" in listed[subgoal])
     return first, next(subgoal for subgoal in useful if "bob" in listed[subgoal] and subgoal != first)
+
+
+class Answers:
+    """Gives answers in turn, the last one for ever, and keeps the prompts."""
+
+    model = "a test"
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers, self.prompts, self.counters = list(answers), [], ChatCounters()
+
+    def complete(self, prompt: str, system: str = "") -> str:
+        self.prompts.append(prompt)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return answer if isinstance(answer, str) else json.dumps(answer)
+
+    def recall(self, prompt: str, system: str = "") -> None:
+        return None
+
+    def remember(self, prompt: str, answer: str, system: str = "") -> None:
+        pass

@@ -75,16 +75,6 @@ def failures(results):
     return {result.name for result in results if not result.ok}
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{}, {"advance": "game_step", "map_name": "C", "num_agents": 3}, {"action_level": "primitive"}],
-)
-def test_the_kitchen_keeps_the_contract(settings):
-    results = check_env(ID, settings={"max_game_steps": 40, **settings})
-    assert not failures(results), results
-    assert {result.status for result in results} == {"passed"}
-
-
 def test_a_users_environment_may_be_a_class_or_an_instance():
     results = check_env(Talkers, steps=40)
     assert not failures(results)

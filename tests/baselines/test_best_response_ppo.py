@@ -24,6 +24,7 @@ from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.policies.policy_folder import PolicyExport
 from rllib_llm_comm.rl.gae import semi_markov_gae, standardized
+from tests.running import curve, running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 ENV = {"layout": "cramped_room", "horizon": 30}
@@ -44,11 +45,8 @@ def config(kind=BestResponsePPOConfig, rows=3 * 40, **training):
 @pytest.fixture(scope="module")
 def checkpoint(small_ray, tmp_path_factory):
     """A policy of self-play that has learned nothing yet."""
-    algo = config(SelfPlayPPOConfig, 2 * 3 * 40).build_algo()
-    try:
+    with running(config(SelfPlayPPOConfig, 2 * 3 * 40)) as algo:
         return algo.save_to_path(str(tmp_path_factory.mktemp("partner") / "checkpoint"))
-    finally:
-        algo.stop()
 
 
 def played_again(seen, actions, seat):
@@ -66,13 +64,10 @@ def played_again(seen, actions, seat):
 
 def test_a_roll_out_holds_the_learners_rows_alone():
     """Beside cooks that stay: played again game by game in PettingZoo's form, with returns by hand."""
-    algo = config().partners(pool=["stay"]).build_algo()
-    try:
+    with running(config().partners(pool=["stay"])) as algo:
         algo.env_runner.use_partners(*algo._pool_of_runners())
         columns = algo.env_runner.roll_out(40, 0.5)
         network = algo.env_runner.module["shared"].unwrapped().network
-    finally:
-        algo.stop()
     assert len(columns["actions"]) == 40 * 3
     seen = columns["obs"]["vector"].reshape(40, 3, -1)
     actions, values = (columns[name].reshape(40, 3) for name in ("actions", "vf_preds"))
@@ -96,8 +91,7 @@ def test_a_roll_out_holds_the_learners_rows_alone():
 
 def test_the_critic_alone_is_told_who_the_partner_is(tmp_path):
     settings = config().policy_network(critic_observation="partner")
-    algo = settings.partners(pool=["stay", "random"], self_play_share=0.3).build_algo()
-    try:
+    with running(settings.partners(pool=["stay", "random"], self_play_share=0.3)) as algo:
         algo.env_runner.use_partners(*algo._pool_of_runners())
         seated = algo.env_runner._seated
         partners, own = seated.partner.copy(), seated.own.copy()
@@ -111,17 +105,12 @@ def test_the_critic_alone_is_told_who_the_partner_is(tmp_path):
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
         network = algo.env_runner.module["shared"].unwrapped().network
         assert (network.critic[1][0].weight.shape[1], network.actor[0].weight.shape[1]) == (size + 3, size)
-    finally:
-        algo.stop()
     policy = load_policy(path)
     env = policy.env()
     observations, _ = env.reset(seed=0)
     assert np.isnan(policy.act(observations)["alice"].value)  # nobody tells it when it plays
-    again = BestResponsePPO.from_checkpoint(path)
-    try:
+    with running(BestResponsePPO.from_checkpoint(path)) as again:
         again.train()
-    finally:
-        again.stop()
 
 
 def test_partners_and_seats_are_drawn_as_the_weights_say():
@@ -227,12 +216,8 @@ def test_alone_it_is_self_play_to_the_last_bit():
         settings = config(kind, 2 * 3 * 40)
         if kind is BestResponsePPOConfig:
             settings.partners(pool=["random"], self_play_share=1.0)
-        algo = settings.build_algo()
-        try:
-            curve = [float(algo.train()["learners"]["shared"]["policy_loss"]) for _ in range(2)]
-            ends.append((curve, algo.learner_group._learner.module["shared"].get_state()))
-        finally:
-            algo.stop()
+        with running(settings) as algo:
+            ends.append((curve(algo), algo.learner_group._learner.module["shared"].get_state()))
     assert ends[0][0] == ends[1][0]
     assert all(np.array_equal(value, ends[1][1][name]) for name, value in ends[0][1].items())
 
@@ -241,8 +226,7 @@ def test_trains_beside_partners_that_stay_as_they_are(checkpoint, tmp_path):
     settings = config(rows=4 * 30).partners(
         pool=[{"policy": str(checkpoint), "name": "old"}, {"policy": "scripted", "weight": 2}], self_play_share=0.34
     )
-    algo = settings.build_algo()
-    try:
+    with running(settings) as algo:
         before = load(exported(checkpoint).files["network.safetensors"])
         own = algo.learner_group._learner.module["shared"].get_state()
         for iteration in range(1, 4):
@@ -261,19 +245,13 @@ def test_trains_beside_partners_that_stay_as_they_are(checkpoint, tmp_path):
         learned = algo.learner_group._learner.module["shared"].get_state()
         assert not all(np.array_equal(value, learned[name]) for name, value in own.items())
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
-        again = type(algo).from_checkpoint(path)
-        try:
+        with running(type(algo).from_checkpoint(path)) as again:
             assert again.train()["env_runners"]["num_env_steps_sampled_lifetime"] == 360
-        finally:
-            again.stop()
-    finally:
-        algo.stop()
     assert load_policy(path).manifest.algorithm == "BestResponsePPO"
 
 
 def test_another_pool_begins_all_games_anew(checkpoint):
-    algo = config().partners(pool=["stay"]).build_algo()
-    try:
+    with running(config().partners(pool=["stay"])) as algo:
         algo.train()
         runner = algo.env_runner
         assert runner._games.states[:, 0].tolist() == [10] * 3  # 40 steps of games of 30
@@ -282,8 +260,6 @@ def test_another_pool_begins_all_games_anew(checkpoint):
         assert runner._games.states[:, 0].tolist() == [0] * 3 and runner._seated.name(0) == "late"
         with pytest.raises(UserError, match="self_play_share"):
             algo.set_pool(PartnerPool((FrozenPartner("late", exported(checkpoint)),), 0.5))
-    finally:
-        algo.stop()
 
 
 @pytest.mark.slow
@@ -296,26 +272,20 @@ def test_remote_runners_seat_the_same_partners(checkpoint, tmp_path):
             lambda runner: [runner._seated.name(game) for game in range(3)], local_env_runner=False
         )
 
-    algo = settings.build_algo()
-    try:
+    with running(settings) as algo:
         results = algo.train()
         first = seated(algo)
         algo.set_pool(PartnerPool((FrozenPartner("late", exported(checkpoint)),)))
         results = algo.train()
         assert seated(algo) == [["late"] * 3] * 2
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    finally:
-        algo.stop()
     found = results["env_runners"]
     assert found["num_module_steps_sampled"]["shared"] == 240 and found["num_env_steps_sampled"] == 240
     assert found["num_env_steps_sampled_lifetime"] == 480
     assert len(first) == 2 and all(name is not None and name != "late" for own in first for name in own)
-    again = type(algo).from_checkpoint(path)
-    try:
+    with running(type(algo).from_checkpoint(path)) as again:
         results = again.train()
         assert seated(again) == first, "a run that goes on has the pool of its config"
-    finally:
-        again.stop()
     assert results["env_runners"]["num_env_steps_sampled_lifetime"] == 720
 
 

@@ -11,6 +11,7 @@ from rllib_llm_comm.baselines.population.cole import COLE
 from rllib_llm_comm.baselines.population.kitchen_partners import play_matches
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -32,8 +33,7 @@ def files(algo):
 
 
 def test_generations_and_a_restored_run_goes_on_with_the_same_partners(tmp_path):
-    algo = config().build_algo()
-    try:
+    with running(config()) as algo:
         results = [algo.train() for _ in range(3)]
         grown = results[1]["population"]
         assert (grown["members"], grown["generation"]) == (2, 1), "a copy joins after the run with itself alone"
@@ -46,10 +46,7 @@ def test_generations_and_a_restored_run_goes_on_with_the_same_partners(tmp_path)
         assert algo._batches == 1 and algo._partners
         drawn = algo._partners
         assert sum(weight for _, _, weight in drawn) == 3
-    finally:
-        algo.stop()
-    again = COLE.from_checkpoint(path)
-    try:
+    with running(COLE.from_checkpoint(path)) as again:
         assert again._batches == 1
         assert [(n, p["policy"], w) for n, p, w in again._partners] == [(n, p["policy"], w) for n, p, w in drawn]
         for _ in range(3):
@@ -59,18 +56,13 @@ def test_generations_and_a_restored_run_goes_on_with_the_same_partners(tmp_path)
         kept = again._population.kept()
         policy = load_policy(again.save_to_path(str(tmp_path / "end")))
         expected = load(*files(again)[kept].values())
-    finally:
-        again.stop()
     assert policy.manifest.algorithm == "COLE" and evaluate(policy, episodes=2).lengths == [20, 20]
     assert all(np.array_equal(tensor, expected[name]) for name, tensor in policy.network.state_dict().items())
 
 
 def test_matches_are_games_of_the_pairs():
-    algo = config().build_algo()
-    try:
+    with running(config()) as algo:
         policy = algo._learner_policy().policy
-    finally:
-        algo.stop()
     settings = {"layout": "cramped_room", "horizon": 100}
     once = play_matches([policy, policy], [(0, 1), (1, 0), (0, 0)], 20, settings, 0)
     assert once.steps.tolist() == [2000.0] * 3 and once.shaped.min() > 0
@@ -83,11 +75,7 @@ def test_matches_are_games_of_the_pairs():
     ("change", "why"),
     [
         (lambda c: c.population(initial_size=0), "initial_size"),
-        (lambda c: c.population(most_members=1), "most_members"),
-        (lambda c: c.population(marginals="absolute"), "marginals"),
-        (lambda c: c.population(visit_bonus=-1), "visit_bonus"),
         (lambda c: c.population(self_play_share=1.0), "self_play_share"),
-        (lambda c: c.population(runs_per_generation=0), "runs_per_generation"),
         (lambda c: c.partners(pool=["random"]), "own members"),
         (lambda c: c.policy_network(critic_observation="partner"), "change while it learns; use 'own'"),
     ],

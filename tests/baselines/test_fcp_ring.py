@@ -15,6 +15,7 @@ import pytest
 
 from rllib_llm_comm import BestResponsePPOConfig, SelfPlayPPOConfig
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 MEMBER, LEARNER, EPISODES = 160, 320, 10  # iterations: 1,024,000 and 4,096,000 game steps
@@ -42,13 +43,10 @@ def trained(kind, folder, seed, iterations, **options):
         config.partners(pool=options["pool"]).policy_network(critic_observation="partner")
     else:
         config.training(keep_policy_every=4)
-    algo = config.build_algo()
-    try:
+    with running(config) as algo:
         for _ in range(iterations):
             algo.train()
         algo.save_to_path(str(where))
-    finally:
-        algo.stop()
     return where
 
 

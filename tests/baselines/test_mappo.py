@@ -14,6 +14,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
 from rllib_llm_comm.policies.numeric_network import team_vectors
 from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
+from tests.running import curve, running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -33,25 +34,18 @@ def learned(algo):
     return algo.learner_group._learner.module["shared"].unwrapped()
 
 
-def curve(algo):
-    return [float(algo.train()["learners"]["shared"]["policy_loss"]) for _ in range(2)]
-
-
 @pytest.fixture(scope="module")
 def trained(small_ray, tmp_path_factory):
     """An algorithm after two iterations, its curve, and its checkpoint."""
-    algo = luck().build_algo()
-    try:
+    with running(luck()) as algo:
         yield algo, curve(algo), algo.save_to_path(str(tmp_path_factory.mktemp("trained") / "checkpoint"))
-    finally:
-        algo.stop()
 
 
 @pytest.mark.parametrize(
     ("runners", "learners"), [(0, 0), *(pytest.param(*n, marks=pytest.mark.slow) for n in ((1, 2), (1, 0), (0, 1)))]
 )
 def test_runners_learners_and_checkpoints(runners, learners, tmp_path):
-    algo = (
+    with running(
         MAPPOConfig()
         .environment(register(), env_config={"busy": (1, 2), "length": 6})
         .policy_network(hiddens=[16])
@@ -59,9 +53,7 @@ def test_runners_learners_and_checkpoints(runners, learners, tmp_path):
         .learners(num_learners=learners)
         .training(train_batch_size_per_learner=96, minibatch_size=48, num_epochs=2)
         .debugging(seed=0)
-        .build_algo()
-    )
-    try:
+    ) as algo:
         for _ in range(2):
             results = algo.train()["learners"]["shared"]
             assert float(results["ratio_first_minibatch"]) < 1e-5
@@ -71,8 +63,6 @@ def test_runners_learners_and_checkpoints(runners, learners, tmp_path):
             for result in algo.learner_group.foreach_learner(lambda learner: learner.module["shared"].get_state())
         ]
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    finally:
-        algo.stop()
     assert len(states) == max(1, learners)
     for name, value in states[0].items():  # no Learner drifts, also not after the last minibatch
         assert all(np.array_equal(value, state[name]) for state in states), name
@@ -88,14 +78,11 @@ def test_runners_learners_and_checkpoints(runners, learners, tmp_path):
     [("auto", True, "state"), ("auto", False, "team"), ("team", True, "team"), ("own", True, "own")],
 )
 def test_the_policy_without_ray_acts_as_the_module(critic, told, seen, tmp_path):
-    algo = luck(state=told).policy_network(critic_observation=critic).build_algo()
-    try:
+    with running(luck(state=told).policy_network(critic_observation=critic)) as algo:
         for _ in range(2):
             algo.train()
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
         network = learned(algo).network
-    finally:
-        algo.stop()
     policy = load_policy(path)
     assert policy.network.settings.critic_observation == seen
     assert float(policy.network.value_norm.std) == float(network.value_norm.std) > 5
@@ -117,11 +104,8 @@ def test_the_policy_without_ray_acts_as_the_module(critic, told, seen, tmp_path)
 
 def test_it_acts_without_what_only_the_critic_needs(tmp_path):
     for critic, told in (("state", True), ("team", False)):
-        algo = luck(state=told).policy_network(critic_observation=critic).build_algo()
-        try:
+        with running(luck(state=told).policy_network(critic_observation=critic)) as algo:
             path = algo.save_to_path(str(tmp_path / critic))
-        finally:
-            algo.stop()
         policy = load_policy(path)
         observations, _ = Luck(state=told).reset(seed=0)
         whole = policy.act(observations, explore=False)
@@ -133,17 +117,13 @@ def test_it_acts_without_what_only_the_critic_needs(tmp_path):
 
 
 def test_same_seed_same_curve(trained):
-    algo = luck().build_algo()
-    try:
+    with running(luck()) as algo:
         assert curve(algo) == trained[1]
-    finally:
-        algo.stop()
 
 
 def test_a_restored_run_goes_on_equally(trained):
     algo, _, path = trained
-    again = type(algo).from_checkpoint(path)
-    try:
+    with running(type(algo).from_checkpoint(path)) as again:
         assert again.training_iteration == 2
         episodes = algo.env_runner.sample(num_timesteps=32)
         for one in (algo, again):
@@ -154,8 +134,6 @@ def test_a_restored_run_goes_on_equally(trained):
         assert int(first["value_norm.updates"]) == 2 * 2 + 3
         assert all(torch.equal(value, second[name]) for name, value in first.items())
         assert np.isfinite(float(again.train()["learners"]["shared"]["vf_loss"]))
-    finally:
-        again.stop()
 
 
 @pytest.mark.slow
@@ -163,19 +141,15 @@ def test_a_critic_that_sees_more_teaches_sooner(tmp_path):
     """Rewards are nearly all luck: a critic that sees the luck takes it out of the advantages."""
     shares = {}
     for critic in ("state", "team", "own"):
-        algo = (
+        with running(
             luck()
             .policy_network(critic_observation=critic)
             .training(train_batch_size_per_learner=512, num_epochs=15, gamma=0.0, lr=2e-3, critic_lr=2e-3)
             .env_runners(num_envs_per_env_runner=8)
-            .build_algo()
-        )
-        try:
+        ) as algo:
             for _ in range(10):
                 algo.train()
             path = algo.save_to_path(str(tmp_path / critic))
-        finally:
-            algo.stop()
         # Without luck the return is the number of right answers of 8.
         shares[critic] = evaluate(load_policy(path), episodes=20, env=Luck(luck=0.0)).return_mean / 8
     assert shares["state"] > 0.9 and shares["team"] > 0.9, shares
@@ -186,12 +160,7 @@ def test_a_critic_that_sees_more_teaches_sooner(tmp_path):
     ("change", "says"),
     [
         (lambda c: c.policy_network(critic_observation="all"), "`critic_observation` is 'all'"),
-        (lambda c: c.policy_network(hiddens=[]), "`hiddens` is"),
-        (lambda c: c.training(value_norm_beta=1), "`value_norm_beta` is 1 "),
-        (lambda c: c.training(huber_delta=0.0), "`huber_delta` is 0.0"),
         (lambda c: c.policy_network(critic_observation="partner"), "`critic_observation` is 'partner'"),
-        (lambda c: c.training(huber_delta="10"), "`huber_delta` is '10'"),
-        (lambda c: c.training(critic_lr="5e-4"), "`critic_lr` is '5e-4'"),
         (lambda c: c.learners(num_learners=2), "set `minibatch_size`"),
         (lambda c: c.update_from_dict({"use_valuenorm": True}), "Did you mean 'use_value_norm'"),
     ],

@@ -10,15 +10,9 @@ from toys import ColourTalk, Luck
 
 from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericObservations
 from rllib_llm_comm.core.errors import UserError
+from tests.episodes import episode_of, spaces
 
 AGENTS = ("alice", "bob")
-
-
-def spaces(env):
-    return (
-        gym.spaces.Dict({a: env.observation_space(a) for a in env.possible_agents}),
-        gym.spaces.Dict({a: env.action_space(a) for a in env.possible_agents}),
-    )
 
 
 def test_spaces():
@@ -57,10 +51,7 @@ def test_what_a_central_critic_sees(critic, told, extra):
     space = piece.observation_space["bob"]
     assert {name: box.shape for name, box in space.spaces.items()} == {"vector": (4,), "action_mask": (3,), **extra}
     seen, infos = env.reset(seed=0)
-    episode = MultiAgentEpisode(
-        observation_space={a: env.observation_space(a) for a in AGENTS},
-        action_space={a: env.action_space(a) for a in AGENTS},
-    )
+    episode = episode_of(env)
     episode.add_env_reset(observations=seen, infos=infos)
     for _ in range(2):  # once is enough
         piece(rl_module=None, batch={}, episodes=[episode])
@@ -122,10 +113,7 @@ def test_a_busy_agent_is_seen_as_it_was_asked_last():
     piece = NumericObservations(*spaces(env), team=True)
     seen, infos = env.reset(seed=0)
     first = {a: seen[a]["vector"].tolist() for a in AGENTS}
-    episode = MultiAgentEpisode(
-        observation_space={a: env.observation_space(a) for a in AGENTS},
-        action_space={a: env.action_space(a) for a in AGENTS},
-    )
+    episode = episode_of(env)
     episode.add_env_reset(observations=seen, infos=infos)
     piece(rl_module=None, batch={}, episodes=[episode])
     assert vectors(episode, "alice") == [first["alice"], first["bob"]]
@@ -160,10 +148,7 @@ def test_an_environment_may_write_into_its_last_observation():
             seen["action_mask"][:] = [1, number % 2, 1]
         return {agent: dict(seen) for agent, seen in buffers.items()}
 
-    episode = MultiAgentEpisode(
-        observation_space={a: env.observation_space(a) for a in AGENTS},
-        action_space={a: env.action_space(a) for a in AGENTS},
-    )
+    episode = episode_of(env)
     episode.add_env_reset(observations=look(0))
     piece(rl_module=None, batch={}, episodes=[episode])
     for number in (1, 2):

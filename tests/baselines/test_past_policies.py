@@ -12,6 +12,7 @@ from safetensors.torch import load
 from rllib_llm_comm import SelfPlayPPOConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.rl.past_policies import half_way, milestones
+from tests.running import running
 
 NONE = math.nan
 
@@ -37,14 +38,11 @@ def test_the_half_way_policy_is_nearest_to_half_of_the_final_mean(scores, place)
 @pytest.fixture
 def trained(small_ray, tmp_path):
     """Three iterations, a policy kept after every second; its checkpoint and the weights before the first update."""
-    algo = settings(keep_policy_every=2).build_algo()
-    try:
+    with running(settings(keep_policy_every=2)) as algo:
         first = algo.learner_group._learner.module["shared"].get_state()
         for _ in range(3):
             algo.train()
         yield algo, first, algo.save_to_path(str(tmp_path / "checkpoint"))
-    finally:
-        algo.stop()
 
 
 def settings(**training):
@@ -78,22 +76,16 @@ def test_kept_from_before_the_first_update(trained):
 
 def test_a_restored_run_keeps_the_policies_of_its_whole_life(trained):
     algo, _, path = trained
-    again = type(algo).from_checkpoint(path)
-    try:
+    with running(type(algo).from_checkpoint(path)) as again:
         again.train()
         past = again.past_policies()
-    finally:
-        again.stop()
     assert [one.iteration for one in past] == [0, 2, 4]
     assert dict(past[0].policy.files) == dict(algo.past_policies()[0].policy.files)
 
 
 def test_none_is_kept_unless_it_is_asked_for(small_ray, tmp_path):
-    algo = settings().build_algo()
-    try:
+    with running(settings()) as algo:
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    finally:
-        algo.stop()
     assert not (tmp_path / "checkpoint" / "past").exists() and load_policy(path)
     with pytest.raises(UserError, match="keep_policy_every"):
         settings(keep_policy_every=0).validate()

@@ -13,6 +13,7 @@ from rllib_llm_comm.envs.overcooked_ai import parallel_env
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import evaluate, record
 from rllib_llm_comm.rl.gae import semi_markov_gae
+from tests.running import curve, running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -28,29 +29,19 @@ def config(**training):
     )
 
 
-def curve(algo):
-    return [float(algo.train()["learners"]["shared"]["policy_loss"]) for _ in range(2)]
-
-
 @pytest.fixture(scope="module")
 def trained(small_ray, tmp_path_factory):
     """An algorithm after two iterations, its curve, and its checkpoint."""
-    algo = config(shaping_horizon=480).build_algo()
-    try:
+    with running(config(shaping_horizon=480)) as algo:
         yield algo, curve(algo), algo.save_to_path(str(tmp_path_factory.mktemp("trained") / "checkpoint"))
-    finally:
-        algo.stop()
 
 
 def test_a_roll_out_is_that_of_single_games():
     """Actions of a roll-out, played again in PettingZoo's form: same observations and rewards; GAE game by game."""
-    algo = config().build_algo()
-    try:
+    with running(config()) as algo:
         runner = algo.env_runner
         columns = runner.roll_out(40, 0.5)
         network = runner.module["shared"].unwrapped().network
-    finally:
-        algo.stop()
     seen = columns["obs"]["vector"].reshape(40, 3, 2, -1)
     actions = columns["actions"].reshape(40, 3, 2)
     values = columns["vf_preds"].reshape(40, 3, 2)
@@ -84,8 +75,9 @@ def test_a_roll_out_is_that_of_single_games():
 
 @pytest.mark.parametrize(("runners", "learners"), [(0, 0), pytest.param(1, 1, marks=pytest.mark.slow)])
 def test_trains_saves_and_plays(runners, learners, tmp_path):
-    algo = config(shaping_horizon=360).env_runners(num_env_runners=runners).learners(num_learners=learners).build_algo()
-    try:
+    with running(
+        config(shaping_horizon=360).env_runners(num_env_runners=runners).learners(num_learners=learners).build_algo()
+    ) as algo:
         for iteration in range(1, 4):
             results = algo.train()
             learned = results["learners"]["shared"]
@@ -96,8 +88,6 @@ def test_trains_saves_and_plays(runners, learners, tmp_path):
             assert len(first.columns) < first.in_features / 3  # most planes hold nothing in this kitchen
         assert {"score", "soups", "shaped"} <= set(results["env_runners"])
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    finally:
-        algo.stop()
     policy = load_policy(path)
     assert policy.manifest.algorithm == "SelfPlayPPO"
     result = evaluate(policy, episodes=3)
@@ -108,22 +98,18 @@ def test_trains_saves_and_plays(runners, learners, tmp_path):
 
 @pytest.mark.slow
 def test_two_learners_do_not_drift():
-    algo = config().env_runners(num_env_runners=1).learners(num_learners=2).build_algo()
-    try:
+    with running(config().env_runners(num_env_runners=1).learners(num_learners=2)) as algo:
         assert np.isfinite(float(algo.train()["learners"]["shared"]["vf_loss"]))
         answers = algo.learner_group.foreach_learner(lambda learner: learner.module["shared"].get_state())
         first, second = (answer.get() for answer in answers)
-    finally:
-        algo.stop()
     assert all(np.array_equal(value, second[name]) for name, value in first.items())
 
 
 def test_rllibs_own_evaluation_plays_the_environment():
-    algo = config().evaluation(evaluation_interval=1, evaluation_duration=2, evaluation_num_env_runners=0).build_algo()
-    try:
+    with running(
+        config().evaluation(evaluation_interval=1, evaluation_duration=2, evaluation_num_env_runners=0).build_algo()
+    ) as algo:
         results = algo.train()["evaluation"]["env_runners"]
-    finally:
-        algo.stop()
     assert results["num_episodes"] == 2 and results["episode_len_mean"] == 30
 
 
@@ -137,36 +123,27 @@ def require_runners_judge_as_the_learner(algo):
 def test_a_restored_run_goes_on_where_it_was(trained):
     """Shaped rewards fade by the steps of the whole life, not of the process."""
     algo, _, path = trained
-    again = type(algo).from_checkpoint(path)
-    try:
+    with running(type(algo).from_checkpoint(path)) as again:
         require_runners_judge_as_the_learner(again)
         assert again._game_steps() == 240 and shaping_factor(again._game_steps(), 480) == 0.5
         expected = algo.learner_group._learner.module["shared"].get_state()
         restored = again.learner_group._learner.module["shared"].get_state()
         assert all(np.array_equal(value, restored[name]) for name, value in expected.items())
         assert again.train()["env_runners"]["num_env_steps_sampled_lifetime"] == 360
-    finally:
-        again.stop()
 
 
 def test_runners_judge_with_the_learners_critic_from_the_start_and_after_set_state(trained):
     """Also without a seed; they compute the values of PPO."""
-    algo = config(shaping_horizon=480).debugging(seed=None).build_algo()
-    try:
+    with running(config(shaping_horizon=480).debugging(seed=None)) as algo:
         require_runners_judge_as_the_learner(algo)
         algo.set_state(trained[0].get_state())
         assert algo.iteration == 2
         require_runners_judge_as_the_learner(algo)
-    finally:
-        algo.stop()
 
 
 def test_same_seed_same_curve(trained):
-    algo = config(shaping_horizon=480).build_algo()
-    try:
+    with running(config(shaping_horizon=480)) as algo:
         assert curve(algo) == trained[1]
-    finally:
-        algo.stop()
 
 
 def test_shaping_fades_on_a_line():
@@ -192,16 +169,12 @@ def test_bad_settings_get_one_sentence(change, why):
 
 def test_learns_to_fill_the_pot():
     """Shaped rewards of a small kitchen rise well above those of the first games."""
-    algo = (
+    with running(
         config(train_batch_size_per_learner=2 * 16 * 100, minibatch_size=800, lr=3e-3, shaping_horizon=None)
         .environment(env_config={"layout": "cramped_room", "horizon": 100})
         .policy_network(hiddens=[32])
         .env_runners(num_envs_per_env_runner=16)
         .reporting(metrics_num_episodes_for_smoothing=16)
-        .build_algo()
-    )
-    try:
+    ) as algo:
         shaped = [float(algo.train()["env_runners"]["shaped"]) for _ in range(40)]
-    finally:
-        algo.stop()
     assert np.mean(shaped[-5:]) > 2 * np.mean(shaped[:5]) + 5, shaped

@@ -17,6 +17,7 @@ from rllib_llm_comm.baselines.population.talkers import VercoPBT
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.policies.find_checkpoint import shipped_policy
 from rllib_llm_comm.policies.signatures import make_key, sign_checkpoint
+from tests.running import running
 
 TEXT = "rllib_llm_comm/overcooked_text-v0"
 TALKER, OTHER_BASE = "zoo:told_salad", "zoo:minirts_commanders"
@@ -54,15 +55,12 @@ def files_of(algo):
 @pytest.fixture(scope="module")
 def grown(small_ray, tmp_path_factory):
     """A population of three kinds that is done, its learner's first iteration, and the checkpoint of both."""
-    algo = fcp().build_algo()
-    try:
+    with running(fcp()) as algo:
         results = [algo.train() for _ in range(4)]
         bases = {id(one.policy.core.lm.base.model) for one in algo.env_runner.env.envs[0].unwrapped.env._pool}
         bases.add(id(algo.env_runner.module["shared"].unwrapped().core.lm.base.model))
         path = algo.save_to_path(str(tmp_path_factory.mktemp("grown") / "done"))
         return path, results, files_of(algo), bases, algo.met
-    finally:
-        algo.stop()
 
 
 def test_members_are_adapters_on_one_base_and_each_is_exported_apart(grown):
@@ -97,28 +95,21 @@ def test_members_are_adapters_on_one_base_and_each_is_exported_apart(grown):
 
 def test_a_population_of_talkers_is_gone_on_with_from_its_midst(grown, tmp_path):
     path, results, files, *_ = grown
-    algo = fcp().build_algo()
-    try:
+    with running(fcp()) as algo:
         algo.train()
         algo.train()
         midst = algo.save_to_path(str(tmp_path / "midst"))
-    finally:
-        algo.stop()
-    again = type(algo).from_checkpoint(midst)
-    try:
+    with running(type(algo).from_checkpoint(midst)) as again:
         resumed = [again.train() for _ in range(2)]
         assert [one["population"]["member_iterations"] for one in resumed] == [3, 3]
         assert files_of(again).keys() == files.keys()
         assert files_of(again) == files, "as if nothing had been interrupted"
         assert set(again.met) == set(files)
-    finally:
-        again.stop()
 
 
 def test_another_learner_meets_the_members_of_an_earlier_run_as_strangers(grown):
     path = grown[0]
-    algo = fcp(population_from=path, past_checkpoints=False).build_algo()
-    try:
+    with running(fcp(population_from=path, past_checkpoints=False)) as algo:
         result = algo.train()
         assert sorted(algo.met) == ["drifting_4001_final", "lossy_4002_final", "taught_4000_final"]
         played = {name for name in result["env_runners"] if name.startswith("return_with_")}
@@ -136,8 +127,6 @@ def test_another_learner_meets_the_members_of_an_earlier_run_as_strangers(grown)
         algo.meet([Met("moved", dataclasses.replace(final, manifest=moved))])
         bases = {one.policy.core.lm.base.model for one in algo.env_runner.env.envs[0].unwrapped.env._pool}
         assert bases == {algo.env_runner.module["shared"].unwrapped().core.lm.base.model}
-    finally:
-        algo.stop()
     config = VercoConfig().environment(TEXT, env_config=fcp().env_config)
     config.partners(pool=[f"{path}/population/taught_4000_initial", f"{path}/population/taught_4000_final"])
     config.validate()  # members are partners of any other learner, too
@@ -146,37 +135,33 @@ def test_another_learner_meets_the_members_of_an_earlier_run_as_strangers(grown)
 @pytest.mark.usefixtures("small_ray")
 def test_a_population_that_is_done_needs_the_adapters_of_its_kinds_no_more(tmp_path):
     taught = Path(shutil.copytree(shipped_policy(TALKER), tmp_path / "taught"))
-    algo = fcp(size=2, member_kinds={"taught": {"message_checkpoint": str(taught)}, "own": {}}).build_algo()
-    try:
+    with running(
+        fcp(size=2, member_kinds={"taught": {"message_checkpoint": str(taught)}, "own": {}}).build_algo()
+    ) as algo:
         for _ in range(2):
             algo.train()
         path = algo.save_to_path(str(tmp_path / "done"))
-    finally:
-        algo.stop()
     shutil.rmtree(taught)
-    again = type(algo).from_checkpoint(path)
-    try:
+    with running(type(algo).from_checkpoint(path)) as again:
         assert again.train()["population"]["members_done"] == 2 and again.met
-    finally:
-        again.stop()
 
 
 @pytest.mark.usefixtures("small_ray")
 def test_a_member_none_of_whose_games_ended_has_no_half_way_policy():
     settings = fcp(size=2, member_kinds={}).training(train_batch_size_per_learner=4)
-    algo = settings.environment(TEXT, env_config={**settings.env_config, "max_game_steps": 100}).build_algo()
-    try:
-        with pytest.raises(UserError, match="no game of member 4000 ended .* `past_checkpoints`"):
-            algo.train()
-    finally:
-        algo.stop()
+    with (
+        running(
+            settings.environment(TEXT, env_config={**settings.env_config, "max_game_steps": 100}).build_algo()
+        ) as algo,
+        pytest.raises(UserError, match="no game of member 4000 ended .* `past_checkpoints`"),
+    ):
+        algo.train()
 
 
 @pytest.mark.usefixtures("small_ray")
 def test_talkers_of_pbt_learn_with_each_other_and_the_worst_takes_over_the_best(tmp_path):
     kinds = {"silent": {"messages": "none"}, "talking": {"message_checkpoint": TALKER}}
-    algo = small(VercoPBTConfig(), size=2, selection_games=2, member_kinds=kinds).build_algo()
-    try:
+    with running(small(VercoPBTConfig(), size=2, selection_games=2, member_kinds=kinds)) as algo:
         results = [algo.train() for _ in range(2)]
         path = algo.save_to_path(str(tmp_path / "end"))
         agents = list(algo._population.agents)
@@ -184,8 +169,6 @@ def test_talkers_of_pbt_learn_with_each_other_and_the_worst_takes_over_the_best(
         worst, best = algo._population.select(np.array([0.0, 1.0]), np.zeros(2), policies, 0.0, [1.0])
         assert (worst, best) == (0, 1)
         assert [one.kind for one in algo._population.agents] == [agents[1].kind] * 2, "taken over with the weights"
-    finally:
-        algo.stop()
     assert 0 < results[0]["tokens"] < results[1]["tokens"]
     last = results[-1]["population"]
     assert "message_words" in last["agent_1"] and "message_words" not in results[0]["population"]["agent_0"]
@@ -195,34 +178,25 @@ def test_talkers_of_pbt_learn_with_each_other_and_the_worst_takes_over_the_best(
     assert kept.manifest.algorithm == "VercoPBT"
     assert kept.communication.messages == kinds[agents[0].kind].get("messages", "student")
     assert {folder.name for folder in (Path(path) / "population").iterdir()} == {"agent_0", "agent_1"}
-    again = type(algo).from_checkpoint(path)
-    try:
+    with running(type(algo).from_checkpoint(path)) as again:
         assert again.train()["population"]["game_steps"] > last["game_steps"]
-    finally:
-        again.stop()
 
 
 @pytest.mark.usefixtures("small_ray")
 def test_a_talker_of_cole_trains_with_copies_of_itself(tmp_path):
     own = {"initial_size": 1, "runs_per_generation": 1, "run_batches": 1, "member_games": 1}
-    algo = small(VercoCOLEConfig(), **own).build_algo()
-    try:
+    with running(small(VercoCOLEConfig(), **own)) as algo:
         results = [algo.train() for _ in range(2)]
         path = algo.save_to_path(str(tmp_path / "end"))
         members = [dict(one["policy"]["files"]) for one in algo._population.members]
         assert results[-1]["population"]["members"] == len(members) >= 2
         assert members[0] != members[1] and algo._population.payoffs.min() >= 0
-    finally:
-        algo.stop()
     assert {folder.name for folder in (Path(path) / "population").iterdir()} == {
         f"member_{number}" for number in range(len(members))
     }
-    again = type(algo).from_checkpoint(path)
-    try:
+    with running(type(algo).from_checkpoint(path)) as again:
         again.train()
         assert len(again.met) >= 1
-    finally:
-        again.stop()
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.rollout import evaluate
 from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 CONFIGS = (VDNConfig, QMIXConfig, LDSAConfig, ROMAConfig, MASERConfig)
@@ -82,8 +83,7 @@ def learned(algo):
 
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_each_learns_saves_and_acts_without_ray_as_in_rllib(kind, tmp_path):
-    algo = echo(kind).build_algo()
-    try:
+    with running(echo(kind)) as algo:
         results = algo.train()
         told = results["learners"]["default_policy"].items()
         figures = {name: float(value) for name, value in told if not isinstance(value, dict)}
@@ -93,8 +93,6 @@ def test_each_learns_saves_and_acts_without_ray_as_in_rllib(kind, tmp_path):
         assert episode["seen"].shape == (7, 2, 2) and not episode["terminated"].any()
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
         module = learned(algo).team.eval()
-    finally:
-        algo.stop()
     policy = load_policy(path)
     assert policy.manifest.kind == "valued" and policy.network.mixer is None
     assert policy.manifest.algorithm == kind.__name__.removesuffix("Config")
@@ -142,16 +140,13 @@ def assert_acts_as(policy, team):
     ids=["maser as released", "roma without its losses", "random subtasks", "pymarl2", "pieces"],
 )
 def test_ablations_and_other_settings_learn(config):
-    algo = config().build_algo()
-    try:
+    with running(config()) as algo:
         assert np.isfinite(float(algo.train()["learners"]["default_policy"]["td_loss"]))
-    finally:
-        algo.stop()
 
 
 def test_epsilon_follows_the_game_steps_within_an_iteration(monkeypatch):
     algo, asked = echo().build_algo(), []
-    try:
+    with running(algo):
         module = algo.env_runner.module.unwrapped()
         plain = module.epsilon_at
         monkeypatch.setattr(module, "epsilon_at", lambda step: asked.append(int(step)) or plain(step))
@@ -159,41 +154,31 @@ def test_epsilon_follows_the_game_steps_within_an_iteration(monkeypatch):
             algo.training_step()
         assert asked[0] == 0 and asked == sorted(asked)
         assert asked[-1] >= 0.8 * algo._game_steps() > 0
-    finally:
-        algo.stop()
 
 
 def test_each_agent_of_a_team_makes_a_decision_per_step():
-    algo = echo().build_algo()
-    try:
+    with running(echo()) as algo:
         told = algo.train()["env_runners"]
         assert sum(told["num_agent_steps_sampled_lifetime"].values()) == 2 * told["num_env_steps_sampled_lifetime"] > 0
         again = algo.train()["env_runners"]
         assert sum(again["num_agent_steps_sampled_lifetime"].values()) == 2 * again["num_env_steps_sampled_lifetime"]
-    finally:
-        algo.stop()
 
 
 def test_the_statistics_of_romas_target_team_are_copied_with_it_alone():
-    algo = echo(ROMAConfig, target_network_update_freq=10**6).build_algo()
-    try:
+    with running(echo(ROMAConfig, target_network_update_freq=10**6)) as algo:
         before = {name: values.clone() for name, values in learned(algo).target.named_buffers()}
         algo.train()
         assert any("running_mean" in name for name in before) and not learned(algo).target.training
         for name, values in learned(algo).target.named_buffers():
             torch.testing.assert_close(values, before[name], msg=name)
-    finally:
-        algo.stop()
 
 
 @pytest.mark.parametrize("stored", [True, False])
 def test_a_restored_run_goes_on_equally(stored, tmp_path, caplog):
-    algo = echo(store_buffer_in_checkpoints=stored).build_algo()
-    try:
+    with running(echo(store_buffer_in_checkpoints=stored)) as algo:
         algo.train()
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
-        again = type(algo).from_checkpoint(path)
-        try:
+        with running(type(algo).from_checkpoint(path)) as again:
             assert len(again.local_replay_buffer) == (len(algo.local_replay_buffer) if stored else 0)
             assert ("The replay begins empty" in caplog.text) != stored
             batch = algo.local_replay_buffer.sample(4)
@@ -209,14 +194,10 @@ def test_a_restored_run_goes_on_equally(stored, tmp_path, caplog):
             assert all(torch.equal(value, second[name]) for name, value in first.items())
             assert again._game_steps() == algo._game_steps() >= 100
             assert np.isfinite(float(again.train()["learners"]["default_policy"]["td_loss"]))
-        finally:
-            again.stop()
-    finally:
-        algo.stop()
 
 
 def test_runners_elsewhere_play_whole_episodes_with_masks_and_busy_agents():
-    algo = (
+    with running(
         QMIXConfig()
         .environment(register(), env_config={"busy": (1, 2), "length": 6})
         .env_runners(num_env_runners=1, num_envs_per_env_runner=2)
@@ -224,13 +205,9 @@ def test_runners_elsewhere_play_whole_episodes_with_masks_and_busy_agents():
         .training(train_batch_size_per_learner=4, epsilon=[(0, 1.0), (60, 0.0)])
         .reporting(min_sample_timesteps_per_iteration=60)
         .debugging(seed=0)
-        .build_algo()
-    )
-    try:
+    ) as algo:
         assert np.isfinite(float(algo.train()["learners"]["default_policy"]["td_loss"]))
         episodes = list(algo.local_replay_buffer._episodes)
-    finally:
-        algo.stop()
     for episode in episodes:
         assert episode["active"][:, 1].tolist()[:3] == [1, 0, 1]
         played = np.take_along_axis(episode["action_mask"][:-1], episode["actions"][..., None], -1)
@@ -242,33 +219,22 @@ def test_runners_elsewhere_play_whole_episodes_with_masks_and_busy_agents():
 
 def test_games_of_two_runners_have_different_seeds():
     config = QMIXConfig().environment(register(), env_config={"length": 6}).policy_network(width=8).debugging(seed=0)
-    algo = config.env_runners(num_env_runners=2, num_envs_per_env_runner=3).build_algo()
-    try:
+    with running(config.env_runners(num_env_runners=2, num_envs_per_env_runner=3)) as algo:
         first, second = algo.env_runner_group.foreach_env_runner(lambda runner: runner._seed, local_env_runner=False)
         assert abs(second - first) >= 3
-    finally:
-        algo.stop()
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"td_lambda": 1.5}, "`td_lambda` is 1.5"),
-        ({"mixer_state": "all"}, "`mixer_state` is 'all'"),
-        ({"optimizer_name": "sgd"}, "`optimizer_name` is 'sgd'"),
         ({"buffer_episodes": 3}, "`buffer_episodes` is 3 but a batch"),
-        ({"sequence_length": 0}, "`sequence_length` is 0"),
-        ({"rmsprop_alpha": 1.0}, "`rmsprop_alpha` is 1.0"),
         ({"epsilon": -1}, "`epsilon` is -1"),
         ({"epsilon": [[0, 1.0]]}, r"`epsilon` is \[\[0, 1.0\]\]"),
         ({"epsilon": [[10, 1.0], [20, 0.1]]}, "steps that rise from 0"),
         ({"epsilon": [[0, 2.0], [20, 0.1]]}, "numbers from 0 to 1"),
         ({"epsilon": [[0, 1.0], [0, 0.1]]}, "steps that rise from 0"),
         ({"lr": [[0, 1e-3]]}, "`lr` is"),
-        ({"target_network_update_freq": 0}, "`target_network_update_freq` is 0"),
-        ({"grad_clip": 0}, "`grad_clip` is 0"),
-        ({"grad_clip": "1e1"}, "`grad_clip` is '1e1'"),
-        ({"tau": 1.5}, "`tau` is 1.5"),
         ({"double_q": False}, "`double_q` is False, a setting of stock DQN that means nothing for QMIX"),
         ({"n_step": 3}, "`n_step` is 3"),
         ({"noisy": True}, "`noisy` is True"),
@@ -291,13 +257,10 @@ def test_games_without_numbers_and_unknown_ones_are_refused():
 @pytest.mark.parametrize("kind", [VDNConfig, QMIXConfig])
 def test_a_team_learns_to_echo(kind):
     config = echo(kind, epsilon=[(0, 1.0), (1500, 0.05)], lr=3e-3, gamma=0.5, train_batch_size_per_learner=16)
-    algo = config.policy_network(width=16).build_algo()
-    try:
+    with running(config.policy_network(width=16)) as algo:
         for _ in range(30):
             algo.train()
         assert evaluate_team(learned(algo).team.eval()) > 5.0  # of 6; chance: 1.5
-    finally:
-        algo.stop()
 
 
 def evaluate_team(team, games=40):

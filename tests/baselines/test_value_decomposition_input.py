@@ -17,6 +17,7 @@ from rllib_llm_comm import QMIXConfig, load_policy
 from rllib_llm_comm.baselines.value.value_decomposition import facts_of_checkpoint
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter, register_parallel_env
+from tests.running import running
 
 NAMES = ("ann", "ben")
 ENV_ID = "toys/foraging"
@@ -94,12 +95,9 @@ def config(env=ENV_ID, env_config=None, width=8, **settings):
 @pytest.fixture(scope="module")
 def trained(small_ray, tmp_path_factory):
     """A checkpoint of `config()`."""
-    algo = config().build_algo()
-    try:
+    with running(config()) as algo:
         algo.train()
         return algo.save_to_path(str(tmp_path_factory.mktemp("trained") / "checkpoint"))
-    finally:
-        algo.stop()
 
 
 @pytest.mark.parametrize(
@@ -113,11 +111,8 @@ def trained(small_ray, tmp_path_factory):
 )
 def test_a_game_is_played_with_all_its_wrappers(make, earned, small_ray):
     register_env("toys/raw", make)
-    algo = config("toys/raw").build_algo()
-    try:
+    with running(config("toys/raw")) as algo:
         assert algo.train()["env_runners"]["episode_return_mean"] == earned
-    finally:
-        algo.stop()
 
 
 def test_what_a_game_does_wrong_is_raised_in_its_own_sentence(small_ray):
@@ -127,12 +122,9 @@ def test_what_a_game_does_wrong_is_raised_in_its_own_sentence(small_ray):
             return seen, {**rewards, "ann": float("nan")}, *rest
 
     register_env("toys/raw", lambda _: Unpaid())
-    algo = config("toys/raw").build_algo()
-    try:
-        with pytest.raises(UserError, match="the reward of agent 'ann' in step 1 is nan but"):
-            algo.train()
-    finally:
-        algo.stop()
+    told = "the reward of agent 'ann' in step 1 is nan but"
+    with running(config("toys/raw")) as algo, pytest.raises(UserError, match=told):
+        algo.train()
 
 
 def test_games_of_one_agent_are_told():
@@ -155,14 +147,10 @@ def test_a_team_that_sees_nothing_is_refused():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"adam_epsilon": "x"}, "`adam_epsilon` is 'x'"),
         ({"adam_epsilon": 0}, "`adam_epsilon` is 0"),
-        ({"num_steps_sampled_before_learning_starts": "x"}, "`num_steps_sampled_before_learning_starts` is 'x'"),
         ({"minibatch_size": 4}, "`minibatch_size` is 4, a setting of stock DQN that means nothing for QMIX"),
         ({"num_epochs": 3}, "`num_epochs` is 3, a setting of stock DQN that means nothing for QMIX"),
         ({"train_batch_size": 64}, "`train_batch_size` is 64, .*"),
-        ({"store_buffer_in_checkpoints": "no"}, "`store_buffer_in_checkpoints` is 'no'"),
-        ({"grad_clip_by": "x"}, "`grad_clip_by` is 'x'"),
     ],
 )
 def test_settings_of_stock_dqn_are_checked(change, message):
@@ -203,15 +191,12 @@ def test_numbers_of_numpy_are_taken_as_tune_draws_them():
     ],
 )
 def test_a_checkpoint_of_another_team_is_refused(trained, env_config, width, message):
-    algo = config(env_config=env_config, width=width).build_algo()
-    try:
+    with running(config(env_config=env_config, width=width)) as algo:
         before = weights(algo)
         with pytest.raises(UserError, match=message):
             algo.restore_from_path(trained)
         after = weights(algo)
         assert all(torch.equal(before[name], after[name]) for name in before)
-    finally:
-        algo.stop()
 
 
 def weights(algo):
@@ -237,18 +222,12 @@ def test_a_state_of_another_team_is_refused(trained):
 
 
 def test_a_checkpoint_of_the_same_team_is_restored(trained, tmp_path):
-    algo = config().debugging(seed=5).build_algo()  # of whose fresh weights nothing is left
-    try:
+    with running(config().debugging(seed=5)) as algo:  # of whose fresh weights nothing is left
         algo.restore_from_path(trained)
         assert algo.training_iteration == 1
         restored = weights(algo)
-    finally:
-        algo.stop()
-    again = type(algo).from_checkpoint(trained)
-    try:
+    with running(type(algo).from_checkpoint(trained)) as again:
         assert all(torch.equal(value, restored[name]) for name, value in weights(again).items())
-    finally:
-        again.stop()
 
 
 def test_checkpoints_of_before_are_read_with_settings_that_they_lack_and_modules_that_have_moved(trained, tmp_path):

@@ -10,6 +10,7 @@ from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from test_value_decomposition import echo, learned
 
 from rllib_llm_comm import LDSAConfig, MASERConfig, QMIXConfig, ROMAConfig
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -39,7 +40,7 @@ def update(algo, batch):
 )
 def test_an_update_moves_the_weights_of_agents_and_mixer_and_none_of_the_target(kind, optimizer):
     algo, batch = with_games(echo(kind, optimizer_name=optimizer, target_network_update_freq=10**6))
-    try:
+    with running(algo):
         module = learned(algo)
         before = copy.deepcopy(module.state_dict())
         update(algo, batch)
@@ -48,13 +49,11 @@ def test_an_update_moves_the_weights_of_agents_and_mixer_and_none_of_the_target(
         assert not [name for name, one in weights.items() if torch.equal(one, before[f"team.{name}"])]
         assert sum(name.startswith("mixer.") for name in weights) == 7
         assert all(torch.equal(weights, before[f"target.{name}"]) for name, weights in module.target.named_parameters())
-    finally:
-        algo.stop()
 
 
 def test_gradients_are_clipped_by_the_norm_of_all_weights_together(monkeypatch):
     algo, batch = with_games(echo(grad_clip=None))
-    try:
+    with running(algo):
         learner, team, seen = algo.learner_group._learner, learned(algo).team, []
 
         def look(gradients):  # and apply nothing, so that both updates have the same gradients
@@ -69,15 +68,12 @@ def test_gradients_are_clipped_by_the_norm_of_all_weights_together(monkeypatch):
         free, clipped = seen
         for name, gradient in free.items():
             torch.testing.assert_close(clipped[name], gradient / 3, rtol=1e-3, atol=1e-7)
-    finally:
-        algo.stop()
 
 
 @pytest.mark.parametrize("episodes_per_update", [1, 3, 5])
 def test_there_is_one_update_for_so_many_episodes(episodes_per_update, monkeypatch):
     # A batch of one episode, so that learning begins at once.
-    algo = echo(episodes_per_update=episodes_per_update, train_batch_size_per_learner=1).build_algo()
-    try:
+    with running(echo(episodes_per_update=episodes_per_update, train_batch_size_per_learner=1)) as algo:
         episodes, updates = [], []
         add, learn = algo.local_replay_buffer.add, algo.learner_group.update
         monkeypatch.setattr(algo.local_replay_buffer, "add", lambda played: episodes.extend(played) or add(played))
@@ -86,5 +82,3 @@ def test_there_is_one_update_for_so_many_episodes(episodes_per_update, monkeypat
             algo.training_step()
             assert len(updates) == len(episodes) // episodes_per_update
         assert len(episodes) >= 7 * episodes_per_update
-    finally:
-        algo.stop()

@@ -203,12 +203,6 @@ def test_answers_before_a_failure_are_kept(tmp_path):
         assert len(server.requests) == 3
 
 
-def test_thoughts_are_no_answers():
-    assert parse_batch("<think>[1] hm\n[2] so</think>[1] one\n[2] two", 2) == ["one", "two"]
-    with ChatServer("<think>hm") as server:
-        assert ask_batch(client(server), ["a"]) == [""]
-
-
 def test_thoughts_of_a_kept_answer_are_no_answers_either(tmp_path):
     with ChatServer("<think>hm</think>yes") as server:
         asked = client(server, cache_dir=tmp_path)

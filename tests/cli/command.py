@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests import forked
 
@@ -39,3 +40,10 @@ def start_rllib(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+def succeeds(*arguments: str, cwd: Path, **more: Any) -> subprocess.CompletedProcess[str]:
+    """As `rllib`, for a command that has to succeed."""
+    done = rllib(*arguments, cwd=cwd, **more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done

@@ -56,3 +56,12 @@ def undo(folder: Path, stage: str) -> None:
         shutil.rmtree(folder / "results" / NAME / name)
     stages = json.loads((folder / f"{NAME}.json").read_text())
     write(folder, {name: settings for name, settings in stages.items() if name not in behind})
+
+
+def replaced(value: Any, old: Any, new: Any) -> Any:
+    """Settings in which one value is another, wherever it stands."""
+    if value == old:
+        return new
+    if isinstance(value, dict):
+        return {key: replaced(item, old, new) for key, item in value.items()}
+    return [replaced(item, old, new) for item in value] if isinstance(value, list) else value

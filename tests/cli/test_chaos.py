@@ -15,7 +15,7 @@ from chat_process import ChatProcess
 
 from tests.cli import small_pipeline
 from tests.cli.chaos_table import stages_of
-from tests.cli.command import rllib, start_rllib
+from tests.cli.command import rllib, start_rllib, succeeds
 from tests.cli.faults import disk, half_written, kill, remount, require_finished, wait_until
 from tests.cli.small_pipeline import NAME, TRAINED, undo
 from tests.cli.test_study import SMOKE
@@ -35,8 +35,7 @@ def server(tmp_path_factory) -> Iterator[ChatProcess]:
 def finished(server, tmp_path_factory) -> Path:
     """A folder with the file and all of its stages; copied by the tests."""
     folder = tmp_path_factory.mktemp("finished")
-    done = rllib(*small_pipeline.write(folder, small_pipeline.pipeline(server.url)), cwd=folder, timeout=400)
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeeds(*small_pipeline.write(folder, small_pipeline.pipeline(server.url)), cwd=folder, timeout=400)
     require_finished(folder / "results")
     return folder
 
@@ -75,8 +74,7 @@ def test_a_killed_command(stage, before, server):
     undo(before, stage)
     asked = len(server.questions)
     kill_in(start_rllib(*command(), cwd=before), stage, before / "results" / NAME / stage, server, asked)
-    done = rllib(*command(), cwd=before)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = succeeds(*command(), cwd=before)
     require_finished(before / "results")
     sent = server.questions[asked:]
     assert len(sent) - len(set(sent)) <= 1  # the request that was under way
@@ -92,8 +90,7 @@ def test_a_killed_study(tmp_path):
     wait_until(lambda: any(results.glob("B.constant/trial_*/checkpoint_*")) or running.poll() is not None)
     kill(running)
     assert status(results / "B.constant") == "running"
-    done = rllib(*arguments, cwd=tmp_path, timeout=280)
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeeds(*arguments, cwd=tmp_path, timeout=280)
     require_finished(results)
     assert json.loads((results / "report/report.json").read_text())["missing"] == []
 
@@ -122,8 +119,7 @@ def test_a_full_disk(stage, before, server, tmp_path):
         assert status(place / "results" / NAME / stage) == "running"
         assert not half_written(place / "results" / NAME / stage)
         filler.unlink()
-        done = rllib(*arguments, cwd=before)
-        assert done.returncode == 0, done.stdout + done.stderr
+        succeeds(*arguments, cwd=before)
         require_finished(place / "results")
         sent = server.questions[asked:]
         assert len(sent) - len(set(sent)) <= 1  # the answer that met the full disk
@@ -144,8 +140,7 @@ def test_a_read_only_disk(stage, before, server, tmp_path):
         assert told.returncode == 1 and "the disk can only be read" in told.stderr and "bug" not in told.stderr
         assert len(server.questions) == asked
         remount(place, "rw")
-        done = rllib(*arguments, cwd=before)
-        assert done.returncode == 0, done.stdout + done.stderr
+        succeeds(*arguments, cwd=before)
         require_finished(place / "results")
 
 
@@ -165,8 +160,7 @@ def test_scratch_files_of_a_killed_command_go(before, server):
     kill_in(start_rllib(*command(), cwd=before), "replay", folder, server, len(server.questions))
     kill_in_writing(folder / "replay.html")
     assert half_written(folder)
-    done = rllib(*command(), cwd=before)
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeeds(*command(), cwd=before)
     require_finished(before / "results")
 
 

@@ -12,7 +12,7 @@ import pytest
 from chat_process import ChatProcess
 
 from tests.cli.chaos_table import stages_of
-from tests.cli.command import rllib, start_rllib
+from tests.cli.command import rllib, start_rllib, succeeds
 from tests.cli.faults import kill, require_finished, wait_until
 from tests.cli.small_pipeline import ENV, KITCHEN, LABELS, chat, write
 
@@ -52,8 +52,7 @@ def test_a_killed_chat_server(stage, server, tmp_path):
     assert "Traceback" not in said and "bug" not in said
     assert json.loads((tmp_path / f"results/small/{stage}/stage.json").read_text())["status"] == "running"
     server.start()
-    done = rllib(*command, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeeds(*command, cwd=tmp_path)
     require_finished(tmp_path / "results")
     assert twice(server) <= 1  # the question that was under way
 
@@ -89,8 +88,7 @@ def test_the_budget_holds_over_kills(stage, server, tmp_path):
     assert poor.returncode == 1 and f"`budget` is {budget:g} but" in poor.stderr, poor.stdout + poor.stderr
     assert ANSWERED * len(server.questions) <= budget
     command = write(tmp_path, file_of(stage, server.url, budget=10_000.0, **PRICES))
-    done = rllib(*command, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeeds(*command, cwd=tmp_path)
     require_finished(tmp_path / "results")
     assert twice(server) <= 2  # one per kill
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.cli.chaos_table import stages_of
-from tests.cli.command import rllib, start_rllib
+from tests.cli.command import start_rllib, succeeds
 from tests.cli.faults import actor, below, require_finished, require_gone, rows, wait_until
 from tests.cli.small_pipeline import ENV, KITCHEN, TINY
 from tests.cli.test_resume import write as write_sweep
@@ -53,8 +53,7 @@ def end(running: subprocess.Popen[str], started: list[psutil.Process]) -> tuple[
 
 
 def goes_on(command: list[str], folder: Path, stage: str) -> None:
-    done = rllib(*command, cwd=folder)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = succeeds(*command, cwd=folder)
     shown = [line.split()[0] for line in done.stdout.splitlines() if line[:7].strip().isdigit()]
     assert int(shown[0]) >= 3, done.stdout  # the checkpoint of iteration 2 was not lost
     require_finished(folder / "results")
@@ -109,7 +108,6 @@ def test_a_killed_trial_of_a_sweep(stage, tmp_path):
     assert status == 1 and "Traceback" not in said and "bug" not in said, said
     ended = [trial for trial in sorted(folder.glob("trial_*")) if len(rows(trial)) == 40]
     assert len(ended) == 1
-    done = rllib(*command, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeeds(*command, cwd=tmp_path)
     require_finished(tmp_path / "results")
     assert [rows(trial) for trial in sorted(folder.glob("trial_*"))] == [list(range(1, 41))] * 2

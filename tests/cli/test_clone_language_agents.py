@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.cli.main import cli
-from tests.cli.command import rllib
+from tests.cli.command import succeeds
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 GAME = {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 40}
@@ -17,8 +17,7 @@ CLONE = ("clone", "scripted", "results/cook", "--base-model", "embedded")
 
 def test_the_scripted_cook_is_cloned_and_what_stands_in_the_way_is_told(tmp_path, monkeypatch):
     asked = [*CLONE, "--env", KITCHEN, "--env-config", json.dumps(GAME), "--demonstrations", "60", "--epochs", "1"]
-    done = rllib(*asked, "--random-share", "0.5", cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = succeeds(*asked, "--random-share", "0.5", cwd=tmp_path)
     assert "`action_checkpoint: results/cook/clone`" in " ".join(done.stdout.split())
     run = tmp_path / "results/cook"
     rows = json.loads((run / "demonstrations/stage.json").read_text())
@@ -30,8 +29,8 @@ def test_the_scripted_cook_is_cloned_and_what_stands_in_the_way_is_told(tmp_path
     policy.reset(seed=0)
     assert set(policy.act(observations)) == {"alice", "bob"}
 
-    again = rllib(*asked, "--random-share", "0.5", cwd=tmp_path)
-    assert again.returncode == 0 and again.stdout.count("already there, skipped") == 2
+    again = succeeds(*asked, "--random-share", "0.5", cwd=tmp_path)
+    assert again.stdout.count("already there, skipped") == 2
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("keep me")
     refused = {

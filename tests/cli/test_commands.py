@@ -12,7 +12,7 @@ import pytest
 
 import rllib_llm_comm
 from rllib_llm_comm.experiments.packaged_examples import description, examples
-from tests.cli.command import rllib
+from tests.cli.command import rllib, succeeds
 
 GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_text_golden.jsonl.gz"
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
@@ -83,8 +83,8 @@ def test_version_and_help(tmp_path):
 
 
 def test_check_golden(tmp_path):
-    good = rllib("check", "golden", str(GOLDEN), cwd=tmp_path)
-    assert good.returncode == 0 and "41 episodes" in good.stdout and " 0 mismatches" in good.stdout
+    good = succeeds("check", "golden", str(GOLDEN), cwd=tmp_path)
+    assert "41 episodes" in good.stdout and " 0 mismatches" in good.stdout
     with gzip.open(GOLDEN, "rt") as lines:
         episode = json.loads(next(iter(lines)))
     episode["steps"][2]["obs"][0][0] += 0.5
@@ -138,8 +138,8 @@ registration.register("parallel", "mine/corridor-v0", Corridor)
 
 def test_check_env_of_a_user(tmp_path):
     (tmp_path / "corridor.py").write_text(OWN_ENV)
-    good = rllib("check", "env", "mine/corridor-v0", "--import", "corridor", cwd=tmp_path)
-    assert good.returncode == 0 and " 0 failed" in good.stdout, good.stdout + good.stderr
+    good = succeeds("check", "env", "mine/corridor-v0", "--import", "corridor", cwd=tmp_path)
+    assert " 0 failed" in good.stdout, good.stdout + good.stderr
     (tmp_path / "broken.py").write_text(OWN_ENV.replace("Box(0, 10", "Box(0, 1"))
     bad = rllib("check", "env", "mine/corridor-v0", "--import", "broken", cwd=tmp_path)
     assert bad.returncode == 1 and "failed" in bad.stdout

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import rllib
+from tests.cli.command import succeeds
 
 FILE = Path(__file__).parents[2] / "tuned_examples" / "verco.yaml"
 
@@ -16,8 +16,7 @@ FILE = Path(__file__).parents[2] / "tuned_examples" / "verco.yaml"
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_main_job_learns(seed, tmp_path):
-    done = rllib("train", "file", str(FILE), "--seed", str(seed), cwd=tmp_path, timeout=1700)
-    assert done.returncode == 0, done.stderr[-3000:]
+    succeeds("train", "file", str(FILE), "--seed", str(seed), cwd=tmp_path, timeout=1700)
     learned = json.loads((tmp_path / "results/verco/message_sft/stage.json").read_text())["summary"]
     assert learned["same request"] >= 0.8
     figures = json.loads((tmp_path / "results/verco/evaluation/evaluation.json").read_text())

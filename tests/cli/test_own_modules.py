@@ -8,7 +8,7 @@ import shlex
 import pytest
 import yaml
 
-from tests.cli.command import rllib
+from tests.cli.command import rllib, succeeds
 
 PLANNER = """
 import os
@@ -60,8 +60,7 @@ def test_a_study_with_a_planner_of_ones_own(tmp_path):
     command = ("study", "file", "study.yaml", "--storage-path", "all results", "--ray-num-cpus", "2")
     unknown = rllib(*command, cwd=folder)
     assert unknown.returncode == 1 and "`planner` is 'mine' but must be one of" in " ".join(unknown.stderr.split())
-    done = rllib(*command, "--import", "plans", cwd=folder)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = succeeds(*command, "--import", "plans", cwd=folder)
     results = folder / "all results" / "study"
     assert json.loads((results / "report" / "report.json").read_text())["missing"] == []
     # The trial is a process of its own; evaluations are played by the command itself.
@@ -69,5 +68,4 @@ def test_a_study_with_a_planner_of_ones_own(tmp_path):
     hint = next(line for line in done.stdout.splitlines() if line.startswith("Next: rllib "))
     words = shlex.split(hint.removeprefix("Next: rllib "))
     assert words == ["evaluate", "all results/study/lake.walkers", "--import", "plans"]
-    played = rllib(*words, "--episodes", "1", cwd=folder)
-    assert played.returncode == 0, played.stdout + played.stderr
+    succeeds(*words, "--episodes", "1", cwd=folder)

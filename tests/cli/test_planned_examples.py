@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rllib_llm_comm.experiments.packaged_examples import examples
-from tests.cli.command import rllib
+from tests.cli.command import rllib, succeeds
 
 SMALL = {
     "EMMA": {"train_batch_size_per_learner": 64, "num_envs_per_env_runner": 2, "width": 8, "filters": 8},
@@ -35,8 +35,7 @@ def smoke(file: str) -> dict:
 def run(file: str, folder: Path) -> Path:
     """Runs a file in its smallest form; gives the folder of its results."""
     (folder / "smoke.yaml").write_text(yaml.safe_dump(smoke(file), sort_keys=False))
-    done = rllib("train", "file", "smoke.yaml", "--ray-num-cpus", "2", cwd=folder, timeout=800)
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeeds("train", "file", "smoke.yaml", "--ray-num-cpus", "2", cwd=folder, timeout=800)
     return folder / "results/smoke"
 
 

@@ -16,7 +16,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.envs.overcooked_ai.subgoals import all_subgoals
 from rllib_llm_comm.evaluation.reward_code_scores import code_path
-from tests.cli.command import rllib
+from tests.cli.command import rllib, succeeds
 from tools.record_cassettes import recorded
 from tools.rules_chat import RulesChat
 
@@ -42,8 +42,9 @@ def record(path) -> dict:
 
 
 def test_the_real_command_plays_and_goes_on(tmp_path):
-    told = rllib("planning", "reward", *SHORT, "--seeds", "1", "--json", "a/f.json", "--markdown", "f.md", cwd=tmp_path)
-    assert told.returncode == 0, told.stderr
+    told = succeeds(
+        "planning", "reward", *SHORT, "--seeds", "1", "--json", "a/f.json", "--markdown", "f.md", cwd=tmp_path
+    )
     assert "cramped_room" in told.stdout and "Figures: a/f.json" in told.stdout
     figures = record(tmp_path / "a" / "f.json")
     cell = figures["cells"][0]
@@ -143,7 +144,7 @@ def test_prompts_are_not_compared_without_a_language_model(command):
 )
 def test_identical_prompts_are_not_compared(command, game, match):
     with ChatServer(planner) as server:
-        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6}
+        chat = server.settings()
         asked = json.dumps({"name": "chat", "chat": chat})
         with pytest.raises(UserError, match=f"would compare identical prompts: .*{match}"):
             planning(command, "--env", game, "--episodes", "1", "--planner", asked)
@@ -153,7 +154,7 @@ def test_identical_prompts_are_not_compared(command, game, match):
 def test_other_prompts_are_compared_in_games_without_examples():
     rules = RulesChat()
     with ChatServer(rules.complete) as server:
-        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6}
+        chat = server.settings()
         asked = ["--planner", json.dumps({"name": "chat", "chat": chat})]
         short = ["--env", "rllib_llm_comm/minirts-v0", "--env-config", '{"max_tick": 100}', "--episodes", "1"]
         assert "score" in planning("objects", *short, *asked, "--layouts", "simple")
@@ -187,7 +188,7 @@ def test_reward_code_is_compared_with_the_tests(tmp_path):
 def test_a_model_writes_the_missing_code_once(tmp_path):
     code = "```python\ndef reward(state):\n    return 0\n```"
     with ChatServer(code) as server:
-        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 500}
+        chat = server.settings(max_tokens=500)
         asked = ["--planner", json.dumps({"name": "chat", "chat": chat}), "--code", "code", "--steps", "10"]
         planning("rewards", *asked, "--layouts", "cramped_room", "--json", "f.json")
         number = len(server.requests)

@@ -23,7 +23,7 @@ from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.experiments.tune_callback import SafeKeeping
 from rllib_llm_comm.experiments.tune_state import SEAL, find_state, repair_state, seal, whole_checkpoints
 from rllib_llm_comm.policies.signatures import OwnStates
-from tests.cli.command import rllib, start_rllib
+from tests.cli.command import rllib, start_rllib, succeeds
 from tests.cli.faults import actor, disk, remount, rows, table_rows
 
 TINY = {"num_env_runners": 0, "num_epochs": 1, "train_batch_size_per_learner": 64, "minibatch_size": 64}
@@ -60,8 +60,7 @@ def test_a_full_disk_takes_no_checkpoint_and_more_room_gets_out_of_it(tmp_path, 
         assert all(contents(path) == before for path, before in good.items())
 
         remount(place, "size=64m")
-        done = rllib(*command, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        done = succeeds(*command, cwd=tmp_path)
         assert "Continuing where the last call stopped." in done.stdout
         for trial in trials:
             assert rows(trial) == list(range(1, 15))
@@ -76,8 +75,8 @@ def finished(tmp_path_factory) -> Path:
     """A finished sweep; copied by the tests that damage it."""
     folder = tmp_path_factory.mktemp("finished")
     write(folder, 6, SEEDS["a sweep"])
-    done = rllib("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=folder)
-    assert done.returncode == 0 and done.stderr == "", done.stderr
+    done = succeeds("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=folder)
+    assert done.stderr == "", done.stderr
     return folder
 
 
@@ -120,8 +119,7 @@ def say_running(stage: Path) -> None:
 def test_killed_after_the_last_checkpoints_nothing_waits_for_trials_that_have_ended(cut_off):
     stage = cut_off / "results/tiny/cartpole"
     say_running(stage)
-    done = rllib("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=cut_off, timeout=120)
-    assert done.returncode == 0, done.stderr
+    done = succeeds("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=cut_off, timeout=120)
     assert "Continuing" in done.stdout and "     1 " not in done.stdout
     trials = sorted(stage.glob("trial_*"))
     assert len(trials) == 2 and all(rows(trial) == [1, 2, 3, 4, 5, 6] for trial in trials)
@@ -145,8 +143,8 @@ def test_a_trial_killed_in_a_save_goes_on_to_its_end(tmp_path):
     decided = json.loads(state.read_text())["runner_data"]["_cached_trial_decisions"]
     assert list(decided.values()) == [TrialScheduler.STOP], "the kill came after the save"
 
-    done = rllib(*command, cwd=tmp_path)
-    assert done.returncode == 0 and "stopped early" not in done.stdout, done.stdout + done.stderr
+    done = succeeds(*command, cwd=tmp_path)
+    assert "stopped early" not in done.stdout, done.stdout + done.stderr
     assert rows(tmp_path / "results/tiny/cartpole/trial_0") == list(range(1, 9))
 
 
@@ -168,8 +166,7 @@ def test_without_any_state_checkpoints_are_kept_and_named(cut_off):
     for state in [*stage.glob("*state*.json"), stage / "tune_state.json.gz"]:
         tear(state)
     before = {trial.name: contents(trial) for trial in stage.glob("trial_*")}
-    done = rllib("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=cut_off)
-    assert done.returncode == 0, done.stderr
+    done = succeeds("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=cut_off)
     assert "cannot be read; they begin anew" in done.stdout
     assert {name: contents(stage / f"lost_{name}-1") for name in before} == before
 
@@ -189,8 +186,7 @@ def test_the_newest_whole_checkpoint_is_taken_and_a_stop_decided_in_a_save_is_fo
     tear(stage / "trial_0_seed=0/checkpoint_000002/learner_group/learner/state.pkl")
     for late in ("checkpoint_000001", "checkpoint_000002"):
         shutil.rmtree(stage / "trial_1_seed=1" / late)
-    done = rllib("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=cut_off)
-    assert done.returncode == 0, done.stderr
+    done = succeeds("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=cut_off)
     assert "Continuing" in done.stdout and "stopped early" not in done.stdout
     assert "trial_0_seed=0/checkpoint_000002 is not whole and is passed over." in done.stdout
     shown = [line.split()[0] for line in done.stdout.splitlines() if line[:7].strip().isdigit()]
@@ -210,8 +206,7 @@ def test_a_single_run_without_state_goes_on_from_its_checkpoint_with_its_curve(t
     for state in [*stage.glob("*state*.json"), stage / "tune_state.json.gz"]:
         tear(state)
     tear(stage / "trial_0/checkpoint_000001/learner_group/learner/rl_module/default_policy/module_state.pkl")
-    done = rllib(*command, "--trust", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeeds(*command, "--trust", cwd=tmp_path)
     assert "Continuing from results/tiny/cartpole/lost_trial_0-1/checkpoint_000000." in done.stdout
     assert rows(stage / "trial_0") == [1, 2, 3, 4]
 
@@ -257,8 +252,8 @@ def test_a_killed_run_goes_on_with_one_row_per_iteration_and_a_finished_one_is_s
     running.wait()
     assert json.loads((tmp_path / "results/tiny/cartpole/stage.json").read_text())["status"] == "running"
 
-    done = rllib(*command, cwd=tmp_path)
-    assert done.returncode == 0 and done.stderr == "", done.stderr
+    done = succeeds(*command, cwd=tmp_path)
+    assert done.stderr == "", done.stderr
     assert "Continuing where the last call stopped." in done.stdout
     assert "Everything lies here" in done.stdout and "results/tiny/cartpole/trial_0/checkpoint_" in done.stdout
     shown = [line.split()[0] for line in done.stdout.splitlines() if line[:7].strip().isdigit()]
@@ -267,8 +262,8 @@ def test_a_killed_run_goes_on_with_one_row_per_iteration_and_a_finished_one_is_s
     assert rows(trial) == list(range(1, 27))
     assert table_rows(trial) == [str(number) for number in range(1, 27)]
 
-    skipped = rllib(*command, cwd=tmp_path)
-    assert skipped.returncode == 0 and "already there, skipped" in skipped.stdout
+    skipped = succeeds(*command, cwd=tmp_path)
+    assert "already there, skipped" in skipped.stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
@@ -288,8 +283,7 @@ def test_a_stopped_run_writes_a_checkpoint_and_says_how_to_go_on(tmp_path, numbe
     reached = json.loads((saved / SEAL).read_text())["metrics"]["training_iteration"]
     assert reached >= 3 and rows(trial)[:reached] == list(range(1, reached + 1))
 
-    again = rllib(*command, "--stop", json.dumps({"training_iteration": reached + 1}), cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
+    succeeds(*command, "--stop", json.dumps({"training_iteration": reached + 1}), cwd=tmp_path)
     assert rows(trial) == list(range(1, reached + 2))
 
 
@@ -318,10 +312,9 @@ def test_a_finished_run_on_a_read_only_disk_can_be_read(tmp_path):
         assert rllib(*command, cwd=tmp_path).returncode == 0
         remount(place, "ro")
         assert not os.access(place, os.W_OK)
-        again = rllib(*command, cwd=tmp_path)
-        assert again.returncode == 0 and "already there, skipped" in again.stdout, again.stderr
-        judged = rllib("evaluate", str(place / "small/small"), "--episodes", "1", cwd=tmp_path)
-        assert judged.returncode == 0, judged.stderr
+        again = succeeds(*command, cwd=tmp_path)
+        assert "already there, skipped" in again.stdout, again.stderr
+        succeeds("evaluate", str(place / "small/small"), "--episodes", "1", cwd=tmp_path)
         other = rllib(*command, "--stop", '{"training_iteration": 2}', cwd=tmp_path)
         assert other.returncode == 1 and "the disk can only be read" in other.stderr and "bug" not in other.stderr
         told = rllib(

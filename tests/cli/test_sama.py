@@ -14,7 +14,8 @@ from chat_server import ChatServer
 
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.sama.recordings import recording
-from tests.cli.command import rllib, start_rllib
+from tests.cli.command import rllib, start_rllib, succeeds
+from tests.cli.small_pipeline import replaced
 
 SAMA = Path(__file__).parents[2] / "tuned_examples" / "sama.yaml"
 COMMAND = ["train", "file", "sama.yaml", "--ray-num-cpus", "2"]
@@ -41,7 +42,7 @@ def write(folder: Path, chat: dict | None = None, *, whole: bool = False) -> Non
     """The file of the package, small: few states, one short iteration, short games."""
     stages = yaml.safe_load(SAMA.read_text())
     if chat is not None:
-        stages = _replaced(stages, {"cassette": "sama"}, chat)
+        stages = replaced(stages, {"cassette": "sama"}, chat)
     stages["translation"]["config"] |= {"states": 10}
     stages["rewards"]["config"] |= {"steps": 120}
     follower = stages["follower"]
@@ -55,14 +56,6 @@ def write(folder: Path, chat: dict | None = None, *, whole: bool = False) -> Non
     stages["report"]["config"]["of"] = [f"${{{name}}}" for name in (*PREPARE, "follower", *EVALUATIONS)]
     kept = stages if whole else {name: stages[name] for name in PREPARE}
     (folder / "sama.yaml").write_text(yaml.safe_dump(kept, sort_keys=False))
-
-
-def _replaced(value, old, new):
-    if value == old:
-        return new
-    if isinstance(value, dict):
-        return {key: _replaced(item, old, new) for key, item in value.items()}
-    return [_replaced(item, old, new) for item in value] if isinstance(value, list) else value
 
 
 def chat(server: ChatServer) -> dict:
@@ -85,8 +78,7 @@ def test_a_killed_run_asks_nothing_twice_and_records_its_answers(tmp_path):
         running.send_signal(signal.SIGKILL)
         running.communicate()
         model.go_on.set()
-        done = rllib(*COMMAND, cwd=tmp_path)
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = succeeds(*COMMAND, cwd=tmp_path)
     assert "manual (make_manual): already there, skipped" in done.stdout
     twice = {prompt: count for prompt, count in model.asked.items() if count > 1}
     assert list(twice.values()) in ([], [2]), twice  # the question that was under way
@@ -164,8 +156,7 @@ def test_all_stages_with_a_local_server(tmp_path):
     for name in PREPARE:
         stages[name]["config"]["chat"] = {"cassette": str(tmp_path / "results/sama" / name / "answers.jsonl")}
     (again / "sama.yaml").write_text(yaml.safe_dump(stages, sort_keys=False))
-    played = rllib(*COMMAND, cwd=again)
-    assert played.returncode == 0, played.stdout + played.stderr
+    succeeds(*COMMAND, cwd=again)
     data, same = (
         json.loads((place / "results/sama/subgoals/subgoals.json").read_text()) for place in (tmp_path, again)
     )
@@ -175,8 +166,7 @@ def test_all_stages_with_a_local_server(tmp_path):
 @pytest.mark.slow
 def test_all_stages_offline_name_the_author_of_the_plans_on_every_page(tmp_path):
     write(tmp_path, whole=True)
-    done = rllib(*COMMAND, cwd=tmp_path, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeeds(*COMMAND, cwd=tmp_path, timeout=600)
     for page in ("report/report.html", "replay/replay.html"):
         assert "written by hand" in (tmp_path / "results/sama" / page).read_text(), page
     told = results(tmp_path, "trials_1")["summary"]

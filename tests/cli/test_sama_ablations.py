@@ -18,6 +18,7 @@ from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.sama.planners import make_planner
 from rllib_llm_comm.sama.recordings import recording
 from tests.cli.command import rllib
+from tests.cli.small_pipeline import replaced
 
 FILE = Path(__file__).parents[2] / "tuned_examples" / "sama_ablations.yaml"
 COMMAND = ["train", "file", "sama_ablations.yaml", "--ray-num-cpus", "2"]
@@ -35,15 +36,7 @@ ALL_BUT = {"no_objects": "Things that matter", "no_examples": "An example.", "no
 
 def file(chat: dict) -> dict:
     """The file, with another chat model."""
-    return _replaced(yaml.safe_load(FILE.read_text()), MODEL, chat)
-
-
-def _replaced(value, old, new):
-    if value == old:
-        return new
-    if isinstance(value, dict):
-        return {key: _replaced(item, old, new) for key, item in value.items()}
-    return [_replaced(item, old, new) for item in value] if isinstance(value, list) else value
+    return replaced(yaml.safe_load(FILE.read_text()), MODEL, chat)
 
 
 def test_with_a_recording_the_file_is_refused_before_anything_runs(tmp_path):
@@ -111,7 +104,7 @@ class Model:
 @pytest.mark.timeout(1800)
 def test_all_rows_with_a_local_server(tmp_path):
     with ChatServer(Model()) as server:
-        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_retries": 0}
+        chat = server.settings(max_retries=0)
         stages = file({**chat, "max_concurrent": 4})
         _make_small(stages)
         (tmp_path / "sama_ablations.yaml").write_text(yaml.safe_dump(stages, sort_keys=False))

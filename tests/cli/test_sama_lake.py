@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.command import rllib
+from tests.cli.command import succeeds
 
 LAKE = Path(__file__).parents[2] / "tuned_examples" / "sama_frozen_lake.yaml"
 
@@ -21,8 +21,7 @@ def test_all_stages_offline_name_the_author_of_the_plans_on_every_page(tmp_path)
     for name in ("random", "trials_0", "trials_1"):
         stages[name]["config"]["episodes"] = 2
     (tmp_path / "lake.yaml").write_text(yaml.safe_dump(stages, sort_keys=False))
-    done = rllib("train", "file", "lake.yaml", "--ray-num-cpus", "2", cwd=tmp_path, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeeds("train", "file", "lake.yaml", "--ray-num-cpus", "2", cwd=tmp_path, timeout=600)
     results = tmp_path / "results/lake"
     for page in ("report/report.html", "replay/replay.html"):
         assert "written by hand" in (results / page).read_text(), page

@@ -18,7 +18,7 @@ from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.policies.recorded_settings import withhold
 from rllib_llm_comm.sama.planners import PLANNERS, planner_stands_in
 from rllib_llm_comm.verco.teachers.base import TEACHERS
-from tests.cli.command import rllib
+from tests.cli.command import succeeds
 
 SMOKE = Path(__file__).parents[1] / "data" / "verco_smoke.yaml"
 READER, COOK, CLONE = "base model embedded: ", "teacher scripted: ", "actions cloned from the scripted player"
@@ -50,8 +50,7 @@ def run(*arguments):
 @pytest.mark.timeout(300)
 def test_a_trained_pipeline(tmp_path):
     """The main job in its smallest form."""
-    done = rllib("train", "file", str(SMOKE), "--ray-num-cpus", "4", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr + done.stdout
+    done = succeeds("train", "file", str(SMOKE), "--ray-num-cpus", "4", cwd=tmp_path)
     begin, _, end = done.stdout.partition("Everything lies here")
     assert begins(told(begin), READER, COOK, CLONE)
     assert begin.index("Stands in: ") < begin.index("[1/7]")

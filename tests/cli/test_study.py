@@ -14,11 +14,12 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.evaluation.study_results import read_results
 from rllib_llm_comm.experiments import pipeline
+from rllib_llm_comm.experiments.experiment_file import read_experiment_file
 from rllib_llm_comm.experiments.packaged_examples import examples
 from rllib_llm_comm.experiments.pipeline import with_model
 from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.experiments.study_file import expand, part_of, read_study
-from tests.cli.command import rllib
+from tests.cli.command import rllib, succeeds
 
 SMOKE = Path(__file__).parents[1] / "data" / "study_smoke.yaml"
 
@@ -124,8 +125,7 @@ def strangers_smoke(change=lambda study: None):
 def test_a_population_of_talkers_meets_strangers_by_one_command(tmp_path):
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(strangers_smoke()))
     command = ["study", "file", "small.yaml", "--ray-num-cpus", "4"]
-    done = rllib(*command, cwd=tmp_path, timeout=480)
-    assert done.returncode == 0, done.stderr + done.stdout
+    succeeds(*command, cwd=tmp_path, timeout=480)
     folder = tmp_path / "results/small/B.fcp.strangers"
     told = json.loads((folder / "crossplay.json").read_text())
     assert set(told["groups"]) == {"young", "old", "scripted"} and set(told["matrix"]) == {"alice", "bob"}
@@ -136,8 +136,8 @@ def test_a_population_of_talkers_meets_strangers_by_one_command(tmp_path):
     joined = json.loads((tmp_path / "results/small/report/B_sentences.json").read_text())
     assert {cook["method"] for cook in joined["cooks"]} == {"fcp"}
     shutil.rmtree(folder)
-    again = rllib(*command, cwd=tmp_path, timeout=480)
-    assert again.returncode == 0 and json.loads((folder / "crossplay.json").read_text()) == told
+    succeeds(*command, cwd=tmp_path, timeout=480)
+    assert json.loads((folder / "crossplay.json").read_text()) == told
 
 
 @pytest.mark.parametrize(
@@ -270,9 +270,9 @@ def test_bad_studies(change, says, tmp_path):
         read_study(path)
 
 
-def test_a_study_is_no_experiment_file(tmp_path):
-    done = rllib("train", "file", str(SMOKE), cwd=tmp_path)
-    assert done.returncode == 1 and "run it with `rllib study file" in " ".join(done.stderr.split())
+def test_a_study_is_no_experiment_file():
+    with pytest.raises(UserError, match="run it with `rllib study file"):
+        read_experiment_file(SMOKE)
 
 
 def test_bad_files(tmp_path):
@@ -292,8 +292,8 @@ def test_a_study_is_skipped_where_done_and_its_report_says_what_it_lacks(tmp_pat
     del study["shared"], study["systems"]["constant"]
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(study))
     command = ["study", "file", "small.yaml", "--ray-num-cpus", "4"]
-    done = rllib(*command, cwd=tmp_path)
-    assert done.returncode == 0 and done.stderr == "", done.stderr + done.stdout
+    done = succeeds(*command, cwd=tmp_path)
+    assert done.stderr == "", done.stderr + done.stdout
     folder = tmp_path / "results/small"
     report = json.loads((folder / "report/report.json").read_text())
     system = report["scenarios"]["B"]["systems"]["symbolic_ppo"]
@@ -316,8 +316,8 @@ def test_a_study_is_skipped_where_done_and_its_report_says_what_it_lacks(tmp_pat
 @pytest.mark.timeout(300)
 def test_from_file_to_report(tmp_path):
     command = ["study", "file", str(SMOKE), "-n", "smoke", "--ray-num-cpus", "6"]
-    done = rllib(*command, cwd=tmp_path, timeout=280)
-    assert done.returncode == 0 and done.stderr == "", done.stderr + done.stdout
+    done = succeeds(*command, cwd=tmp_path, timeout=280)
+    assert done.stderr == "", done.stderr + done.stdout
     folder = tmp_path / "results/smoke"
     report = json.loads((folder / "report/report.json").read_text())
     systems = report["scenarios"]["B"]["systems"]
@@ -337,8 +337,8 @@ def test_from_file_to_report(tmp_path):
     assert "data:image/png" in page and "constant message" in page and "http" not in page.replace("http-equiv", "")
     assert "| constant message | sampled |" in (folder / "report/report.md").read_text()
 
-    again = rllib(*command, cwd=tmp_path)
-    assert again.returncode == 0 and again.stdout.count("already there, skipped") == 7
+    again = succeeds(*command, cwd=tmp_path)
+    assert again.stdout.count("already there, skipped") == 7
 
     for stage in ("constant.sampled", "symbolic_ppo.sampled"):
         shutil.rmtree(folder / f"B.{stage}")
@@ -352,8 +352,8 @@ def test_from_file_to_report(tmp_path):
     )
     assert json.loads((folder / "report/report.json").read_text())["missing"] == ["B.constant.sampled"]
 
-    elsewhere = rllib("report", "results/smoke", "--out", "page", cwd=tmp_path)
-    assert elsewhere.returncode == 0 and (tmp_path / "page/report.html").is_file()
+    succeeds("report", "results/smoke", "--out", "page", cwd=tmp_path)
+    assert (tmp_path / "page/report.html").is_file()
 
 
 def test_report_of_something_else(tmp_path):

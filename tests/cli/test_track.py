@@ -23,7 +23,7 @@ from rllib_llm_comm.experiments.console import out, say_error
 from rllib_llm_comm.experiments.experiment_file import make_experiment
 from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.experiments.trackers import TRACKERS, check_trackers, mlflow_uri, open_trackers
-from tests.cli.command import rllib
+from tests.cli.command import rllib, succeeds
 from tests.examples.test_examples import scalars
 
 FIGURE = "env_runners/team_return_mean"
@@ -48,8 +48,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("track")
     (folder / "small.json").write_text(json.dumps({"tiny": TINY}))
     options = [word for name in THERE for word in ("--track", name)]
-    done = rllib("train", "file", "small.json", *options, "--ray-num-cpus", "2", cwd=folder, timeout=540)
-    assert done.returncode == 0, done.stderr
+    done = succeeds("train", "file", "small.json", *options, "--ray-num-cpus", "2", cwd=folder, timeout=540)
     (path,) = folder.glob("results/small/tiny/trial_*/result.json")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return SimpleNamespace(folder=folder, trial=path.parent, rows=rows, said=done.stdout)

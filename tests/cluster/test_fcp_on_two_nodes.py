@@ -7,6 +7,7 @@ import ray
 
 from rllib_llm_comm import FCPConfig
 from rllib_llm_comm.baselines.population.fcp import train_part
+from tests.running import running
 
 pytestmark = pytest.mark.slow  # two nodes and their processes
 ITERATIONS = 2
@@ -30,14 +31,11 @@ def test_members_are_trained_on_the_second_node_and_come_back(second_node):
         .population(size=2, member_iterations=ITERATIONS, iterations_per_task=ITERATIONS, members_at_once=2)
         .debugging(seed=4)
     )
-    algo = config.build_algo()
-    try:
+    with running(config) as algo:
         results = [algo.train() for _ in range(3)]  # a task for each member, then the learner
         assert [one["population"]["members_done"] for one in results] == [1, 2, 2]
         assert len(algo._pool.partners) == 6
         member = algo._population.members[0]
-    finally:
-        algo.stop()
     own = config.member_config()
     own.seed = member.seed
     here = train_part(own, None, ITERATIONS)["past"][-1]

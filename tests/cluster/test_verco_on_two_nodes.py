@@ -10,6 +10,7 @@ import ray
 from ray import cloudpickle
 
 from rllib_llm_comm import VercoConfig
+from tests.running import running
 
 pytestmark = pytest.mark.slow  # two nodes, and four processes that load a language model
 MODULE = "shared"
@@ -47,14 +48,11 @@ def equal(one, other):
 def test_learners_agree_and_their_adapters_alone_reach_the_other_node(two_equal_nodes):
     nodes = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
     assert len(nodes) == 2 and two_equal_nodes in nodes
-    algo = config().build_algo()
-    try:
+    with running(config()) as algo:
         before = [one.get() for one in algo.learner_group.foreach_learner(learned)]
         results = [algo.train() for _ in range(2)]
         after = [one.get() for one in algo.learner_group.foreach_learner(learned)]
         runners = algo.env_runner_group.foreach_env_runner(played_with, local_env_runner=False)
-    finally:
-        algo.stop()
     assert len(after) == len(runners) == 2
     assert {node for node, _ in [*after, *runners]} == nodes, "processes on both nodes"
     assert equal(before[0][1], before[1][1]) and equal(after[0][1], after[1][1]), "Learners average their gradients"

@@ -11,39 +11,21 @@ from rllib_llm_comm.envs.overcooked_ai import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
 
-PARTS = ["vector", "text", "planes", "state"]
-VARIANTS = [
-    {"observe": PARTS},
-    {"observe": ["vector", "planes"], "vector": "planes", "layout": "coordination_ring"},
-    {"layout": "counter_circuit", "dynamics": "new", "horizon": 50, "shaping": 0.5},
-    {"layout": "asymmetric_advantages", "action_level": "goal_cell", "swap_roles": True, "observe": ["vector"]},
-    {"layout": "coordination_ring", "action_level": "goal_cell", "commit": True, "observe": ["text"]},
-    {"layout": "forced_coordination", "action_level": "goal"},
-    {"layout": ["XXPXX", "O1 2O", "XDXSX"], "action_level": "goal", "mask_useless": False},
-]
-
-
-@pytest.mark.parametrize("settings", VARIANTS)
-def test_observations_lie_in_their_spaces(settings):
-    env = parallel_env(**settings)
-    results = list(play(env, np.random.default_rng(0)))
-    for observations, *_ in results[:60]:
-        for agent, observation in observations.items():
-            assert env.observation_space(agent).contains(observation), agent
-            assert observation["action_mask"].any()
-            if "candidates" in observation:
-                assert len(set(observation["candidates"])) == env.action_space(agent).n
-    _, _, terminations, truncations, infos = results[-1]
-    assert not any(terminations.values()) and all(truncations.values())
-    assert infos["bob"]["game_step"] == env.kitchen.horizon and env.step({}) == ({}, {}, {}, {}, {})
-
 
 def test_page_tells_the_right_numbers():
     sizes = [parallel_env(layout=name, action_level="goal").action_space("bob").n for name in LAYOUT_NAMES]
     assert f"Discrete({min(sizes)} to {max(sizes)}) for goals" in env_module.__doc__
 
 
-@pytest.mark.parametrize("settings", [{}, {"action_level": "goal_cell", "commit": True}, *VARIANTS[5:]])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"action_level": "goal_cell", "commit": True},
+        {"layout": "forced_coordination", "action_level": "goal"},
+        {"layout": ["XXPXX", "O1 2O", "XDXSX"], "action_level": "goal", "mask_useless": False},
+    ],
+)
 def test_rewards_are_the_teams_soups_and_the_own_shaping(settings):
     env = parallel_env(**{**settings, "shaping": 0.5, "horizon": 400})
     seen = dict.fromkeys(env.possible_agents, 0.0)
@@ -74,18 +56,6 @@ def test_the_planner_plays_well_through_the_environment(layout, level):
         _, _, _, _, infos = env.step({a: action for a, action in actions.items() if infos[a]["needs_action"]})
     # Cooks that commit cannot change their minds, so less than with a goal per step.
     assert infos["alice"]["episode_metrics"]["score"] >= (140 if level == "goal_cell" else 80)
-
-
-def test_roles_are_swapped_at_random_and_by_the_seed():
-    env = parallel_env(swap_roles=True, observe=["vector"])
-    drawn = []
-    for seed in range(12):
-        env.reset(seed=seed)
-        drawn.append(env.players["alice"])
-        first = env.players
-        env.reset(seed=seed)
-        assert env.players == first and sorted(first.values()) == [0, 1]
-    assert set(drawn) == {0, 1}
 
 
 def test_committed_cooks_are_busy_until_they_are_done():

@@ -16,7 +16,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import overcooked_text
 from rllib_llm_comm.evaluation.chat_player import WAYS, ChatPlayer, parse_choice
 from rllib_llm_comm.evaluation.rollout import evaluate
-from tests.cli.command import rllib
+from tests.cli.command import rllib, succeeds
 
 PHRASES = ["wait", "take the tomato", "chop the tomato on the first board", "go to the counter"]
 
@@ -140,8 +140,7 @@ def test_a_stage_against_nobody_stays_unfinished_and_goes_on_later(tmp_path):
         answered = [body["messages"][-1]["content"] for body in server.requests[:1]]
         server.requests.clear()
         server.replies = ["1"]
-        done = rllib("train", "file", "play.json", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr + done.stdout
+        done = succeeds("train", "file", "play.json", cwd=tmp_path)
         assert not {body["messages"][-1]["content"] for body in server.requests} & set(answered)
     assert json.loads((folder / "stage.json").read_text())["status"] == "finished"
 

@@ -20,6 +20,8 @@ from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrati
 from rllib_llm_comm.verco.teachers.collect_labels import CollectionReport
 from rllib_llm_comm.verco.teachers.label_store import DEMONSTRATIONS
 
+pytestmark = pytest.mark.usefixtures("chat_client_at_home")
+
 ENV = "rllib_llm_comm/overcooked_text-v0"
 KITCHEN = {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 25}
 TOLD = {"map_name": "B", "recipe": ["tomato salad", "lettuce salad"], "told_to": ["alice"], "max_game_steps": 20}
@@ -107,12 +109,9 @@ def test_a_checkpoint_demonstrates_with_its_own_messages(tmp_path):
     assert {row["heard"] for row in rows(tmp_path / "none")} == {"{}"}
 
 
-def test_only_answers_of_a_chat_model_that_are_understood_are_demonstrations(tmp_path, monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+def test_only_answers_of_a_chat_model_that_are_understood_are_demonstrations(tmp_path):
     with ChatServer("?", "2", "what a question", "2") as server:
-        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6}
+        chat = server.settings()
         settings: dict[str, Any] = {"player": {"chat": chat}, "target_demonstrations": 5}
         collect(tmp_path / "chat", **settings)
         asked = len(server.requests)

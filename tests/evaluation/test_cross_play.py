@@ -17,7 +17,7 @@ from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.statistics import jackknife
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.plans import Planner
-from tests.cli.command import rllib
+from tests.cli.command import succeeds
 from tests.evaluation.corridor import CORRIDOR
 from tests.evaluation.corridor import register as register_corridor
 
@@ -213,8 +213,7 @@ def test_the_command(tmp_path):
     (tmp_path / "partners.yaml").write_text("idle: [stay]\nhalf asleep: [{policy: scripted, pauses: 0.5}]\n")
     words = f"crossplay one=scripted two=scripted --env {DOOR} --partners partners.yaml --episodes 3 --json cross.json"
     words += " --html cross.html --replay one,2 --replay-out replay.html"
-    done = rllib(*words.split(), cwd=tmp_path, PYTHONPATH=TESTS)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = succeeds(*words.split(), cwd=tmp_path, PYTHONPATH=TESTS)
     told = json.loads((tmp_path / "cross.json").read_text())
     assert told["groups"]["idle"]["matrix"]["alice"] == [[0.0], [0.0]] and told["gap"]["mean"] == 0.0
     assert "self-play" in done.stdout and "half asleep" in done.stdout

@@ -11,7 +11,7 @@ import pytest
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.report import to_marl_eval
 from rllib_llm_comm.evaluation.study_results import StudyResults, SystemResults, read_results, to_plain
-from tests.cli.command import rllib
+from tests.cli.command import rllib, succeeds
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -56,8 +56,8 @@ def test_the_command_writes_the_file_or_tells_in_one_sentence_why_not(tmp_path):
     study = {**results.study, "systems": {name: results.study["systems"][name] for name in ("none", "verco")}}
     two = StudyResults(study, {"A_all_three": {name: whole[name] for name in ("none", "verco")}}, [])
     (tmp_path / "results.json").write_text(json.dumps(to_plain(two)))
-    done = rllib("report", ".", "--out", "page", "--marl-eval", "there/study.json", cwd=tmp_path)
-    assert done.returncode == 0 and "there/study.json" in done.stdout, done.stderr
+    done = succeeds("report", ".", "--out", "page", "--marl-eval", "there/study.json", cwd=tmp_path)
+    assert "there/study.json" in done.stdout, done.stderr
     assert json.loads((tmp_path / "there" / "study.json").read_text()) == to_marl_eval(two)[0]
     (tmp_path / "file").write_text("")
     refused = rllib("report", ".", "--out", "other", "--marl-eval", "file/study.json", cwd=tmp_path)

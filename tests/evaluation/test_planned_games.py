@@ -71,7 +71,7 @@ def test_failed_rounds_are_put_back_and_planned_anew():
 @pytest.mark.parametrize("replan", ["any", "all"])
 def test_what_a_model_is_asked_is_counted(replan):
     with ChatServer(planner) as server:
-        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 2000}
+        chat = server.settings(max_tokens=2000)
         setup = PlanningSetup({"name": "chat", "chat": chat}, replan, patience=10)
         metrics = games(setup, horizon=20).play(0)["metrics"]
         assert metrics["plan_requests"] == len(server.requests) > 0
@@ -81,7 +81,7 @@ def test_what_a_model_is_asked_is_counted(replan):
 def test_the_table_tells_who_answered_and_what_takes_over():
     """A server that refuses every assignment: nobody may think that its model has given anything out."""
     with ChatServer(lambda prompt: "no" if "Give each of these" in prompt else planner(prompt)) as server:
-        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 2000}
+        chat = server.settings(max_tokens=2000)
         cell = Cell(
             {"scenario": "cramped_room"},
             ScriptedExecutor(),
@@ -103,7 +103,7 @@ def test_a_plan_that_fails_later_does_not_end_the_episode():
         return "I would rather not." if "could not" in prompt or "has done" in prompt else planner(prompt)
 
     with ChatServer(model) as server:
-        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 2000}
+        chat = server.settings(max_tokens=2000)
         setup = PlanningSetup({"name": "chat", "chat": chat}, patience=10)
         metrics = games(setup, horizon=40).play(0)["metrics"]
     assert metrics["plans"] >= 1 <= metrics["plans_failed"]

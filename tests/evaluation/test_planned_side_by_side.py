@@ -75,7 +75,7 @@ def answer(prompt):
 
 
 def played(server, tape, concurrent, policy=None, ahead=1, **options):
-    chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_concurrent": concurrent}
+    chat = server.settings(max_concurrent=concurrent)
     chat |= {"cassette": str(tape), "ask_ahead": ahead}
     planner = {"name": "sama", "menu": "possible", "examples": 0, "chat": chat}
     planning = {"planner": planner, "patience": 5}
@@ -180,7 +180,7 @@ def test_games_that_are_told_of_earlier_ones_are_played_in_their_order():
         return json.dumps({"goal": "wait", "subgoals": [{"subgoal": "wait"}, {"subgoal": "wait"}]})
 
     with ChatServer(proposes) as server:
-        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_concurrent": 4}
+        chat = server.settings(max_concurrent=4)
         planning = {"planner": {"name": "sama", "experience": 1, "examples": 0, "chat": chat}, "patience": 5}
         play_planned(Walks(), planning=planning, trials=0, episodes=2, env_config={"horizon": 12})
         prompts = [body["messages"][-1]["content"] for body in server.requests]
@@ -190,7 +190,7 @@ def test_games_that_are_told_of_earlier_ones_are_played_in_their_order():
 @pytest.mark.parametrize("trials", [None, 0])
 def test_the_things_that_matter_are_asked_for_once(trials):
     with ChatServer(Late()) as server:
-        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_concurrent": 4}
+        chat = server.settings(max_concurrent=4)
         planning = {"planner": {"name": "chat", "examples": 0, "chat": chat}, "patience": 5}
         games = play_planned(Walks(), planning=planning, trials=trials, episodes=4, env_config={"horizon": 6})
         prompts = [body["messages"][-1]["content"] for body in server.requests]

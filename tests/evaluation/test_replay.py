@@ -145,7 +145,7 @@ def test_the_page_tells_who_answered(tmp_path):
         return "no" if refused else planner(prompt)
 
     with ChatServer(model) as server:
-        asked = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 2000}
+        asked = server.settings(max_tokens=2000)
         game = overcooked_ai.parallel_env(observe=["entities"], action_level="primitive", horizon=30)
         env = PlannedSubgoals(game, {"name": "chat", "chat": asked, "objects": False}, wait=True, patience=9)
         page = write_replay(record(Idle(), env=env), tmp_path / "replay.html").read_text()

@@ -170,11 +170,6 @@ def test_figures_beside_strangers_are_told_by_seat_and_kept(folder, tmp_path):
     assert "| mute | alice | 3.00" in (page.parent / "report.md").read_text()
 
 
-def test_no_study(tmp_path):
-    with pytest.raises(UserError, match="holds no study"):
-        read_results(tmp_path)
-
-
 def test_a_report_can_be_made_again_from_what_it_kept(folder):
     write_report(read_results(folder), folder / "report")
     kept = read_results(folder / "report")
@@ -236,6 +231,10 @@ STUDY_DAMAGE = [
     (put(3, "systems", "good"), "`systems.good` is 3 but must be a mapping"),
     (drop("systems", "good", "interventions"), "`systems.good.interventions` is missing"),
     (drop("evaluation", "modes"), "`evaluation.modes` is missing"),
+    (put([1], "systems", "good", "config"), "`systems.good.config` is [1] but must be a mapping"),
+    (put(None, "systems", "good", "config"), "`systems.good.config` is None but must be a mapping"),
+    (put(5, "systems", "good", "scenarios"), "`systems.good.scenarios` is 5 but must be a list"),
+    (put([5], "systems", "good", "scenarios"), "`systems.good.scenarios.0` is 5 but must be a text"),
 ]
 
 
@@ -585,19 +584,6 @@ def test_names_of_a_foreign_report_lead_nowhere(folder, kind, name):
     (place / "results.json").write_text(json.dumps(kept))
     with pytest.raises(UserError, match="damaged or incomplete: .* must be made of letters"):
         read_results(place)
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (put([1], "systems", "good", "config"), "`systems.good.config` is [1] but must be a mapping"),
-        (put(None, "systems", "good", "config"), "`systems.good.config` is None but must be a mapping"),
-        (put(5, "systems", "good", "scenarios"), "`systems.good.scenarios` is 5 but must be a list"),
-        (put([5], "systems", "good", "scenarios"), "`systems.good.scenarios.0` is 5 but must be a text"),
-    ],
-)
-def test_settings_of_a_damaged_study_are_refused(folder, change, says):
-    refused(folder, "study.json", change, says)
 
 
 def test_a_number_beyond_all_bounds_is_damage(folder):

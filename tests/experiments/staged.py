@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.pipeline import check_stages, run_file
 from rllib_llm_comm.experiments.stages import Stage, make_stages
@@ -19,6 +22,15 @@ def run(specs: dict[str, Any], folder: Path, name: str = "f", **settings: Any) -
     """Runs the stages; `settings` are those of the run."""
     file = ExperimentFile(name, parse_experiments(specs, "f"))
     return run_file(file, TrainSettings(storage_path=str(folder), **settings))
+
+
+def refused(folder: Path, specs: dict[str, Any], *words: str, **settings: Any) -> str:
+    """The sentence with which a file is refused, which has these words; nothing may have been written."""
+    with pytest.raises(UserError) as caught:
+        run(specs, folder, **settings)
+    sentence = str(caught.value)
+    assert all(word in sentence for word in words) and not (folder / "f").exists(), sentence
+    return sentence
 
 
 def begin(specs: dict[str, Any], folder: Path, **settings: Any) -> None:

@@ -82,26 +82,6 @@ def test_results_of_own_callbacks_may_stop():
     assert parse_experiments({"a": spec}, "f")["a"].stop == {"my_figure": 1}
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "words"),
-    [
-        ("a: {run: PPO", "f.yaml", ["no valid YAML", "line"]),
-        ("a: {run: PPO}\na: {run: PPO}", "f.yaml", ["'a' is given twice (line 2)"]),
-        ('{"a": 1,}', "f.json", ["no valid JSON", "line 1"]),
-        ("", "f.yaml", ["must hold"]),
-        ("run: PPO\nenv: X", "f.yaml", ["`run`", "must be an experiment"]),
-        ("../up: {run: PPO}", "f.yaml", ["cannot name a folder"]),
-        ("a: {run: PPO}", "f.txt", [".yaml, .yml, .json or .py"]),
-        ("config = 3", "f.py", ["AlgorithmConfig"]),
-        ("import nothing_of_this_name", "f.py", ["ModuleNotFoundError"]),
-    ],
-)
-def test_unreadable_files(tmp_path, text, name, words):
-    with pytest.raises(UserError) as caught:
-        read_experiment_file(write(tmp_path, text, name))
-    assert all(word in str(caught.value) for word in words), str(caught.value)
-
-
 def test_missing_file_suggests_a_near_one(tmp_path):
     write(tmp_path, "a: {run: PPO}", "verco.yaml")
     with pytest.raises(UserError, match=r"no file .*Did you mean 'verco.yaml'\?"):
@@ -142,6 +122,15 @@ MERGED = "a: &a {x: 1}\n" + "\n".join(
 @pytest.mark.parametrize(
     ("text", "name", "words"),
     [
+        ("a: {run: PPO", "f.yaml", ["no valid YAML", "line"]),
+        ("a: {run: PPO}\na: {run: PPO}", "f.yaml", ["'a' is given twice (line 2)"]),
+        ('{"a": 1,}', "f.json", ["no valid JSON", "line 1"]),
+        ("", "f.yaml", ["must hold"]),
+        ("run: PPO\nenv: X", "f.yaml", ["`run`", "must be an experiment"]),
+        ("../up: {run: PPO}", "f.yaml", ["cannot name a folder"]),
+        ("a: {run: PPO}", "f.txt", [".yaml, .yml, .json or .py"]),
+        ("config = 3", "f.py", ["AlgorithmConfig"]),
+        ("import nothing_of_this_name", "f.py", ["ModuleNotFoundError"]),
         (LAUGHS, "f.yaml", ["100000 parts"]),
         (MERGED, "f.yaml", ["100000 parts"]),
         ("a: &a [*a]", "f.yaml", ["alias stands in what it stands for"]),
@@ -161,7 +150,7 @@ MERGED = "a: &a {x: 1}\n" + "\n".join(
         ("a: {run: PPO, stop: {training_iteration: .inf}}", "f.yaml", ["'training_iteration' is inf", "finite"]),
     ],
 )
-def test_files_that_are_no_plain_settings(tmp_path, text, name, words):
+def test_files_that_hold_no_plain_settings(tmp_path, text, name, words):
     with pytest.raises(UserError) as caught:
         read_experiment_file(write(tmp_path, text, name))
     assert all(word in str(caught.value) for word in words), str(caught.value)

@@ -26,7 +26,7 @@ def test_answers_of_the_manual_stage_are_recorded_counted_and_can_be_played(tmp_
     tape = Cassette(recording("sama"))
     manual = {"manual": yaml.safe_load(SAMA.read_text())["manual"]}
     with ChatServer(tape.complete) as server:
-        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6}
+        chat = server.settings()
         manual["manual"]["config"]["chat"] = chat
         run(manual, tmp_path / "asked")
         assert record(tmp_path / "asked", "manual")["summary"]["requests"] == len(server.requests) > 0

@@ -19,7 +19,7 @@ COUNTS = ("requests", "input_tokens", "output_tokens", "cost")
 @pytest.mark.usefixtures("chat_client_at_home")
 def test_games_and_replays_tell_requests_tokens_and_money(tmp_path):
     with ChatServer(planner) as server:
-        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "price_per_million_input": 1e4}
+        chat = server.settings(price_per_million_input=1e4)
         played = {
             "checkpoint": str(shipped_policy("zoo:emma_cramped_room")),
             "env_config": {"commit": False, "horizon": 8},

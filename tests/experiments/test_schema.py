@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from jsonschema import Draft7Validator
 
 from rllib_llm_comm.experiments.experiment_file import load_file
 from rllib_llm_comm.experiments.packaged_examples import examples
+from tests.cli.command import rllib
 
 FILES = [path for path in examples().values() if path.suffix == ".yaml"]
 ENV = "rllib_llm_comm/overcooked_text-v0"
@@ -21,9 +20,8 @@ ENV = "rllib_llm_comm/overcooked_text-v0"
 def schema(tmp_path_factory):
     """As the command writes it, in a process of its own."""
     file = tmp_path_factory.mktemp("schema") / "rllib.schema.json"
-    command = [sys.executable, "-m", "rllib_llm_comm.cli.main", "schema", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert f"# yaml-language-server: $schema={file}" in done.stdout
+    done = rllib("schema", str(file), cwd=file.parent)
+    assert f"# yaml-language-server: $schema={file}" in done.stdout, done.stderr
     found = json.loads(file.read_text())
     Draft7Validator.check_schema(found)
     return Draft7Validator(found)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests import forked
-from tests.cli.command import rllib
+from tests.cli.command import succeeds
 from tests.extend.test_templates import templates
 
 
@@ -23,13 +23,12 @@ def test_qmix_trains_a_game_from_outside_by_its_name(mine):
     stop = json.dumps({"num_env_steps_sampled_lifetime": 200})
     config = json.dumps({"train_batch_size_per_learner": 4, "width": 8, "min_sample_timesteps_per_iteration": 200})
     options = ["--import", "two_step", "--stop", stop, "--config", config, "--checkpoint-at-end", "--storage-path", "."]
-    trained = rllib("train", "--run", "QMIX", "--env", "mine/two_step-v0", *options, cwd=mine)
-    assert trained.returncode == 0, trained.stderr
+    succeeds("train", "--run", "QMIX", "--env", "mine/two_step-v0", *options, cwd=mine)
     checkpoint = max(mine.glob("**/checkpoint_*"))
     played = forked.run("act.py", str(checkpoint), cwd=mine)
     assert float(played.stdout) in (0, 1, 7, 8), played.stderr
-    shown = rllib("replay", str(checkpoint), "--import", "two_step", "--episodes", "1", cwd=mine)
-    assert shown.returncode == 0 and list(mine.glob("**/*.html")), shown.stderr
+    shown = succeeds("replay", str(checkpoint), "--import", "two_step", "--episodes", "1", cwd=mine)
+    assert list(mine.glob("**/*.html")), shown.stderr
 
 
 @pytest.mark.slow
@@ -37,8 +36,7 @@ def test_qmix_trains_a_game_from_outside_by_its_name(mine):
 def test_the_pages_file_solves_it(mine, run, greedy):
     file = mine / "two_step_qmix.yaml"
     file.write_text(file.read_text().replace("run: QMIX", f"run: {run}"))
-    trained = rllib("train", "file", file.name, "--import", "two_step", "--storage-path", ".", cwd=mine, timeout=550)
-    assert trained.returncode == 0, trained.stderr
+    succeeds("train", "file", file.name, "--import", "two_step", "--storage-path", ".", cwd=mine, timeout=550)
     (found,) = mine.glob("**/evaluation.json")
     text = json.dumps(json.loads(found.read_text()))
     assert f'"return_mean": {greedy}' in text, text

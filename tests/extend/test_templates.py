@@ -11,7 +11,7 @@ import pytest
 
 from rllib_llm_comm.core.errors import UserError
 from tests import forked
-from tests.cli.command import rllib
+from tests.cli.command import succeeds
 
 PAGES = Path(__file__).parents[2] / "docs" / "extend"
 BLOCK = re.compile(r'^```\w+ title="([\w.]+)"\n(.*?)^```$', re.S | re.M)
@@ -171,8 +171,7 @@ def test_the_algorithm_is_found_by_its_name(mine):
 def test_the_page_of_the_game_trains_it_and_tells_whether_it_is_solved(mine):
     import coin
 
-    done = rllib("train", "file", "coin.yaml", "--import", "coin", "--ray-num-cpus", "3", cwd=mine, timeout=400)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = succeeds("train", "file", "coin.yaml", "--import", "coin", "--ray-num-cpus", "3", cwd=mine, timeout=400)
     assert "3 labels of 3 different observations" in done.stdout
 
     env = coin.parallel_env(rounds=1)
@@ -188,8 +187,7 @@ def test_one_command_labels_and_trains_with_all_of_them(mine):
     parts = ("labels", "ippo", "sign")
     (mine / "both.yaml").write_text("".join((mine / f"{part}.yaml").read_text() for part in parts))
     imports = [word for name in ("coin", "my_teacher", "my_algorithm", "my_loss") for word in ("--import", name)]
-    done = rllib("train", "file", "both.yaml", *imports, "--ray-num-cpus", "2", cwd=mine, timeout=400)
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeeds("train", "file", "both.yaml", *imports, "--ray-num-cpus", "2", cwd=mine, timeout=400)
     from rllib_llm_comm import load_policy
 
     import coin  # noqa: F401  # isort: skip

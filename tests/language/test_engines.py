@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
-    AutoModelForCausalLM,
     BloomConfig,
     GPT2Config,
     LlamaConfig,
@@ -17,11 +16,12 @@ from transformers import (
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapters import AdaptedModel
-from rllib_llm_comm.language.base_model import load_base_model, wrap_base_model
+from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.engines import ENGINES, require_fast
 from rllib_llm_comm.language.generation import _unfinished, is_open
 from rllib_llm_comm.verco.language_agent import LanguageAgent
 from rllib_llm_comm.verco.settings import LanguageModelSettings
+from tests.language.random_models import base
 
 SMALL = {"vocab_size": 4096, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
          "num_attention_heads": 4}  # fmt: skip
@@ -32,15 +32,6 @@ MISTRAL = MistralConfig(**SMALL, num_key_value_heads=2, sliding_window=16)
 BLOOM = BloomConfig(vocab_size=4096, hidden_size=64, n_layer=2, n_head=4)
 OPT = OPTConfig(vocab_size=4096, hidden_size=64, word_embed_proj_dim=32, ffn_dim=96, num_hidden_layers=2,
                 num_attention_heads=4, max_position_embeddings=512)  # fmt: skip
-
-
-def base(config):
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.2)
-    return wrap_base_model(config.model_type, model, load_base_model().tokenizer)
 
 
 @pytest.mark.parametrize("config", [LLAMA, QWEN, GPT2], ids=lambda config: config.model_type)

@@ -6,13 +6,13 @@ import logging
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from rllib_llm_comm.language import compiled_layers, llama
 from rllib_llm_comm.language.adapters import AdaptedModel, AdapterConfig
-from rllib_llm_comm.language.base_model import load_base_model, wrap_base_model
 from rllib_llm_comm.language.compiled_layers import CompiledLayers
 from rllib_llm_comm.language.llama import LlamaDecoder, LlamaWeights, llama_weights
+from tests.language.random_models import base
 
 SMALL = {"vocab_size": 600, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3,
          "num_attention_heads": 4, "num_key_value_heads": 2}  # fmt: skip
@@ -32,15 +32,6 @@ CONFIGS = {
     "qwen2": Qwen2Config(**SMALL),
     "qwen3": Qwen3Config(**SMALL, head_dim=16),
 }  # fmt: skip
-
-
-def base(config, seed=0):
-    torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.2)
-    return wrap_base_model(config.model_type, model, load_base_model().tokenizer)
 
 
 def adapted(config, *, dtype=torch.float32, **settings):

@@ -7,7 +7,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen3Config
+from transformers import GPT2Config, LlamaConfig, Qwen3Config
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language import llama
@@ -17,6 +17,7 @@ from rllib_llm_comm.language.generation import draw_messages
 from rllib_llm_comm.language.mixed_batch import MixedBatch
 from rllib_llm_comm.language.scoring import prompt_features, score_candidates, score_texts
 from rllib_llm_comm.verco.message_loss import IGNORED, label_logits
+from tests.language.random_models import base
 
 TOKENS = len(load_base_model().tokenizer)
 SMALL = {"vocab_size": TOKENS, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3,
@@ -29,15 +30,6 @@ CONFIGS = {
 }
 PROMPTS = ["you see red. i say:", "you see a green door. i say:", "go. i say:", "you see red. bob says: go. i say:"]
 CANDIDATES = ["name red", "name green", "wait", "go to the door"]
-
-
-def base(config, seed=0):
-    torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.2)
-    return wrap_base_model(config.model_type, model, load_base_model().tokenizer)
 
 
 def members(config="llama", count=3, frozen=None, **settings):

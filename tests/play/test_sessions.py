@@ -26,7 +26,7 @@ from rllib_llm_comm.policies.partner_settings import parse_partners
 from rllib_llm_comm.policies.partners import make_partner
 from rllib_llm_comm.policies.seated_policy import PartnerSeats
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
-from tests.cli.command import rllib
+from tests.cli.command import succeeds
 
 TEXT = "rllib_llm_comm/overcooked_text-v0"
 
@@ -276,14 +276,13 @@ def test_people_are_cloned_on_a_language_model_from_the_command_line(session, tm
     options = ("--base-model", "embedded", "--epochs", "1", "--held-out", "0")
     with pytest.raises(UserError, match="`--half` is 'first', which is for numeric clones"):
         clone(folder, "clone", *options, "--half", "first")
-    done = rllib("clone", str(folder), "clone", *options, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr + done.stdout
+    done = succeeds("clone", str(folder), "clone", *options, cwd=tmp_path)
     assert "actions cloned from recorded people" in done.stdout
     manifest = load_policy(tmp_path / "clone" / "clone").manifest
     assert (manifest.algorithm, manifest.env) == ("ActionSFT", TEXT)
     assert manifest.provenance["cloned_from"] == ["people"]
-    again = rllib("clone", str(folder), "clone", *options, cwd=tmp_path)
-    assert again.returncode == 0 and again.stdout.count("already there, skipped") == 2
+    again = succeeds("clone", str(folder), "clone", *options, cwd=tmp_path)
+    assert again.stdout.count("already there, skipped") == 2
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine").touch()
     with pytest.raises(UserError, match="give a new folder"):

@@ -260,16 +260,6 @@ def test_layers_of_mappo():
     ("values", "says"),
     [
         ({"critic_observation": "all"}, "`critic_observation` is 'all'"),
-        ({"activation": "gelu"}, "`activation` is 'gelu'"),
-        ({"layer_norm": "yes"}, "`layer_norm` is 'yes'"),
-        ({"use_value_norm": 2}, "`use_value_norm` is 2"),
-        ({"value_norm_beta": 1.0}, "`value_norm_beta` is 1.0"),
-        ({"value_norm_beta": "0.9"}, "`value_norm_beta` is '0.9'"),
-        ({"network": "cnn"}, "`network` is 'cnn'"),
-        ({"communication": "words"}, "`communication` is 'words'"),
-        ({"communication_passes": 0}, "`communication_passes` is 0"),
-        ({"hiddens": []}, "`hiddens` is"),
-        ({"hiddens": [0]}, "`hiddens.0` is 0"),
         ({"width": 3}, "`width` is no known key"),
     ],
 )

@@ -14,6 +14,7 @@ from toys import COLOURS, ENV_ID, ColourTalk, language_model, register, words_of
 from rllib_llm_comm import MessageSFTConfig, Verco, VercoConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.verco import policy as language_policy
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -78,16 +79,13 @@ def test_the_same_prompts_are_no_news_and_a_restored_run_has_them_without_their_
     assert other_prompts(caplog) == []
     shutil.move(mine, f"{mine}-away")
     try:
-        algo = Verco.from_checkpoint(played)
-        try:
+        with running(Verco.from_checkpoint(played)) as algo:
             core = algo.env_runner.module["shared"].unwrapped().core
             assert core.settings.prompts["action"] == MINE["action"]
             episodes = algo.env_runner.sample(num_timesteps=4)
             rows = [single.observations[0] for episode in episodes for single in episode.agent_episodes.values()]
             assert rows and all(" i may name " in words_of(core.lm.base, row["prompt_ids"]) for row in rows)
             assert algo.train()["learners"]["shared"]["ratio_first_minibatch"] < 1e-5
-        finally:
-            algo.stop()
         observations, _ = ColourTalk().reset(seed=0)
         policy = load_policy(played)
         policy.reset(seed=0)
@@ -101,17 +99,13 @@ def test_the_same_prompts_are_no_news_and_a_restored_run_has_them_without_their_
 def test_other_prompts_are_told_where_an_adapter_or_a_run_is_taken_over(trained, caplog, monkeypatch):
     mine, taught, played = trained
     monkeypatch.setattr(language_policy, "_told", set())
-    with caplog.at_level(logging.WARNING):
-        algo = verco().communication(message_checkpoint=taught).build_algo()
-        try:
-            (line,) = other_prompts(caplog)
-            assert "message differ" in line and taught in line
-            algo.restore_from_path(played)
-            _, line = other_prompts(caplog)
-            assert "message, action differ" in line
-            algo.train()
-        finally:
-            algo.stop()
+    with caplog.at_level(logging.WARNING), running(verco().communication(message_checkpoint=taught)) as algo:
+        (line,) = other_prompts(caplog)
+        assert "message differ" in line and taught in line
+        algo.restore_from_path(played)
+        _, line = other_prompts(caplog)
+        assert "message, action differ" in line
+        algo.train()
     assert len(other_prompts(caplog)) == 2
 
 

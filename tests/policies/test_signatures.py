@@ -21,7 +21,7 @@ from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSett
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.policies import signatures
 from rllib_llm_comm.policies.signatures import OwnStates, is_own_checkpoint, key_file, make_key, sign_checkpoint
-from tests.cli.command import rllib, start_rllib
+from tests.cli.command import rllib, start_rllib, succeeds
 
 TINY = {"num_env_runners": 0, "num_epochs": 1, "train_batch_size_per_learner": 64, "minibatch_size": 64}
 
@@ -296,8 +296,7 @@ def test_stages_play_what_this_file_has_trained_with_its_own_settings(tmp_path):
             "evaluation": {"run": "evaluate", "config": {"checkpoint": "${verco}", "episodes": 1}},
         }  # fmt: skip
         (tmp_path / "talk.json").write_text(json.dumps(spec))
-        done = rllib("train", "file", "talk.json", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        done = succeeds("train", "file", "talk.json", cwd=tmp_path)
         assert ear.requests and (tmp_path / "results/talk/evaluation/evaluation.json").exists()
         assert "rllib evaluate results/talk/verco --trust" in done.stdout
         asked = len(ear.requests)

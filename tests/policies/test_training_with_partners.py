@@ -24,6 +24,7 @@ from rllib_llm_comm.policies.seated_policy import PartnerSeats
 from rllib_llm_comm.rl import partners
 from rllib_llm_comm.rl.columns import MAILBOX
 from rllib_llm_comm.verco.policy import LanguagePolicy
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 POOL = ["random", {"policy": "toy_partners:first", "weight": 3.0}]
@@ -128,8 +129,7 @@ def test_only_the_learners_rows_are_trained_on(kind):
     def count(samples, **kwargs):
         sampled.append(sum(len(one) for episode in samples for one in episode.agent_episodes.values()))
 
-    algo = config(kind, busy=(1, 2)).callbacks(on_sample_end=count).build_algo()
-    try:
+    with running(config(kind, busy=(1, 2)).callbacks(on_sample_end=count)) as algo:
         episodes = algo.env_runner.sample(num_episodes=12)
         assert {tuple(episode.agent_ids) for episode in episodes} == {("alice",), ("bob",)}
         for episode in episodes:
@@ -142,37 +142,28 @@ def test_only_the_learners_rows_are_trained_on(kind):
         assert float(results["learners"]["shared"]["ratio_first_minibatch"]) < 1e-5
         names = {name for name in results["env_runners"] if name.startswith("return_with_")}
         assert names == {"return_with_random", "return_with_toy_partners:first"}
-    finally:
-        algo.stop()
 
 
 def test_a_critic_of_the_team_sees_the_partners_vector():
-    algo = config(MAPPOConfig).policy_network(critic_observation="team").build_algo()
-    try:
+    with running(config(MAPPOConfig).policy_network(critic_observation="team")) as algo:
         episodes = algo.env_runner.sample(num_timesteps=30)
         for episode in episodes:
             (single,) = episode.agent_episodes.values()
             rows = np.array(single.get_observations()["team_vectors"])[:-1]  # behind the last nobody is asked
             assert (rows.sum(2) == 1).all()  # both colours, one-hot
-    finally:
-        algo.stop()
 
 
 def test_an_agent_learns_to_play_with_its_partner():
     """Bob, a partner, says nothing; alice is paid for the colour that she sees in `obvious` games."""
     learner = config(obvious=True).training(train_batch_size_per_learner=400, lr=5e-3).partners(seat="alice")
-    algo = learner.build_algo()
-    try:
+    with running(learner) as algo:
         curve = [algo.train()["env_runners"]["agent_episode_returns_mean"]["alice"] for _ in range(16)]
-    finally:
-        algo.stop()
     assert curve[0] < 3 and curve[-1] > 4.5, curve  # of 6
 
 
 def test_verco_trains_with_a_stranger_and_they_hear_each_other(stranger):
     own = load_policy(stranger)
-    algo = talker().partners(pool=[{"policy": stranger, "name": "stranger"}]).build_algo()
-    try:
+    with running(talker().partners(pool=[{"policy": stranger, "name": "stranger"}])) as algo:
         base = algo.env_runner.module["shared"].core.lm.base
         for _ in range(2):  # fragments are cut in the middle of episodes
             for episode in algo.env_runner.sample(num_timesteps=7, random_actions=False):
@@ -196,8 +187,6 @@ def test_verco_trains_with_a_stranger_and_they_hear_each_other(stranger):
         results = algo.train()
         assert float(results["learners"]["shared"]["ratio_first_minibatch"]) < 1e-5
         assert np.isfinite(results["env_runners"]["return_with_stranger"])
-    finally:
-        algo.stop()
 
 
 def rolled_out(pool, busy=(1, 1), **talk):
@@ -324,7 +313,7 @@ def test_mappo_learns_beside_a_clone_of_players(tmp_path):
     kitchen = {"layout": "cramped_room", "dynamics": "old", "observe": ["vector"], "horizon": 20}
     games = [rng.random((20, 2, 96), np.float32) for _ in range(2)], [rng.integers(6, size=(20, 2)) for _ in range(2)]
     clone_players(Demonstrations(kitchen, *games), tmp_path / "clone", CloningSettings(epochs=1))
-    algo = (
+    with running(
         MAPPOConfig()
         .environment("rllib_llm_comm/overcooked_ai-v0", env_config={**kitchen, "action_level": "primitive"})
         .policy_network(hiddens=[8])
@@ -332,14 +321,10 @@ def test_mappo_learns_beside_a_clone_of_players(tmp_path):
         .training(train_batch_size_per_learner=40, num_epochs=1)
         .partners(pool=[{"policy": str(tmp_path / "clone"), "unstuck": 3, "name": "clone"}])
         .debugging(seed=0)
-        .build_algo()
-    )
-    try:
+    ) as algo:
         results = algo.train()
         assert np.isfinite(results["env_runners"]["return_with_clone"])
         assert 40 <= results["learners"]["shared"]["num_module_steps_trained"] < 40 + 2
-    finally:
-        algo.stop()
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import evaluate, record
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import read_manifest
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -48,13 +49,10 @@ def differ(one, other):
 @pytest.fixture(scope="module")
 def taught(tmp_path_factory):
     """A checkpoint of the shared kind, with a message adapter of its own."""
-    algo = config().multi_agent(policies="shared").build_algo()
-    try:
+    with running(config().multi_agent(policies="shared")) as algo:
         assert list(algo.config.policies) == ["shared"]
         randomise(module_of(algo, "shared").core, "message", std=0.5, seed=9)
         return algo.save_to_path(str(tmp_path_factory.mktemp("taught") / "checkpoint"))
-    finally:
-        algo.stop()
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +60,7 @@ def trained(taught, tmp_path_factory):
     """A checkpoint of agents with a policy each, whose messages differ, and what was seen on the way."""
     algo = config().communication(message_checkpoint=taught).build_algo()
     seen = {}
-    try:
+    with running(algo):
         seen["taught"] = [algo.env_runner.module[agent].write_messages([PROMPT]) for agent in AGENTS]
         # One base in memory: equal addresses of all frozen weights, and nothing of it in what is synced or saved.
         seen["bases"] = [
@@ -86,8 +84,6 @@ def trained(taught, tmp_path_factory):
         seen["alike"] = not differ(*(weights(algo, agent, "action") for agent in AGENTS))
         randomise(module_of(algo, "bob").core, "message", std=0.5, seed=10)
         path = algo.save_to_path(str(tmp_path_factory.mktemp("trained") / "checkpoint"))
-    finally:
-        algo.stop()
     return path, seen
 
 
@@ -153,40 +149,32 @@ def test_restored_it_goes_on(trained):
     from rllib_llm_comm.verco.verco import Verco
 
     path, _ = trained
-    algo = Verco.from_checkpoint(path)
-    try:
+    with running(Verco.from_checkpoint(path)) as algo:
         assert set(algo.config.policies) == set(AGENTS)
         policy = load_policy(path)
         for agent in AGENTS:
             runner = algo.env_runner.module[agent]
             assert runner.write_messages([PROMPT]) == policy.core_of(agent).write_messages([PROMPT])
         assert float(algo.train()["learners"]["bob"]["ratio_first_minibatch"]) < 1e-5
-    finally:
-        algo.stop()
 
 
 def test_messages_of_a_checkpoint_with_a_policy_each(trained):
     path, _ = trained
     policy = load_policy(path)
-    algo = config().communication(message_checkpoint=path).build_algo()
-    try:
+    with running(config().communication(message_checkpoint=path)) as algo:
         for agent in AGENTS:
             assert module_of(algo, agent).write_messages([PROMPT]) == policy.core_of(agent).write_messages([PROMPT])
-    finally:
-        algo.stop()
     with pytest.raises(UserError, match="a message adapter for each of alice, bob, but 'shared' is none of them"):
         config().multi_agent(policies="shared").communication(message_checkpoint=path).build_algo()
 
 
 @pytest.mark.parametrize("credit", ["speaker", "listeners"])
 def test_trained_messages_of_each(credit, tmp_path):
-    algo = (
+    with running(
         config(message_credit=credit, num_epochs=1)
         .environment(env_config={"busy": (1, 2), "length": 6, "shared": True})
         .communication(train_messages=True, message_temperature=1.0, max_message_words=3)
-        .build_algo()
-    )
-    try:
+    ) as algo:
         before = {agent: weights(algo, agent, "message") for agent in AGENTS}
         learned = [algo.train()["learners"] for _ in range(2)][-1]
         for agent in AGENTS:
@@ -195,35 +183,26 @@ def test_trained_messages_of_each(credit, tmp_path):
         for role in ("message", "reference"):
             assert role in module_of(algo, "bob").core.lm.roles
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    finally:
-        algo.stop()
     evaluate(load_policy(path), episodes=2, seed=0)
 
 
 def test_an_agent_without_a_decision_in_a_batch():
     """Its module waits; nothing turns into NaN."""
-    algo = (
+    with running(
         config(train_batch_size_per_learner=4)
         .environment(env_config={"busy": (1, 12), "length": 14})
         .env_runners(num_envs_per_env_runner=1)
-        .build_algo()
-    )
-    try:
+    ) as algo:
         for _ in range(4):
             algo.train()
         for agent in AGENTS:
             assert all(np.isfinite(p.numpy()).all() for p in weights(algo, agent, "action"))
-    finally:
-        algo.stop()
 
 
 def test_twosome(tmp_path):
-    algo = config(TWOSOMEConfig).build_algo()
-    try:
+    with running(config(TWOSOMEConfig)) as algo:
         assert set(algo.train()["learners"]) >= set(AGENTS)
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    finally:
-        algo.stop()
     assert evaluate(load_policy(path), episodes=2, seed=0).message_words_mean == 0
 
 

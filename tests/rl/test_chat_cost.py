@@ -11,6 +11,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.evaluation.study_results import asked_in_training
 from rllib_llm_comm.experiments.console import columns_of, summary_of
+from tests.running import running
 
 CHAT = {"model": "tiny", "requests_per_minute": 1e6, "price_per_million_input": 1e4}
 
@@ -30,13 +31,10 @@ def config(chat, **planning):
 @pytest.mark.usefixtures("small_ray", "chat_client_at_home")
 def test_all_that_was_asked_while_learning_is_in_the_results():
     with ChatServer(planner) as server:
-        algo = config({**CHAT, "base_url": server.url}, wait=True).build_algo()
-        try:
+        with running(config({**CHAT, "base_url": server.url}, wait=True)) as algo:
             first = algo.train()
             first_asked = len(server.requests)
             second = algo.train()
-        finally:
-            algo.stop()
         asked = len(server.requests)
     assert 0 < first_asked < asked
     told = [{name: float(value) for name, value in one["env_runners"]["chat"].items()} for one in (first, second)]
@@ -52,11 +50,8 @@ def test_all_that_was_asked_while_learning_is_in_the_results():
 
 @pytest.mark.usefixtures("small_ray")
 def test_a_planner_that_asks_nobody_has_no_cost():
-    algo = config(CHAT).planning(planner="scripted").build_algo()
-    try:
+    with running(config(CHAT).planning(planner="scripted")) as algo:
         result = algo.train()
-    finally:
-        algo.stop()
     assert "chat" not in result["env_runners"] and asked_in_training(result) == {}
     assert "requests" not in [column.title for column in columns_of(result)]
 

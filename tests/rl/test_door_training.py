@@ -7,15 +7,14 @@ import json
 import pytest
 
 from rllib_llm_comm.experiments.packaged_examples import examples
-from tests.cli.command import rllib
+from tests.cli.command import succeeds
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_bob_opens_the_door_that_alice_names(tmp_path):
     file = str(examples()["verco_door"])
-    done = rllib("train", "file", file, "--ray-num-cpus", "4", cwd=tmp_path, timeout=1700)
-    assert done.returncode == 0, done.stderr
+    succeeds("train", "file", file, "--ray-num-cpus", "4", cwd=tmp_path, timeout=1700)
     folder = tmp_path / "results" / "verco_door"
     own, other, silent = (
         json.loads((folder / stage / "evaluation.json").read_text())["return_mean"]

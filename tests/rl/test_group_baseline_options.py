@@ -11,6 +11,7 @@ from toys import language_model, register
 from rllib_llm_comm import TWOSOMEConfig, VercoConfig, load_policy
 from rllib_llm_comm.evaluation.rollout import evaluate, record
 from rllib_llm_comm.rl.rllib_adapter import START
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -47,8 +48,7 @@ def config(kind=VercoConfig, games=4, **training):
     ids=["rloo", "grpo-two-runners", "grpo", "twosome-prompts"],
 )
 def test_trains_and_its_checkpoint_plays_without_a_critic(settings, runners, tmp_path):
-    algo = settings.env_runners(num_env_runners=runners).build_algo()
-    try:
+    with running(settings.env_runners(num_env_runners=runners)) as algo:
         for _ in range(2):
             results = algo.train()
             learned = results["learners"]["shared"]
@@ -60,8 +60,6 @@ def test_trains_and_its_checkpoint_plays_without_a_critic(settings, runners, tmp
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
         algo.restore_from_path(path)
         algo.train()
-    finally:
-        algo.stop()
     assert not list((tmp_path / "checkpoint" / "policy").rglob("critic*"))
     policy = load_policy(path)
     assert policy.core.settings.critic_hiddens is None
@@ -75,28 +73,24 @@ def test_trains_and_its_checkpoint_plays_without_a_critic(settings, runners, tmp
 
 
 def test_each_agent_can_have_a_policy_of_its_own(tmp_path):
-    algo = config(group_by="prompt").multi_agent(policies="per_agent").build_algo()
-    try:
+    with running(config(group_by="prompt").multi_agent(policies="per_agent")) as algo:
         learned = algo.train()["learners"]
         assert all(0 <= float(learned[agent]["group_alone_share"]) < 1 for agent in ("alice", "bob"))
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    finally:
-        algo.stop()
     policy = load_policy(path)
     observations, _ = policy.env().reset(seed=0)
     assert all(np.isnan(decision.value) for decision in policy.act(observations).values())
 
 
 def test_evaluation_during_training_has_starts_of_its_own():
-    algo = config().evaluation(evaluation_interval=1, evaluation_num_env_runners=0, evaluation_duration=4).build_algo()
-    try:
+    with running(
+        config().evaluation(evaluation_interval=1, evaluation_num_env_runners=0, evaluation_duration=4).build_algo()
+    ) as algo:
         results = algo.train()
         assert results["evaluation"]["env_runners"]["num_episodes"] == 4
         seen = [runner.env.unwrapped.envs[0].unwrapped for runner in (algo.env_runner, algo.eval_env_runner)]
         alike = [START in next(iter(adapter.reset()[1].values()), {}) for adapter in seen]
         assert alike == [True, False]
-    finally:
-        algo.stop()
 
 
 def test_other_environments_are_refused():
@@ -120,15 +114,11 @@ def test_other_environments_are_refused():
 @pytest.mark.parametrize("training", [{"advantages": "rloo"}, {"advantages": "grpo"}, {"group_by": "prompt"}], ids=str)
 def test_learns_to_do_what_the_text_says(training):
     """Both agents name the colour that their text tells: one in three at first, most at the end."""
-    algo = (
+    with running(
         config(TWOSOMEConfig, games=16, **training)
         .environment(env_config={"length": 4, "obvious": True, "busy": (1, 1)})
         .language_model(temperature=1.0)
         .training(train_batch_size_per_learner=512, group_size=8, num_epochs=4, lr=5e-3, kl_target=None)
-        .build_algo()
-    )
-    try:
+    ) as algo:
         returns = [algo.train()["env_runners"]["episode_return_mean"] / 8 for _ in range(20)]
-    finally:
-        algo.stop()
     assert returns[0] < 0.5 and max(returns) > 0.8, returns

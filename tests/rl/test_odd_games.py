@@ -20,6 +20,7 @@ from rllib_llm_comm import (
 )
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate, record
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -71,12 +72,9 @@ FAMILIES = {
 
 def trained(config, env, folder, **settings):
     """The policy of one iteration, and its results."""
-    algo = config.environment(env, env_config=settings).build_algo()
-    try:
+    with running(config.environment(env, env_config=settings)) as algo:
         results = algo.train()
         return load_policy(algo.save_to_path(str(folder / "checkpoint")), trust=True), results
-    finally:
-        algo.stop()
 
 
 @pytest.mark.parametrize("env", ["odd/mixed-v0", "odd/strange-v0"])
@@ -121,46 +119,34 @@ def test_spaces_that_cannot_be_learned_are_refused_before_training(family, kind)
 @pytest.mark.parametrize("kind", ["reward nan", "all masked"])
 def test_what_is_seen_in_play_ends_training_in_one_sentence(family, kind, caplog):
     config = FAMILIES[family]().environment("odd/game-v0", env_config={"kind": kind})
-    algo = config.build_algo()
-    try:
+    with running(config) as algo:
         with caplog.at_level(logging.ERROR, "ray.rllib"), pytest.raises(UserError, match="agent 'a' in step 3 is"):
             algo.train()
         assert not any(record.exc_info for record in caplog.records)  # no traceback beside it
-    finally:
-        algo.stop()
 
 
 @pytest.mark.parametrize("family", ["MAPPO", "QMIX"])
 def test_what_a_game_raises_in_its_first_step_ends_training_as_it_is(family):
-    algo = FAMILIES[family]().environment("odd/game-v0", env_config={"kind": "fails"}).build_algo()
-    try:
-        with pytest.raises(ZeroDivisionError, match="the game itself"):
-            algo.train()
-    finally:
-        algo.stop()
+    config = FAMILIES[family]().environment("odd/game-v0", env_config={"kind": "fails"})
+    with running(config) as algo, pytest.raises(ZeroDivisionError, match="the game itself"):
+        algo.train()
 
 
 @pytest.mark.parametrize("family", ["MAPPO", pytest.param("QMIX", marks=pytest.mark.slow)])
 def test_runners_elsewhere_tell_what_they_see(family):
     """RLlib would log it, make the runner anew and go on without samples."""
     config = FAMILIES[family]().environment("odd/game-v0", env_config={"kind": "reward nan"})
-    algo = config.env_runners(num_env_runners=1).build_algo()
-    try:
-        with pytest.raises(UserError, match="reward of agent 'a' in step 3 is nan"):
-            algo.train()
-    finally:
-        algo.stop()
+    told = "reward of agent 'a' in step 3 is nan"
+    with running(config.env_runners(num_env_runners=1)) as algo, pytest.raises(UserError, match=told):
+        algo.train()
 
 
 def test_games_that_fail_are_made_anew_where_rllib_is_told_so(caplog):
     config = FAMILIES["MAPPO"]().environment("odd/game-v0", env_config={"kind": "reward nan"})
-    algo = config.fault_tolerance(restart_failed_sub_environments=True).build_algo()
-    try:
+    with running(config.fault_tolerance(restart_failed_sub_environments=True)) as algo:
         with caplog.at_level(logging.ERROR, "ray.rllib"):
             algo.env_runner._try_env_step([{"a": 0, "b": 0}] * 2)
             algo.env_runner.env.reset(seed=0)
             for _ in range(3):
                 algo.env_runner._try_env_step([{"a": 0, "b": 0}] * 2)
         assert any("reset" in record.message and "'a' in step 3" in record.message for record in caplog.records)
-    finally:
-        algo.stop()

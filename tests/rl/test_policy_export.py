@@ -21,6 +21,9 @@ from rllib_llm_comm.sama.planning_config import AddPlannedSubgoals
 from rllib_llm_comm.verco.message_exchange import MessageExchange
 from rllib_llm_comm.verco.module import LLMCommModule
 from rllib_llm_comm.verco.teacher_messages import AddTeacherMessages
+from tests.running import running
+
+pytestmark = pytest.mark.usefixtures("small_ray")
 
 SOUPS = "rllib_llm_comm/overcooked_ai-v0"
 KITCHEN = {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 6}
@@ -50,19 +53,16 @@ def stock(modules=("cook",), mapping=everybody, env="my_kitchen", env_config=KIT
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained(small_ray, tmp_path_factory):
     """A trained algorithm's policy folder, an RLlib checkpoint of it, and the actor's weights."""
     root = tmp_path_factory.mktemp("stock")
-    algo = stock(max_message_words=4).callbacks([AddTeacherMessages.of("scripted")]).build_algo()
-    try:
+    with running(stock(max_message_words=4).callbacks([AddTeacherMessages.of("scripted")])) as algo:
         algo.train()
         saved = algo.save_to_path(str(root / "checkpoint"))
         with pytest.raises(UserError, match=r"was written by RLlib and lacks .*`rllib_llm_comm.export_policy\(algo"):
             load_policy(saved)
         weights = {k: v.copy() for k, v in algo.get_module("cook").unwrapped().get_state().items() if "adapters" in k}
         return export_policy(algo, root / "policy"), export_policy(algo, saved), weights
-    finally:
-        algo.stop()
 
 
 def test_an_export_is_what_was_trained(trained):
@@ -96,11 +96,10 @@ def test_the_command_line_takes_an_export_and_a_checkpoint_with_one(trained, tmp
 def test_planners_and_settings_of_callbacks_are_recorded(tmp_path):
     ensure_registered(SOUPS)
     talking = {"observe": ["text"], "action_level": "goal"}
-    built = stock(env=SOUPS, env_config=talking).callbacks([AddPlannedSubgoals.of("scripted", patience=7)]).build_algo()
-    try:
+    with running(
+        stock(env=SOUPS, env_config=talking).callbacks([AddPlannedSubgoals.of("scripted", patience=7)]).build_algo()
+    ) as built:
         told = load_policy(export_policy(built, tmp_path / "policy")).manifest
-    finally:
-        built.stop()
     assert told.planning == {
         "planner": "scripted", "patience": 7, "replan": "any", "in_vector": False, "subgoals_to": "all",
     }  # fmt: skip
@@ -108,11 +107,10 @@ def test_planners_and_settings_of_callbacks_are_recorded(tmp_path):
 
 
 def test_a_module_per_agent_is_exported_by_agent(tmp_path):
-    algo = stock(("one", "two"), lambda agent, episode, **_: "one" if agent == "alice" else "two").build_algo()
-    try:
+    with running(
+        stock(("one", "two"), lambda agent, episode, **_: "one" if agent == "alice" else "two").build_algo()
+    ) as algo:
         folder = export_policy(algo, tmp_path / "policy")
-    finally:
-        algo.stop()
     policy = load_policy(folder)
     assert sorted(policy.manifest.agents) == ["alice", "bob"]
     first, second = (dict(policy.core_of(agent).lm.named_adapter_parameters()) for agent in ("alice", "bob"))
@@ -122,22 +120,16 @@ def test_a_module_per_agent_is_exported_by_agent(tmp_path):
 def test_what_cannot_be_exported_is_told(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("years of work")
-    algo = stock().build_algo()
-    try:
+    with running(stock()) as algo:
         with pytest.raises(UserError, match="`folder` is .*full', which holds something else"):
             export_policy(algo, tmp_path / "full")
         assert (tmp_path / "full" / "thesis.tex").read_text() == "years of work"
         algo.env_runner._env_to_module.remove(MessageExchange)
         with pytest.raises(UserError, match="No `MessageExchange` is among the env-to-module connectors"):
             export_policy(algo, tmp_path / "policy")
-    finally:
-        algo.stop()
-    plain = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0).build_algo()
-    try:
-        with pytest.raises(UserError, match="PPO trains no module with `export_policy`"):
-            export_policy(plain, tmp_path / "policy")
-    finally:
-        plain.stop()
+    other = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
+    with running(other) as plain, pytest.raises(UserError, match="PPO trains no module with `export_policy`"):
+        export_policy(plain, tmp_path / "policy")
     assert not (tmp_path / "policy").exists()
 
 

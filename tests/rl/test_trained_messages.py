@@ -7,6 +7,7 @@ import torch
 from toys import language_model, register
 
 from rllib_llm_comm import VercoConfig, load_policy
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -35,8 +36,7 @@ def weights(algo):
     ("kind", "runners", "epochs"), [("free", 0, 1), ("menu", 0, 1), pytest.param("menu", 1, 2, marks=pytest.mark.slow)]
 )
 def test_both_adapters_learn(kind, runners, epochs, tmp_path):
-    algo = config(kind, num_epochs=epochs).env_runners(num_env_runners=runners).build_algo()
-    try:
+    with running(config(kind, num_epochs=epochs).env_runners(num_env_runners=runners)) as algo:
         before = weights(algo) if runners == 0 else None
         for iteration in range(2):
             learned = algo.train()["learners"]["shared"]
@@ -49,8 +49,6 @@ def test_both_adapters_learn(kind, runners, epochs, tmp_path):
             for role in ("message", "action"):
                 assert any(not torch.equal(before[n], after[n]) for n in before if n.startswith(f"{role}."))
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    finally:
-        algo.stop()
     policy = load_policy(path)
     observations, _ = policy.env().reset(seed=0)
     policy.reset(seed=0)
@@ -79,12 +77,10 @@ def test_a_protocol_emerges_from_a_menu():
         .build_algo()
     )
     best = 0.0
-    try:
+    with running(algo):
         for _ in range(40):
             results = algo.train()
             best = max(best, results["env_runners"]["team_return_mean"] / 8)
             if best > 0.6:
                 break
-    finally:
-        algo.stop()
     assert best > 0.55  # without messages: one in three

@@ -10,6 +10,7 @@ from toys import ENV_ID, register
 from rllib_llm_comm import SymbolicPPOConfig
 from rllib_llm_comm.evaluation.study_results import read_rows
 from tests.experiments.staged import run
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -35,7 +36,7 @@ def test_a_game_that_always_pays_the_same_reports_exactly_its_return(runners, ga
         .build_algo()
     )
     seen = []
-    try:
+    with running(algo):
         for _ in range(12):
             told = algo.train()["env_runners"]
             # Not a number where no episode ended, and before the window is full.
@@ -44,8 +45,6 @@ def test_a_game_that_always_pays_the_same_reports_exactly_its_return(runners, ga
                     told["team_return_mean"], *told["agent_episode_returns_mean"].values(),
                     told["episode_return_min"] / 2, told["episode_return_max"] / 2,
                 ])  # fmt: skip
-    finally:
-        algo.stop()
     # Episodes outlast roll-outs, so that most of their rewards have been learned from before they end.
     assert len(seen) >= 3 and {value for row in seen for value in row} == {LENGTH * TOLL}, seen
 

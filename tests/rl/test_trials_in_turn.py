@@ -14,7 +14,8 @@ from toys import language_model, register
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.algorithm_settings import find_algorithm
 from rllib_llm_comm.rl.policy_checkpoints import with_policy_folder
-from tests.cli.command import rllib
+from tests.cli.command import succeeds
+from tests.running import running
 
 BATCH = {"train_batch_size_per_learner": 32, "minibatch_size": 16, "num_epochs": 1, "num_env_runners": 0}
 TALK = {**BATCH, **language_model(), "messages": "student", "max_message_words": 3}
@@ -52,8 +53,7 @@ def test_a_trial_behind_another_comes_out_as_alone(run, tmp_path):
     alone = kind(settings(run, 1))
     own = [figures(alone.train()) for _ in range(2)]
     alone.stop()
-    shared = kind(settings(run, 0))
-    try:
+    with running(kind(settings(run, 0))) as shared:
         other = figures(shared.train())
         gone = weakref.ref(shared.learner_group)
         assert shared.reset(settings(run, 1)) and shared.config.seed == 1 and shared.iteration == 0
@@ -62,8 +62,6 @@ def test_a_trial_behind_another_comes_out_as_alone(run, tmp_path):
         again = [figures(shared.train()) for _ in range(2)]
         assert differing(again, own) == [] and differing([other], own) and len(own[0]) > 10
         assert Path(shared.save_to_path(tmp_path / "saved"), "policy").is_dir()
-    finally:
-        shared.stop()
 
 
 def differing(ours: list[dict[str, float]], theirs: list[dict[str, float]]) -> list[str]:
@@ -95,8 +93,8 @@ def test_a_sweep_takes_one_process_for_all_its_trials(tmp_path):
     seeds = {"swept": {"grid_search": [0, 1, 2]}, "alone": 2}
     stages = {name: {**ppo, "config": {**config, "seed": seed}} for name, seed in seeds.items()}
     (tmp_path / "seeds.json").write_text(json.dumps(stages))
-    done = rllib("train", "file", "seeds.json", "--ray-num-cpus", "1", cwd=tmp_path)
-    assert done.returncode == 0 and done.stderr == "", done.stderr
+    done = succeeds("train", "file", "seeds.json", "--ray-num-cpus", "1", cwd=tmp_path)
+    assert done.stderr == "", done.stderr
     swept, (alone,) = (last_results(tmp_path / "results/seeds" / name) for name in seeds)
     processes = {result["pid"] for result in swept}
     assert len(swept) == 3 and len(processes) == 1 and alone["pid"] not in processes

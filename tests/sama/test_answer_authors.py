@@ -35,7 +35,7 @@ SUBGOALS = "Split this goal"
 
 
 def settings(server: ChatServer, **how) -> dict:
-    asked = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 2000}
+    asked = server.settings(max_tokens=2000)
     return {"name": "chat", "chat": asked, "objects": False, **how}
 
 
@@ -120,17 +120,6 @@ def test_nothing_takes_over_where_that_is_not_wanted():
             env("error").reset(seed=0)
         with pytest.raises(UserError, match="The planner made no plan"):
             played(settings(server, fallback="none"), "all")
-
-
-def test_a_thread_hands_the_end_of_the_run_on():
-    with ChatServer(refuses(ASSIGNMENT)) as server:
-        game = parallel_env(observe=["entities"], action_level="primitive", horizon=400)
-        env = PlannedSubgoals(game, settings(server, fallback="error"))
-        env.reset(seed=0)
-        env._pending.exception(60)
-        with pytest.raises(UserError, match="`fallback` is 'error'"):
-            env.step({"alice": 4, "bob": 4})
-        env.close()
 
 
 def test_all_planners_tell_who_planned(tmp_path):

@@ -28,7 +28,7 @@ def kitchen(horizon: int = 400):
 
 
 def asking(server: ChatServer, name: str = "sama", **settings) -> dict:
-    chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_retries": 0}
+    chat = server.settings(max_retries=0)
     return {"name": name, "chat": chat, "objects": False, "examples": 0, **settings}
 
 

@@ -13,6 +13,7 @@ from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import evaluate, record
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.sama.emma.network import EmmaEncoder
+from tests.running import curve, running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -28,18 +29,24 @@ def config(**env_config):
     )
 
 
+@pytest.fixture(scope="module")
+def trained(small_ray, tmp_path_factory):
+    """The curve of two iterations, their checkpoint, and the network that learned."""
+    with running(config()) as algo:
+        path = tmp_path_factory.mktemp("trained") / "checkpoint"
+        network = algo.learner_group._learner.module["shared"].unwrapped().network
+        return curve(algo), algo.save_to_path(str(path)), network
+
+
 @pytest.mark.parametrize(("runners", "learners"), [(0, 0), pytest.param(1, 2, marks=pytest.mark.slow)])
 def test_trains_saves_and_plays(runners, learners, tmp_path):
-    algo = config().env_runners(num_env_runners=runners).learners(num_learners=learners).build_algo()
-    try:
+    with running(config().env_runners(num_env_runners=runners).learners(num_learners=learners)) as algo:
         for _ in range(2):
             results = algo.train()
             learned = results["learners"]["shared"]
             assert float(learned["ratio_first_minibatch"]) < 1e-4
             assert np.isfinite([float(learned[name]) for name in ("policy_loss", "vf_loss", "value_norm_std")]).all()
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    finally:
-        algo.stop()
     policy = load_policy(path)
     assert policy.manifest.algorithm == "EMMA" and policy.manifest.kind == "grounded"
     env = policy.env(subgoals="planner")
@@ -48,14 +55,8 @@ def test_trains_saves_and_plays(runners, learners, tmp_path):
     assert "overcooked_ai" in write_replay(record(policy), tmp_path / "replay.html").read_text()
 
 
-def test_the_policy_without_ray_acts_as_the_module(tmp_path):
-    algo = config().build_algo()
-    try:
-        algo.train()
-        path = algo.save_to_path(str(tmp_path / "checkpoint"))
-        network = algo.learner_group._learner.module["shared"].unwrapped().network
-    finally:
-        algo.stop()
+def test_the_policy_without_ray_acts_as_the_module(trained):
+    _, path, network = trained
     policy = load_policy(path)
     encoder = EmmaEncoder(load_text_encoder(), network.settings)
     env = policy.env()
@@ -75,13 +76,8 @@ def test_the_policy_without_ray_acts_as_the_module(tmp_path):
         observations, *_ = env.step({agent: decision.action for agent, decision in decisions.items()})
 
 
-def test_it_acts_without_the_state(tmp_path):
-    algo = config().build_algo()
-    try:
-        path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    finally:
-        algo.stop()
-    policy = load_policy(path)
+def test_it_acts_without_the_state(trained):
+    policy = load_policy(trained[1])
     env = subgoal_env(observe=["entities"], action_level="goal_cell")
     observations, _ = env.reset(seed=0)
     assert all(np.isnan(decision.value) for decision in policy.act(observations).values())
@@ -90,15 +86,9 @@ def test_it_acts_without_the_state(tmp_path):
         policy.act(lacking)
 
 
-def test_same_seed_same_curve():
-    curves = []
-    for _ in range(2):
-        algo = config().build_algo()
-        try:
-            curves.append([float(algo.train()["learners"]["shared"]["policy_loss"]) for _ in range(2)])
-        finally:
-            algo.stop()
-    assert curves[0] == curves[1]
+def test_same_seed_same_curve(trained):
+    with running(config()) as algo:
+        assert curve(algo) == trained[0]
 
 
 @pytest.mark.parametrize(
@@ -126,13 +116,11 @@ def test_it_learns_to_follow_words(tmp_path):
     """Sampled subgoals: an untrained policy does some by chance, a trained one twice as many."""
     algo = EMMAConfig().debugging(seed=0).build_algo()
     done = []
-    try:
+    with running(algo):
         for rounds in (0, 26):
             for _ in range(rounds):
                 algo.train()
             policy = load_policy(algo.save_to_path(str(tmp_path / str(rounds))))
             result = evaluate(policy, episodes=10, seed=100)
             done.append(result.metrics["subgoals_completed"])
-    finally:
-        algo.stop()
     assert done[1] > 1.8 * done[0], done

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
 from rllib_llm_comm.baselines.numeric.policy import NumericPolicy
 from rllib_llm_comm.core.errors import UserError
@@ -27,6 +25,7 @@ from rllib_llm_comm.sama.emma.network import (
     sentences,
 )
 from rllib_llm_comm.sama.emma.policy import FrozenActor, GroundedPolicy
+from tests.episodes import episode_of, spaces
 
 SETTINGS = EmmaSettings(width=6, filters=5, hiddens=[8], critic_observation="state", init_seed=0)
 
@@ -179,29 +178,7 @@ def test_texts_are_never_cut(name, width):
         rows_of(env, settings, steps=1)
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"width": 0}, "`width` is 0"),
-        ({"frames": 1.5}, "`frames` is 1.5"),
-        ({"text_encoder": ""}, "`text_encoder` is ''"),
-        ({"critic_observation": "team"}, "`critic_observation` is 'team'"),
-        ({"value_norm_beta": 1.0}, "`value_norm_beta` is 1.0"),
-    ],
-)
-def test_bad_settings(change, says):
-    with pytest.raises(UserError, match=says):
-        EmmaSettings(**change)
-
-
 # ---- emmaObservations: spaces, and frames that survive the cuts of an episode ------------------------------------
-
-
-def spaces(env):
-    return (
-        gym.spaces.Dict({a: env.observation_space(a) for a in env.possible_agents}),
-        gym.spaces.Dict({a: env.action_space(a) for a in env.possible_agents}),
-    )
 
 
 def kitchen(**settings):
@@ -212,11 +189,7 @@ def test_arrays_are_in_their_space_and_frames_survive_cuts():
     env = kitchen()
     piece = EmmaObservations(*spaces(env), settings=EmmaSettings(critic_observation="auto"))
     observations, infos = env.reset(seed=0)
-    episode = MultiAgentEpisode(
-        observation_space={a: env.observation_space(a) for a in env.possible_agents},
-        action_space={a: env.action_space(a) for a in env.possible_agents},
-        agent_to_module_mapping_fn=lambda *args, **kwargs: "shared",
-    )
+    episode = episode_of(env, agent_to_module_mapping_fn=lambda *args, **kwargs: "shared")
     episode.add_env_reset(observations=observations, infos=infos)
     rng = np.random.default_rng(0)
     maps = {agent: [seen["entities"]] for agent, seen in observations.items()}
@@ -265,11 +238,7 @@ def test_an_environment_may_write_into_its_last_observation():
     piece = EmmaObservations(*spaces(env), settings=EmmaSettings(frames=3, critic_observation="state"))
     observations, infos = env.reset(seed=0)
     seen = observations["alice"]
-    episode = MultiAgentEpisode(
-        observation_space={a: env.observation_space(a) for a in env.possible_agents},
-        action_space={a: env.action_space(a) for a in env.possible_agents},
-        agent_to_module_mapping_fn=lambda *args, **kwargs: "shared",
-    )
+    episode = episode_of(env, agent_to_module_mapping_fn=lambda *args, **kwargs: "shared")
 
     def look(number):
         for name in ("entities", "state", "action_mask"):

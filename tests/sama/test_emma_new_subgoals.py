@@ -17,6 +17,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import GO, all_subgoals, kitchen
 from rllib_llm_comm.sama.emma.new_subgoals import drawing
 from rllib_llm_comm.sama.recordings import recording
 from rllib_llm_comm.sama.rewards.subgoal_rewards import file_name
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray", "chat_client_at_home")
 
@@ -44,10 +45,6 @@ def config(data_set, chat, runners=0, **new):
     )
 
 
-def asking(server):
-    return {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6}
-
-
 def drawn(algo):
     """What the games of all EnvRunners draw, in words."""
 
@@ -67,26 +64,20 @@ def _made_anew(runner):
 @pytest.mark.parametrize("runners", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_running_games_draw_what_was_added_and_a_checkpoint_keeps_it(data_set, tmp_path, runners):
     with ChatServer(planner) as server:
-        algo = config(data_set, asking(server), runners).build_algo()
-        try:
+        with running(config(data_set, server.settings(), runners)) as algo:
             assert algo.train()["new_subgoals"]["states"] == 0 and drawn(algo) == {FIRST}
             told = algo.train()["new_subgoals"]
             assert told["states"] == 2 and told["subgoals"] > 0 and told["requests"] > 0
             grown = drawn(algo)
             assert len(grown) == 1 + told["subgoals"]
             path = algo.save_to_path(str(tmp_path / "checkpoint"))
-        finally:
-            algo.stop()
         asked = len(server.requests)
-        again = EMMA.from_checkpoint(path)
-        try:
+        with running(EMMA.from_checkpoint(path)) as again:
             assert drawn(again) == grown
             more = again.train()["new_subgoals"]
             assert more["states"] == 2 and more["subgoals"] == told["subgoals"] and len(server.requests) == asked
             again.env_runner_group.foreach_env_runner(_made_anew)  # games that are made anew draw them, too
             assert drawn(again) == grown
-        finally:
-            again.stop()
 
 
 def test_games_under_reward_code_get_the_code_of_new_subgoals(data_set, tmp_path):
@@ -104,17 +95,14 @@ def test_games_under_reward_code_get_the_code_of_new_subgoals(data_set, tmp_path
         return tape.complete(prompt) if "Write a function `reward(state)`" in prompt else planner(prompt)
 
     with ChatServer(answers) as server:
-        built = config(data_set, asking(server), every=1, steps=60).planning(
+        built = config(data_set, server.settings(), every=1, steps=60).planning(
             subgoal_rewards={"name": "code", "path": str(code), "fallback": "error"}
         )
-        algo = built.build_algo()
-        try:
+        with running(built) as algo:
             for _ in range(3):  # a subgoal without code would end the run
                 told = algo.train()
             assert told["new_subgoals"]["subgoals"] > 0
             assert told["env_runners"]["judgements_by_code"] > 0
-        finally:
-            algo.stop()
 
 
 def test_a_growing_data_set_goes_with_an_evaluation_in_whole_games(data_set):

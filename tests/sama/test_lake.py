@@ -288,7 +288,7 @@ def test_all_stages_run_from_the_recording_and_name_who_wrote_it(prepared):
 def test_all_stages_ask_a_server_and_record_what_it_answers(tmp_path):
     tape = Cassette(recording("sama_frozen_lake"))
     with ChatServer(tape.complete) as server:
-        asked = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 4000}
+        asked = server.settings(max_tokens=4000)
         specs = {name: yaml.safe_load(FILE.read_text())[name] for name in PREPARE}
         for spec in specs.values():
             spec["config"]["chat"] = asked

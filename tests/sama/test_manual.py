@@ -128,7 +128,7 @@ def test_a_recording_makes_the_same_manual_with_any_batch(tmp_path):
     paragraphs = split_latex(read_latex(PAPER))
     path = tmp_path / "tape.jsonl"
     with ChatServer(reader) as server:
-        settings = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 2000}
+        settings = server.settings(max_tokens=2000)
         first = make_manual(open_chat({**settings, "cassette": str(path)}), paragraphs)
     second = make_manual(Cassette(path), paragraphs, ManualSettings(batch=2))
     assert (second.text, second.facts) == (first.text, first.facts) and second.cost.requests == 0

@@ -314,7 +314,7 @@ MINES = war_plan(("alice", ["mine with all idle peasants"]), ("bob", ["mine with
 
 
 def asking(server, **settings):
-    chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_retries": 0}
+    chat = server.settings(max_retries=0)
     return {"name": "sama", "chat": chat, "objects": False, "examples": 0, "ahead": 3, **settings}
 
 

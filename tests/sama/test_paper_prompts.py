@@ -26,7 +26,7 @@ ONION, DISH = "fetch an onion from the left onion crate", "fetch a dish from the
 
 
 def asking(server: ChatServer, **settings) -> dict:
-    chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_retries": 0}
+    chat = server.settings(max_retries=0)
     return {"name": "sama", "chat": chat, **settings}
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
 
 def chat(server: ChatServer, **settings) -> dict:
-    asked = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 2000, "max_retries": 0}
+    asked = server.settings(max_tokens=2000, max_retries=0)
     return {"name": "chat", "chat": {**asked, **settings}, "objects": False}
 
 

@@ -14,6 +14,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.sama.emma.new_subgoals import drawing
 from rllib_llm_comm.sama.preparation import open_game
 from rllib_llm_comm.sama.rewards.subgoal_rewards import file_name
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray", "chat_client_at_home")
 
@@ -50,10 +51,6 @@ def config(env, path, chat, **new):
     )
 
 
-def asking(server):
-    return {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6}
-
-
 def drawn(algo):
     """The data set from which the games draw."""
     found = algo.env_runner_group.foreach_env_runner(lambda one: [game.planner._drawn for game in drawing(one)._games])
@@ -64,24 +61,18 @@ def drawn(algo):
 @pytest.mark.parametrize("env", [LAKE, WAR])
 def test_running_games_draw_what_was_added_and_a_checkpoint_keeps_it(data_set, tmp_path, env):
     with ChatServer(planner) as server:
-        algo = config(env, data_set(env), asking(server)).build_algo()
-        try:
+        with running(config(env, data_set(env), server.settings())) as algo:
             assert algo.train()["new_subgoals"]["states"] == 0 and drawn(algo) == {FIRST[env]}
             told = algo.train()["new_subgoals"]
             assert told["states"] == 2 and told["subgoals"] > 0 and told["requests"] > 0
             grown = drawn(algo)
             assert len(grown) == 1 + told["subgoals"] and FIRST[env] in grown
             path = algo.save_to_path(str(tmp_path / "checkpoint"))
-        finally:
-            algo.stop()
         asked = len(server.requests)
-    again = SymbolicPPO.from_checkpoint(path)
-    try:
+    with running(SymbolicPPO.from_checkpoint(path)) as again:
         assert drawn(again) == grown and again.train()["new_subgoals"]["states"] == 2
         again.env_runner.make_env()  # games that are made anew draw them, too
         assert drawn(again) == grown and len(server.requests) == asked
-    finally:
-        again.stop()
 
 
 def test_states_that_are_asked_are_those_of_the_games(data_set):
@@ -91,14 +82,10 @@ def test_states_that_are_asked_are_those_of_the_games(data_set):
         seen.append(prompt)
         return planner(prompt)
 
-    with ChatServer(tells) as server:
-        algo = config(LAKE, data_set(LAKE), asking(server), every=1).build_algo()
-        try:
-            algo.train()
-            games = [game.game for game in drawing(algo.env_runner)._games]
-            places = [game.situation_of(game.state(), "alice") for game in games if game.env.unwrapped.agents]
-        finally:
-            algo.stop()
+    with ChatServer(tells) as server, running(config(LAKE, data_set(LAKE), server.settings(), every=1)) as algo:
+        algo.train()
+        games = [game.game for game in drawing(algo.env_runner)._games]
+        places = [game.situation_of(game.state(), "alice") for game in games if game.env.unwrapped.agents]
     assert places and all(any(place in prompt for prompt in seen) for place in places)
 
 
@@ -123,10 +110,9 @@ def test_games_under_reward_code_get_the_code_of_new_subgoals(data_set, tmp_path
 
     (Path(code) / f"{file_name(FIRST[LAKE])}.py").write_text(right.format(place=[1, 0]))
     with ChatServer(writes) as server:
-        built = config(LAKE, data_set(LAKE), asking(server), every=1, steps=60)
+        built = config(LAKE, data_set(LAKE), server.settings(), every=1, steps=60)
         built.planning(subgoal_rewards={"name": "code", "path": str(code), "fallback": "none"})
-        algo = built.build_algo()
-        try:
+        with running(built) as algo:
             told = algo.train()["new_subgoals"]
             assert told["subgoals"] > 0 and not told["left_out"]
             (judge,) = {game.rewards for game in drawing(algo.env_runner)._games}
@@ -135,8 +121,6 @@ def test_games_under_reward_code_get_the_code_of_new_subgoals(data_set, tmp_path
             for subgoal in new:
                 judge.prepare(game, game.state(), "alice", subgoal)
                 assert judge._rewards[subgoal] is not None, subgoal
-        finally:
-            algo.stop()
 
 
 @pytest.mark.parametrize(

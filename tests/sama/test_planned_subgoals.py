@@ -19,6 +19,7 @@ from rllib_llm_comm.evaluation.rollout import evaluate
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import PLANNERS, ScriptedPlanner, register_planner
 from rllib_llm_comm.sama.planning_config import AddPlannedSubgoals
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -26,11 +27,8 @@ PLANNED = AddPlannedSubgoals.of("scripted", subgoal_reward=1.0, patience=8)
 
 
 def train(config):
-    algo = config.callbacks(PLANNED).debugging(seed=0).build_algo()
-    try:
+    with running(config.callbacks(PLANNED).debugging(seed=0)) as algo:
         return algo.train(), algo.save_to_path()
-    finally:
-        algo.stop()
 
 
 def test_emma_follows_a_planner():
@@ -70,7 +68,7 @@ def test_the_subgoal_joins_the_prompt(algorithm):
 
 def test_a_planner_that_reaches_one_agent_does_so_in_training_and_behind_the_checkpoint():
     kitchen = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": "planner", "max_game_steps": 6}
-    algo = (
+    with running(
         VercoConfig()
         .environment("rllib_llm_comm/overcooked_text-v0", env_config=kitchen)
         .language_model(**language_model(max_prompt_tokens=1024, max_candidate_tokens=64))
@@ -81,15 +79,11 @@ def test_a_planner_that_reaches_one_agent_does_so_in_training_and_behind_the_che
         .env_runners(num_envs_per_env_runner=2)
         .training(train_batch_size_per_learner=32, num_epochs=1)
         .debugging(seed=0)
-        .build_algo()
-    )
-    try:
+    ) as algo:
         assert algo.train()["env_runners"]["plans"] >= 1
         trained = algo.env_runner.env.envs[0].unwrapped.env
         assert trained.planner.name == "guessing" and not trained._teller.tells("bob")
         policy = load_policy(algo.save_to_path())
-    finally:
-        algo.stop()
     observations, _ = policy.env().reset(seed=0)
     assert observations["alice"]["subgoal"].startswith("chop the") and observations["bob"]["subgoal"] == ""
     policy.reset(seed=0)
@@ -102,7 +96,7 @@ def test_a_planner_that_reaches_one_agent_does_so_in_training_and_behind_the_che
 def test_agents_are_evaluated_under_a_planner_while_they_learn():
     """SAMA's learning curves: training on sampled subgoals, evaluation in whole games under the planner."""
     game = {"layout": "cramped_room", "horizon": 20}
-    algo = (
+    with running(
         EMMAConfig()
         .environment(env_config=game)
         .policy_network(width=8, filters=8, hiddens=[16])
@@ -115,14 +109,10 @@ def test_agents_are_evaluated_under_a_planner_while_they_learn():
             evaluation_config={"planner": "scripted", "subgoal_reward": 0.0},
         )
         .debugging(seed=0)
-        .build_algo()
-    )
-    try:
+    ) as algo:
         assert "evaluation" not in algo.train()
         result = algo.train()
         assert algo.eval_env_runner.config.env == ENV_ID != algo.config.env
-    finally:
-        algo.stop()
     played = result["evaluation"]["env_runners"]
     assert played["plans"] >= 1 and played["num_episodes"] == 2 and "plans" not in result["env_runners"]
 
@@ -136,7 +126,7 @@ def test_environments_that_no_planner_knows_are_told():
 
 def test_a_planner_is_a_setting():
     settings = {"observe": ["entities", "state"], "action_level": "goal_cell", "commit": True, "horizon": 20}
-    algo = (
+    with running(
         EMMAConfig()
         .environment(ENV_ID, env_config=settings)
         .planning(planner="plan4mc", subgoal_reward=2.0, patience=8, replan="all")
@@ -144,15 +134,11 @@ def test_a_planner_is_a_setting():
         .env_runners(num_envs_per_env_runner=2)
         .training(train_batch_size_per_learner=120, minibatch_size=60, num_epochs=1)
         .debugging(seed=0)
-        .build_algo()
-    )
-    try:
+    ) as algo:
         told, path = algo.train()["env_runners"], algo.save_to_path()
         wrapper = algo.env_runner.env.envs[0].unwrapped.env
         assert isinstance(wrapper, PlannedSubgoals) and wrapper.planner.name == "plan4mc"
         assert (wrapper.tracker.patience, wrapper._reward, wrapper._replan) == (8, 2.0, "all")
-    finally:
-        algo.stop()
     assert told["plans"] >= 1 and told["subgoals_given"] >= 2
     policy = load_policy(path)
     env = policy.env()  # as in training, but the return is the game's own
@@ -165,7 +151,7 @@ def test_a_planner_is_a_setting():
 
 
 def test_agents_that_read_numbers_find_their_subgoal_behind_their_vector():
-    algo = (
+    with running(
         MAPPOConfig()
         .environment(ENV_ID, env_config={"observe": ["vector"], "horizon": 20})
         .planning(planner="scripted", patience=8)
@@ -173,13 +159,9 @@ def test_agents_that_read_numbers_find_their_subgoal_behind_their_vector():
         .env_runners(num_envs_per_env_runner=2)
         .training(train_batch_size_per_learner=80, num_epochs=1)
         .debugging(seed=0)
-        .build_algo()
-    )
-    try:
+    ) as algo:
         assert algo.train()["env_runners"]["plans"] >= 1
         path = algo.save_to_path()
-    finally:
-        algo.stop()
     policy = load_policy(path)
     env = policy.env()
     observations, _ = env.reset(seed=0)
@@ -275,7 +257,7 @@ def test_all_games_of_a_runner_go_on_while_a_server_thinks():
         return answer(prompt)
 
     with ChatServer(late) as server:
-        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 2000}
+        chat = server.settings(max_tokens=2000)
         algo = runner_of_three_games({"name": "chat", "chat": chat, "objects": False})
         try:
             runner, games = algo.env_runner, [env.unwrapped.env for env in algo.env_runner.env.envs]

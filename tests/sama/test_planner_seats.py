@@ -37,6 +37,7 @@ from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import FailedAttempt, PlanRequest
 from rllib_llm_comm.sama.reflection import ReflectivePlay
 from rllib_llm_comm.testing import check_env
+from tests.running import running
 from tools.rules_chat import RulesChat
 
 KITCHEN, SALAD = "rllib_llm_comm/overcooked_ai_planner-v0", "rllib_llm_comm/overcooked_text_planner-v0"
@@ -186,20 +187,16 @@ def test_rules_are_demonstrated(tmp_path):
 
 def test_a_checkpoint_of_emma_carries_subgoals_out(small_ray, tmp_path):
     game = {"layout": "cramped_room", "horizon": 30}
-    algo = (
+    with running(
         EMMAConfig()
         .environment(env_config=game)
         .policy_network(width=8, filters=8, hiddens=[16])
         .env_runners(num_envs_per_env_runner=2)
         .training(train_batch_size_per_learner=80, minibatch_size=40, num_epochs=1)
         .debugging(seed=0)
-        .build_algo()
-    )
-    try:
+    ) as algo:
         algo.train()
         path = algo.save_to_path(str(tmp_path / "emma"))
-    finally:
-        algo.stop()
     env = make_env(KITCHEN, executor=f"trained:{path}", game={"horizon": 25})
     played = [play(env, by_rules, seed=4) for _ in range(2)]
     assert played[0][0] == played[1][0]
@@ -211,7 +208,7 @@ def test_a_checkpoint_of_emma_carries_subgoals_out(small_ray, tmp_path):
 @pytest.fixture(scope="module", params=["central", "apart"])
 def trained(request, small_ray, tmp_path_factory):
     """Planners after one iteration, who draw nearly uniformly."""
-    algo = (
+    with running(
         VercoConfig()
         .environment(SALAD, env_config={"game": TOLD, "seats": request.param})
         .language_model(**language_model(max_prompt_tokens=1024, max_candidate_tokens=64, score_normalization="token"))
@@ -219,14 +216,10 @@ def trained(request, small_ray, tmp_path_factory):
         .env_runners(num_envs_per_env_runner=2)
         .training(train_batch_size_per_learner=64, minibatch_size=32, num_epochs=1)
         .debugging(seed=0)
-        .build_algo()
-    )
-    try:
+    ) as algo:
         result = algo.train()
         assert result["env_runners"]["subgoals_given"] > 0
         return request.param, algo.save_to_path(str(tmp_path_factory.mktemp("planner") / "checkpoint"))
-    finally:
-        algo.stop()
 
 
 def test_a_trained_planner_plans_as_its_seats_choose(trained):
@@ -414,7 +407,7 @@ def test_planners_of_one_name_all_play_and_are_told_apart(tmp_path):
 def test_what_chat_models_answer_in_games_of_planners_is_recorded_apart_and_told(tmp_path):
     rules = RulesChat()
     with ChatServer(rules.complete) as server:
-        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_retries": 0}
+        chat = server.settings(max_retries=0)
         asking = {"name": "chat", "chat": chat, "objects": False}
         several = [
             asking,

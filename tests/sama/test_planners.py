@@ -110,6 +110,13 @@ def test_what_failed_from_here_is_not_planned_again():
         ({"name": "chat", "chat": {"model": "m"}, "nearest": "luck"}, "`nearest`"),
         ({"name": "chat", "chat": {"model": "m"}, "manual": 3}, "`manual` is 3"),
         ({"name": "chat", "chat": {"model": "m"}, "manual": "none.md"}, "'none.md', which cannot be read"),
+        ({"name": "random", "share": 1}, "`share` is no setting of the planner 'random'"),
+        ({"name": "random", "seed": -1}, "`seed` is -1"),
+        ({"name": "random", "seed": True}, "`seed` is True"),
+        ({"name": "disturbed", "share": 1.5}, "`share` is 1.5"),
+        ({"name": "disturbed", "share": "half"}, "`share` is 'half'"),
+        ({"name": "disturbed", "planner": "nobody"}, "`planner` is 'nobody'"),
+        ({"name": "disturbed", "odds": 1}, "`odds`"),
     ],
 )
 def test_wrong_settings_are_told(settings, match):
@@ -445,23 +452,6 @@ def test_they_are_made_from_settings(tmp_path):
     tape = tmp_path / "tape.jsonl"
     tape.write_text('{"cassette": 1, "model": "m", "made": "", "note": ""}\n')
     assert planner_model({"name": "disturbed", "planner": {"name": "cassette", "cassette": str(tape)}}).path == tape
-
-
-@pytest.mark.parametrize(
-    ("settings", "match"),
-    [
-        ({"name": "random", "share": 1}, "`share` is no setting of the planner 'random'"),
-        ({"name": "random", "seed": -1}, "`seed` is -1"),
-        ({"name": "random", "seed": True}, "`seed` is True"),
-        ({"name": "disturbed", "share": 1.5}, "`share` is 1.5"),
-        ({"name": "disturbed", "share": "half"}, "`share` is 'half'"),
-        ({"name": "disturbed", "planner": "nobody"}, "`planner` is 'nobody'"),
-        ({"name": "disturbed", "odds": 1}, "`odds`"),
-    ],
-)
-def test_wrong_settings_are_told_of_random_planners(settings, match):
-    with pytest.raises(UserError, match=match):
-        make_planner(settings)
 
 
 # ---- planners of one's own that answer what a game does not have: one sentence wherever plans are followe -------

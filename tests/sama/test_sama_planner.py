@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+from planner_model import Answers
 
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette
-from rllib_llm_comm.chat.chat_model import ChatCounters
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.sama.planners import fallback_of, make_planner
 from rllib_llm_comm.sama.planners.chat import SamaPlanSettings
-from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import DONE, STUCK, FailedAttempt, Outcome, PlanRequest
 from rllib_llm_comm.sama.reflection import ChatReflector, ReflectivePlay
 from rllib_llm_comm.sama.translation import Translator, to_json
@@ -24,39 +23,12 @@ TRANSLATOR = (
 )
 
 
-class Answers:
-    """Gives answers in turn, the last one for ever, and keeps the prompts."""
-
-    model = "a test"
-
-    def __init__(self, *answers):
-        self.answers, self.prompts, self.counters = list(answers), [], ChatCounters()
-
-    def complete(self, prompt, system=""):
-        self.prompts.append(prompt)
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return answer if isinstance(answer, str) else json.dumps(answer)
-
-    def recall(self, prompt, system=""):
-        return None
-
-    def remember(self, prompt, answer, system=""):
-        pass
-
-
 def proposal(*subgoals, goal="fill the pot"):
     return {"goal": goal, "subgoals": [{"subgoal": one} for one in subgoals]}
 
 
 def given(alice=1, bob=2):
     return {"assignment": [{"agent": "alice", "number": alice}, {"agent": "bob", "number": bob}]}
-
-
-@pytest.fixture
-def game():
-    env = overcooked_ai.parallel_env(layout="cramped_room", observe=["entities"], action_level="goal_cell")
-    env.reset(seed=0)
-    return planning_game(env)
 
 
 def plan(game, model, request=None, **settings):

@@ -130,7 +130,7 @@ def test_a_stopped_data_set_goes_on_without_asking_twice():
 
 def test_states_without_a_usable_answer_are_told():
     with ChatServer("I do not know.") as server:
-        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6}
+        chat = server.settings()
         data = data_set("cramped_room", {"name": "chat", "objects": False, "chat": chat})
         data.ask(2, nothing)
     assert data.summary()["failed"] == 2 and data.summary()["subgoals"] == 0

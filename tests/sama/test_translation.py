@@ -12,9 +12,9 @@ import pytest
 from chat_server import ChatServer
 from hypothesis import given
 from hypothesis import strategies as st
+from planner_model import Answers
 
 from rllib_llm_comm.chat.answers import AnswerError
-from rllib_llm_comm.chat.chat_model import ChatCounters
 from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import overcooked_ai
@@ -142,29 +142,6 @@ def test_sentences_of_one_state_are_true_of_it_and_others_are_found_out(layout, 
 
 GOOD = '```python\ndef translate(state):\n    return ["Alice holds " + state["cooks"]["alice"]["holds"] + "."]\n```'
 FALSE = GOOD.replace('["Alice', '["There are 3 soups in the pot.", "Alice')
-
-
-class Answers:
-    def __init__(self, *answers):
-        self.answers, self.prompts, self.counters = list(answers), [], ChatCounters()
-
-    def complete(self, prompt, system=""):
-        self.prompts.append(prompt)
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return answer if isinstance(answer, str) else json.dumps(answer)
-
-    def recall(self, prompt, system=""):
-        return None
-
-    def remember(self, prompt, answer, system=""):
-        pass
-
-
-@pytest.fixture
-def game():
-    env = overcooked_ai.parallel_env(layout="cramped_room", observe=["entities"], action_level="goal_cell")
-    env.reset(seed=0)
-    return planning_game(env)
 
 
 def written(game, *answers):

@@ -22,6 +22,7 @@ from rllib_llm_comm.verco.encoding import read_observation
 from rllib_llm_comm.verco.policy import check_adapter_of
 from rllib_llm_comm.verco.sft import check_rows, is_held_out, learned_terms, read_demonstration
 from rllib_llm_comm.verco.teachers.label_store import DEMONSTRATIONS
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -75,8 +76,7 @@ def test_only_the_action_adapter_changes(trained):
 
 
 def test_loss_and_gradient_are_those_of_plain_torch(rows):
-    algo = config(rows).language_model(score_normalization="word", temperature=1.5).build_algo()
-    try:
+    with running(config(rows).language_model(score_normalization="word", temperature=1.5)) as algo:
         module = module_of(algo)
         with torch.no_grad():
             for name, parameter in module.adapters.items():
@@ -105,19 +105,14 @@ def test_loss_and_gradient_are_those_of_plain_torch(rows):
         assert float(own) == pytest.approx(float(plain), abs=1e-5)
         for mine, theirs in zip(gradient, torch.autograd.grad(plain, parameters), strict=True):
             torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-3)
-    finally:
-        algo.stop()
 
 
 def test_it_restores_and_goes_on(trained):
     results, *_, path = trained
-    algo = ActionSFT.from_checkpoint(path)
-    try:
+    with running(ActionSFT.from_checkpoint(path)) as algo:
         assert algo.judge_held_out()["log_loss"] == pytest.approx(results[-1]["log_loss"], abs=1e-6)
         result = algo.train()
         assert result["training_iteration"] == 6 and result["tokens"] > 1000
-    finally:
-        algo.stop()
 
 
 def verco(path, **model):
@@ -145,21 +140,15 @@ def test_verco_begins_with_the_clone_and_says_so(trained, rows):
     assert any(one.startswith(CLONED) for one in stand_ins(policy.manifest))
     batch = first_view(policy)
     expected = policy.core.remembered_logits(batch[Columns.OBS])
-    algo = verco(path).build_algo()
-    try:
+    with running(verco(path)) as algo:
         for module in (algo.env_runner.module["shared"], module_of(algo)):
             begun = module.forward_inference(batch)[Columns.ACTION_DIST_INPUTS]
             torch.testing.assert_close(begun, expected, atol=1e-4, rtol=1e-4)
         algo.train()
         again = algo.save_to_path()
-    finally:
-        algo.stop()
-    restored = Verco.from_checkpoint(again)
-    try:
+    with running(Verco.from_checkpoint(again)) as restored:
         assert restored.config.action_checkpoint is None
         manifest = load_policy(restored.save_to_path()).manifest
-    finally:
-        restored.stop()
     assert manifest.provenance["action_checkpoint"] == path and manifest.provenance["cloned_from"] == ["scripted"]
     manifest = load_policy(again).manifest
     assert manifest.provenance["action_checkpoint"] == path and manifest.provenance["cloned_from"] == ["scripted"]
@@ -172,10 +161,11 @@ def test_group_baselines_begin_with_the_clone_and_one_update_moves_them(trained,
     *_, path = trained
     clone = load_policy(path)
     groups = {"advantages": advantages, "group_size": 2, "lr": 1e-2}
-    algo = (
-        verco(path).env_runners(num_envs_per_env_runner=2, batch_mode="complete_episodes").training(**groups)
-    ).build_algo()
-    try:
+    with running(
+        (
+            verco(path).env_runners(num_envs_per_env_runner=2, batch_mode="complete_episodes").training(**groups)
+        ).build_algo()
+    ) as algo:
         singles = [one for episode in algo.env_runner.sample() for one in episode.agent_episodes.values()]
         seen = [single.get_observations(slice(0, len(single))) for single in singles]
         rows_of = {name: torch.as_tensor(np.concatenate([one[name] for one in seen])) for name in seen[0]}
@@ -192,8 +182,6 @@ def test_group_baselines_begin_with_the_clone_and_one_update_moves_them(trained,
         algo.train()
         moved = module_of(algo).forward_inference(batch)[Columns.ACTION_DIST_INPUTS]
         assert (moved - begun)[allowed].abs().max() > 1e-3
-    finally:
-        algo.stop()
 
 
 def test_other_scores_than_those_that_were_judged_are_told(trained, caplog):
@@ -233,11 +221,10 @@ def test_an_adapter_of_the_other_role_is_refused(trained, tmp_path):
     with pytest.raises(UserError, match="`action_checkpoint`.*MessageSFT"):
         verco(said).build_algo()
     check_adapter_of(f"{path}/policy/adapters/action", "embedded", role="action")
-    both = config(str(write(tmp_path / "rows"))).communication(message_checkpoint=said, messages="student").build_algo()
-    try:
+    with running(
+        config(str(write(tmp_path / "rows"))).communication(message_checkpoint=said, messages="student").build_algo()
+    ) as both:
         taught = both.save_to_path(str(tmp_path / "both"))
-    finally:
-        both.stop()
     for role in ("message", "action"):
         check_adapter_of(taught, "embedded", role=role)
     assert load_policy(taught).communication.messages == "student"
@@ -300,8 +287,7 @@ def test_other_columns_are_refused_before_anything_is_started(tmp_path, columns,
 def test_rows_of_others_are_learned_with_what_was_heard(tmp_path):
     folder = write(tmp_path / "rows", player=["scripted", "Ann from next door"] * 3)
     shutil.copy(folder / "rows.parquet", folder / "again.parquet")
-    algo = config(str(folder), held_out_share=0.5).build_algo()
-    try:
+    with running(config(str(folder), held_out_share=0.5)) as algo:
         result = algo.train()["action_sft"]
         held = {prompt[0] for prompt in algo.labels.held_out_answers}
         assert held and all(is_held_out(text, 0.5) for text in held)
@@ -310,8 +296,6 @@ def test_rows_of_others_are_learned_with_what_was_heard(tmp_path):
         ids = algo.labels.train[Columns.OBS]["prompt_ids"][0]
         told = module_of(algo).core.lm.base.tokenizer.decode(ids[ids >= 0].tolist())
         assert "open door" in told and "bob" in told
-    finally:
-        algo.stop()
 
 
 @pytest.mark.parametrize(

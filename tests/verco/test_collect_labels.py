@@ -26,6 +26,8 @@ from rllib_llm_comm.verco.teachers import collect_labels as collect_module
 from rllib_llm_comm.verco.teachers.collect_labels import CollectionReport, collect_labels
 from rllib_llm_comm.verco.teachers.label_store import COLUMNS, is_collection
 
+pytestmark = pytest.mark.usefixtures("chat_client_at_home")
+
 ENV = "rllib_llm_comm/overcooked_text-v0"
 SETTINGS: dict[str, Any] = {
     "env_config": {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 25},
@@ -234,10 +236,7 @@ def test_what_a_kill_left_half_written_is_cleared_up(whole, tmp_path):
     assert rows(folder) == rows(whole) and not list(folder.glob(".*"))
 
 
-def test_a_chat_teacher_that_fails_does_not_stop_it(tmp_path, monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+def test_a_chat_teacher_that_fails_does_not_stop_it(tmp_path):
     good = "1. **Alice**: please bring the tomato\n2. **Bob**: i chop the tomato now, and then more and more words"
     troubles = ["", "???", b"<html>", 400, "I'm sorry, I cannot assist with that.", "alice: ...", '{"alice": 3}']
     with ChatServer(*troubles, good) as server:
@@ -258,9 +257,7 @@ def test_a_chat_teacher_that_fails_does_not_stop_it(tmp_path, monkeypatch):
     assert len(server.requests) <= asked + 4  # only the failed moments are asked again
 
 
-def test_a_spent_budget_keeps_what_was_paid_for_and_more_budget_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+def test_a_spent_budget_keeps_what_was_paid_for_and_more_budget_goes_on(tmp_path):
     answer = "alice: please bring the tomato\nbob: i chop the tomato now"
     settings: dict[str, Any] = {"target_labels": 60, "teacher_share": 0.0, "num_envs": 2}
     with ChatServer(answer) as server:
@@ -289,13 +286,11 @@ CHAT: dict[str, Any] = {"target_labels": 60, "teacher_share": 0.0, "num_envs": 2
 
 
 def chat(server: ChatServer, **more: Any) -> dict[str, Any]:
-    settings = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_retries": 0}
+    settings = server.settings(max_retries=0)
     return {"name": "chat", **settings, **more}
 
 
-def test_a_teacher_is_asked_about_several_games_at_once_and_the_rows_are_the_same(tmp_path, monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+def test_a_teacher_is_asked_about_several_games_at_once_and_the_rows_are_the_same(tmp_path):
     lock, now, most = threading.Lock(), [0], [0]
 
     def slow(prompt: str) -> str:
@@ -326,7 +321,6 @@ def state(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "_collection.json").read_text())
 
 
-@pytest.mark.usefixtures("chat_client_at_home")
 @pytest.mark.parametrize("trouble", [401, 500, None, b"<html>down for maintenance</html>"])
 def test_a_dead_server_leaves_the_collection_unfinished_and_it_goes_on_when_it_is_back(trouble, tmp_path):
     folder = tmp_path / "labels"
@@ -344,7 +338,6 @@ def test_a_dead_server_leaves_the_collection_unfinished_and_it_goes_on_when_it_i
     assert len(rows(folder)) >= 60
 
 
-@pytest.mark.usefixtures("chat_client_at_home")
 @pytest.mark.parametrize("answer", ["I'm sorry, but I cannot assist with that.", "???", 400])
 def test_a_useless_teacher_is_given_up_early(answer, tmp_path):
     with ChatServer(answer) as server:
@@ -360,7 +353,6 @@ def test_a_collection_that_ended_early_goes_on_with_more_decisions(whole, tmp_pa
     assert collect(tmp_path / "more").complete
 
 
-@pytest.mark.usefixtures("chat_client_at_home")
 def test_labels_reach_the_disk_while_the_teacher_keeps_everybody_waiting(tmp_path, monkeypatch):
     monkeypatch.setattr(collect_module, "_SECONDS_PER_PART", 0.05)
     folder, seen = tmp_path / "labels", []
@@ -376,9 +368,7 @@ def test_labels_reach_the_disk_while_the_teacher_keeps_everybody_waiting(tmp_pat
     assert seen[0] >= 2
 
 
-def test_killed_again_and_again_nothing_is_paid_twice(tmp_path, monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+def test_killed_again_and_again_nothing_is_paid_twice(tmp_path):
     folder = tmp_path / "labels"
     with ChatServer(GOOD) as server:
         settings = {**SETTINGS, **CHAT, "teacher": chat(server), "num_envs": 4, "target_labels": 150}

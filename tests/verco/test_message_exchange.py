@@ -8,11 +8,10 @@ from collections import defaultdict
 import numpy as np
 import pytest
 from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
-from toys import COLOURS, ColourTalk, language_model, register, words_of
+from toys import ColourTalk, language_model, words_of
 
 from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.rl.columns import MAILBOX
 from rllib_llm_comm.verco.message_exchange import MessageExchange
 
 
@@ -129,16 +128,6 @@ def test_nothing_is_lost_at_cuts():
             assert rewards[number, agent] >= 13 * 0.5 - 1e-9
 
 
-def test_the_mailbox_ends_with_the_episode():
-    made = runner(fragment=30, envs=1, length=4)
-    episodes = made.sample()
-    boxes = [e.custom_data[MAILBOX] for e in episodes if e.custom_data]
-    assert len(boxes) > 3
-    for episode in episodes:
-        number = next(iter(texts(made, [episode])))[1]
-        assert {said.split()[1] for said in episode.custom_data[MAILBOX].values()} == {str(number)}
-
-
 @pytest.mark.parametrize("messages", ["none", "constant", "other_moments"])
 def test_controls(messages):
     made = runner(messages, fragment=12, envs=2, length=6)
@@ -171,42 +160,6 @@ def test_metrics_count_words_and_distinct_messages():
     assert metrics["shuffled_silent_share"].peek() == 0.0
 
 
-def test_teacher_messages_reach_the_prompts():
-    from rllib_llm_comm.verco.teachers.base import Teacher, register_teacher
-
-    class Oracle(Teacher):
-        name = "oracle"
-
-        def messages(self, request, *, rng):
-            seen = request.state["colours"]
-            return {agent: f"i see {seen[agent]}" for agent in request.agents}
-
-    register_teacher("oracle", Oracle)
-    from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
-
-    register_parallel_env("toys/plain", entry=ColourTalk)
-    config = (
-        VercoConfig()
-        .environment("toys/plain", env_config={"length": 5}, disable_env_checking=True)
-        .language_model(**language_model())
-        .communication(messages="teacher", teacher="oracle")
-        .env_runners(num_envs_per_env_runner=1, rollout_fragment_length=9)
-        .training(train_batch_size_per_learner=9)
-        .debugging(seed=0)
-    )
-    config.validate()
-    made = MultiAgentEnvRunner(config=config, worker_index=0)
-    base = made.module["shared"].core.lm.base
-    for episode in made.sample():
-        own, other = (
-            [words_of(base, ids) for ids in episode.agent_episodes[agent].get_observations(slice(0, 3))["prompt_ids"]]
-            for agent in ("alice", "bob")
-        )
-        for mine, theirs in zip(own, other, strict=True):
-            colour = re.search(r"you see (\w+)", theirs)[1]
-            assert colour in COLOURS and f"bob says: i see {colour}." in mine
-
-
 def test_an_environment_without_words_is_refused():
     import gymnasium as gym
 
@@ -227,7 +180,3 @@ def test_the_connector_restores_from_its_constructor_arguments():
     again.input_observation_space = piece.input_observation_space
     assert again.observation_space == piece.observation_space
     assert again._communication == piece._communication
-
-
-def test_registering_is_idempotent():
-    assert register() == register()

@@ -176,7 +176,6 @@ def test_arrays_fit_their_spaces(core):
         ({"messages": "menu", "message_menu": ["a", "b c d"], "max_message_words": 2}, "longer than"),
         ({"train_messages": True}, "`message_temperature` is 0.0"),
         ({"train_messages": True, "messages": "teacher"}, "use 'student' or 'menu'"),
-        ({"train_messages": "yes"}, "`train_messages` is 'yes'"),
     ],
 )
 def test_settings(values, says):

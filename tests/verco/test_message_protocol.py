@@ -42,33 +42,6 @@ def test_agents_hear_the_others_and_never_themselves():
     assert list(heard_by("carol", mailbox)) == ["alice", "bob"]  # whoever spoke first
 
 
-def test_a_busy_agents_message_stays_until_it_speaks_again():
-    mailbox, talk = {}, protocol("student")
-    talk.speak([speaker("alice", "one", mailbox), speaker("bob", "one", mailbox)], echo)
-    talk.speak([speaker("alice", "two", mailbox)], echo)
-    assert heard_by("alice", mailbox) == {"bob": "about one i say:"}
-    assert heard_by("bob", mailbox) == {"alice": "about two i say:"}
-
-
-def test_episodes_do_not_hear_each_other():
-    here, there = {}, {}
-    protocol("student").speak([speaker("alice", "here", here), speaker("bob", "there", there)], echo)
-    assert heard_by("alice", here) == {} and heard_by("bob", there) == {}
-    assert heard_by("bob", here) == {"alice": "about here i say:"}
-
-
-def test_no_message_leaves_nothing_to_hear():
-    mailbox = {}
-    assert protocol("none").speak([speaker("alice", "a", mailbox)], None) == [""]
-    assert heard_by("bob", mailbox) == {}
-
-
-def test_constant_messages():
-    mailbox = {}
-    talk = protocol("constant", constant_message="all is well")
-    assert talk.speak([speaker("alice", "a", mailbox)], None) == ["all is well"]
-
-
 def test_teacher_messages_come_from_the_observation_and_are_cut():
     mailbox = {}
     talk = protocol("teacher", max_message_words=2)

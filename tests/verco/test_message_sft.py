@@ -16,6 +16,7 @@ from toys import COLOURS, ENV_ID, language_model, register
 from rllib_llm_comm import MessageSFT, MessageSFTConfig, VercoConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.verco.sft import is_held_out
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -107,48 +108,37 @@ def test_checkpoint_serves_a_policy_and_verco(trained):
     said = {agent: decision.said for agent, decision in policy.act(observations).items()}
     provenance = policy.manifest.provenance
     assert provenance["held_out"]["exact_match"] > 0.9 and provenance["samples"]
-    algo = (
+    with running(
         VercoConfig()
         .environment(ENV_ID)
         .language_model(**language_model())
         .communication(message_checkpoint=path)
         .env_runners(num_envs_per_env_runner=1)
         .training(train_batch_size_per_learner=8)
-        .build_algo()
-    )
-    try:
+    ) as algo:
         texts = {agent: f"{o['text']} i say:" for agent, o in observations.items()}
         written = algo.env_runner.module["shared"].write_messages(list(texts.values()))
         spoken = dict(zip(texts, written, strict=True))
         assert spoken == said
-    finally:
-        algo.stop()
 
 
 def test_restores_and_goes_on(trained):
     *_, path = trained
-    algo = MessageSFT.from_checkpoint(path)
-    try:
+    with running(MessageSFT.from_checkpoint(path)) as algo:
         result = algo.train()
         assert result["training_iteration"] == 7
         assert result["message_sft"]["held_out_token_accuracy"] > 0.95
-    finally:
-        algo.stop()
 
 
 @pytest.mark.slow
 def test_remote_learner_learns_the_same(labels, trained):
-    algo = config(labels).learners(num_learners=1).build_algo()
-    try:
+    with running(config(labels).learners(num_learners=1)) as algo:
         result = algo.train()["message_sft"]
         assert result["train_loss"] == pytest.approx(trained[0][0]["message_sft"]["train_loss"], rel=0.1)
-    finally:
-        algo.stop()
 
 
 def test_split_is_by_prompt_and_rows_are_distinct(labels, trained):
-    algo = config(labels, held_out_share=0.3).build_algo()
-    try:
+    with running(config(labels, held_out_share=0.3)) as algo:
         answers = algo.labels.held_out_answers
         assert algo.labels.authors == ["chat", "scripted"], "names of teachers alone"
         assert all(is_held_out(prompt, 0.3) for prompt in answers)
@@ -158,8 +148,6 @@ def test_split_is_by_prompt_and_rows_are_distinct(labels, trained):
         distinct = len(np.unique(algo.labels.train["message_ids"], axis=0))
         assert distinct == len(algo.labels.train["message_ids"])
         assert 0.15 < len(algo.labels.held_out["message_ids"]) / rows < 0.45
-    finally:
-        algo.stop()
 
 
 def test_files_without_the_columns_are_refused(tmp_path):

@@ -20,7 +20,8 @@ from rllib_llm_comm.sama.planning_config import AddPlannedSubgoals
 from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.teachers.base import TeacherRequest, make_teacher
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
-from tests.cli.command import rllib
+from tests.cli.command import succeeds
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 SETTINGS = {"opponent": "simple", "numbers": [3], "observe": ["text"], "max_tick": 400}
@@ -36,11 +37,8 @@ def test_agents_are_told_subgoals_and_train():
         .training(train_batch_size_per_learner=16, num_epochs=1)
         .debugging(seed=0)
     )
-    algo = config.build_algo()
-    try:
+    with running(config) as algo:
         results = algo.train()["env_runners"]
-    finally:
-        algo.stop()
     assert results["won"] == 0 and results["subgoals_given"] >= 2
     assert results["episode_game_steps"] == 400
 
@@ -73,24 +71,19 @@ def test_told_commanders_from_labels_to_measured_talk(tmp_path):
     game = minirts.parallel_env(**TOLD)
     told = [row for row in rows if game.meaning(row["message"]) in game.facts]
     assert len(told) >= 10 and all(f"The enemy trains {game.meaning(row['message'])}." in row["prompt"] for row in told)
-    algo = (
+    with running(
         MessageSFTConfig()
         .offline_data(input_=str(tmp_path / "labels"))
         .language_model(**language_model(max_prompt_tokens=512, max_candidate_tokens=32))
         .training(lr=1e-2, train_batch_size_per_learner=32, judge_interval=4)
         .debugging(seed=0)
-        .build_algo()
-    )
-    try:
+    ) as algo:
         losses = [algo.train()["message_sft"]["train_loss"] for _ in range(4)]
         checkpoint = algo.save_to_path(str(tmp_path / "sft"))
-    finally:
-        algo.stop()
     assert losses[-1] < losses[0] - 0.5
-    done = rllib(
+    succeeds(
         "evaluate", checkpoint, "--episodes", "8", "--communication", "--json", "talk.json", cwd=tmp_path, timeout=300
     )
-    assert done.returncode == 0, done.stderr
     talk = json.loads((tmp_path / "talk.json").read_text())["communication"]
     # Who is told is known to the measure: half of the decisions, with the entropy of the facts that were drawn.
     facts = Counter()
@@ -106,10 +99,9 @@ def test_told_commanders_from_labels_to_measured_talk(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_commanders_learn_to_beat_the_medium_opponent(tmp_path):
-    done = rllib(
+    succeeds(
         "train", "file", str(examples()["symbolic_ppo_minirts"]), "--ray-num-cpus", "2", cwd=tmp_path, timeout=3500
     )
-    assert done.returncode == 0, done.stderr
     learned = json.loads((tmp_path / "results/symbolic_ppo_minirts/evaluation/evaluation.json").read_text())
     assert learned["metrics"]["won"] >= wins_by_chance(games=30) + 0.15
 

@@ -11,6 +11,7 @@ from toys import language_model, register
 from rllib_llm_comm import TWOSOMEConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.packaged_examples import examples
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -27,8 +28,7 @@ def config():
 
 
 def test_trains_in_silence(tmp_path):
-    algo = config().build_algo()
-    try:
+    with running(config()) as algo:
         results = algo.train()
         assert float(results["learners"]["shared"]["ratio_first_minibatch"]) < 1e-5
         assert "message_words" not in results["env_runners"]
@@ -38,8 +38,6 @@ def test_trains_in_silence(tmp_path):
         change(tmp_path / "checkpoint", algorithm="Verco")
         with pytest.raises(UserError, match="is a checkpoint of Verco, but TWOSOME would take over"):
             algo.restore_from_path(path)
-    finally:
-        algo.stop()
     assert policy.manifest.algorithm == "TWOSOME"
     assert policy.core.settings.score_normalization == "word"
     observations, _ = policy.env().reset(seed=0)
@@ -48,18 +46,14 @@ def test_trains_in_silence(tmp_path):
 
 def test_learns_to_do_what_the_text_says():
     """Both agents name the colour that their text tells: one in three at first, nearly all of 16 at the end."""
-    algo = (
+    with running(
         config()
         .environment(env_config={"length": 8, "obvious": True})
         .language_model(temperature=1.0)
         .env_runners(num_envs_per_env_runner=8)
         .training(train_batch_size_per_learner=256, num_epochs=4, lr=5e-3, kl_target=None, gamma=0.0)
-        .build_algo()
-    )
-    try:
+    ) as algo:
         returns = [algo.train()["env_runners"]["episode_return_mean"] for _ in range(10)]
-    finally:
-        algo.stop()
     chance, most = 16 / 3, 16
     assert returns[0] < chance + 2
     assert np.mean(returns[-3:]) > 0.8 * most

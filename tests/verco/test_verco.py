@@ -15,6 +15,7 @@ from rllib_llm_comm.core.phases import PHASES
 from rllib_llm_comm.verco.message_exchange import MessageExchange
 from rllib_llm_comm.verco.module import LLMCommModule
 from tests import forked
+from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -46,15 +47,13 @@ def message_source(tmp_path_factory):
     [(0, 0), (1, 1), *(pytest.param(*n, marks=pytest.mark.slow) for n in ((1, 0), (0, 1), (2, 0)))],
 )
 def test_runners_and_learners(runners, learners, message_source):
-    algo = (
+    with running(
         config()
         .communication(message_checkpoint=message_source)
         .env_runners(num_env_runners=runners)
         .learners(num_learners=learners)
         .debugging(seed=77)  # games of its own: what other tests have computed is remembered and takes no time
-        .build_algo()
-    )
-    try:
+    ) as algo:
         spoken = algo.env_runner_group.foreach_env_runner(
             lambda runner: runner.module["shared"].write_messages(["you see red. i say:"]),
             local_env_runner=runners == 0,
@@ -74,36 +73,30 @@ def test_runners_and_learners(runners, learners, message_source):
                 assert sum(seconds.values()) < results["time_this_iter_s"]
             tokens = results["tokens"]
         assert algo.load_message_adapter(message_source) is None
-    finally:
-        algo.stop()
 
 
 def test_messages_come_from_a_shipped_policy():
     shipped, prompts = "zoo:verco_salad", ["you see a lettuce. i say:"]
     own = language_model(base_model="embedded", lora_r=8, temperature=2.0)
-    algo = config().language_model(**own).communication(message_checkpoint=shipped).build_algo()
-    try:
+    with running(config().language_model(**own).communication(message_checkpoint=shipped)) as algo:
         said = algo.env_runner.module["shared"].write_messages(prompts)
-    finally:
-        algo.stop()
     assert said == load_policy(shipped).core.write_messages(prompts)
 
 
 def test_a_server_has_the_adapter_of_the_run_from_its_first_message_on(message_source, tmp_path):
     own = load_policy(message_source).core
-    with AdapterServer(load_policy(message_source).core.lm) as server:
-        algo = (
+    with (
+        AdapterServer(load_policy(message_source).core.lm) as server,
+        running(
             config()
             .communication(
                 message_checkpoint=message_source,
                 message_server={"base_url": server.url, "adapter_folder": str(tmp_path / "adapters")},
             )
             .build_algo()
-        )
-        try:
-            results = algo.train()
-        finally:
-            algo.stop()
+        ) as algo,
+    ):
+        results = algo.train()
     assert results["env_runners"]["message_words"] > 0
     assert server.paths[0] == "/v1/load_lora_adapter" and server.paths[1:] == ["/v1/completions"] * (
         len(server.paths) - 1
@@ -117,11 +110,8 @@ def test_a_server_has_the_adapter_of_the_run_from_its_first_message_on(message_s
 
 def curve(settings):
     """Losses and returns of two iterations, and the algorithm, which is stopped."""
-    algo = settings.build_algo()
-    try:
+    with running(settings) as algo:
         results = [algo.train() for _ in range(2)]
-    finally:
-        algo.stop()
     return algo, [
         [r["learners"]["shared"][name] for name in ("policy_loss", "vf_loss", "entropy", "kl")]
         + [r["env_runners"]["episode_return_mean"], r["env_runners"]["message_words"]]
@@ -157,17 +147,13 @@ def test_a_shared_trunk_gives_the_curve_of_the_plain_engine_and_is_kept_from_rol
 
 def test_results_tell_how_episodes_ended():
     for ends in (False, True):
-        algo = (
+        with running(
             config()
             .environment(register(), env_config={"length": 6, "terminate": ends})
             .communication(messages="none")
             .reporting(metrics_num_episodes_for_smoothing=3)
-            .build_algo()
-        )
-        try:
+        ) as algo:
             results = [algo.train()["env_runners"] for _ in range(2)]
-        finally:
-            algo.stop()
         assert results[-1]["success_rate"] == float(ends) and results[-1]["episode_game_steps"] == 6
         assert results[0]["num_episodes_lifetime"] < 3 and np.isnan(results[0]["team_return_mean"])
         assert results[-1]["num_episodes_lifetime"] >= 3
@@ -176,8 +162,7 @@ def test_results_tell_how_episodes_ended():
 
 
 def test_what_is_synced_and_saved_is_adapters_and_critic_only():
-    algo = config().build_algo()
-    try:
+    with running(config()) as algo:
         core = algo.learner_group._learner.module["shared"].unwrapped().core
         adapters = sum(p.numel() for _, p in core.lm.named_adapter_parameters())
         critic = sum(p.numel() for p in core.critic.parameters())
@@ -190,8 +175,6 @@ def test_what_is_synced_and_saved_is_adapters_and_critic_only():
         assert bytes_of(inference_only=True) == 4 * adapters
         runner = algo.env_runner.module["shared"]
         assert sum(p.numel() for p in runner.parameters()) == adapters
-    finally:
-        algo.stop()
 
 
 def test_restore_in_a_fresh_process_continues(message_source, tmp_path):
@@ -230,7 +213,7 @@ def test_pieces_in_an_own_ppo_config():
     register()
     register_parallel_env("toys/own", entry=ColourTalk)
     model = language_model(temperature=2.0)
-    algo = (
+    with running(
         PPOConfig()
         .environment("toys/own", disable_env_checking=True)
         .env_runners(
@@ -242,12 +225,8 @@ def test_pieces_in_an_own_ppo_config():
         .training(train_batch_size_per_learner=16, minibatch_size=16, num_epochs=1, use_kl_loss=False)
         .multi_agent(policies={"shared"}, policy_mapping_fn=lambda agent, episode, **kwargs: "shared")
         .rl_module(rl_module_spec=RLModuleSpec(module_class=LLMCommModule, model_config=model))
-        .build_algo()
-    )
-    try:
+    ) as algo:
         assert np.isfinite(float(algo.train()["learners"]["shared"]["policy_loss"]))
-    finally:
-        algo.stop()
 
 
 def test_a_message_checkpoint_that_does_not_fit_is_refused(tmp_path, message_source):
@@ -258,34 +237,26 @@ def test_a_message_checkpoint_that_does_not_fit_is_refused(tmp_path, message_sou
 
 
 def test_evaluation_runners_may_talk_in_another_way():
-    algo = (
-        config()
-        .evaluation(
+    with running(
+        config().evaluation(
             evaluation_interval=1,
             evaluation_duration=2,
             evaluation_num_env_runners=0,
             evaluation_config={"messages": "none", "explore": True},
         )
-        .build_algo()
-    )
-    try:
+    ) as algo:
         results = algo.train()
         assert results["evaluation"]["env_runners"]["num_episodes"] == 2
         assert "message_words" not in results["evaluation"]["env_runners"]
         assert "message_words" in results["env_runners"]
-    finally:
-        algo.stop()
 
 
 def test_same_seed_same_run():
     def returns():
-        algo = config().build_algo()
-        try:
+        with running(config()) as algo:
             results = [algo.train() for _ in range(2)]
             weights = algo.learner_group._learner.module["shared"].get_state()
             return [r["env_runners"]["episode_return_mean"] for r in results], weights
-        finally:
-            algo.stop()
 
     (one, first), (other, second) = returns(), returns()
     assert one == other
@@ -334,20 +305,14 @@ def test_learns_to_use_messages():
 
 def test_a_restored_run_takes_the_step_size_of_its_own_config(tmp_path):
     """As population-based training needs it: another trial's checkpoint, one's own settings."""
-    source = config(lr=1e-3).communication(messages="none").build_algo()
-    try:
+    with running(config(lr=1e-3).communication(messages="none")) as source:
         source.train()
         path = source.save_to_path(str(tmp_path / "checkpoint"))
-    finally:
-        source.stop()
-    heir = config(lr=3e-4, critic_lr=7e-5).communication(messages="none").build_algo()
-    try:
+    with running(config(lr=3e-4, critic_lr=7e-5).communication(messages="none")) as heir:
         heir.restore_from_path(path)
         heir.train()
         rates = {
             name.removeprefix("shared_"): optimizer.param_groups[0]["lr"]
             for name, optimizer in heir.learner_group._learner._named_optimizers.items()
         }
-    finally:
-        heir.stop()
     assert rates == {"actor": pytest.approx(3e-4), "critic": pytest.approx(7e-5)}

@@ -14,6 +14,7 @@ from rllib_llm_comm.policies.partner_settings import parse_partners
 from rllib_llm_comm.policies.partners import make_partner
 from rllib_llm_comm.policies.seated_policy import PartnerSeats
 from rllib_llm_comm.verco.teachers.base import ScriptedTeacher, TeacherRequest
+from tests.running import running
 
 COOK = "zoo:verco_salad"  # trained with seed 0, by labels of the scripted cook
 SPEECH = ("own", "scripted", "none")
@@ -117,8 +118,7 @@ def test_a_verco_cook_learns_beside_strangers_who_speak_otherwise():
             sampled.append(len(episode.agent_episodes[agent]))
 
     met = set()
-    algo = learner().callbacks(on_sample_end=count).build_algo()
-    try:
+    with running(learner().callbacks(on_sample_end=count)) as algo:
         algo.env_runner.sample(num_timesteps=6, random_actions=False)
         tokenizer = algo.env_runner.module["shared"].core.lm.base.tokenizer
         for number, episode in enumerate(algo.env_runner._ongoing_episodes):
@@ -139,5 +139,3 @@ def test_a_verco_cook_learns_beside_strangers_who_speak_otherwise():
         assert trained["num_module_steps_trained"] == sum(sampled) >= 18
         assert float(trained["ratio_first_minibatch"]) < 1e-5 and np.isfinite(trained["policy_loss"])
         assert {f"return_with_{speech}" for speech in SPEECH} <= set(results["env_runners"])
-    finally:
-        algo.stop()
