@@ -14,9 +14,9 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.evaluation.study_results import read_results
 from rllib_llm_comm.experiments import pipeline
-from rllib_llm_comm.experiments.experiment_file import read_experiment_file
 from rllib_llm_comm.experiments.packaged_examples import examples
 from rllib_llm_comm.experiments.pipeline import with_model
+from rllib_llm_comm.experiments.run_experiments import run_experiments
 from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.experiments.study_file import expand, part_of, read_study
 from tests.cli.command import rllib, succeeds
@@ -272,7 +272,7 @@ def test_bad_studies(change, says, tmp_path):
 
 def test_a_study_is_no_experiment_file():
     with pytest.raises(UserError, match="run it with `rllib study file"):
-        read_experiment_file(SMOKE)
+        run_experiments(SMOKE)
 
 
 def test_bad_files(tmp_path):

@@ -20,8 +20,8 @@ ENV = "rllib_llm_comm/overcooked_text-v0"
 def schema(tmp_path_factory):
     """As the command writes it, in a process of its own."""
     file = tmp_path_factory.mktemp("schema") / "rllib.schema.json"
-    done = rllib("schema", str(file), cwd=file.parent)
-    assert f"# yaml-language-server: $schema={file}" in done.stdout, done.stderr
+    done = rllib("schema", file.name, cwd=file.parent)
+    assert f"# yaml-language-server: $schema={file.name}" in done.stdout, done.stderr
     found = json.loads(file.read_text())
     Draft7Validator.check_schema(found)
     return Draft7Validator(found)
