@@ -40,9 +40,6 @@ class SubgoalStarts:
         Args:
             same: The game's test of moments, by which steps follow on each other.
             before: The moment before a game step.
-            after: The moment after it.
-            agent: Its name.
-            subgoal: The subgoal.
         """
         begun = self._begun.get(agent)
         if begun is None or begun.subgoal != subgoal or not same(begun.last, before):
@@ -142,9 +139,6 @@ BETWEEN_EXAMPLES = "\n---\n"
 class PlanningGame(ABC):
     """Shows planners one running game. Subgoals are words everywhere: those that `parse` gives.
 
-    Args:
-        env: A parallel environment of this game.
-
     Attributes:
         judged_starts: Starts of the subgoals that rewards judge in place of `done`.
         scenarios: Games in which a planner is evaluated: settings by name.
@@ -196,12 +190,7 @@ class PlanningGame(ABC):
         """A moment in sentences, the agents left out."""
 
     def situation_for(self, state: State, agents: Sequence[str]) -> str:
-        """The same for who plans for some of the agents and sees what these are told; for all of them: everything.
-
-        Args:
-            state: The moment.
-            agents: These agents.
-        """
+        """The same for who plans for some of the agents and sees what these are told; for all of them: everything."""
         return self.situation(state)
 
     def truth(self, state: State) -> str:
@@ -275,8 +264,6 @@ class PlanningGame(ABC):
         """The reason why an agent cannot set about a subgoal now, in a sentence; empty if it can.
 
         Args:
-            state: The moment.
-            agent: Its name.
             subgoal: A subgoal of any agent's library.
         """
 
@@ -384,7 +371,6 @@ def register_planning_game(name: str, adapter: Callable[[Any], PlanningGame]) ->
 
     Args:
         name: The environment's `metadata["name"]`.
-        adapter: Makes its adapter from an environment.
     """
     PLANNING_GAMES.register(name, adapter)
 

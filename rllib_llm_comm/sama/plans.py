@@ -59,7 +59,6 @@ def answerer_of(model: ChatModel, asked: ChatCounters) -> Answerer:
     """The author of an answer that a chat model has just given.
 
     Args:
-        model: The chat model.
         asked: Counts while it answered; they tell whether a recording that is still growing knew the answer.
     """
     if not isinstance(model, Cassette):
@@ -225,12 +224,7 @@ class FailedAttempt:
 
 
 def told_failures(failed: Sequence[FailedAttempt], when: str = "from here") -> str:
-    """Attempts that failed, in words.
-
-    Args:
-        failed: The attempts.
-        when: Time of the attempts, in words.
-    """
+    """Attempts that failed, in words."""
     lines = []
     for attempt in failed:
         subgoals = "; ".join(f"{one.agent}: {one.words}" for one in attempt.plan.subgoals)
@@ -437,7 +431,6 @@ class AnswerCounts:
     All episodes of a planner have the same names of counts, so that means over episodes are those of all of them.
 
     Args:
-        planners: All who may plan.
         reflectors: All who may reflect; empty without reflection.
     """
 
@@ -484,10 +477,5 @@ def authors_in(metrics: Mapping[str, Any], what: str) -> dict[str, float]:
 
 
 def without_empty_counts(names: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names of metrics without the authors who answered nothing in any row.
-
-    Args:
-        names: Names of metrics.
-        rows: The metrics.
-    """
+    """Names of metrics without the authors who answered nothing in any row."""
     return [name for name in names if not _COUNT.match(name) or any(row.get(name) for row in rows)]

@@ -285,11 +285,6 @@ def _record_of(env: str) -> GameRecord | None:
 def open_game(env: str, settings: Mapping[str, Any], seed: int = 0) -> PlanningGame:
     """A game at its start, with the settings with which subgoals can be followed unless others are given.
 
-    Args:
-        env: Id of an environment.
-        settings: Settings of the environment.
-        seed: Of its start.
-
     Raises:
         UserError: If there is no such environment, planners do not know its game, or a setting is not allowed.
     """

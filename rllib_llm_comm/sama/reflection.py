@@ -114,7 +114,6 @@ class Rounds:
 
     Args:
         env: A parallel environment of a game that planners know; not wrapped in `PlannedSubgoals`.
-        player: Follows the subgoals.
         patience: Game steps after which a subgoal counts as not done.
         recover: As of `ReflectionSettings`.
         subgoals_to: Agents that are told their subgoals: "all", or names.
@@ -389,8 +388,6 @@ class ReflectivePlay:
 
     Args:
         env: A parallel environment of a game that planners know; not wrapped in `PlannedSubgoals`.
-        player: The followers of the subgoals.
-        planner: The author of the plans.
         reflector: Names the phase to blame; by default the chat model of a planner that has one, else rules.
         trials: As of `ReflectionSettings`.
         recover: As of `ReflectionSettings`.

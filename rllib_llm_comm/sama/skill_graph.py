@@ -59,9 +59,7 @@ def search(skills: Sequence[Skill], have: Mapping[str, int], target: str) -> lis
     one uses up. A thing is never sought in order to get itself.
 
     Args:
-        skills: All there are.
         have: Present items; not changed.
-        target: The target.
 
     Returns:
         `None` if there is no way.

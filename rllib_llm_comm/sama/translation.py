@@ -95,8 +95,6 @@ def translate(
     """Puts a state into words.
 
     Args:
-        model: The chat model.
-        index: The game's code.
         state: The state as plain values.
         check: The game's checker for this state.
         manual: The game in words.
@@ -178,14 +176,10 @@ def write_translator(
     """Lets a chat model write a translator, and once more if it is refused or says something false.
 
     Args:
-        model: The chat model.
-        game: The game.
         states: States in which the code is tried, at least one; the first is shown.
-        index: The game's code.
         manual: The game in words.
         pieces: Pieces of code that the model is shown.
         prompts: As of `PromptsOf`.
-        sandbox: Sandbox of the code.
 
     Raises:
         AnswerError: If both answers are refused.
@@ -271,10 +265,7 @@ def translate_actions(
     """Puts into words what the actions of an agent would do.
 
     Args:
-        model: The chat model.
-        index: The game's code.
         state: The state as plain values.
-        agent: The agent that acts.
         actions: Each action as the code names it, and the game's check of it; at least one.
         manual: The game in words.
         beside: Things on each side of the agent, for states without a map.

@@ -104,9 +104,6 @@ def half_of(demonstrations: Demonstrations, half: str) -> Demonstrations:
 def read_session_demonstrations(path: str | Path) -> Demonstrations:
     """Decisions of people in a recorded session of an onion-soup kitchen; its games are played again.
 
-    Args:
-        path: The session's folder.
-
     Raises:
         UserError: If it is of another game, its actions are no single steps, or no person acted.
     """
@@ -217,10 +214,8 @@ def clone_players(
     """Trains a clone by cross-entropy and writes its policy folder.
 
     Args:
-        demonstrations: The decisions to learn from.
         folder: The policy folder (one of that name is replaced); `load_policy`, `rllib evaluate`, `rllib crossplay` and
             pools of partners take it.
-        settings: Settings; `None` for the defaults.
         progress: Called with the numbers of epochs that were done and of all.
 
     Raises:

@@ -58,8 +58,6 @@ class NumericObservations(ConnectorV2):
     otherwise `"team"`. With `"own"` the critic sees what the actor sees.
 
     Args:
-        input_observation_space: Dict of the agents' observation spaces.
-        input_action_space: Dict of the agents' Discrete spaces.
         team: True if agents hear the others.
         critic: Input of the critic: `"own"`, `"team"`, `"state"` or `"auto"`.
 
@@ -309,11 +307,7 @@ class NumericPPOConfig(MultiAgentPPOConfig):
 
     @override(MultiAgentPPOConfig)
     def validate(self) -> None:
-        """Checks all settings.
-
-        Raises:
-            UserError: If a value is not allowed or settings do not fit together.
-        """
+        """Checks all settings; a `UserError` names one that is not allowed or does not fit the others."""
         self._fill_env_config()
         self.network_settings()
         super().validate()

@@ -36,6 +36,7 @@ from rllib_llm_comm.rl.strict_config import StrictConfigMixin, select_fields
 
 SIGNED, CLAMPED = "signed", "clamped"
 DAMPING = 0.85
+"""Share of steps that follow an edge in PageRank."""
 SHARPNESS = 10.0
 """Factor inside the softmax over PageRank and over Shapley values (COLE's code)."""
 EXACT_UP_TO = 8
@@ -84,12 +85,11 @@ class COLESettings(Settings):
         return self
 
 
-def pagerank(weights: np.ndarray, damping: float = DAMPING) -> np.ndarray:
+def pagerank(weights: np.ndarray) -> np.ndarray:
     """PageRank of a weighted directed graph, solved as linear equations.
 
     Args:
         weights: (n, n), [i, j] the weight >= 0 of the edge from i to j; a node without edges leads to all alike.
-        damping: Share of steps that follow an edge.
 
     Returns:
         (n,) chances, which sum to 1.
@@ -97,7 +97,7 @@ def pagerank(weights: np.ndarray, damping: float = DAMPING) -> np.ndarray:
     n = len(weights)
     sums = weights.sum(1, keepdims=True)
     steps = np.where(sums > 0, weights / np.where(sums > 0, sums, 1.0), 1.0 / n)
-    return np.asarray(np.linalg.solve(np.eye(n) - damping * steps.T, np.full(n, (1 - damping) / n)))
+    return np.asarray(np.linalg.solve(np.eye(n) - DAMPING * steps.T, np.full(n, (1 - DAMPING) / n)))
 
 
 def softmax(values: np.ndarray) -> np.ndarray:
@@ -110,7 +110,6 @@ def coalition_value(payoffs: np.ndarray, members: Sequence[int]) -> float:
     """Worth of a coalition: sum over i and j of sigma_j U_ij / |S|, where sigma favours a low PageRank in it.
 
     Args:
-        payoffs: (n, n).
         members: The coalition S; empty is worth 0.
     """
     if not members:
@@ -129,7 +128,6 @@ def shapley_values(
     member is as often at every place, so that members who are alike have like values.
 
     Args:
-        payoffs: (n, n).
         marginals: `"signed"`: what a member adds may be negative (the Shapley value). `"clamped"`: negative additions
             count as 0 (COLE's code).
         permutations: Orders where they are drawn, >= 1, rounded up to a multiple of n; COLE: 200.
@@ -251,7 +249,6 @@ def removed_member(members: int, most: int, rng: np.random.Generator) -> int | N
     Args:
         members: n, their number.
         most: The largest n allowed.
-        rng: Draws it.
     """
     return None if members <= most else int(rng.integers(min(OLDEST, members)))
 
@@ -304,10 +301,8 @@ class COLEPopulation:
         runs_done: Runs of the running generation that are done.
 
     Args:
-        settings: Sizes and choices.
         first: The first member, an untrained copy of the learner.
         score: Mean score of that member with itself.
-        seed: Of draws.
     """
 
     def __init__(self, settings: COLESettings, first: Any, score: float, seed: int) -> None:
@@ -347,7 +342,6 @@ class COLEPopulation:
         """Ends a generation: the learner's copy becomes a member, or is trained on.
 
         Args:
-            learner: The copy.
             row: (n,) mean scores of the learner as player 0 with each member.
             column: (n,) of each member as player 0 with the learner.
             own: Of the learner with itself.
@@ -409,11 +403,7 @@ class COLEConfigMixin(StrictConfigMixin):
         return self.assign("population", settings)
 
     def validate(self) -> None:
-        """Checks all settings.
-
-        Raises:
-            UserError: If a value is not allowed or settings do not fit together.
-        """
+        """Checks all settings; a `UserError` names one that is not allowed or does not fit the others."""
         if self.pool:
             raise UserError(f"`pool` is {self.pool!r} but COLE's partners are its own members; omit it.")
         super().validate()

@@ -139,8 +139,6 @@ class Population:
     Args:
         members: They have not begun.
         configs: Settings of each; the seed is the member's own.
-        iterations: Training iterations of a member.
-        part: Iterations per task.
         cpus: CPUs of a task; 0: parts are trained one after the other in this process.
     """
 
@@ -226,7 +224,6 @@ def train_part(config: Any, state: Mapping[str, Any] | None, iterations: int) ->
     Args:
         config: Its settings, of an algorithm that keeps past policies.
         state: State of its algorithm to go on from; `None` at the beginning.
-        iterations: Training iterations.
 
     Returns:
         `state`, `iterations` behind it, `past`, its kept policies with that of now at the end, and `talk`, as of
@@ -362,11 +359,7 @@ class FCPConfigMixin(StrictConfigMixin):
         return [Member(first + place, kind=kinds[place % len(kinds)]) for place in range(self.population_size)]
 
     def member_config(self, kind: str = NO_KIND) -> Any:
-        """Settings of a member: those of this config that self-play has, in one process.
-
-        Args:
-            kind: The member's kind.
-        """
+        """Settings of a member: those of this config that self-play has, in one process."""
         config = self.untrained_member()
         for name, value in vars(self).items():
             if name in vars(config) and name not in self.not_of_members:

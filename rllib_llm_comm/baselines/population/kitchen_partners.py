@@ -128,7 +128,6 @@ class ScriptedCooks:
         """Takes a seat in a game that begins.
 
         Args:
-            game: Number of the game.
             player: The cook, 0 or 1.
             rng: Gives the seed of the random steps of cooks that block each other.
         """
@@ -141,11 +140,7 @@ class ScriptedCooks:
         self._cooks[game] = _Cook(kitchen, player, walker)
 
     def action(self, game: int) -> int:
-        """The next action in a game.
-
-        Args:
-            game: Number of the game.
-        """
+        """The next action in a game."""
         cook = self._cooks[game]
         cook.kitchen.state = self._games.states[game]
         return cook.walker.action(plan(cook.kitchen)[cook.player].cell)
@@ -209,7 +204,6 @@ class SeatedPartners:
 
     Args:
         pool: The partners; `None`: the learner plays all games with itself.
-        games: The games.
         seed: Of draws of partners, seats and actions.
     """
 
@@ -303,10 +297,6 @@ class SeatedPartners:
 def check_partner(partner: PartnerSettings, env_config: Mapping[str, Any]) -> None:
     """Refuses a partner that cannot play in arrays of games; of a checkpoint only `policy.json` is read.
 
-    Args:
-        partner: The partner.
-        env_config: Settings of the kitchen.
-
     Raises:
         UserError: If it is a function, talks, has a habit or `unstuck`, or is a policy that is not numeric or of
             another kitchen.
@@ -332,10 +322,6 @@ def check_partner(partner: PartnerSettings, env_config: Mapping[str, Any]) -> No
 def load_partners(pool: Sequence[PartnerSettings], env_config: Mapping[str, Any]) -> tuple[FrozenPartner, ...]:
     """Loads the networks of a pool's checkpoints (safetensors and JSON, no pickles).
 
-    Args:
-        pool: The partners.
-        env_config: Settings of the kitchen.
-
     Raises:
         UserError: If one cannot be read or cannot play in this kitchen.
     """
@@ -346,7 +332,6 @@ def read_policy(folder: Path, env_config: Mapping[str, Any]) -> tuple[PolicyExpo
     """A policy of a folder with its manifest (safetensors and JSON, no pickles).
 
     Args:
-        folder: The policy folder.
         env_config: Settings of the kitchen in which it is to play.
 
     Raises:
@@ -396,7 +381,6 @@ def play_matches(
         pairs: Numbers of the policies that are player 0 and player 1, P >= 1 pairs.
         games: Games of each pair, >= 1.
         env_config: Settings of the kitchen: `layout`, `dynamics`, `horizon`.
-        seed: Of the actions.
     """
     rng = np.random.default_rng(seed)
     horizon = env_config.get("horizon", HORIZON)

@@ -168,7 +168,6 @@ def go_on_from(algo: Responder, learner: Mapping[str, Any]) -> None:
     """Gives an algorithm the Learner's state of an earlier run; its EnvRunners act and judge by it, too.
 
     Args:
-        algo: The algorithm.
         learner: `learner` of `state_of`.
     """
     algo.learner_group.set_state({COMPONENT_LEARNER: learner})
@@ -176,11 +175,7 @@ def go_on_from(algo: Responder, learner: Mapping[str, Any]) -> None:
 
 
 def state_of(algo: Responder) -> dict[str, Any]:
-    """Everything that a member goes on from, and its policy.
-
-    Args:
-        algo: The member's algorithm.
-    """
+    """Everything that a member goes on from, and its policy."""
     learner = algo.learner_group.get_state(
         components=COMPONENT_LEARNER, not_components=f"{COMPONENT_LEARNER}/{COMPONENT_METRICS_LOGGER}"
     )[COMPONENT_LEARNER]
@@ -212,7 +207,6 @@ def drawn_rounds(agents: int, rng: np.random.Generator) -> list[list[tuple[int, 
 
     Args:
         agents: K, >= 1.
-        rng: Draws the order.
 
     Returns:
         K rounds of K pairs (partner, learner), the partner frozen; an agent learns with itself, too.
@@ -257,9 +251,7 @@ def exploited(
     """The population after the worst agent has taken over the best one's weights, count and mutated settings.
 
     Args:
-        agents: The population.
         fitnesses: (K,) as of `fitness`; of equal ones the first counts.
-        rng: Draws mutations.
         probability: As of `mutated`.
         factors: As of `mutated`.
 
@@ -284,7 +276,6 @@ def mutated(
 
     Args:
         settings: By name; `lambda_` in [0, 1].
-        rng: Draws which settings change, and how.
         probability: In [0, 1]; Carroll: 0.33.
         factors: Drawn with equal chances; Carroll: 0.75 and 1.25.
     """
@@ -311,7 +302,6 @@ class PBTPopulation:
         best: Per agent the highest mean sparse reward so far and the policy that had it; `None` before the first games.
 
     Args:
-        agents: The first agents.
         seed: Of orders and mutations.
     """
 
@@ -404,11 +394,7 @@ class PBTConfigMixin(StrictConfigMixin):
         return self.assign("population", settings)
 
     def validate(self) -> None:
-        """Checks all settings.
-
-        Raises:
-            UserError: If a value is not allowed or settings do not fit together.
-        """
+        """Checks all settings; a `UserError` names one that is not allowed or does not fit the others."""
         self.checked_settings("population")  # what follows takes them for what they are declared as
         for name in (*self.mutate, "critic_lr"):
             if isinstance(getattr(self, name, None), list):

@@ -310,11 +310,7 @@ class SelfPlayPPOConfig(NumericPPOConfig):
 
     @override(NumericPPOConfig)
     def validate(self) -> None:
-        """Checks all settings.
-
-        Raises:
-            UserError: If a value is not allowed or settings do not fit together.
-        """
+        """Checks all settings; a `UserError` names one that is not allowed or does not fit the others."""
         self.check_settings()  # before they are divided
         self.require_whole_setting("num_envs_per_env_runner", 1)
         if self.env != ENV_ID:

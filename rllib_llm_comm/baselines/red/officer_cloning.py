@@ -74,8 +74,6 @@ def record_game(env: MiniRTS, settings: DemonstrationSettings, number: int) -> t
 
     Args:
         env: From `DemonstrationSettings.env`.
-        settings: The settings.
-        number: Number of the game.
 
     Returns:
         The columns of its decisions, and its figures.
@@ -128,7 +126,6 @@ def write_demonstrations(
 
     Args:
         folder: The folder; a new one, or one with demonstrations of the same settings, which gets more games.
-        settings: The settings; `None` for the defaults.
         progress: Called with the numbers of games that are done and of all.
 
     Raises:
@@ -258,8 +255,6 @@ def clone_officers(
     """Trains an officer until its passes are over, or the held-out loss has not fallen for two of them.
 
     Args:
-        rows: The demonstrations.
-        settings: The settings; `None` for the defaults.
         progress: Called with the numbers of gradient steps that were done and of all.
         keep: Called with the figures so far after each pass that is the best yet.
 
@@ -312,7 +307,6 @@ def split(rows: OfficerRows, held_out: float) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of the decisions that are learned from, and of those that are held out: the last games, at least one.
 
     Args:
-        rows: The demonstrations.
         held_out: Share of the games.
 
     Raises:
@@ -335,7 +329,6 @@ def drawn_decisions(
         actions: RED's actions (N, 58).
         among: Numbers of decisions.
         idle: Share of those without orders, which count 1 / idle each.
-        rng: Draws.
     """
     nothing = actions[among, GO_ON_AT] == 1
     taken = ~nothing | (rng.random(len(among)) < idle)
@@ -349,7 +342,6 @@ def decisions_of(columns: Mapping[str, np.ndarray], numbers: np.ndarray) -> dict
 
     Args:
         columns: As of `OfficerRows`.
-        numbers: Numbers of the decisions.
     """
     return {name: columns[name][numbers] for name in (*SEEN, ACTION)}
 
@@ -358,9 +350,7 @@ def weighted_nll(network: OfficerNetwork, decisions: Mapping[str, np.ndarray], w
     """The weighted mean negative log-likelihood of decisions.
 
     Args:
-        network: The network.
         decisions: As of `decisions_of`.
-        weights: Their weights.
     """
     weight = torch.from_numpy(weights)
     loss: torch.Tensor = -(_logp(network, decisions) * weight).sum() / weight.sum()
@@ -368,14 +358,7 @@ def weighted_nll(network: OfficerNetwork, decisions: Mapping[str, np.ndarray], w
 
 
 def mean_nll(network: OfficerNetwork, rows: OfficerRows, numbers: np.ndarray, batch_size: int = 256) -> float:
-    """The mean negative log-likelihood of some decisions, in nats.
-
-    Args:
-        network: The network.
-        rows: The demonstrations.
-        numbers: Numbers of the decisions.
-        batch_size: Decisions at a time.
-    """
+    """The mean negative log-likelihood of some decisions, in nats."""
     total = 0.0
     with torch.no_grad():
         for start in range(0, len(numbers), batch_size):
@@ -395,9 +378,6 @@ def take_step(
     """A gradient step.
 
     Args:
-        network: The network.
-        optimizer: Its optimizer.
-        loss: The loss.
         norm: The norm to which the gradient is cut.
     """
     optimizer.zero_grad()
@@ -417,7 +397,6 @@ def clone_into(
     Args:
         folder: The policy folder; one of that name is replaced.
         demonstrations: The folder of `write_demonstrations`.
-        settings: The settings; `None` for the defaults.
         progress: As of `clone_officers`.
 
     Raises:
@@ -444,11 +423,7 @@ def write_officer(
     """Writes an officer's policy folder, which appears at once or not at all; one of that name is replaced.
 
     Args:
-        folder: The target.
-        network: The network.
-        algorithm: Name of what trained it.
         env_config: Settings of the game in which it gives RED's actions by itself.
-        provenance: Its origin, JSON-able.
     """
     manifest = PolicyManifest(
         algorithm=algorithm,
@@ -463,13 +438,7 @@ def write_officer(
 
 
 def provenance_of(rows: OfficerRows, how: OfficerCloningSettings, result: OfficerCloningResult) -> dict[str, Any]:
-    """Origin of a cloned officer, JSON-able.
-
-    Args:
-        rows: The demonstrations.
-        how: The settings.
-        result: The figures.
-    """
+    """Origin of a cloned officer, JSON-able."""
     cloning = {name: value for name, value in how.to_dict().items() if name != "network"}
     figures = {"decisions": list(result.decisions), "held_out_nll": [round(value, 4) for value in result.nll]}
     return {"demonstrations": {**rows.settings, "games": len(rows.games)}, "cloning": cloning, **figures}

@@ -1,6 +1,7 @@
 """The network of a MiniRTS officer that follows sentences (RED: Xu, Wang, Wu 2022); needs no RLlib.
 
-Deviations from the paper's network are listed in docs/algorithms/red.md.
+Deviations from the paper's network are listed in docs/algorithms/red.md. `seen` are everywhere the arrays of
+`officer_view`, stacked (B, ...).
 """
 
 from __future__ import annotations
@@ -80,9 +81,6 @@ def team_view(seen: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
     Sight, money, enemies and resources are shared already. Sentences stay the officer's own; where RL is done, at the
     action level "red", there are none. The rows of own units keep their order.
-
-    Args:
-        seen: The arrays of `officer_view`, stacked.
     """
     own = seen[OWN].clone()
     own[..., IS_MINE] = (own[..., TYPE] > 0) & (own[..., IS_SITE] == 0)
@@ -108,9 +106,6 @@ def distinct_views(seen: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torc
     """Rows with different `team_view`s (D,), and for each row which of them it shares (B,).
 
     Views are known by their hashes of 64 bits, in which the order of own units is no matter.
-
-    Args:
-        seen: The arrays of `officer_view`, stacked.
     """
     own = seen[OWN].index_fill(-1, torch.tensor(IS_MINE, device=seen[OWN].device), 0)
     hashed = _hashed(own)
@@ -138,9 +133,6 @@ def _factors(count: int, device: torch.device) -> torch.Tensor:
 def planes_of(seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """float32 (B, P, 32, 32): y / 32 and x / 32; never, once, now seen; grass, water, unknown; numbers of the side's
     units by type, of known enemies by type, of resources; of the officer's own units, and of building sites.
-
-    Args:
-        seen: The arrays of `officer_view`, stacked.
     """
     batch, device = len(seen[OWN]), seen[OWN].device
     planes = torch.zeros(batch, NUM_PLANES, CELLS, device=device)
@@ -159,21 +151,13 @@ def coordinates(device: torch.device | None = None) -> torch.Tensor:
 
 
 def ground_of(seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """float32 (B, 6, 1024): the planes of sight and terrain. The first and the last are the same: never seen, unknown.
-
-    Args:
-        seen: The arrays of `officer_view`, stacked.
-    """
+    """float32 (B, 6, 1024): the planes of sight and terrain. The first is the last: never seen, unknown."""
     ever, now, water = _bits(seen[SIGHT]).unbind(1)
     return torch.stack([~ever, ever & ~now, now, ever & ~water, water, ~ever], 1).float()
 
 
 def marks_of(seen: Mapping[str, torch.Tensor]) -> Marks:
-    """The units on the maps.
-
-    Args:
-        seen: The arrays of `officer_view`, stacked.
-    """
+    """The units on the maps."""
     own, enemies, resources = (used_rows(seen[name]) for name in (OWN, ENEMIES, RESOURCES))
     finished = own[..., IS_SITE] == 0
     parts = [
@@ -187,21 +171,13 @@ def marks_of(seen: Mapping[str, torch.Tensor]) -> Marks:
 
 
 def marks_of_others(seen: Mapping[str, torch.Tensor]) -> Marks:
-    """Additions of `team_view` to the map: the finished units of other commanders, as the officer's own.
-
-    Args:
-        seen: The arrays of `officer_view`, stacked.
-    """
+    """Additions of `team_view` to the map: the finished units of other commanders, as the officer's own."""
     own = used_rows(seen[OWN])
     return Marks(*_marks(own, (own[..., IS_SITE] == 0) & (own[..., IS_MINE] == 0), _MINE))
 
 
 def allowed_values(seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """bool (B, 139): the first five parts of `collective_command.masks`.
-
-    Args:
-        seen: The arrays of `officer_view`, stacked.
-    """
+    """bool (B, 139): the first five parts of `collective_command.masks`."""
     own = used_rows(seen[OWN])
     ready = (own[..., TYPE] > 0) & (own[..., IS_SITE] == 0)
     side, mine = _types(own, ready), _types(own, ready & (own[..., IS_MINE] > 0))
@@ -258,11 +234,7 @@ def _filled(part: torch.Tensor) -> torch.Tensor:
 
 
 class SentenceEncoder(nn.Module):
-    """Sentences in force as vectors: word vectors, an LSTM, and vectors of their place and age.
-
-    Args:
-        settings: Sizes.
-    """
+    """Sentences in force as vectors: word vectors, an LSTM, and vectors of their place and age."""
 
     def __init__(self, settings: OfficerSettings) -> None:
         super().__init__()
@@ -298,7 +270,6 @@ class UnitEncoder(nn.Module):
     """Units as vectors: the map's features at their cell times a linear map of their embedding.
 
     Args:
-        settings: Sizes.
         own: Whether these are own units, whose order and target is known.
     """
 
@@ -336,9 +307,6 @@ class MapEncoder(nn.Module):
 
     Of the planes only sight and terrain are dense. What a unit adds to the first layer's output is looked up in its
     weights, so the planes are made for those maps alone whose cells' keys are asked for.
-
-    Args:
-        settings: Sizes.
     """
 
     taps: torch.Tensor
@@ -357,11 +325,7 @@ class MapEncoder(nn.Module):
         self.register_buffer("steps", steps, persistent=False)
 
     def begin(self, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Output of the first layer (B, F, H, W), that of `first(planes_of(seen))`.
-
-        Args:
-            seen: The arrays of `officer_view`, stacked.
-        """
+        """Output of the first layer (B, F, H, W), that of `first(planes_of(seen))`."""
         weight, ground = self.first.weight, ground_of(seen)
         stride, places = self.first.stride, coordinates(ground.device).view(1, -1, SIZE, SIZE)
         of_places = functional.conv2d(places, weight[:, : GROUND.start], self.first.bias, stride, 1)
@@ -373,12 +337,7 @@ class MapEncoder(nn.Module):
         return begun.add_(of_places).add_(self.added(marks_of(seen), len(ground)))
 
     def added(self, marks: Marks, batch: int) -> torch.Tensor:
-        """Share of units in the output of the first layer (B, F, H, W).
-
-        Args:
-            marks: The units.
-            batch: Number of maps.
-        """
+        """Share of units in the output of the first layer (B, F, H, W)."""
         weight, side = self.first.weight, SIZE // self.first.stride[0]
         taps = self.taps[marks.cell]
         reached = taps >= 0
@@ -441,9 +400,7 @@ class CellKeys:
     """Keys of the cells of a batch of maps, computed for the rows that are asked for: few actions have a cell.
 
     Args:
-        encoder: The map's.
         features: (B, F, H, W).
-        seen: The arrays of `officer_view`, stacked.
     """
 
     def __init__(self, encoder: MapEncoder, features: torch.Tensor, seen: Mapping[str, torch.Tensor]) -> None:
@@ -483,11 +440,7 @@ class EncodedView:
 
 
 class OfficerNetwork(nn.Module):
-    """Observations of `officer_view` to a distribution over RED's actions, and to values.
-
-    Args:
-        settings: Sizes.
-    """
+    """Observations of `officer_view` to a distribution over RED's actions, and to values."""
 
     def __init__(self, settings: OfficerSettings) -> None:
         super().__init__()
@@ -516,11 +469,7 @@ class OfficerNetwork(nn.Module):
         self.value = nn.Linear(4 * width + self.sentences.size, 1)
 
     def forward(self, seen: Mapping[str, torch.Tensor]) -> tuple[CollectiveChoice, torch.Tensor]:
-        """The distribution of a batch of observations, and values (B,).
-
-        Args:
-            seen: The arrays of `officer_view`, stacked.
-        """
+        """The distribution of a batch of observations, and values (B,)."""
         choice, whole = self.choose(seen)
         return choice, self.values(whole)
 
@@ -529,11 +478,7 @@ class OfficerNetwork(nn.Module):
         return self.value(whole)[:, 0]
 
     def judged(self, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Values (B,) of observations, without the distribution; piece by piece, as maps take much memory.
-
-        Args:
-            seen: The arrays of `officer_view`, stacked.
-        """
+        """Values (B,) of observations, without the distribution; piece by piece, as maps take much memory."""
         first, shared = self._read_by_critic(seen)
         wholes = []
         for rows in first.split(_ROWS):
@@ -542,19 +487,11 @@ class OfficerNetwork(nn.Module):
         return self.values(torch.cat(wholes)[shared])
 
     def choice(self, seen: Mapping[str, torch.Tensor]) -> CollectiveChoice:
-        """The distribution of a batch of observations, without their values.
-
-        Args:
-            seen: The arrays of `officer_view`, stacked.
-        """
+        """The distribution of a batch of observations, without their values."""
         return self._choice(seen, self._encoded(seen, self.map.begin(seen), self._encode_sentences(seen)))
 
     def choose(self, seen: Mapping[str, torch.Tensor]) -> tuple[CollectiveChoice, torch.Tensor]:
-        """The distribution of a batch of observations, and the global vectors (B, D) of what the critic reads.
-
-        Args:
-            seen: The arrays of `officer_view`, stacked.
-        """
+        """The distribution of a batch of observations, and the global vectors (B, D) of what the critic reads."""
         begun, heard = self.map.begin(seen), self._encode_sentences(seen)
         encoded = self._encoded(seen, begun, heard)
         whole = encoded.whole

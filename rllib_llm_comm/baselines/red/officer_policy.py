@@ -47,7 +47,6 @@ class OfficerPolicy(ArrayPolicy):
         The candidates are the kinds of commands, with their chances where all own units go along by their flags' means.
 
         Args:
-            episodes: As of `ArrayPolicy.act_together`.
             explore: As of `ArrayPolicy.act_together`; otherwise the most likely value of each part is taken in turn.
         """
         answers: list[dict[Any, Decision]] = [{} for _ in episodes]
@@ -72,9 +71,6 @@ class OfficerPolicy(ArrayPolicy):
 
     def batch(self, asked: Sequence[AgentRequest]) -> dict[str, torch.Tensor]:
         """The arrays of all rows.
-
-        Args:
-            asked: As of `ArrayPolicy.batch`.
 
         Raises:
             UserError: If an observation lacks the part `officer`.
@@ -147,8 +143,6 @@ class TrainedExecutor(Executor):
     to the network: actions are drawn, from the game's seed on.
 
     Args:
-        side: The side.
-        max_buildings: As of `Executor`.
         checkpoint: As of `load_officer`.
         untold: Checkpoint of the network that acts for commanders with no sentence in force; `checkpoint` by default.
     """
@@ -160,11 +154,7 @@ class TrainedExecutor(Executor):
         super().__init__(side, max_buildings)
 
     def begin(self, seed: int = 0) -> None:
-        """Begins a game: nothing is in force, and nothing was said.
-
-        Args:
-            seed: Of the draws.
-        """
+        """Begins a game: nothing is in force, and nothing was said."""
         super().begin(seed)
         self._told = Instructions(self.orders)
         self._generator.manual_seed(seed)

@@ -232,7 +232,6 @@ def mixed_batch(
         won: Decisions of won games (D_k); `None` if there are none.
         size: Rows of the minibatch.
         ratio: |D_k| : |D|, >= 0. RED: 1.
-        rng: Draws.
     """
     of_won = 0 if won is None else int(rng.binomial(size, ratio / (1.0 + ratio)))
     first = rng.integers(_length(demonstrated), size=size - of_won)
@@ -302,7 +301,6 @@ class CollectiveDistribution(TorchDistribution):
     """`CollectiveChoice` as RLlib's distributions are.
 
     Args:
-        choice: The distributions.
         greedy: True if `sample` takes the most likely value of each part.
     """
 
@@ -410,7 +408,6 @@ class OfficerModule(SetupErrorsMixin, TorchRLModule, ValueFunctionAPI):
         """Values (B,) of a batch's observations.
 
         Args:
-            batch: Observations.
             embeddings: Global vectors (B, D) of what the critic reads of these, if `forward_train` has computed them.
         """
         if embeddings is not None:
@@ -686,11 +683,7 @@ class REDConfig(MAPPOConfig):
 
     @override(NumericPPOConfig)
     def network_settings(self) -> Any:
-        """The module's `model_config` as checked settings (`OfficerSettings`).
-
-        Raises:
-            UserError: If a value is not allowed.
-        """
+        """The module's `model_config` as checked settings (`OfficerSettings`)."""
         own = {name: getattr(self, name) for name in (*_NETWORK, "critic_observation")}
         return OfficerSettings(**own, init_seed=self.seed)
 

@@ -53,7 +53,6 @@ class EpisodeBuffer:
 
     Args:
         capacity: Most episodes, >= 1.
-        seed: Seed of the draws.
     """
 
     def __init__(self, capacity: int, seed: int | None = None) -> None:
@@ -126,7 +125,6 @@ class JointGame(gym.Env):
         source: Origin of the state: `"game"`, `"observation"` or `"team"`.
 
     Args:
-        env: The PettingZoo parallel environment.
         mixer_state: `"game"`: the environment's own `state()`; `"observation"`: the part `state` of the first agent's
             observation; `"team"`: the vectors of all agents, joined; `"auto"`: the first of these that there is.
         team_reward: `"mean"` or `"sum"` of the agents' rewards.
@@ -168,7 +166,6 @@ class JointGame(gym.Env):
 
         Args:
             seed: Of this episode and of the generator of all later ones; `None` draws from that generator.
-            options: Handed on.
         """
         if seed is None:
             seed = int(self._rng.integers(_MAX_SEED))

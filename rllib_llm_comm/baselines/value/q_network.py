@@ -83,7 +83,6 @@ def agent_inputs(
     """The inputs of agents: what they see, then what they did last and who they are, where the settings say so.
 
     Args:
-        settings: Of the network.
         seen: (..., n, size).
         last_actions: (..., n), whole numbers; -1 for none.
         actions: A, number of actions.
@@ -99,13 +98,7 @@ def agent_inputs(
 
 
 class Memory(nn.Module):
-    """A layer with ReLU and a GRU, or a second layer with ReLU where nothing is remembered.
-
-    Args:
-        inputs: Length of the input.
-        width: Units.
-        recurrent: True for the GRU.
-    """
+    """A layer with ReLU and a GRU, or a second layer with ReLU where nothing is remembered."""
 
     def __init__(self, inputs: int, width: int, recurrent: bool = True) -> None:
         super().__init__()
@@ -151,7 +144,6 @@ class PlainAgents(nn.Module):
         memory_size: Length of what one agent remembers.
 
     Args:
-        settings: Width.
         inputs: Length of an agent's input.
         actions: A.
     """
@@ -224,7 +216,6 @@ class SubtaskAgents(nn.Module):
         memory_size: Length of what one agent remembers: both GRUs' states.
 
     Args:
-        settings: Widths and number of subtasks.
         inputs: Length of an agent's input.
         actions: A.
     """
@@ -289,7 +280,6 @@ class RoleAgents(nn.Module):
         difference: The network D of pairs of roles, for the loss.
 
     Args:
-        settings: Widths.
         inputs: Length of an agent's input.
         actions: A.
     """
@@ -394,7 +384,6 @@ class MonotoneMixer(nn.Module):
     linear layer, V from a layer of `mixing_width` units with ReLU and a linear one.
 
     Args:
-        settings: Widths.
         agents: n.
         state_size: Length of the state.
     """
@@ -432,8 +421,6 @@ def build_mixer(settings: QSettings, agents: int, state_size: int) -> nn.Module:
     """The mixer of the settings.
 
     Args:
-        settings: Name and widths.
-        agents: Number of agents.
         state_size: Length of the state.
     """
     if settings.mixer == ALONE:
@@ -455,7 +442,6 @@ class QTeam(nn.Module):
         sizes: `size` (of what an agent sees), `actions`, `state_size`, and `agents`, the agents' number.
 
     Args:
-        settings: Of both.
         size: Length of what an agent sees.
         actions: A.
         agents: n.

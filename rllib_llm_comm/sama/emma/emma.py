@@ -51,11 +51,6 @@ class EmmaObservations(ConnectorV2):
     optionally `action_mask` and `state`. The earlier maps of an agent travel in the episode's `custom_data` and so
     survive the cuts between roll-out fragments.
 
-    Args:
-        input_observation_space: Dict of the agents' observation spaces.
-        input_action_space: Dict of the agents' Discrete spaces.
-        settings: The network's settings.
-
     Raises:
         UserError: If the spaces do not hold what is needed.
     """
@@ -195,11 +190,7 @@ class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
 
     @override(NumericPPOConfig)
     def network_settings(self) -> Any:
-        """The module's `model_config` as checked settings (`EmmaSettings`).
-
-        Raises:
-            UserError: If a value is not allowed.
-        """
+        """The module's `model_config` as checked settings (`EmmaSettings`)."""
         own = {name: getattr(self, name) for name in EmmaSettings.names() if hasattr(self, name)}
         return EmmaSettings(**{**own, "init_seed": self.seed})
 
@@ -215,11 +206,7 @@ class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
 
     @override(MAPPOConfig)
     def validate(self) -> None:
-        """Checks all settings.
-
-        Raises:
-            UserError: If a value is not allowed or settings do not fit together.
-        """
+        """Checks all settings; a `UserError` names one that is not allowed or does not fit the others."""
         super().validate()
         self._validate_new_subgoals()
         check_text_encoder(self.text_encoder)
@@ -260,11 +247,7 @@ class SymbolicPPOConfig(NewSubgoalsConfigMixin, NumericPPOConfig):
 
     @override(NumericPPOConfig)
     def validate(self) -> None:
-        """Checks all settings.
-
-        Raises:
-            UserError: If a value is not allowed or settings do not fit together.
-        """
+        """Checks all settings; a `UserError` names one that is not allowed or does not fit the others."""
         super().validate()
         self._validate_new_subgoals()
 

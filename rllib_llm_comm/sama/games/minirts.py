@@ -101,9 +101,6 @@ class StrategyPlanning(PlanningGame):
     One decision (50 ticks) is one game step here. To train some units is done when so many of the type have come out
     of the agent's own buildings since it was told to, whatever commands it gave for them.
 
-    Args:
-        env: The environment, also wrapped.
-
     Raises:
         UserError: If agents do not choose commands in words.
     """
@@ -344,9 +341,6 @@ class StrategyPreparation(GamePreparation):
 
     States are those of disturbed games: a war cannot be put into any state that somebody thinks of. Actions are
     commands in words already.
-
-    Args:
-        game: The game.
     """
 
     to_tell: ClassVar[str] = (

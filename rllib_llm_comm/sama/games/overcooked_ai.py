@@ -117,7 +117,6 @@ def kitchen_skills(game: PlanningGame, kitchen: Kitchen, state: State) -> SkillP
     Args:
         game: Tells which subgoals are possible, and how far they are.
         kitchen: The kitchen in this moment.
-        state: The moment.
     """
     places = places_of(kitchen.layout)
     skills = [skill for i in range(2) for skill in _Cook(game, kitchen, state, i).skills()]
@@ -263,9 +262,6 @@ def _examples(name: str) -> list[str]:
 
 class KitchenPlanning(PlanningGame):
     """Shows planners an `OvercookedAI`.
-
-    Args:
-        env: The environment, also wrapped.
 
     Raises:
         UserError: If its settings are such that subgoals cannot be told or followed.
@@ -501,7 +497,6 @@ def effect_check(layout: Layout, truth: str, beside: Mapping[str, str] | None = 
     """Check of words against the effect of an action of the onion-soup kitchen.
 
     Args:
-        layout: The kitchen.
         truth: Its true effect, as `text.target_phrases` or `text.primitive_phrases` says it.
         beside: The place on each side of the cook, by direction, for words such as "turn east to face counter 4".
     """
@@ -570,9 +565,7 @@ class KitchenSubgoals(NewSubgoals):
     """Asks in states of kitchens that give subgoals themselves, which no planner looks at while agents train.
 
     Args:
-        settings: The settings.
         layout: The kitchen: a name, or rows of one's own.
-        path: As of `NewSubgoals`, and the others, too.
         with_code: Whether subgoals are judged by code.
         seed: Of cooks' places in proposed states, and of the steps in which code is compared.
 
@@ -629,11 +622,7 @@ class ProposedStates(BaseModel):
 
 
 class KitchenPreparation(GamePreparation):
-    """Shows an onion-soup kitchen to the stages. Where cooks stand in proposed states is drawn.
-
-    Args:
-        game: The kitchen.
-    """
+    """Shows an onion-soup kitchen to the stages. Where cooks stand in proposed states is drawn."""
 
     to_tell: ClassVar[str] = (
         "Say what each player holds, and what is in or on each thing that the team needs for its aim and whether it is "

@@ -160,7 +160,6 @@ def register_planner(name: str, maker: Callable[..., Planner]) -> None:
     """Makes a planner of one's own known by name.
 
     Args:
-        name: Its name in settings.
         maker: Called with the settings beside `name`, once per environment.
     """
     PLANNERS.register(name, maker)
@@ -381,7 +380,6 @@ def require_different_prompts(
     Args:
         variants: Per variant its labels, as a table names it, and its planner.
         game: A game that has begun.
-        what: Name of the comparison.
 
     Raises:
         UserError: If two variants lead to the same prompts in this game.

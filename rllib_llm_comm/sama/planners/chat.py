@@ -139,8 +139,6 @@ def with_entries(form: type[Answer], name: str, count: int) -> type[Answer]:
     """A form whose list must have so many entries, so that the model reads the number in the schema.
 
     Args:
-        form: `Decomposition` or `Assignment`.
-        name: Of the list.
         count: Number.
     """
     entries: Any = (form.model_fields[name].annotation, Field(min_length=count, max_length=count))
@@ -157,8 +155,6 @@ def assigned_way(answer: Assignment, agents: Sequence[str], subgoals: Sequence[P
     """A subgoal per agent, in the agents' order.
 
     Args:
-        answer: The numbers of the agents' subgoals.
-        agents: All agents.
         subgoals: In the order of their numbers.
 
     Raises:
@@ -203,7 +199,6 @@ def team_plan(agents: int, ahead: int) -> type[TeamPlan]:
     """The form of a plan for all agents.
 
     Args:
-        agents: Their number.
         ahead: Most subgoals of each.
     """
     several: Any = (list[ProposedSubgoal], Field(min_length=1, max_length=ahead))
@@ -214,10 +209,6 @@ def team_plan(agents: int, ahead: int) -> type[TeamPlan]:
 
 def work_by_agent(answer: TeamPlan, agents: Sequence[str]) -> dict[str, list[ProposedSubgoal]]:
     """What each agent is to do, in the agents' order.
-
-    Args:
-        answer: The plan for all agents.
-        agents: All agents.
 
     Raises:
         UnusableError: If not each agent is named once.
@@ -312,10 +303,6 @@ class ChatPlanner(Planner):
 
     What is unknown or impossible is refused with the reasons and asked once more. What happens to what is still so then
     is told by `ChatPlanSettings.fallback`, and who answered in the end by the plan's `answered_by`.
-
-    Args:
-        model: The chat model.
-        settings: The settings.
     """
 
     name = "chat"
@@ -606,12 +593,7 @@ class ChatPlanner(Planner):
         return self._objects[manual]
 
     def examples(self, request: PlanRequest, phase: Phase) -> str:
-        """Examples of plans, as many as wanted.
-
-        Args:
-            request: For its game.
-            phase: Of planning.
-        """
+        """Examples of plans, as many as wanted."""
         game = request.game
         known = game.paper_examples(phase) if self.worded == PAPER else game.examples(phase)
         shown = list(known)[: self.how.examples]
@@ -647,12 +629,7 @@ class ChatPlanner(Planner):
             return goal, reason, self._decompose(request, context, goal, refused)
 
     def goal(self, request: PlanRequest, context: str) -> tuple[str, str]:
-        """The next goal, with the thoughts behind it.
-
-        Args:
-            request: The moment.
-            context: Result of `context`.
-        """
+        """The next goal, with the thoughts behind it."""
         prompt = fill(
             __package__,
             "plan_goal",
@@ -833,10 +810,6 @@ class DepsPlanner(ChatPlanner):
     whole sequence anew, with the dialogue so far; at most `MOST_REPLANS` times per episode, and then it goes on with
     the goals that are left. A sequence that is used up is asked for anew, which is no failure. Goals are split and
     shared out as by `ChatPlanner`, as in SAMA's comparison.
-
-    Args:
-        model: The chat model.
-        settings: The settings.
     """
 
     name = "deps"
@@ -909,10 +882,6 @@ class SamaPlanner(ChatPlanner):
 
     The moment stands in the words of a translator; no list of possible subgoals is shown; plans that failed earlier in
     the episode and rounds of earlier games that went well can be told. A second unusable answer makes no plan.
-
-    Args:
-        model: The chat model.
-        settings: The settings.
     """
 
     name = "sama"

@@ -119,10 +119,7 @@ class Sandbox:
         return (shared_sandbox, ()) if shared else (Sandbox, (self.limits,))
 
     def check(self, source: str) -> None:
-        """Refuses code that uses anything that is not allowed; it is not run.
-
-        Args:
-            source: Python code with a function `reward(state)`.
+        """Refuses code of a function `reward(state)` that uses anything that is not allowed; it is not run.
 
         Raises:
             RefusedCodeError: Says what and where.
@@ -136,7 +133,6 @@ class Sandbox:
         Each call begins anew: the code keeps nothing from one call to the next.
 
         Args:
-            source: Python code with a function `reward(state)`.
             state: Plain values, as JSON knows them.
 
         Returns:
@@ -152,7 +148,6 @@ class Sandbox:
         """Sentences of the code for a state.
 
         Args:
-            source: Python code with a function `translate(state)`.
             state: Plain values, as JSON knows them.
 
         Returns:

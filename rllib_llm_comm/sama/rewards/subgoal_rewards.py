@@ -57,7 +57,6 @@ class SubgoalReward(Protocol):
         Args:
             before: The state before the step, of plain values.
             after: The state after it.
-            agent: The agent of the subgoal.
             start: The state when the agent was given the subgoal, in games whose tests count since then
                 (`PlanningGame.counts_since`).
         """
@@ -105,11 +104,8 @@ def write_reward(
     """Lets a chat model write the reward code of a subgoal, and once more if the sandbox refuses it.
 
     Args:
-        model: The chat model.
-        subgoal: The subgoal in words.
         example: A state of the game; the code is tried on a step from it to itself, in which nobody can have done
             anything.
-        agent: An agent in it.
         manual: The game in words.
         since: Whether the code is given the state when the agent was given the subgoal, too.
         prompts: As of `PromptsOf`.
@@ -182,7 +178,6 @@ class JudgeReward:
         Args:
             before: The state before the step.
             after: The state after it.
-            agent: The agent of the subgoal.
             start: The state when the agent was given the subgoal, in games whose tests count since then.
 
         Raises:
@@ -200,7 +195,6 @@ class JudgeReward:
         Args:
             before: The state before the step.
             after: The state after it.
-            agent: The agent of the subgoal.
             start: The state when the agent was given the subgoal, in games whose tests count since then.
         """
         since = f"The game when {agent} was given its subgoal:\n{self.describe(start)}\n\n" if start is not None else ""
@@ -270,8 +264,6 @@ def measure_agreement(
     """Compares a reward with the exact test of a subgoal.
 
     Args:
-        reward: The reward.
-        game: The game.
         subgoal: The subgoal that the reward is for, in the words of the game's library.
         transitions: Steps of a game that has this subgoal, one after the other; each is looked at for all agents.
     """
@@ -304,7 +296,6 @@ def told_manual(game: PlanningGame, manual: str = "") -> str:
     """The game in words for whoever writes reward code.
 
     Args:
-        game: The game.
         manual: File of a manual; empty: the game's own.
     """
     return f"{read_manual(manual)} {game.scenario()}" if manual else game.manual()
@@ -322,11 +313,9 @@ def checked_reward(
     """Reward code of a subgoal, if it agrees with the game's own test, and how it compares.
 
     Args:
-        model: The chat model.
         game: The game; the moment that it is in is the example that the model is shown.
         subgoal: The subgoal in the words of the game's library.
         manual: The game in words.
-        transitions: Steps in which code and test are compared.
         least: Least share of judgements that agree, in [0, 1].
         prompts: As of `PromptsOf`.
 
@@ -391,22 +380,12 @@ class SubgoalRewards:
     def prepare(self, game: PlanningGame, state: State, agent: str, subgoal: str) -> None:
         """Gets ready for a subgoal that is about to be given.
 
-        Args:
-            game: The game.
-            state: A moment of it.
-            agent: The agent that will have the subgoal.
-            subgoal: The subgoal.
-
         Raises:
             UserError: If the user has to do something first.
         """
 
     def learn(self, sources: Mapping[str, str]) -> None:
-        """Takes code for subgoals that had none; who needs none leaves it.
-
-        Args:
-            sources: Code by subgoal.
-        """
+        """Takes code for subgoals that had none; who needs none leaves it."""
 
     def done(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> bool:
         """True if an agent has done a subgoal in one game step."""
@@ -418,9 +397,6 @@ class SubgoalRewards:
         Args:
             game: See `rllib_llm_comm.sama.rewards.subgoal_rewards.SubgoalRewards.done`, as for all others.
             before: The moment before the step.
-            after: The moment after it.
-            agent: Its name.
-            subgoal: The subgoal.
         """
         return Judgement(game.done(before, after, agent, subgoal), self.judges[0])
 
@@ -434,7 +410,6 @@ class _ByState(SubgoalRewards):
     """Rewards that look at plain states; `fallback` says what counts where there is none that works.
 
     Args:
-        judge: The judge where there is one.
         fallback: "rules": the game's exact test. "none": nobody, so the subgoal is not done. "error": the run ends.
     """
 
@@ -514,10 +489,6 @@ class CodeRewards(_ByState):
     Code that is missing or refused (it may not run, fails, or returns neither 0 nor 1) is told once in the log;
     from then on `fallback` says what counts for this subgoal.
 
-    Args:
-        path: As of `CodeRewardSettings`.
-        fallback: As of `CodeRewardSettings`.
-
     Raises:
         UserError: If there is no such file or folder, or it is not what it should be.
     """
@@ -554,11 +525,6 @@ class ChatRewards(_ByState):
 
     If both its answers are refused, `fallback` says what counts for this subgoal from then on. If a request failed, the
     same holds until the subgoal is given again; then the model is asked again.
-
-    Args:
-        model: The chat model.
-        path: As of `ChatRewardSettings`.
-        fallback: As of `ChatRewardSettings`.
     """
 
     name = CHAT
@@ -600,10 +566,6 @@ class JudgeRewards(_ByState):
     """A chat model that is asked after each game step about each agent; the game waits for it.
 
     What counts where it says neither yes nor no, or a request failed, is told by `fallback`.
-
-    Args:
-        model: The chat model.
-        fallback: As of `JudgeRewardSettings`.
     """
 
     name = JUDGE
