@@ -20,9 +20,10 @@ from ray.rllib.core.distribution.torch.torch_distribution import TorchDistributi
 from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
-from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.core.rl_module.torch import TorchRLModule
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import EpisodeType, ModuleID, TensorType
 from torch import nn
@@ -55,7 +56,7 @@ from rllib_llm_comm.policies.policy_manifest import OFFICER
 from rllib_llm_comm.rl.actor_critic import RLLIB_KEYS
 from rllib_llm_comm.rl.minibatches import ROW_GROUP
 from rllib_llm_comm.rl.multi_agent_ppo_learner import ACTOR, MultiAgentPPOLearner
-from rllib_llm_comm.rl.observations import newest_observation
+from rllib_llm_comm.rl.observations import ReplaceObservations
 from rllib_llm_comm.rl.plain_errors import SetupErrorsMixin
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_every_learner, on_first_learner
 from rllib_llm_comm.rl.rllib_adapter import StartApart
@@ -245,45 +246,25 @@ def _length(columns: Decisions) -> int:
     return len(next(iter(columns.values())))
 
 
-class OfficerObservations(ConnectorV2):
+class OfficerObservations(ReplaceObservations):
     """Replaces every new observation by its arrays of `officer_view`, so that episodes stay small.
 
     Raises:
         UserError: If the spaces do not hold them.
     """
 
-    @override(ConnectorV2)
-    def recompute_output_observation_space(
-        self, input_observation_space: gym.Space, input_action_space: gym.Space
-    ) -> gym.Space:
+    @override(ReplaceObservations)
+    def spaces(self, agents: Mapping[str, gym.Space], actions: Any) -> Mapping[str, gym.Space]:
         """The agents' spaces without the other parts."""
-        if not isinstance(input_observation_space, gym.spaces.Dict):
-            return input_observation_space
-        agents = input_observation_space.spaces.items()
-        return gym.spaces.Dict({a: _officer_space(f"the observations of {a!r} have", space) for a, space in agents})
+        return {a: _officer_space(f"the observations of {a!r} have", space) for a, space in agents.items()}
 
-    @override(ConnectorV2)
-    def __call__(
-        self,
-        *,
-        rl_module: RLModule,
-        batch: dict[str, Any],
-        episodes: list[MultiAgentEpisode],
-        explore: bool | None = None,
-        shared_data: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Writes the arrays into the episodes."""
-        for episode in episodes:
-            for agent, single in episode.agent_episodes.items():
-                if not len(single.observations):
-                    continue
-                seen = newest_observation(single)
-                if len(seen) == len(_PARTS):
-                    continue
+    @override(ReplaceObservations)
+    def write(self, episode: MultiAgentEpisode, newest: list[tuple[Any, SingleAgentEpisode, Any]]) -> None:
+        """Writes the arrays into an episode."""
+        for agent, single, seen in newest:
+            if len(seen) != len(_PARTS):
                 single.set_observations(at_indices=-1, new_data={name: seen[name] for name in _PARTS})
                 single.observation_space = self.observation_space[agent]
-        return batch
 
 
 def _officer_space(whose: str, space: gym.Space | None) -> gym.spaces.Dict:
@@ -432,9 +413,7 @@ class KeepWonGames(ConnectorV2):
         self._won, self._phase = won, phase
 
     @override(ConnectorV2)
-    def __call__(
-        self, *, rl_module: RLModule, batch: dict[str, Any], episodes: list[EpisodeType], **kwargs: Any
-    ) -> Any:
+    def __call__(self, *, batch: dict[str, Any], episodes: list[EpisodeType], **kwargs: Any) -> Any:
         """Takes in what was won; the batch stays as it is."""
         games = [[single for single in episode.agent_episodes.values() if len(single)] for episode in episodes]
         won = [singles for singles in games if _is_won(singles)]
@@ -451,9 +430,7 @@ class KeepPairs(ConnectorV2):
     """
 
     @override(ConnectorV2)
-    def __call__(
-        self, *, rl_module: RLModule, batch: dict[str, Any], episodes: list[EpisodeType], **kwargs: Any
-    ) -> Any:
+    def __call__(self, *, batch: dict[str, Any], episodes: list[EpisodeType], **kwargs: Any) -> Any:
         """Adds the number of its view to each row."""
         for rows in batch.values():
             rows[ROW_GROUP] = distinct_views(rows[Columns.OBS])[1]

@@ -13,8 +13,9 @@ import gymnasium as gym
 import numpy as np
 from ray.rllib.algorithms.ppo import PPO, PPOConfig
 from ray.rllib.connectors.connector_v2 import ConnectorV2
-from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.baselines.numeric.mappo import MAPPOConfig
@@ -26,7 +27,7 @@ from rllib_llm_comm.policies.numeric_network import AUTO, BY_OWN, BY_STATE, CRIT
 from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
 from rllib_llm_comm.policies.policy_manifest import GROUNDED
 from rllib_llm_comm.rl.actor_critic import ActorCriticModule
-from rllib_llm_comm.rl.observations import newest_observation
+from rllib_llm_comm.rl.observations import ReplaceObservations
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.rl.strict_config import select_fields
 from rllib_llm_comm.sama.emma.network import (
@@ -44,7 +45,7 @@ from rllib_llm_comm.sama.emma.new_subgoals import NewSubgoalsConfigMixin, NewSub
 EARLIER_FRAMES = "rllib_llm_comm/earlier_frames"
 
 
-class EmmaObservations(ConnectorV2):
+class EmmaObservations(ReplaceObservations):
     """Replaces every new observation by what `EmmaEncoder` makes of it.
 
     Input: multi-agent episodes whose newest observations are dicts with `entities`, `manual` and `subgoal`, and
@@ -67,48 +68,25 @@ class EmmaObservations(ConnectorV2):
         self._encoder = EmmaEncoder(load_text_encoder(settings.text_encoder), settings)
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
-    @override(ConnectorV2)
-    def recompute_output_observation_space(
-        self, input_observation_space: gym.Space, input_action_space: gym.Space
-    ) -> gym.Space:
+    @override(ReplaceObservations)
+    def spaces(self, agents: Mapping[str, gym.Space], actions: Any) -> Mapping[str, gym.Space]:
         """The agents' spaces as arrays."""
-        if not isinstance(input_observation_space, gym.spaces.Dict):
-            return input_observation_space
-        return gym.spaces.Dict(
-            {
-                agent: emma_space(agent, space, input_action_space[agent], self._settings)  # type: ignore[index]
-                for agent, space in input_observation_space.spaces.items()
-            }
-        )
+        return {agent: emma_space(agent, space, actions[agent], self._settings) for agent, space in agents.items()}
 
-    @override(ConnectorV2)
-    def __call__(
-        self,
-        *,
-        rl_module: RLModule,
-        batch: dict[str, Any],
-        episodes: list[MultiAgentEpisode],
-        explore: bool | None = None,
-        shared_data: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Writes the arrays into the episodes."""
-        for episode in episodes:
-            earlier = episode.custom_data.setdefault(EARLIER_FRAMES, {})
-            for agent, single in episode.agent_episodes.items():
-                if not len(single.observations):
-                    continue
-                seen = newest_observation(single)
-                if ENTITIES not in seen:  # arrays already
-                    continue
-                space = self.observation_space[agent]
-                frames = earlier.setdefault(str(agent), [])
-                arrays = self._encoder.encode(seen, frames, CRITIC_STATE in space.spaces)
-                single.set_observations(at_indices=-1, new_data=arrays)
-                single.observation_space = space
-                frames.append(np.array(seen[ENTITIES]))
-                del frames[: -self._settings.frames]
-        return batch
+    @override(ReplaceObservations)
+    def write(self, episode: MultiAgentEpisode, newest: list[tuple[Any, SingleAgentEpisode, Any]]) -> None:
+        """Writes the arrays into an episode."""
+        earlier = episode.custom_data.setdefault(EARLIER_FRAMES, {})
+        for agent, single, seen in newest:
+            if ENTITIES not in seen:  # arrays already
+                continue
+            space = self.observation_space[agent]
+            frames = earlier.setdefault(str(agent), [])
+            arrays = self._encoder.encode(seen, frames, CRITIC_STATE in space.spaces)
+            single.set_observations(at_indices=-1, new_data=arrays)
+            single.observation_space = space
+            frames.append(np.array(seen[ENTITIES]))
+            del frames[: -self._settings.frames]
 
 
 class EmmaModule(ActorCriticModule):
