@@ -138,7 +138,8 @@ def share_out(problem: SkillProblem, agents: Iterable[str]) -> tuple[str, dict[s
             subgoals[skill.agent], reasons[skill.agent] = free, f"{skill.name} is on the way to {target}"
             open_.remove(skill.agent)
             _promise(have, way[number:], skill.agent)
-            for agent in [agent for agent in open_ if agent in problem.engaged and _has_part(way, agent)]:
+            holding = problem.engaged & {step.agent for step in way}  # with something to do later on the way
+            for agent in [agent for agent in open_ if agent in holding]:
                 subgoals[agent], reasons[agent] = problem.idle[agent], f"what {agent} holds is needed later"
                 open_.remove(agent)
     for agent in open_:
@@ -152,11 +153,6 @@ def _first(way: Sequence[Skill], agents: Sequence[str], have: Mapping[str, int],
         if skill.agent in agents and set(skill.subgoals) - set(taken) and ready(skill, have):
             return number
     return None
-
-
-def _has_part(way: Sequence[Skill], agent: str) -> bool:
-    """True if an agent has something to do later on a way."""
-    return any(skill.agent == agent for skill in way)
 
 
 def _promise(have: Counter[str], way: Sequence[Skill], agent: str) -> None:

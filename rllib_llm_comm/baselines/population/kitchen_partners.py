@@ -46,8 +46,8 @@ class StackedActors:
         for row, actor in enumerate(actors):
             rows.setdefault(id(actor), []).append(row)
         owned = [(actors[own[0]], own) for own in rows.values()]
-        owned.sort(key=lambda one: _shape(one[0]))
-        self._parts = [_Part(list(alike)) for _, alike in groupby(owned, key=lambda one: _shape(one[0]))]
+        owned.sort(key=lambda one: str(one[0]))  # which tells layers and sizes
+        self._parts = [_Part(list(alike)) for _, alike in groupby(owned, key=lambda one: str(one[0]))]
         self._count = len(actors)
 
     def logits(self, seen: torch.Tensor) -> np.ndarray:
@@ -96,10 +96,6 @@ def _stack(layers: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
     """Weights (P, in, out) and biases (P, 1, out)."""
     weights = torch.stack([layer.weight.detach() for layer in layers]).transpose(1, 2).contiguous()
     return weights, torch.stack([layer.bias.detach() for layer in layers])[:, None]
-
-
-def _shape(actor: nn.Sequential) -> str:
-    return str(actor)
 
 
 @dataclass
@@ -325,7 +321,14 @@ def load_partners(pool: Sequence[PartnerSettings], env_config: Mapping[str, Any]
     Raises:
         UserError: If one cannot be read or cannot play in this kitchen.
     """
-    return tuple(_load(partner, env_config) for partner in pool)
+    partners = []
+    for one in pool:
+        check_partner(one, env_config)
+        player: str | PolicyExport = one.policy
+        if one.kind == CHECKPOINT:
+            player, _ = read_policy(find_policy(one.policy), env_config)
+        partners.append(FrozenPartner(one.name, player, one.weight, one.noise, one.pauses, one.greedy))
+    return tuple(partners)
 
 
 def read_policy(folder: Path, env_config: Mapping[str, Any]) -> tuple[PolicyExport, PolicyManifest]:
@@ -340,14 +343,6 @@ def read_policy(folder: Path, env_config: Mapping[str, Any]) -> tuple[PolicyExpo
     manifest = read_manifest(folder)
     _check_manifest(manifest, f"the policy {str(folder)!r}", env_config)
     return PolicyExport(manifest.kind, network_file(load_network(folder, manifest)), manifest.model_config), manifest
-
-
-def _load(partner: PartnerSettings, env_config: Mapping[str, Any]) -> FrozenPartner:
-    check_partner(partner, env_config)
-    player: str | PolicyExport = partner.policy
-    if partner.kind == CHECKPOINT:
-        player, _ = read_policy(find_policy(partner.policy), env_config)
-    return FrozenPartner(partner.name, player, partner.weight, partner.noise, partner.pauses, partner.greedy)
 
 
 def _check_manifest(manifest: PolicyManifest, where: str, env_config: Mapping[str, Any]) -> None:

@@ -48,6 +48,7 @@ SEEN = tuple(officer_spaces())
 """Names of the arrays that the network reads."""
 _LOOK_AHEAD = 2
 _GRAD_NORM = 0.5
+_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,9 @@ def record_game(env: MiniRTS, settings: DemonstrationSettings, number: int) -> t
     shares = np.array(list(settings.commanders.values()), float)
     name = str(rng.choice(list(settings.commanders), p=shares / shares.sum()))
     env.reset(seed=int(rng.integers(2**31)))
-    commander, told = _commander(name, env, rng), Instructions(env.executor.orders)
+    commands, told = all_commands(), Instructions(env.executor.orders)
+    moody = MoodyCommander(env.executor, commands, rng) if name == _RANDOM else None
+    commander: Commander = moody or make_commander(name, env.executor, commands)
     labels, rows = CollectiveLabels(env.team, settings.rule), list[dict[str, Any]]()
     while env.agents:
         for number_of in range(env.team.size):
@@ -97,12 +100,6 @@ def record_game(env: MiniRTS, settings: DemonstrationSettings, number: int) -> t
     columns = {part: np.stack([row[part] for row in rows]) for part in rows[0]}
     result = (env.game.winner == env.team.player) - (env.game.winner == 1 - env.team.player)
     return columns, {"commander": name, "result": result, "ticks": env.game.tick, "decisions": len(rows)}
-
-
-def _commander(name: str, env: MiniRTS, rng: np.random.Generator) -> Commander:
-    if name == _RANDOM:
-        return MoodyCommander(env.executor, all_commands(), rng)
-    return make_commander(name, env.executor, all_commands())
 
 
 def _command(env: MiniRTS, commander: Commander, told: Instructions, number: int, rng: np.random.Generator) -> None:
@@ -139,7 +136,9 @@ def write_demonstrations(
         games += [figures for _, figures in played]
         part = {name: np.concatenate([columns[name] for columns, _ in played]) for name in played[0][0]}
         try:
-            write_atomically(_part(root, first), _packed(part))
+            packed = io.BytesIO()
+            np.savez_compressed(packed, **part)  # type: ignore[arg-type]
+            write_atomically(_part(root, first), packed.getvalue())
             write_atomically(root / INDEX, json.dumps({"settings": how.identity(), "games": games}) + "\n")
         except OSError as error:
             raise disk_error(
@@ -200,12 +199,6 @@ def _index(root: Path) -> dict[str, Any] | None:
 
 def _part(root: Path, first: int) -> Path:
     return root / f"part-{first:05d}.npz"
-
-
-def _packed(columns: Mapping[str, np.ndarray]) -> bytes:
-    out = io.BytesIO()
-    np.savez_compressed(out, **columns)  # type: ignore[arg-type]
-    return out.getvalue()
 
 
 def _read_part(path: Path) -> dict[str, np.ndarray]:
@@ -357,12 +350,12 @@ def weighted_nll(network: OfficerNetwork, decisions: Mapping[str, np.ndarray], w
     return loss
 
 
-def mean_nll(network: OfficerNetwork, rows: OfficerRows, numbers: np.ndarray, batch_size: int = 256) -> float:
+def mean_nll(network: OfficerNetwork, rows: OfficerRows, numbers: np.ndarray) -> float:
     """The mean negative log-likelihood of some decisions, in nats."""
     total = 0.0
     with torch.no_grad():
-        for start in range(0, len(numbers), batch_size):
-            decisions = decisions_of(rows.columns, numbers[start : start + batch_size])
+        for start in range(0, len(numbers), _AT_ONCE):
+            decisions = decisions_of(rows.columns, numbers[start : start + _AT_ONCE])
             total -= float(_logp(network, decisions).double().sum())
     return total / len(numbers)
 

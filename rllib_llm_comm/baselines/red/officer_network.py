@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -87,8 +87,7 @@ def team_view(seen: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {**seen, OWN: own}
 
 
-@dataclass(frozen=True)
-class Marks:
+class Marks(NamedTuple):
     """Units on the maps of a batch: each adds one at a plane and a cell of a row.
 
     Attributes:
@@ -173,7 +172,7 @@ def marks_of(seen: Mapping[str, torch.Tensor]) -> Marks:
 def marks_of_others(seen: Mapping[str, torch.Tensor]) -> Marks:
     """Additions of `team_view` to the map: the finished units of other commanders, as the officer's own."""
     own = used_rows(seen[OWN])
-    return Marks(*_marks(own, (own[..., IS_SITE] == 0) & (own[..., IS_MINE] == 0), _MINE))
+    return _marks(own, (own[..., IS_SITE] == 0) & (own[..., IS_MINE] == 0), _MINE)
 
 
 def allowed_values(seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -205,14 +204,12 @@ def _bits(packed: torch.Tensor) -> torch.Tensor:
     return ((packed[..., None] >> shifts) & 1).flatten(2).bool()
 
 
-def _marks(
-    rows: torch.Tensor, which: torch.Tensor | bool, planes: torch.Tensor | int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Row, plane and cell of some of the units of a list."""
+def _marks(rows: torch.Tensor, which: torch.Tensor | bool, planes: torch.Tensor | int) -> Marks:
+    """Some of the units of a list."""
     batch, place = ((rows[..., TYPE] > 0) & which).nonzero(as_tuple=True)
     cells = rows[..., ROW].long() * SIZE + rows[..., COLUMN].long()
     plane = torch.full_like(batch, planes) if isinstance(planes, int) else planes[batch, place]
-    return batch, plane, cells[batch, place]
+    return Marks(batch, plane, cells[batch, place])
 
 
 def _types(rows: torch.Tensor, which: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ from rllib_llm_comm.baselines.red.collective_choice import CollectiveChoice, uni
 from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork, OfficerSettings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.minirts.collective_command import KIND_WORDS, SIZES, orders_of
-from rllib_llm_comm.envs.minirts.commanders.executor import Executor, Instruction, Instructions
+from rllib_llm_comm.envs.minirts.commanders.executor import Executor, Instructions
 from rllib_llm_comm.envs.minirts.commanders.tasks import WAIT, Command
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.side import Side
@@ -174,10 +174,8 @@ class TrainedExecutor(Executor):
         """Each officer's network, its view now, and the numbers that it draws with; `answer` must follow."""
         told = [self._told.in_force(commander, orders) for commander, orders in enumerate(self.orders)]
         uniform = uniform_numbers(self.side.size, self._generator)
-        return [
-            Question(self._network_for(told[n]), observe(self.side, n, told[n]), uniform[n])
-            for n in range(self.side.size)
-        ]
+        networks = [self._network if self._untold is None or heard else self._untold for heard in told]
+        return [Question(networks[n], observe(self.side, n, told[n]), uniform[n]) for n in range(self.side.size)]
 
     def answer(self, actions: Sequence[np.ndarray]) -> list[Order]:
         """Orders for the next ticks, at most one per unit.
@@ -187,9 +185,6 @@ class TrainedExecutor(Executor):
         """
         self._told.pass_time()
         return orders_of(self.side, actions)
-
-    def _network_for(self, told: Sequence[Instruction]) -> OfficerNetwork:
-        return self._network if self._untold is None or told else self._untold
 
     def snapshot(self) -> Any:
         """All that is remembered besides what the side remembers."""

@@ -516,11 +516,16 @@ class REDLearner(MAPPOLearner):
             `held_out_nll` of demonstrations after it.
         """
         config: Any = self.config
+        network = self._network()
         self.phase.begin()
         demonstrated, won = self._demonstrated(config.clone_rows), self._won_decisions()
         losses, nll = list[float](), float("nan")
         for _ in range(_MOST_ROUNDS):
-            losses += [self._clone_step(demonstrated, won) for _ in range(config.clone_steps)]
+            for _ in range(config.clone_steps):
+                batch = mixed_batch(demonstrated, won, config.clone_batch_size, config.won_ratio, self._draws)
+                loss = weighted_nll(network, batch, batch[WEIGHT])
+                take_step(network, self._cloner, loss, config.clone_grad_clip)
+                losses.append(float(loss.detach()))
             nll = self.held_out_nll()
             if None in (config.nll_limit, self._first_nll) or nll <= config.nll_limit * self._first_nll:
                 break
@@ -531,13 +536,6 @@ class REDLearner(MAPPOLearner):
             "won_decisions": float(self._won.count),
             "held_out_nll": nll,
         }
-
-    def _clone_step(self, demonstrated: Decisions, won: Decisions | None) -> float:
-        config: Any = self.config
-        batch = mixed_batch(demonstrated, won, config.clone_batch_size, config.won_ratio, self._draws)
-        loss = weighted_nll(self._network(), batch, batch[WEIGHT])
-        take_step(self._network(), self._cloner, loss, config.clone_grad_clip)
-        return float(loss.detach())
 
     def held_out_nll(self) -> float:
         """Mean negative log-likelihood of the held-out demonstrations, in nats; NaN without demonstrations."""
@@ -677,43 +675,32 @@ class REDConfig(MAPPOConfig):
     @override(MAPPOConfig)
     def _validate_training(self) -> None:
         super()._validate_training()
-        self._require_orders()
+        level = (self.env_config or {}).get("action_level")
+        if self.env == self.own_env and level != "red":  # other actions are no orders, which the network's parts make
+            raise UserError(
+                f"`env_config.action_level` is {level!r} but must be 'red', since officers order units themselves; set "
+                "that, or omit it."
+            )
         if self.batch_mode != "complete_episodes":
             raise UserError("`batch_mode` must be 'complete_episodes': RED learns from whole games that were won.")
         self.add_callback(StartApart)
         if self.num_learners > 1:
             raise UserError(f"`num_learners` is {self.num_learners} but must be 0 or 1: won games lie in one Learner.")
-        if self.method != RL and self.demonstrations is None:
-            raise self._without_demonstrations()
         if self.officer is not None:
-            self._require_same_network()
+            held = load_officer(str(self.officer), "officer").settings
+            for name in _NETWORK:
+                if getattr(held, name) != getattr(self, name):
+                    raise UserError(
+                        f"`{name}` is {getattr(self, name)!r} but the officer {self.officer!r} has "
+                        f"{getattr(held, name)!r}; set the same."
+                    )
         # Behind the officer: those of a stage that is still to run are not there yet, and hide what is checked later.
-        if self.method != RL and not (Path(str(self.demonstrations)) / INDEX).is_file():
-            raise self._without_demonstrations()
-
-    def _without_demonstrations(self) -> UserError:
-        return UserError(
-            f"`demonstrations` is {self.demonstrations!r} but must be a folder of `rllib officer demonstrations` "
-            "unless `method` is 'rl'."
-        )
-
-    def _require_orders(self) -> None:
-        """Refuses the game's other action level: its actions are no orders, of which the network's parts are made."""
-        level = (self.env_config or {}).get("action_level")
-        if self.env == self.own_env and level != "red":
+        shown = None if self.demonstrations is None else Path(self.demonstrations) / INDEX
+        if self.method != RL and (shown is None or not shown.is_file()):
             raise UserError(
-                f"`env_config.action_level` is {level!r} but must be 'red', since officers order units themselves; set "
-                "that, or omit it."
+                f"`demonstrations` is {self.demonstrations!r} but must be a folder of `rllib officer demonstrations` "
+                "unless `method` is 'rl'."
             )
-
-    def _require_same_network(self) -> None:
-        held = load_officer(str(self.officer), "officer").settings
-        for name in _NETWORK:
-            if getattr(held, name) != getattr(self, name):
-                raise UserError(
-                    f"`{name}` is {getattr(self, name)!r} but the officer {self.officer!r} has "
-                    f"{getattr(held, name)!r}; set the same."
-                )
 
 
 class RED(PolicyCheckpointMixin, PPO):

@@ -166,19 +166,16 @@ class Judged:
         batch: As of `joint_game.joined`, as tensors.
         live: Of the live team, (B, T + 1, n, A).
         target: Of the target team, without gradients.
-        best: (B, T + 1, n, 1), the actions that the live team likes best among the open ones.
-        target_best: (B, T + 1, n), the target team's values of them.
+        target_best: (B, T + 1, n), the target team's values of the actions that the live team likes best among the open
+            ones.
         target_total: (B, T + 1, m), the target team's values of them together, without gradients.
-        valid: (B, T + 1), 1 for observations that there are.
     """
 
     batch: Batch
     live: Unrolled
     target: Unrolled
-    best: torch.Tensor
     target_best: torch.Tensor
     target_total: torch.Tensor
-    valid: torch.Tensor
 
 
 class TeamLoss:
@@ -266,7 +263,7 @@ def judge(live: QTeam, target: QTeam, batch: Batch) -> Judged:
         best = open_values(ours.values, batch[MASK]).argmax(-1, keepdim=True)
         target_best = theirs.values.gather(-1, best)[..., 0]
         target_total = target.total(target_best, batch[STATE])
-    return Judged(batch, ours, theirs, best, target_best, target_total, valid)
+    return Judged(batch, ours, theirs, target_best, target_total)
 
 
 def narrow(live: QTeam, target: QTeam, batch: Batch) -> Batch:
