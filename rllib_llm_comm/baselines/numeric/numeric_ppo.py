@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gymnasium as gym
 import numpy as np
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
-from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.algorithms.ppo import PPO, PPOConfig
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
@@ -37,6 +37,7 @@ from rllib_llm_comm.rl.actor_critic import ActorCriticModule
 from rllib_llm_comm.rl.columns import LATEST_VECTORS
 from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig
 from rllib_llm_comm.rl.observations import AddObservationsInOrder, ReplaceObservations
+from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.rl.strict_config import SHARED_POLICY, select_fields
 
 if TYPE_CHECKING:
@@ -291,3 +292,15 @@ class NumericPPOConfig(MultiAgentPPOConfig):
         self._fill_env_config()
         self.network_settings()
         super().validate()
+
+
+class NumericPPO(PolicyCheckpointMixin, PPO):
+    """PPO of agents that observe numbers; its settings are those of `config_class`."""
+
+    config_class: ClassVar[type[NumericPPOConfig]]
+
+    @classmethod
+    @override(PPO)
+    def get_default_config(cls) -> NumericPPOConfig:
+        """The default settings."""
+        return cls.config_class()

@@ -129,11 +129,7 @@ class BestResponsePPO(Responder, SelfPlayPPO):
     _pool: PartnerPool | None = None
     _held: Any = None
 
-    @classmethod
-    @override(SelfPlayPPO)
-    def get_default_config(cls) -> BestResponsePPOConfig:
-        """The default settings."""
-        return BestResponsePPOConfig()
+    config_class = BestResponsePPOConfig
 
     @override(Algorithm)
     def setup(self, config: Any) -> None:

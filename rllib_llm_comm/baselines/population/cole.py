@@ -575,8 +575,4 @@ class COLEMixin(Responder):
 class COLE(COLEMixin, BestResponsePPO):
     """Cooperative open-ended learning in the onion-soup kitchens; settings: `COLEConfig`."""
 
-    @classmethod
-    @override(BestResponsePPO)
-    def get_default_config(cls) -> COLEConfig:
-        """The default settings."""
-        return COLEConfig()
+    config_class = COLEConfig

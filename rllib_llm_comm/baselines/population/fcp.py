@@ -583,8 +583,4 @@ class FCPMixin(Responder):
 class FCP(FCPMixin, BestResponsePPO):
     """Fictitious co-play in the onion-soup kitchens; settings: `FCPConfig`."""
 
-    @classmethod
-    @override(BestResponsePPO)
-    def get_default_config(cls) -> FCPConfig:
-        """The default settings."""
-        return FCPConfig()
+    config_class = FCPConfig

@@ -649,8 +649,4 @@ class PBTMixin(Responder):
 class PBT(PBTMixin, BestResponsePPO):
     """Population-based training in the onion-soup kitchens; settings: `PBTConfig`."""
 
-    @classmethod
-    @override(BestResponsePPO)
-    def get_default_config(cls) -> PBTConfig:
-        """The default settings."""
-        return PBTConfig()
+    config_class = PBTConfig

@@ -38,7 +38,7 @@ from ray.rllib.utils.metrics import (
     TIMERS,
 )
 
-from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPOConfig
+from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPO, NumericPPOConfig
 from rllib_llm_comm.baselines.population.kitchen_partners import PartnerPool, SeatedPartners
 from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.phases import ENV, phase
@@ -348,17 +348,13 @@ class SelfPlayPPOConfig(NumericPPOConfig):
             )
 
 
-class SelfPlayPPO(KeepsPastPolicies, PPO):
+class SelfPlayPPO(KeepsPastPolicies, NumericPPO):
     """PPO with one policy for both cooks, on whole arrays of games; settings: `SelfPlayPPOConfig`."""
 
     _runners_use_critic = True
     kept_as = "SelfPlayPPO"
 
-    @classmethod
-    @override(PPO)
-    def get_default_config(cls) -> SelfPlayPPOConfig:
-        """The default settings."""
-        return SelfPlayPPOConfig()
+    config_class = SelfPlayPPOConfig
 
     @override(Algorithm)
     def setup(self, config: Any) -> None:

@@ -30,7 +30,7 @@ from torch import nn
 from typing_extensions import Self
 
 from rllib_llm_comm.baselines.numeric.mappo import MAPPOConfig, MAPPOLearner, MAPPOTraining
-from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPOConfig
+from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPO, NumericPPOConfig
 from rllib_llm_comm.baselines.red.collective_choice import CollectiveChoice
 from rllib_llm_comm.baselines.red.officer_cloning import (
     ACTION,
@@ -703,7 +703,7 @@ class REDConfig(MAPPOConfig):
             )
 
 
-class RED(PolicyCheckpointMixin, PPO):
+class RED(NumericPPO):
     """PPO under no command, in turns with cloning on demonstrations and won games; settings: `REDConfig`.
 
     Results of an iteration, under `red`: `won_share` (as `RLPhase.won_share`, before the cloning phase); with a cloning
@@ -711,11 +711,7 @@ class RED(PolicyCheckpointMixin, PPO):
     `held_out_nll` of the demonstrations. Later iterations have NaN for these until the next cloning phase.
     """
 
-    @classmethod
-    @override(PPO)
-    def get_default_config(cls) -> REDConfig:
-        """The default settings."""
-        return REDConfig()
+    config_class = REDConfig
 
     @override(Algorithm)
     def setup(self, config: AlgorithmConfig) -> None:

@@ -654,7 +654,15 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
 
 
 class ValueDecomposition(PolicyCheckpointMixin, DQN):
-    """Stock DQN whose one agent is a team; episodes are replayed as a whole."""
+    """Stock DQN whose one agent is a team; episodes are replayed as a whole. Its settings are of `config_class`."""
+
+    config_class: ClassVar[type[ValueDecompositionConfig]]
+
+    @classmethod
+    @override(DQN)
+    def get_default_config(cls) -> ValueDecompositionConfig:
+        """The default settings."""
+        return cls.config_class()
 
     @override(Algorithm)
     def _create_local_replay_buffer_if_necessary(self, config: Any) -> EpisodeBuffer:

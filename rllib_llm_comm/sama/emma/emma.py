@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
-from ray.rllib.algorithms.ppo import PPO, PPOConfig
+from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -19,7 +19,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.baselines.numeric.mappo import MAPPOConfig
-from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPOConfig
+from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPO, NumericPPOConfig
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import SUBGOAL_ENV_ID
 from rllib_llm_comm.language.text_encoder import check_text_encoder, load_text_encoder
@@ -28,7 +28,6 @@ from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
 from rllib_llm_comm.policies.policy_manifest import GROUNDED
 from rllib_llm_comm.rl.actor_critic import ActorCriticModule
 from rllib_llm_comm.rl.observations import ReplaceObservations
-from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.rl.strict_config import select_fields
 from rllib_llm_comm.sama.emma.network import (
     ENTITIES,
@@ -190,14 +189,10 @@ class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
         check_text_encoder(self.text_encoder)
 
 
-class EMMA(NewSubgoalsMixin, PolicyCheckpointMixin, PPO):
+class EMMA(NewSubgoalsMixin, NumericPPO):
     """MAPPO with a network that reads a manual and a subgoal; settings: `EMMAConfig`."""
 
-    @classmethod
-    @override(PPO)
-    def get_default_config(cls) -> EMMAConfig:
-        """The default settings."""
-        return EMMAConfig()
+    config_class = EMMAConfig
 
 
 class SymbolicPPOConfig(NewSubgoalsConfigMixin, NumericPPOConfig):
@@ -230,11 +225,7 @@ class SymbolicPPOConfig(NewSubgoalsConfigMixin, NumericPPOConfig):
         self._validate_new_subgoals()
 
 
-class SymbolicPPO(NewSubgoalsMixin, PolicyCheckpointMixin, PPO):
+class SymbolicPPO(NewSubgoalsMixin, NumericPPO):
     """The paper's "symbolic PPO": all agents share an MLP actor and an MLP critic; settings: `SymbolicPPOConfig`."""
 
-    @classmethod
-    @override(PPO)
-    def get_default_config(cls) -> SymbolicPPOConfig:
-        """The default settings."""
-        return SymbolicPPOConfig()
+    config_class = SymbolicPPOConfig
