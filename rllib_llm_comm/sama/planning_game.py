@@ -12,6 +12,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.envs.games import GAMES, game_of
+from rllib_llm_comm.language.prompts import template
 from rllib_llm_comm.policies.decision import Policy, Request
 from rllib_llm_comm.sama.skill_graph import SkillProblem
 
@@ -132,8 +133,9 @@ def worded(prompts: str, name: str) -> str:
     return f"{PAPER}_{name}" if prompts == PAPER else name
 
 
-BETWEEN_EXAMPLES = "\n---\n"
-"""Separator of the examples in a template file."""
+def examples_in(package: str, name: str) -> list[str]:
+    """The worked examples of a template file, between which stands a line `---`."""
+    return [part.strip() for part in template(package, name).split("\n---\n")]
 
 
 class PlanningGame(ABC):

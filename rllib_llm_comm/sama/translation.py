@@ -171,7 +171,6 @@ def write_translator(
     manual: str,
     pieces: int = 1,
     prompts: str = OURS,
-    sandbox: Sandbox | None = None,
 ) -> Translator:
     """Lets a chat model write a translator, and once more if it is refused or says something false.
 
@@ -186,11 +185,10 @@ def write_translator(
         ChatError: If a request failed for good.
         UserError: If the budget is spent or the key is missing.
     """
-    place = sandbox or shared_sandbox()
     shown = json.dumps(game.plain(states[0]))
 
     def read(text: str) -> Translator:
-        made = Translator(code_of(text).strip(), place)
+        made = Translator(code_of(text).strip())
         for state in states:
             try:
                 false = made.told(game, state).false

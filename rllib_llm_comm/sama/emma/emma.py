@@ -185,7 +185,6 @@ class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
     def validate(self) -> None:
         """Checks all settings; a `UserError` names one that is not allowed or does not fit the others."""
         super().validate()
-        self._validate_new_subgoals()
         check_text_encoder(self.text_encoder)
 
 
@@ -217,12 +216,6 @@ class SymbolicPPOConfig(NewSubgoalsConfigMixin, NumericPPOConfig):
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults (ours: the paper names PPO and gives no number)."""
         super().__init__(algo_class=algo_class or SymbolicPPO)
-
-    @override(NumericPPOConfig)
-    def validate(self) -> None:
-        """Checks all settings; a `UserError` names one that is not allowed or does not fit the others."""
-        super().validate()
-        self._validate_new_subgoals()
 
 
 class SymbolicPPO(NewSubgoalsMixin, NumericPPO):

@@ -32,9 +32,8 @@ from rllib_llm_comm.envs.minirts.engine.units import BUILD_TICKS, MADE_BY, PEASA
 from rllib_llm_comm.envs.minirts.env import EnvSnapshot, MiniRTS
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
 from rllib_llm_comm.envs.minirts.view.text import commander_sentences, enemy_sentence, manual, situation_sentences
-from rllib_llm_comm.language.prompts import template
 from rllib_llm_comm.sama.planned_env import disturbed_game, disturbed_steps
-from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, PlanningGame, RulePlayer, State, SubgoalStarts
+from rllib_llm_comm.sama.planning_game import PlanningGame, RulePlayer, State, SubgoalStarts, examples_in
 from rllib_llm_comm.sama.preparation import CodeIndex, GamePreparation, Transition
 from rllib_llm_comm.sama.recordings import recorded_code
 
@@ -185,11 +184,7 @@ class StrategyPlanning(PlanningGame):
 
     def paper_examples(self, phase: str) -> Sequence[str]:
         """Worked examples as SAMA's listings have them; it asks for no assignment here."""
-        if phase == "assignment":
-            return ()
-        return [
-            part.strip() for part in template(__package__, f"paper_example_minirts_{phase}").split(BETWEEN_EXAMPLES)
-        ]
+        return () if phase == "assignment" else examples_in(__package__, f"paper_example_minirts_{phase}")
 
     def advice(self) -> str:
         """How a unit comes about, and how much is enough."""

@@ -113,7 +113,19 @@ class _AskingModel:
 
     def open(self, given: Mapping[str, Any]) -> ChatModel:
         """The chat model of the planner's settings."""
-        return _model(self.name, given)
+        if self.name == "cassette":
+            if not given.get("cassette"):
+                raise UserError("`planner` is 'cassette' but `cassette` is not set; give the path of a recording.")
+            return open_chat({"cassette": find_recording(check_chat(given)["cassette"])})
+        if not given.get("chat"):
+            raise UserError(
+                f"`planner` is {self.name!r} but `chat` is not set; give the chat model's settings, such as "
+                "{'model': 'gpt-4o'} or {'cassette': 'recording.jsonl'}."
+            )
+        chat = check_chat(given["chat"])
+        if chat.get("cassette") and not chat.get("model") and not chat.get("local"):
+            chat["cassette"] = find_recording(chat["cassette"])
+        return open_chat(chat)
 
 
 def _disturbed(
@@ -297,22 +309,6 @@ def _named_settings(settings: str | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(settings, str) and settings.startswith(TRAINED):
         return {"name": "trained", "policy": settings.removeprefix(TRAINED)}
     return dict(settings) if isinstance(settings, Mapping) else {"name": settings}
-
-
-def _model(name: str, given: Mapping[str, Any]) -> ChatModel:
-    if name == "cassette":
-        if not given.get("cassette"):
-            raise UserError("`planner` is 'cassette' but `cassette` is not set; give the path of a recording.")
-        return open_chat({"cassette": find_recording(check_chat(given)["cassette"])})
-    if not given.get("chat"):
-        raise UserError(
-            f"`planner` is {name!r} but `chat` is not set; give the chat model's settings, such as "
-            "{'model': 'gpt-4o'} or {'cassette': 'recording.jsonl'}."
-        )
-    chat = check_chat(given["chat"])
-    if chat.get("cassette") and not chat.get("model") and not chat.get("local"):
-        chat["cassette"] = find_recording(chat["cassette"])
-    return open_chat(chat)
 
 
 def _settings_of(maker: Callable[..., Planner]) -> tuple[str, ...] | None:

@@ -28,7 +28,7 @@ from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.interface import MAX_SUBGOAL
-from rllib_llm_comm.language.prompts import fill, template
+from rllib_llm_comm.language.prompts import fill
 from rllib_llm_comm.sama.manuals.manual import read_manual
 from rllib_llm_comm.sama.planners.matching import (
     Nearest,
@@ -40,7 +40,7 @@ from rllib_llm_comm.sama.planners.matching import (
     failed_assignments,
     made_possible,
 )
-from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, OURS, PAPER, PlanningGame, PromptsOf, worded
+from rllib_llm_comm.sama.planning_game import OURS, PAPER, PlanningGame, PromptsOf, examples_in, worded
 from rllib_llm_comm.sama.plans import (
     BY_RULES,
     DONE,
@@ -597,8 +597,7 @@ class ChatPlanner(Planner):
         game = request.game
         known = game.paper_examples(phase) if self.worded == PAPER else game.examples(phase)
         shown = list(known)[: self.how.examples]
-        others = template(__package__, f"example_irrelevant_{phase}").split(BETWEEN_EXAMPLES)
-        shown += [example.strip() for example in others[: self.how.irrelevant_examples]]
+        shown += examples_in(__package__, f"example_irrelevant_{phase}")[: self.how.irrelevant_examples]
         return "".join(f"\nAn example.\n{example}\n" for example in shown)
 
     def failures(self, request: PlanRequest) -> str:

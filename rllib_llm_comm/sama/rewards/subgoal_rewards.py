@@ -99,7 +99,6 @@ def write_reward(
     manual: str = "",
     since: bool = False,
     prompts: str = OURS,
-    sandbox: Sandbox | None = None,
 ) -> CodeReward:
     """Lets a chat model write the reward code of a subgoal, and once more if the sandbox refuses it.
 
@@ -109,18 +108,16 @@ def write_reward(
         manual: The game in words.
         since: Whether the code is given the state when the agent was given the subgoal, too.
         prompts: As of `PromptsOf`.
-        sandbox: Sandbox of the code; by default one for all rewards of this process.
 
     Raises:
         AnswerError: If both answers are refused.
         ChatError: If a request failed for good.
         UserError: If the budget is spent or the key is missing.
     """
-    place = sandbox or shared_sandbox()
 
     def read(text: str) -> CodeReward:
         try:
-            reward = CodeReward(code_of(text), place)
+            reward = CodeReward(code_of(text))
             done = reward(example, example, agent, example if since else None)
         except RefusedCodeError as error:
             raise UnusableError(error.reason) from None
