@@ -155,7 +155,6 @@ class PlannerSeats(Game):
     """A planned game as its planners see it; the module's docstring is its page.
 
     Attributes:
-        game: The game as planners know it.
         told: The subgoal of each player, also after it has ended.
     """
 

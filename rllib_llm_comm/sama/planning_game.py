@@ -69,12 +69,7 @@ class Player(Protocol):
 
 @dataclass(frozen=True)
 class PolicyPlayer:
-    """A trained policy as a player.
-
-    Attributes:
-        policy: A policy, such as `load_policy` gives.
-        explore: Whether actions are sampled.
-    """
+    """A trained policy as a player."""
 
     policy: Policy
     explore: bool = True
@@ -91,11 +86,7 @@ class PolicyPlayer:
 
 @dataclass(frozen=True)
 class RulePlayer(ABC):
-    """A player by rules, which looks at the game itself and remembers nothing.
-
-    Attributes:
-        game: The game.
-    """
+    """A player by rules, which looks at the game itself and remembers nothing."""
 
     game: Any
 

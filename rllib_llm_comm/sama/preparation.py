@@ -42,10 +42,8 @@ class Piece:
     """A function, a class without its methods, or what stands outside of both.
 
     Attributes:
-        file: Name of its file.
         name: Its name, such as "Kitchen.step"; the file's name for what stands outside.
         line: First line, counted from 1.
-        code: Its text.
     """
 
     file: str
@@ -155,14 +153,7 @@ def words(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Transition:
-    """One step of a game.
-
-    Attributes:
-        before: The moment before it.
-        after: The moment after it.
-        plain_before: The former as plain values.
-        plain_after: The latter as plain values.
-    """
+    """One step of a game: the moments before and after it, and both as plain values."""
 
     before: State
     after: State

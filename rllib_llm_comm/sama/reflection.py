@@ -94,9 +94,7 @@ class RoundStart:
 
     Attributes:
         steps: Steps of the environment before the round.
-        game: The game's snapshot.
         played: What all agents see.
-        memory: The player's memory.
         outcomes: Outcomes of the subgoals of earlier rounds.
         plain: The game's state as plain values.
     """
@@ -121,7 +119,6 @@ class Rounds:
         watch: Called before each step of an attempt and once at its end.
 
     Attributes:
-        game: The game as planners know it.
         tracker: The subgoals that agents have, and their outcomes.
 
     Raises:
@@ -267,11 +264,7 @@ def reflect_by_rules(request: PlanRequest, plan: Plan, outcomes: list[Outcome]) 
 
 @dataclass(frozen=True)
 class ChatReflector:
-    """Asks the planner's chat model; what happens without a usable answer is told by the planner's `fallback`.
-
-    Attributes:
-        planner: The planner of the plans.
-    """
+    """Asks the planner's chat model; what happens without a usable answer is told by the planner's `fallback`."""
 
     planner: ChatPlanner
 
@@ -329,11 +322,9 @@ class ReflectedEpisode:
     """An episode with all its attempts.
 
     Attributes:
-        seed: Seed of the episode.
         returns: Return of the attempts that were kept, per agent.
         steps: Steps of the environment, those that were put back left out.
         success: True if the task was done (`envs.interface.solved`).
-        metrics: The game's own figures.
         rounds: The tree of attempts: per round all attempts from the same situation, the last of them kept.
         cost: Requests to chat models, with their tokens and price.
         answers: Counts of the authors of plans and reflections, also of attempts that were put back.

@@ -17,7 +17,6 @@ class Skill:
     """Something that can be done.
 
     Attributes:
-        name: Its name.
         uses: Things that it uses up, by name of the thing.
         brings: Things that there are afterwards in addition.
         agent: The agent that does it; empty for events without one.
@@ -38,8 +37,6 @@ class SkillProblem:
     """A moment of a game as a search problem.
 
     Attributes:
-        skills: Skills of this game.
-        have: Present items.
         targets: Things that are wanted, the most wanted first.
         idle: Per agent the subgoal of who has nothing to do.
         engaged: Agents that hold something: if it is needed later on the way to a target, they keep it and wait.
@@ -56,13 +53,7 @@ def search(skills: Sequence[Skill], have: Mapping[str, int], target: str) -> lis
     """Skills that lead to one more of a thing, in an order in which they can be done, the cheapest way found.
 
     Depth first and backwards: a thing that is there is used; else each skill that brings it is tried, after what that
-    one uses up. A thing is never sought in order to get itself.
-
-    Args:
-        have: Present items; not changed.
-
-    Returns:
-        `None` if there is no way.
+    one uses up. A thing is never sought in order to get itself. `None` if there is no way.
     """
     makers: dict[str, list[Skill]] = {}
     for skill in skills:

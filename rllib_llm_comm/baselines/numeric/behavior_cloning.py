@@ -65,7 +65,6 @@ class Demonstrations:
     """Decisions of saved games of one kitchen.
 
     Attributes:
-        env_config: Settings of the environment.
         vectors: Per game float32 (steps, 2, 96), the features that each player sees before each step.
         actions: Per game int64 (steps, 2), the primitive actions.
         by_people: Per game bool (steps, 2), the decisions that are learned; `None` for all.
@@ -148,8 +147,6 @@ class CloningResult:
     """Figures of a clone.
 
     Attributes:
-        folder: Its policy folder.
-        games: Number of games that were used.
         decisions: Number of decisions that it learned from, and that were held out.
         agreement: Share of the held-out decisions whose action is its most likely one.
         cross_entropy: Mean negative log-likelihood of the held-out decisions, in nats.

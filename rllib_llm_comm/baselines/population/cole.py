@@ -86,13 +86,10 @@ class COLESettings(Settings):
 
 
 def pagerank(weights: np.ndarray) -> np.ndarray:
-    """PageRank of a weighted directed graph, solved as linear equations.
+    """PageRank (n,) of a weighted directed graph, solved as linear equations; it sums to 1.
 
     Args:
         weights: (n, n), [i, j] the weight >= 0 of the edge from i to j; a node without edges leads to all alike.
-
-    Returns:
-        (n,) chances, which sum to 1.
     """
     n = len(weights)
     sums = weights.sum(1, keepdims=True)
@@ -122,7 +119,7 @@ def coalition_value(payoffs: np.ndarray, members: Sequence[int]) -> float:
 def shapley_values(
     payoffs: np.ndarray, marginals: str = SIGNED, permutations: int = 200, rng: np.random.Generator | None = None
 ) -> np.ndarray:
-    """Additions of each member to the coalitions that it joins, in the mean over all orders of joining.
+    """Additions (n,) of each member to the coalitions that it joins, in the mean over all orders of joining.
 
     Exact for up to `EXACT_UP_TO` members; beyond, the mean over random orders and all their rotations (ours): every
     member is as often at every place, so that members who are alike have like values.
@@ -132,9 +129,6 @@ def shapley_values(
             count as 0 (COLE's code).
         permutations: Orders where they are drawn, >= 1, rounded up to a multiple of n; COLE: 200.
         rng: Draws the orders; needed for more than `EXACT_UP_TO` members.
-
-    Returns:
-        (n,) values.
     """
     n = len(payoffs)
     lowest = 0.0 if marginals == CLAMPED else -math.inf
@@ -177,16 +171,13 @@ def symmetrised(payoffs: np.ndarray) -> np.ndarray:
 
 
 def preference_centrality(payoffs: np.ndarray) -> np.ndarray:
-    """1 minus the in-degree centrality in the preference graph; low for members that many play best with.
+    """eta (n,): 1 minus the in-degree centrality in the preference graph; low for members that many play best with.
 
     Each member has one edge, to the partner with whom its payoff is highest (it may be itself; of equal ones the last
     member), and none if all its payoffs are 0. An in-degree is divided by n - 1, so values may be below 0.
 
     Args:
         payoffs: (n, n), symmetrised.
-
-    Returns:
-        (n,) eta.
     """
     n = len(payoffs)
     indegrees = np.zeros(n)
@@ -339,15 +330,12 @@ class COLEPopulation:
         return self.runs_done >= (runs if self.is_grown else 1)
 
     def judge(self, learner: Any, row: Sequence[float], column: Sequence[float], own: float) -> bool:
-        """Ends a generation: the learner's copy becomes a member, or is trained on.
+        """Ends a generation: the learner's copy becomes a member (true), or is trained on.
 
         Args:
             row: (n,) mean scores of the learner as player 0 with each member.
             column: (n,) of each member as player 0 with the learner.
             own: Of the learner with itself.
-
-        Returns:
-            True if it was accepted.
         """
         self.generation += 1
         self.runs_done = 0

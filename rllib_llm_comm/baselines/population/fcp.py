@@ -101,8 +101,6 @@ class Member:
 
     Attributes:
         seed: Its seed; without kinds members differ by it and by nothing else.
-        iterations: Training iterations behind it.
-        game_steps: Game steps behind it.
         score: Mean score of its last games; NaN before any ended.
         state: State of its algorithm, from which the next part goes on; `None` before the first and when it is done.
         milestones: Its initial, half-way and final policy, when it is done.
@@ -160,10 +158,7 @@ class Population:
         return sum(member.game_steps for member in self.members)
 
     def advance(self) -> int:
-        """Starts what can be started and waits for the end of one part.
-
-        Returns:
-            The place of the member that has come further.
+        """Starts what can be started and waits for the end of one part; gives the place of its member.
 
         Raises:
             UserError: If Ray has too few CPUs for a task, or a setting proves wrong there.

@@ -147,7 +147,6 @@ class FrozenPartner:
     """A player that holds a seat and does not learn.
 
     Attributes:
-        name: Its name in the figures.
         player: `"random"`, `"stay"` or `"scripted"`, or a numeric policy, with what it needs to act.
         weight: > 0: how often it is drawn from its pool, relative to the others.
         noise: In [0, 1]: the share of its actions that are drawn uniformly.

@@ -92,7 +92,6 @@ class MemberRun:
     """A run of one member.
 
     Attributes:
-        algorithm: Class of its learner.
         config: Its config, with the run's seed and settings.
         batches: Train batches; 0 builds the member only.
         state: The Learner's state that it goes on from, or `None` at its beginning.
@@ -118,7 +117,6 @@ class MemberResult:
         state: `learner`, the Learner's state (weights and optimizers), and `policy`, a `PastPolicy` as a mapping.
         figures: Means of the last games: `score`, and in the onion-soup kitchens `shaped`.
         talk: What it says, as of `talk_figures`.
-        steps: Game steps.
         games: Games that ended.
         decisions: By cook, those that were learned from.
         tokens: Those that a language model has computed.
@@ -225,7 +223,7 @@ def played_pairs(agents: int) -> list[tuple[int, int]]:
 
 
 def fitness(rewards: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Reward per step of each agent, the mean over all partners, itself among them.
+    """Reward per step (K,) of each agent, the mean over all partners, itself among them.
 
     With one partner it is the sum of rewards over the sum of lengths of all their games, in both seats. With numbers
     of games in place of lengths it is the mean reward of a game.
@@ -233,9 +231,6 @@ def fitness(rewards: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     Args:
         rewards: (K, K) sums over games of the team's dense rewards, [i, j] of i as player 0 with j as player 1.
         lengths: (K, K) sums of these games' steps, > 0.
-
-    Returns:
-        (K,) rewards per step.
     """
     rates: np.ndarray = (rewards + rewards.T) / (lengths + lengths.T)
     return rates.mean(1)
@@ -296,7 +291,6 @@ class PBTPopulation:
     """The population and its place in an iteration: K rounds of K runs each, then games, then exploitation.
 
     Attributes:
-        agents: The agents.
         iteration: Iterations that are complete.
         rounds: Rounds of the running iteration that are left, as of `drawn_rounds`; empty if games are due.
         best: Per agent the highest mean sparse reward so far and the policy that had it; `None` before the first games.

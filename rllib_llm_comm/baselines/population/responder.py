@@ -89,8 +89,6 @@ class Met:
     """A frozen policy that a learner meets.
 
     Attributes:
-        name: Its name in the figures.
-        policy: The policy.
         weight: > 0: how often it is drawn, relative to the others.
         traits: Keys of `PartnerSettings` in which it differs from the policy itself, such as `word_noise`.
     """
@@ -108,7 +106,6 @@ class Matches:
     Attributes:
         sparse: Points; of the onion-soup kitchens for soups, elsewhere the mean over agents of their returns.
         shaped: Shaped rewards of both cooks, at factor 1; 0 where there are none.
-        steps: Game steps.
         games: Games per pair.
     """
 

@@ -59,7 +59,6 @@ class OfficerRows:
         columns: Per part of `officer_view`, `action` (int16 (N, 58)) and `game` (int32 (N,), the number of the
             game), an array with a row for each decision.
         games: Per game its `commander`, `result` (1 won, 0 drawn, -1 lost), `ticks`, and `decisions`.
-        settings: Of the demonstrations.
     """
 
     columns: Mapping[str, np.ndarray]

@@ -126,8 +126,6 @@ class Question:
     """All that decides an officer's action.
 
     Attributes:
-        network: The officer that is asked.
-        seen: The arrays of `officer_view`.
         uniform: Numbers in [0, 1) that are drawn with, one per part of the action (58,).
     """
 

@@ -340,9 +340,7 @@ class OfficerModule(SetupErrorsMixin, TorchRLModule, ValueFunctionAPI):
     make these anew. Actor and critic share all layers but the last.
 
     Attributes:
-        network: The network.
         value_norm: None: returns are not normalised.
-        observations_connector: The connector that algorithms put in front of it.
     """
 
     value_norm = None

@@ -435,9 +435,6 @@ class QTeam(nn.Module):
     """The agents of a team, which share their network, and the mixer.
 
     Attributes:
-        settings: Of both.
-        agents: The agents' network.
-        mixer: The mixer, or `None`.
         distance: MASER's network of distances between observations (..., size), or `None`.
         sizes: `size` (of what an agent sees), `actions`, `state_size`, and `agents`, the agents' number.
 

@@ -163,7 +163,6 @@ class Judged:
     """A batch, and what the live and the target team make of it.
 
     Attributes:
-        batch: As of `joint_game.joined`, as tensors.
         live: Of the live team, (B, T + 1, n, A).
         target: Of the target team, without gradients.
         target_best: (B, T + 1, n), the target team's values of the actions that the live team likes best among the open

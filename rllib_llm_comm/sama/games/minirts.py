@@ -70,7 +70,6 @@ class Moment:
     """A moment of the game; nothing in it changes.
 
     Attributes:
-        tick: Its time.
         situation: The team and the enemy, in sentences.
         truth: The enemy's units as they are, in a sentence.
         situations: Each commander, in sentences.

@@ -105,9 +105,7 @@ class Manual:
     """A manual and how it was made.
 
     Attributes:
-        text: The manual.
         facts: Its material: facts per question about the game, without repetitions.
-        paragraphs: Number of paragraphs.
         relevant: Indices of those that were relevant.
         repeated: Facts that were left out because they repeat others.
         undecided: Relevant paragraphs that were kept although the last answer about them was neither yes nor no.

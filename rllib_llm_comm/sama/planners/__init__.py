@@ -94,8 +94,6 @@ class _AskingModel:
 
     Attributes:
         name: Its name in settings; "cassette" plays a recording.
-        planner: Its class.
-        settings: Class of its settings.
     """
 
     name: str

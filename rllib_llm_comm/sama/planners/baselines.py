@@ -104,9 +104,6 @@ class AroundPlanner(Planner):
     Args:
         seed: Of the draws, until `reseed`.
 
-    Attributes:
-        planner: The other planner.
-
     Raises:
         UserError: If the seed is not allowed.
     """

@@ -69,7 +69,6 @@ class CodeReward:
     The code's `reward(state)` gets `{"before": ..., "after": ..., "agent": ...}`, and `"start"` where it is given.
 
     Attributes:
-        source: The code.
         sandbox: Its sandbox; by default one for all rewards of this process.
     """
 
@@ -147,8 +146,6 @@ class JudgeReward:
     time if the model keeps its answers.
 
     Attributes:
-        model: The chat model.
-        subgoal: The subgoal in words.
         manual: The game in words.
         describe: Makes words of a state; by default its JSON.
         unclear: Answers so far that were neither yes nor no.
@@ -170,12 +167,7 @@ class JudgeReward:
         return int(bool(self.answer(before, after, agent, start)))
 
     def answer(self, before: PlainState, after: PlainState, agent: str, start: PlainState | None = None) -> bool | None:
-        """The model's answer; `None` if it is neither yes nor no.
-
-        Args:
-            before: The state before the step.
-            after: The state after it.
-            start: The state when the agent was given the subgoal, in games whose tests count since then.
+        """The model's answer; `None` if it is neither yes nor no. Arguments as of `SubgoalReward`.
 
         Raises:
             ChatError: If a request failed for good.
@@ -187,13 +179,7 @@ class JudgeReward:
         return said
 
     def prompt(self, before: PlainState, after: PlainState, agent: str, start: PlainState | None = None) -> str:
-        """Prompt for the model.
-
-        Args:
-            before: The state before the step.
-            after: The state after it.
-            start: The state when the agent was given the subgoal, in games whose tests count since then.
-        """
+        """Prompt for the model."""
         since = f"The game when {agent} was given its subgoal:\n{self.describe(start)}\n\n" if start is not None else ""
         manual = f"The game:\n{self.manual}\n\n" if self.manual else ""
         return fill(
@@ -352,7 +338,6 @@ class Judgement(NamedTuple):
     """The answer to whether a subgoal is done, with its author.
 
     Attributes:
-        done: Whether it is.
         answered_by: "code", "rules" (the game's exact test), `NOBODY` (without a judge it is not done), or one of
             `answered.ANSWERERS`.
     """
@@ -365,7 +350,6 @@ class SubgoalRewards:
     """The game's exact tests. One object serves all environments of a process.
 
     Attributes:
-        name: Its name in settings.
         slow: Whether `prepare` may wait for a server.
         judges: All whom `judged` may name.
     """
@@ -389,12 +373,7 @@ class SubgoalRewards:
         return self.judged(game, before, after, agent, subgoal).done
 
     def judged(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> Judgement:
-        """Judgement of `done`, with the judge's name.
-
-        Args:
-            game: See `rllib_llm_comm.sama.rewards.subgoal_rewards.SubgoalRewards.done`, as for all others.
-            before: The moment before the step.
-        """
+        """Judgement of `done`, with the judge's name."""
         return Judgement(game.done(before, after, agent, subgoal), self.judges[0])
 
     @property
