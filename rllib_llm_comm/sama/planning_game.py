@@ -210,11 +210,7 @@ class PlanningGame(ABC):
         return None
 
     def examples(self, phase: str) -> Sequence[str]:
-        """Up to three worked examples for a phase of planning.
-
-        Args:
-            phase: One of `PHASES`.
-        """
+        """Up to three worked examples for one of `PHASES`."""
         return ()
 
     def paper_examples(self, phase: str) -> Sequence[str]:
@@ -360,11 +356,7 @@ PLANNING_GAMES: Registry[Callable[[Any], PlanningGame]] = Registry("game")
 
 
 def register_planning_game(name: str, adapter: Callable[[Any], PlanningGame]) -> None:
-    """Lets planners play a game.
-
-    Args:
-        name: The environment's `metadata["name"]`.
-    """
+    """Lets planners play a game, named by the environment's `metadata["name"]`."""
     PLANNING_GAMES.register(name, adapter)
 
 

@@ -450,7 +450,8 @@ class COLEMixin(Responder):
         if self._partners is None:
             self._partners = self._drawn(population)
         if not self._seated:
-            self._seat(self._partners)
+            self.meet([Met(name, PastPolicy.from_state(one), weight) for name, one, weight in self._partners])
+            self._seated = True
         super().training_step()
         self._batches += 1
         if self._batches >= self.config.run_batches:
@@ -477,10 +478,6 @@ class COLEMixin(Responder):
             (f"partner_{place}", population.members[number], float(times))
             for place, (number, times) in enumerate(counts.items())
         ]
-
-    def _seat(self, partners: list[tuple[str, dict[str, Any], float]]) -> None:
-        self.meet([Met(name, PastPolicy.from_state(policy), weight) for name, policy, weight in partners])
-        self._seated = True
 
     def _judge(self, population: COLEPopulation) -> None:
         learner = self._learner_policy()

@@ -51,11 +51,7 @@ class StackedActors:
         self._count = len(actors)
 
     def logits(self, seen: torch.Tensor) -> np.ndarray:
-        """Logits (B, K), a row for each given actor.
-
-        Args:
-            seen: (B, V) float32.
-        """
+        """Logits (B, K), a row for each given actor, of what they see (B, V)."""
         out = np.zeros((0, 0), np.float32)
         for part in self._parts:
             for rows, logits in part.run(seen):
@@ -179,12 +175,7 @@ class PartnerPool:
 
 
 def self_play_games(games: int, share: float) -> int:
-    """The number of games side by side that the learner plays with itself: the share of all, rounded.
-
-    Args:
-        games: All games, >= 1.
-        share: In [0, 1].
-    """
+    """The number of games side by side that the learner plays with itself: the share (in [0, 1]) of all, rounded."""
     return round(games * share)
 
 
@@ -231,11 +222,7 @@ class SeatedPartners:
         return None if self._pool is None or index == ITSELF else self._pool.partners[index].name
 
     def redraw(self, games: np.ndarray) -> None:
-        """Draws partner and seat of games that begin.
-
-        Args:
-            games: bool (N,).
-        """
+        """Draws partner and seat of games (N,) that begin."""
         drawn = self._shared[games[self._shared]]
         if not len(drawn):
             return

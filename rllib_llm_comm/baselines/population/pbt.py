@@ -163,11 +163,7 @@ run_member_remotely = ray.remote(run_member)
 
 
 def go_on_from(algo: Responder, learner: Mapping[str, Any]) -> None:
-    """Gives an algorithm the Learner's state of an earlier run; its EnvRunners act and judge by it, too.
-
-    Args:
-        learner: `learner` of `state_of`.
-    """
+    """Gives an algorithm `learner` of an earlier `state_of`; its EnvRunners act and judge by it, too."""
     algo.learner_group.set_state({COMPONENT_LEARNER: learner})
     algo.sync_runners()
 
@@ -307,11 +303,7 @@ class PBTPopulation:
         self.best: list[tuple[float, Any] | None] = [None] * len(agents)
 
     def learned(self, states: Sequence[Any]) -> None:
-        """Takes in the results of the first of `rounds`.
-
-        Args:
-            states: The new state of each learner, in the order of the round's pairs.
-        """
+        """Takes in the new states of the learners of the first of `rounds`, in the order of its pairs."""
         for (_, learner), state in zip(self.rounds.pop(0), states, strict=True):
             before = self.agents[learner]
             self.agents[learner] = dataclasses.replace(before, state=state, runs=before.runs + 1)

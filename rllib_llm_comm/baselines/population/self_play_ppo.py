@@ -332,20 +332,17 @@ class SelfPlayPPOConfig(NumericPPOConfig):
                 f"`env_config.wanted` is {wanted!r}, which SelfPlayPPO's arrays of games do not know; use "
                 "SymbolicPPO or MAPPO."
             )
-        self._require_whole_steps()
-        super().validate()
-
-    def rows_per_step(self) -> int:
-        """Rows of a train batch per game step of one EnvRunner: both cooks of all its games."""
-        return 2 * self.num_envs_per_env_runner
-
-    def _require_whole_steps(self) -> None:
         rows = self.rows_per_step() * max(1, self.num_env_runners)
         if self.total_train_batch_size % rows:
             raise UserError(
                 f"`train_batch_size_per_learner` is {self.train_batch_size_per_learner} but all learners' rows must be "
                 f"a multiple of {rows}: {self._rows_in_words} x `num_env_runners`."
             )
+        super().validate()
+
+    def rows_per_step(self) -> int:
+        """Rows of a train batch per game step of one EnvRunner: both cooks of all its games."""
+        return 2 * self.num_envs_per_env_runner
 
 
 class SelfPlayPPO(KeepsPastPolicies, NumericPPO):

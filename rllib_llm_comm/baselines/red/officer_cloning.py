@@ -330,20 +330,12 @@ def drawn_decisions(
 
 
 def decisions_of(columns: Mapping[str, np.ndarray], numbers: np.ndarray) -> dict[str, np.ndarray]:
-    """What was seen and done in some decisions.
-
-    Args:
-        columns: As of `OfficerRows`.
-    """
+    """What was seen and done in some decisions of `OfficerRows.columns`."""
     return {name: columns[name][numbers] for name in (*SEEN, ACTION)}
 
 
 def weighted_nll(network: OfficerNetwork, decisions: Mapping[str, np.ndarray], weights: np.ndarray) -> torch.Tensor:
-    """The weighted mean negative log-likelihood of decisions.
-
-    Args:
-        decisions: As of `decisions_of`.
-    """
+    """The weighted mean negative log-likelihood of `decisions_of` some rows."""
     weight = torch.from_numpy(weights)
     loss: torch.Tensor = -(_logp(network, decisions) * weight).sum() / weight.sum()
     return loss
@@ -367,11 +359,7 @@ def _logp(network: OfficerNetwork, decisions: Mapping[str, np.ndarray]) -> torch
 def take_step(
     network: OfficerNetwork, optimizer: torch.optim.Optimizer, loss: torch.Tensor, norm: float = _GRAD_NORM
 ) -> None:
-    """A gradient step.
-
-    Args:
-        norm: The norm to which the gradient is cut.
-    """
+    """A gradient step; the gradient is cut to a norm."""
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(network.parameters(), norm)

@@ -67,11 +67,7 @@ _ROWS = 256
 
 
 def used_rows(rows: torch.Tensor) -> torch.Tensor:
-    """The rows (B, U, columns) of a list up to the longest of the batch, at least one.
-
-    Args:
-        rows: (B, 50, columns).
-    """
+    """The rows (B, U, columns) of a list (B, 50, columns) up to the longest of the batch, at least one."""
     most = int((rows[..., TYPE] > 0).sum(1).max()) if len(rows) else 0
     return rows[:, : max(1, most)]
 
@@ -347,11 +343,7 @@ class MapEncoder(nn.Module):
         return sums.view(batch, side, side, -1).permute(0, 3, 1, 2)
 
     def finish(self, begun: torch.Tensor) -> torch.Tensor:
-        """Features (B, F, H, W).
-
-        Args:
-            begun: Output of the first layer.
-        """
+        """Features (B, F, H, W) of the output of the first layer."""
         return self.third(self.second(begun.relu()).relu_()).relu_()
 
     def at_units(self, features: torch.Tensor, lists: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -370,12 +362,7 @@ class MapEncoder(nn.Module):
         return found.split([units.shape[1] for units in lists], 1)
 
     def cell_keys(self, features: torch.Tensor, planes: torch.Tensor) -> torch.Tensor:
-        """Keys of the cells (B, 1024, K).
-
-        Args:
-            features: Result of `finish`.
-            planes: (B, P, 32, 32).
-        """
+        """Keys of the cells (B, 1024, K), of the result of `finish` and of planes (B, P, 32, 32)."""
         keys: torch.Tensor = functional.relu(self.keys(features)) + self.near(planes)
         return keys.flatten(2).transpose(1, 2)
 

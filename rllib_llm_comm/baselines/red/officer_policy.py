@@ -176,11 +176,7 @@ class TrainedExecutor(Executor):
         return [Question(networks[n], observe(self.side, n, told[n]), uniform[n]) for n in range(self.side.size)]
 
     def answer(self, actions: Sequence[np.ndarray]) -> list[Order]:
-        """Orders for the next ticks, at most one per unit.
-
-        Args:
-            actions: RED's action (58,) for each of the questions.
-        """
+        """Orders for the next ticks, at most one per unit, of RED's action (58,) for each of the questions."""
         self._told.pass_time()
         return orders_of(self.side, actions)
 

@@ -192,11 +192,7 @@ class WonGames:
         """Number of decisions that are kept."""
 
     def add(self, game: Decisions) -> None:
-        """Takes in the decisions of a won game.
-
-        Args:
-            game: Its decisions, at least one.
-        """
+        """Takes in the decisions of a won game, at least one."""
         self._games.append({name: np.asarray(column) for name, column in game.items()})
         self.count += _length(game)
         while len(self._games) > 1 and self.count > self._most:

@@ -30,11 +30,7 @@ step: an episode that ran into a time limit has none, and its last state is wort
 
 
 def joined(episodes: Sequence[TeamEpisode]) -> dict[str, np.ndarray]:
-    """A batch (B, T, ...) of episodes, shorter ones filled up with zeros, and `filled` (B, T), 1 in steps played.
-
-    Args:
-        episodes: B episodes.
-    """
+    """A batch (B, T, ...) of episodes, shorter ones filled up with zeros, and `filled` (B, T), 1 in steps played."""
     longest = max(len(episode[REWARDS]) for episode in episodes)
     batch: dict[str, np.ndarray] = {}
     for name, first in episodes[0].items():
@@ -49,11 +45,7 @@ def joined(episodes: Sequence[TeamEpisode]) -> dict[str, np.ndarray]:
 
 
 class EpisodeBuffer:
-    """The latest whole episodes, drawn uniformly without putting back.
-
-    Args:
-        capacity: Most episodes, >= 1.
-    """
+    """The latest whole episodes, at most `capacity`, drawn uniformly without putting back."""
 
     def __init__(self, capacity: int, seed: int | None = None) -> None:
         self._episodes: deque[TeamEpisode] = deque(maxlen=capacity)

@@ -176,12 +176,7 @@ class PlainAgents(nn.Module):
 
 
 def open_values(values: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
-    """Values (..., A) with `CLOSED` where an action is not open.
-
-    Args:
-        values: (..., A).
-        masks: (..., A), 0 where an action is not open.
-    """
+    """Values (..., A) with `CLOSED` where a mask (..., A) is 0, as an action is not open."""
     return values.masked_fill(masks == 0, CLOSED)
 
 
@@ -397,12 +392,7 @@ class MonotoneMixer(nn.Module):
         self.last_bias = nn.Sequential(NarrowLinear(state_size, self.width), nn.ReLU(), nn.Linear(self.width, 1))
 
     def forward(self, values: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-        """Team values (..., 1).
-
-        Args:
-            values: (..., n).
-            states: (..., state_size).
-        """
+        """Team values (..., 1) of values (..., n) and states (..., state_size)."""
         first = self.first_weight(states).abs().unflatten(-1, (self.agents, self.width))
         hidden = functional.elu((values.unsqueeze(-1) * first).sum(-2) + self.first_bias(states))
         mixed = (hidden * self.last_weight(states).abs()).sum(-1, keepdim=True)

@@ -278,12 +278,7 @@ def narrow(live: QTeam, target: QTeam, batch: Batch) -> Batch:
 
 
 def chosen(values: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-    """Values (B, T, n) of the actions that were played.
-
-    Args:
-        values: (B, T + 1, n, A).
-        actions: (B, T, n).
-    """
+    """Values (B, T, n) of the actions (B, T, n) that were played, out of values (B, T + 1, n, A)."""
     return values[:, :-1].gather(-1, actions.long()[..., None])[..., 0]
 
 

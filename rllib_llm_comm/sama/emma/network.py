@@ -148,11 +148,7 @@ def _filled(tokens: Sequence[int], length: int, what: str, text: str) -> np.ndar
 
 
 def sentences(tokens: np.ndarray) -> list[list[int]]:
-    """The token numbers of each sentence of a row of `manual_tokens`.
-
-    Args:
-        tokens: (L,) with `END_OF_SENTENCE` behind each sentence.
-    """
+    """The token numbers of each sentence of `manual_tokens` (L,), with `END_OF_SENTENCE` behind each."""
     ends = np.flatnonzero(tokens == END_OF_SENTENCE)
     starts = [0, *(ends[:-1] + 1)]
     return [tokens[start:end].tolist() for start, end in zip(starts, ends, strict=True)]

@@ -433,11 +433,7 @@ class KitchenPlanning(PlanningGame):
         return [kitchen.layout, routes_of(kitchen.layout)]
 
     def meant(self, subgoal: str) -> Subgoal:
-        """A subgoal of the library as the game knows it.
-
-        Args:
-            subgoal: In words.
-        """
+        """A subgoal of the library, in words, as the game knows it."""
         return subgoals_by_text(self._layout)[subgoal]
 
     def _there(self, kitchen: Kitchen, subgoal: Subgoal) -> str:

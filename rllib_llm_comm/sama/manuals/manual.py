@@ -173,11 +173,7 @@ def make_manual(
 
 
 def questions(name: str) -> list[str]:
-    """The questions of a template file, one a line.
-
-    Args:
-        name: "manual_relevance_questions" or "manual_game_questions".
-    """
+    """The questions of a template file, one a line."""
     return [line for line in template(__package__, name).splitlines() if line.strip()]
 
 

@@ -136,11 +136,7 @@ class Blame(BaseModel):
 
 @lru_cache(maxsize=64)
 def with_entries(form: type[Answer], name: str, count: int) -> type[Answer]:
-    """A form whose list must have so many entries, so that the model reads the number in the schema.
-
-    Args:
-        count: Number.
-    """
+    """A form whose list must have so many entries, so that the model reads the number in the schema."""
     entries: Any = (form.model_fields[name].annotation, Field(min_length=count, max_length=count))
     return _with_fields(form, **{name: entries})
 
@@ -196,11 +192,7 @@ class TeamPlan(BaseModel):
 
 @lru_cache(maxsize=64)
 def team_plan(agents: int, ahead: int) -> type[TeamPlan]:
-    """The form of a plan for all agents.
-
-    Args:
-        ahead: Most subgoals of each.
-    """
+    """The form of a plan for all agents, with at most `ahead` subgoals of each."""
     several: Any = (list[ProposedSubgoal], Field(min_length=1, max_length=ahead))
     work = _with_fields(AgentsWork, subgoals=several)
     entries: Any = (list[work], Field(min_length=agents, max_length=agents))  # type: ignore[valid-type]
@@ -824,17 +816,10 @@ class DepsPlanner(ChatPlanner):
         self.replans = 0
         self._thoughts = ""
         self._dialogue: list[str] = []
-        self._last: Plan | None = None
-
-    def plan(self, request: PlanRequest) -> Plan:
-        """Plan made from a description, an explanation of the last failure and a new proposal."""
-        made = super().plan(request)
-        self._last = made
-        return made
 
     def goal(self, request: PlanRequest, context: str) -> tuple[str, str]:
         """The next goal of the sequence; see `rllib_llm_comm.sama.planners.chat.ChatPlanner`."""
-        if self._last is not None and self.goals:
+        if self._standing is not None and self.goals:
             description = self._failure(request)
             if description and self.replans < MOST_REPLANS:
                 self._explain(context, description)
@@ -851,7 +836,7 @@ class DepsPlanner(ChatPlanner):
         if request.failed:
             attempt = request.failed[-1]
             return f"The goal was to {attempt.plan.goal}. It failed: {attempt.why}"
-        told = self._last.by_agent() if self._last is not None else {}
+        told = self._standing.by_agent() if self._standing is not None else {}
         latest = {outcome.agent: outcome for outcome in request.outcomes}
         bad = [
             outcome.sentence()

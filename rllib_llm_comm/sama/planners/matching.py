@@ -27,11 +27,7 @@ class Nearest(Protocol):
     by: str
 
     def __call__(self, text: str, options: Sequence[str]) -> str:
-        """One of the options.
-
-        Args:
-            options: At least one.
-        """
+        """One of the options, of which there is at least one."""
 
 
 class NearestByEmbedding:
@@ -80,11 +76,7 @@ class Chosen(BaseModel):
 
 
 class NearestByModel:
-    """Asks a chat model which option comes nearest; if it names none, `otherwise` decides.
-
-    Args:
-        otherwise: Decides then.
-    """
+    """Asks a chat model which option comes nearest; if it names none, `otherwise` decides."""
 
     def __init__(self, model: ChatModel, otherwise: Nearest) -> None:
         self.model, self.otherwise = model, otherwise
@@ -139,11 +131,7 @@ def assignments(request: PlanRequest, subgoals: Sequence[str]) -> list[dict[str,
 
 
 def can_be_shared_out(request: PlanRequest, subgoals: Sequence[str]) -> bool:
-    """True if each agent can get one of as many subgoals that it can set about now, in a way that has not failed.
-
-    Args:
-        subgoals: In the game's words, one per agent.
-    """
+    """True if each agent can get one of as many subgoals that it can set about now, in a way that has not failed."""
     best = assignments(request, subgoals)[0]
     possible = not any(request.game.refusal(request.state, agent, subgoal) for agent, subgoal in best.items())
     return possible and best not in failed_assignments(request)

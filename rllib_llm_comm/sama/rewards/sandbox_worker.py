@@ -179,11 +179,7 @@ def _short(thing: Any) -> str:
 
 
 def lock_down(memory: int) -> None:
-    """Gives up what code that ran wild could use: new files, sockets, memory, processes.
-
-    Args:
-        memory: Bytes that may be used beyond those in use now.
-    """
+    """Gives up what code that ran wild could use: new files, sockets, memory beyond so many bytes, processes."""
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     limits = [

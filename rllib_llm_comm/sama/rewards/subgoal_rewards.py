@@ -276,11 +276,7 @@ def _outcome(reward: SubgoalReward, step: Transition, agent: str, start: PlainSt
 
 
 def told_manual(game: PlanningGame, manual: str = "") -> str:
-    """The game in words for whoever writes reward code.
-
-    Args:
-        manual: File of a manual; empty: the game's own.
-    """
+    """The game in words for whoever writes reward code, by the file of a manual; empty: the game's own."""
     return f"{read_manual(manual)} {game.scenario()}" if manual else game.manual()
 
 
@@ -368,12 +364,8 @@ class SubgoalRewards:
     def learn(self, sources: Mapping[str, str]) -> None:
         """Takes code for subgoals that had none; who needs none leaves it."""
 
-    def done(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> bool:
-        """True if an agent has done a subgoal in one game step."""
-        return self.judged(game, before, after, agent, subgoal).done
-
     def judged(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> Judgement:
-        """Judgement of `done`, with the judge's name."""
+        """Whether an agent has done a subgoal in one game step, with the judge's name."""
         return Judgement(game.done(before, after, agent, subgoal), self.judges[0])
 
     @property
