@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
+import gymnasium as gym
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.columns import Columns
-from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.annotations import override
@@ -22,6 +24,35 @@ def newest_observation(single: SingleAgentEpisode) -> Any:
     return single.get_observations(-1) if seen.finalized else seen.data[-1]
 
 
+class ReplaceObservations(ConnectorV2):
+    """A piece that replaces every agent's newest observation in the episodes, which stay small by it."""
+
+    @abstractmethod
+    def spaces(self, agents: Mapping[str, gym.Space], actions: Any) -> Mapping[str, gym.Space]:
+        """The agents' spaces behind this piece, of those before it and of the space of their actions."""
+
+    @abstractmethod
+    def write(self, episode: MultiAgentEpisode, newest: list[tuple[Any, SingleAgentEpisode, Any]]) -> None:
+        """Replaces what is new; `newest` has each agent with its part of the episode and its newest observation."""
+
+    @override(ConnectorV2)
+    def recompute_output_observation_space(
+        self, input_observation_space: gym.Space, input_action_space: gym.Space
+    ) -> gym.Space:
+        """The agents' spaces behind this piece."""
+        if not isinstance(input_observation_space, gym.spaces.Dict):
+            return input_observation_space
+        return gym.spaces.Dict({**self.spaces(input_observation_space.spaces, input_action_space)})
+
+    @override(ConnectorV2)
+    def __call__(self, *, batch: dict[str, Any], episodes: list[MultiAgentEpisode], **kwargs: Any) -> Any:
+        """Writes into the episodes; the batch stays as it is."""
+        for episode in episodes:
+            parts = episode.agent_episodes.items()
+            self.write(episode, [(a, part, newest_observation(part)) for a, part in parts if len(part.observations)])
+        return batch
+
+
 class AddObservationsInOrder(ConnectorV2):
     """Adds the newest observations of the agents that just stepped, sorted by agent within each episode.
 
@@ -31,16 +62,7 @@ class AddObservationsInOrder(ConnectorV2):
     """
 
     @override(ConnectorV2)
-    def __call__(
-        self,
-        *,
-        rl_module: RLModule,
-        batch: dict[str, Any],
-        episodes: list[MultiAgentEpisode],
-        explore: bool | None = None,
-        shared_data: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> Any:
+    def __call__(self, *, batch: dict[str, Any], episodes: list[MultiAgentEpisode], **kwargs: Any) -> Any:
         """Fills the observation column."""
         if Columns.OBS in batch:
             return batch

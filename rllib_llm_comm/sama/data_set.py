@@ -68,8 +68,6 @@ def diverse_states(game: PlanningGame, number: int, seed: int = 0) -> dict[str, 
 
     Args:
         game: The game; it is left in one of the states.
-        number: Number.
-        seed: Of the states.
 
     Returns:
         The states by a digest of their words; fewer than `number` if 2,000 draws in a row brought nothing new.
@@ -341,9 +339,7 @@ def propose_states(
     """States that a chat model proposes; what it leaves open is drawn. It is asked again where one is impossible.
 
     Args:
-        model: The chat model.
         game: The game; it is left in one of the states.
-        count: Number of states that are asked for.
         manual: The game in words.
         seed: Of what is drawn, such as the places where cooks stand.
         known: States of before in words, from which the new ones are to differ.
@@ -395,8 +391,6 @@ def distinct(
     """States whose words differ: of those nearer to an earlier one than allowed, none is kept.
 
     Args:
-        states: The states.
-        words: Gives a state in words.
         apart: Least distance to all that are kept, as 1 minus the cosine of mean token vectors, in [0, 2]; 0 keeps all
             that differ in their words.
         text_encoder: See `rllib_llm_comm.language.text_encoder.load_text_encoder`.
@@ -468,9 +462,7 @@ class NewSubgoals:
     """Asks for subgoals in new states of a game, and for their reward code where code judges.
 
     Args:
-        settings: The settings.
         env: Id of an environment of a game that language models can prepare.
-        env_config: Its settings.
         path: The data set that grows; the file stays as it is.
         with_code: Whether subgoals are judged by code, so that new ones need some.
         seed: Of what is drawn in proposed states, and of the steps in which code is compared.

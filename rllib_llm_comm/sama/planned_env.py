@@ -56,7 +56,6 @@ class SubgoalTracker:
     about it any more. One that asks an agent to stay as it is ends as `WAITED` after `WAITING` game steps.
 
     Args:
-        game: The game.
         patience: Game steps, >= 1.
         done: Says when a subgoal is done; by default the game does.
 
@@ -215,11 +214,7 @@ def _check(agent: Any, space: gym.Space, in_vector: bool) -> None:
 
 
 class RewardCounts:
-    """Judges the subgoals of one episode and counts who judged.
-
-    Args:
-        rewards: Judge of the subgoals.
-    """
+    """Judges the subgoals of one episode and counts who judged."""
 
     def __init__(self, rewards: SubgoalRewards) -> None:
         self._rewards = rewards
@@ -378,7 +373,6 @@ class PlannedSubgoals(BaseParallelWrapper):
         """Lets a planner that draws the subgoals of a data set draw others, too.
 
         Args:
-            texts: These subgoals, in the game's words.
             sources: Their reward code, where code judges.
         """
         if isinstance(self.planner, RandomPlanner):
@@ -549,7 +543,6 @@ def disturbed_game(
 
     Args:
         game: The game; its environment is played in.
-        rng: Draws everything.
         patience: Game steps after which a subgoal that is not done ends.
         subgoals: Share of the subgoals that are drawn, 0 to 1.
         actions: Share of the actions that are drawn, 0 to 1.
@@ -578,7 +571,6 @@ def disturbed_steps(game: PlanningGame, number: int, seed: int, patience: int) -
 
     Args:
         game: The game; its environment is played in.
-        number: Number of steps.
         seed: Of all that is drawn.
         patience: Game steps after which a subgoal that is not done ends.
     """

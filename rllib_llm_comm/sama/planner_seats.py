@@ -126,9 +126,6 @@ def seat_observation(
     """What the planner of a player sees; `PlannerSeats` shows it in training, `TrainedPlanner` afterwards.
 
     Args:
-        game: The game.
-        state: The moment.
-        agent: The player.
         current: Per player the subgoal that it follows; empty words for none.
         outcomes: How the last subgoals have ended, the latest last.
         central: Whether the other players are shown, too.
@@ -158,7 +155,6 @@ class PlannerSeats(Game):
     """A planned game as its planners see it; the module's docstring is its page.
 
     Attributes:
-        game: The game as planners know it.
         told: The subgoal of each player, also after it has ended.
     """
 
@@ -372,10 +368,6 @@ def _emptied(info: Mapping[str, Any]) -> dict[str, Any]:
 
 def executor_of(own: SeatSettings, game_id: str) -> Any:
     """The policy that carries subgoals out; `None` for the game's player by rules.
-
-    Args:
-        own: Settings of the seats.
-        game_id: Id of their game.
 
     Raises:
         UserError: If the checkpoint follows no subgoals, or was trained in another game.

@@ -104,7 +104,6 @@ def require_one_budget(where: str, settings: Any, runners: int) -> None:
     Args:
         where: Name of the setting, for messages.
         settings: Settings in which `chat` may stand, at any depth.
-        runners: Number of EnvRunners.
 
     Raises:
         UserError: If there is one.

@@ -12,6 +12,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.envs.games import GAMES, game_of
+from rllib_llm_comm.language.prompts import template
 from rllib_llm_comm.policies.decision import Policy, Request
 from rllib_llm_comm.sama.skill_graph import SkillProblem
 
@@ -40,9 +41,6 @@ class SubgoalStarts:
         Args:
             same: The game's test of moments, by which steps follow on each other.
             before: The moment before a game step.
-            after: The moment after it.
-            agent: Its name.
-            subgoal: The subgoal.
         """
         begun = self._begun.get(agent)
         if begun is None or begun.subgoal != subgoal or not same(begun.last, before):
@@ -71,12 +69,7 @@ class Player(Protocol):
 
 @dataclass(frozen=True)
 class PolicyPlayer:
-    """A trained policy as a player.
-
-    Attributes:
-        policy: A policy, such as `load_policy` gives.
-        explore: Whether actions are sampled.
-    """
+    """A trained policy as a player."""
 
     policy: Policy
     explore: bool = True
@@ -93,11 +86,7 @@ class PolicyPlayer:
 
 @dataclass(frozen=True)
 class RulePlayer(ABC):
-    """A player by rules, which looks at the game itself and remembers nothing.
-
-    Attributes:
-        game: The game.
-    """
+    """A player by rules, which looks at the game itself and remembers nothing."""
 
     game: Any
 
@@ -135,15 +124,13 @@ def worded(prompts: str, name: str) -> str:
     return f"{PAPER}_{name}" if prompts == PAPER else name
 
 
-BETWEEN_EXAMPLES = "\n---\n"
-"""Separator of the examples in a template file."""
+def examples_in(package: str, name: str) -> list[str]:
+    """The worked examples of a template file, between which stands a line `---`."""
+    return [part.strip() for part in template(package, name).split("\n---\n")]
 
 
 class PlanningGame(ABC):
     """Shows planners one running game. Subgoals are words everywhere: those that `parse` gives.
-
-    Args:
-        env: A parallel environment of this game.
 
     Attributes:
         judged_starts: Starts of the subgoals that rewards judge in place of `done`.
@@ -196,12 +183,7 @@ class PlanningGame(ABC):
         """A moment in sentences, the agents left out."""
 
     def situation_for(self, state: State, agents: Sequence[str]) -> str:
-        """The same for who plans for some of the agents and sees what these are told; for all of them: everything.
-
-        Args:
-            state: The moment.
-            agents: These agents.
-        """
+        """The same for who plans for some of the agents and sees what these are told; for all of them: everything."""
         return self.situation(state)
 
     def truth(self, state: State) -> str:
@@ -228,11 +210,7 @@ class PlanningGame(ABC):
         return None
 
     def examples(self, phase: str) -> Sequence[str]:
-        """Up to three worked examples for a phase of planning.
-
-        Args:
-            phase: One of `PHASES`.
-        """
+        """Up to three worked examples for one of `PHASES`."""
         return ()
 
     def paper_examples(self, phase: str) -> Sequence[str]:
@@ -275,8 +253,6 @@ class PlanningGame(ABC):
         """The reason why an agent cannot set about a subgoal now, in a sentence; empty if it can.
 
         Args:
-            state: The moment.
-            agent: Its name.
             subgoal: A subgoal of any agent's library.
         """
 
@@ -380,12 +356,7 @@ PLANNING_GAMES: Registry[Callable[[Any], PlanningGame]] = Registry("game")
 
 
 def register_planning_game(name: str, adapter: Callable[[Any], PlanningGame]) -> None:
-    """Lets planners play a game.
-
-    Args:
-        name: The environment's `metadata["name"]`.
-        adapter: Makes its adapter from an environment.
-    """
+    """Lets planners play a game, named by the environment's `metadata["name"]`."""
     PLANNING_GAMES.register(name, adapter)
 
 

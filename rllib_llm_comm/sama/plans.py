@@ -59,7 +59,6 @@ def answerer_of(model: ChatModel, asked: ChatCounters) -> Answerer:
     """The author of an answer that a chat model has just given.
 
     Args:
-        model: The chat model.
         asked: Counts while it answered; they tell whether a recording that is still growing knew the answer.
     """
     if not isinstance(model, Cassette):
@@ -185,8 +184,6 @@ class Outcome:
     """End of an agent's subgoal.
 
     Attributes:
-        agent: Its name.
-        subgoal: The subgoal.
         how: `DONE`, `WAITED`, `STUCK` or `LOST`.
         game_step: In which game step of the last `step`, counted from 0.
     """
@@ -212,9 +209,7 @@ class FailedAttempt:
     """A plan that did not work out, from the same situation, and what was thought of it.
 
     Attributes:
-        plan: The plan.
         guilty: The phase that was at fault, and is planned anew.
-        why: Reason.
         undone: The agents that did not get their subgoals done.
     """
 
@@ -225,12 +220,7 @@ class FailedAttempt:
 
 
 def told_failures(failed: Sequence[FailedAttempt], when: str = "from here") -> str:
-    """Attempts that failed, in words.
-
-    Args:
-        failed: The attempts.
-        when: Time of the attempts, in words.
-    """
+    """Attempts that failed, in words."""
     lines = []
     for attempt in failed:
         subgoals = "; ".join(f"{one.agent}: {one.words}" for one in attempt.plan.subgoals)
@@ -244,8 +234,6 @@ class PlanRequest:
     """Request to a planner.
 
     Attributes:
-        game: The game.
-        state: The moment to plan for.
         current: Each agent's subgoal until now that is not ended; empty for the others.
         outcomes: Ends of subgoals in this episode, the latest last; at most `REMEMBERED`.
         failed: Attempts from this very situation, the latest last. If there are any, the phase that the latest one
@@ -279,7 +267,6 @@ class Planner(ABC):
     """Makes plans. One planner serves one environment.
 
     Attributes:
-        name: Its name in settings.
         slow: Whether it may wait for a server; the environments of a runner do not wait for such a planner.
         answerers: All whom its plans may name in `answered_by`; decides the names of the metrics.
         stands_in: What it is, if it stands in for a language model; empty for a language model, and for baselines.
@@ -397,11 +384,9 @@ class Attempt:
     """One plan that was followed, and how it went.
 
     Attributes:
-        plan: The plan.
         start: Steps of the environment before it.
         end: The same after it.
         outcomes: Ends of its subgoals; those that had not ended when the time was over are not in it.
-        returns: Return per agent.
         failed: Whether a subgoal was not done.
         kept: Whether the game went on from it; else it was put back.
         reflection: Reflection on the failure, if there was one.
@@ -437,7 +422,6 @@ class AnswerCounts:
     All episodes of a planner have the same names of counts, so that means over episodes are those of all of them.
 
     Args:
-        planners: All who may plan.
         reflectors: All who may reflect; empty without reflection.
     """
 
@@ -484,10 +468,5 @@ def authors_in(metrics: Mapping[str, Any], what: str) -> dict[str, float]:
 
 
 def without_empty_counts(names: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names of metrics without the authors who answered nothing in any row.
-
-    Args:
-        names: Names of metrics.
-        rows: The metrics.
-    """
+    """Names of metrics without the authors who answered nothing in any row."""
     return [name for name in names if not _COUNT.match(name) or any(row.get(name) for row in rows)]

@@ -42,10 +42,8 @@ class Piece:
     """A function, a class without its methods, or what stands outside of both.
 
     Attributes:
-        file: Name of its file.
         name: Its name, such as "Kitchen.step"; the file's name for what stands outside.
         line: First line, counted from 1.
-        code: Its text.
     """
 
     file: str
@@ -155,14 +153,7 @@ def words(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Transition:
-    """One step of a game.
-
-    Attributes:
-        before: The moment before it.
-        after: The moment after it.
-        plain_before: The former as plain values.
-        plain_after: The latter as plain values.
-    """
+    """One step of a game: the moments before and after it, and both as plain values."""
 
     before: State
     after: State
@@ -284,11 +275,6 @@ def _record_of(env: str) -> GameRecord | None:
 
 def open_game(env: str, settings: Mapping[str, Any], seed: int = 0) -> PlanningGame:
     """A game at its start, with the settings with which subgoals can be followed unless others are given.
-
-    Args:
-        env: Id of an environment.
-        settings: Settings of the environment.
-        seed: Of its start.
 
     Raises:
         UserError: If there is no such environment, planners do not know its game, or a setting is not allowed.

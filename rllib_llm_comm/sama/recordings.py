@@ -100,7 +100,6 @@ def require_recorded(model: ChatModel, settings: ChatPlanSettings) -> None:
 
     Args:
         model: The chat model; only recordings that tell what they answer to, and that nobody continues, are looked at.
-        settings: Settings of the planner.
 
     Raises:
         UserError: If a setting is another one than that of the recording.

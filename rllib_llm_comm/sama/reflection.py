@@ -94,9 +94,7 @@ class RoundStart:
 
     Attributes:
         steps: Steps of the environment before the round.
-        game: The game's snapshot.
         played: What all agents see.
-        memory: The player's memory.
         outcomes: Outcomes of the subgoals of earlier rounds.
         plain: The game's state as plain values.
     """
@@ -114,7 +112,6 @@ class Rounds:
 
     Args:
         env: A parallel environment of a game that planners know; not wrapped in `PlannedSubgoals`.
-        player: Follows the subgoals.
         patience: Game steps after which a subgoal counts as not done.
         recover: As of `ReflectionSettings`.
         subgoals_to: Agents that are told their subgoals: "all", or names.
@@ -122,7 +119,6 @@ class Rounds:
         watch: Called before each step of an attempt and once at its end.
 
     Attributes:
-        game: The game as planners know it.
         tracker: The subgoals that agents have, and their outcomes.
 
     Raises:
@@ -268,11 +264,7 @@ def reflect_by_rules(request: PlanRequest, plan: Plan, outcomes: list[Outcome]) 
 
 @dataclass(frozen=True)
 class ChatReflector:
-    """Asks the planner's chat model; what happens without a usable answer is told by the planner's `fallback`.
-
-    Attributes:
-        planner: The planner of the plans.
-    """
+    """Asks the planner's chat model; what happens without a usable answer is told by the planner's `fallback`."""
 
     planner: ChatPlanner
 
@@ -330,11 +322,9 @@ class ReflectedEpisode:
     """An episode with all its attempts.
 
     Attributes:
-        seed: Seed of the episode.
         returns: Return of the attempts that were kept, per agent.
         steps: Steps of the environment, those that were put back left out.
         success: True if the task was done (`envs.interface.solved`).
-        metrics: The game's own figures.
         rounds: The tree of attempts: per round all attempts from the same situation, the last of them kept.
         cost: Requests to chat models, with their tokens and price.
         answers: Counts of the authors of plans and reflections, also of attempts that were put back.
@@ -389,8 +379,6 @@ class ReflectivePlay:
 
     Args:
         env: A parallel environment of a game that planners know; not wrapped in `PlannedSubgoals`.
-        player: The followers of the subgoals.
-        planner: The author of the plans.
         reflector: Names the phase to blame; by default the chat model of a planner that has one, else rules.
         trials: As of `ReflectionSettings`.
         recover: As of `ReflectionSettings`.

@@ -17,7 +17,6 @@ class Skill:
     """Something that can be done.
 
     Attributes:
-        name: Its name.
         uses: Things that it uses up, by name of the thing.
         brings: Things that there are afterwards in addition.
         agent: The agent that does it; empty for events without one.
@@ -38,8 +37,6 @@ class SkillProblem:
     """A moment of a game as a search problem.
 
     Attributes:
-        skills: Skills of this game.
-        have: Present items.
         targets: Things that are wanted, the most wanted first.
         idle: Per agent the subgoal of who has nothing to do.
         engaged: Agents that hold something: if it is needed later on the way to a target, they keep it and wait.
@@ -56,15 +53,7 @@ def search(skills: Sequence[Skill], have: Mapping[str, int], target: str) -> lis
     """Skills that lead to one more of a thing, in an order in which they can be done, the cheapest way found.
 
     Depth first and backwards: a thing that is there is used; else each skill that brings it is tried, after what that
-    one uses up. A thing is never sought in order to get itself.
-
-    Args:
-        skills: All there are.
-        have: Present items; not changed.
-        target: The target.
-
-    Returns:
-        `None` if there is no way.
+    one uses up. A thing is never sought in order to get itself. `None` if there is no way.
     """
     makers: dict[str, list[Skill]] = {}
     for skill in skills:
@@ -140,7 +129,8 @@ def share_out(problem: SkillProblem, agents: Iterable[str]) -> tuple[str, dict[s
             subgoals[skill.agent], reasons[skill.agent] = free, f"{skill.name} is on the way to {target}"
             open_.remove(skill.agent)
             _promise(have, way[number:], skill.agent)
-            for agent in [agent for agent in open_ if agent in problem.engaged and _has_part(way, agent)]:
+            holding = problem.engaged & {step.agent for step in way}  # with something to do later on the way
+            for agent in [agent for agent in open_ if agent in holding]:
                 subgoals[agent], reasons[agent] = problem.idle[agent], f"what {agent} holds is needed later"
                 open_.remove(agent)
     for agent in open_:
@@ -154,11 +144,6 @@ def _first(way: Sequence[Skill], agents: Sequence[str], have: Mapping[str, int],
         if skill.agent in agents and set(skill.subgoals) - set(taken) and ready(skill, have):
             return number
     return None
-
-
-def _has_part(way: Sequence[Skill], agent: str) -> bool:
-    """True if an agent has something to do later on a way."""
-    return any(skill.agent == agent for skill in way)
 
 
 def _promise(have: Counter[str], way: Sequence[Skill], agent: str) -> None:

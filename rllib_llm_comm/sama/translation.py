@@ -95,8 +95,6 @@ def translate(
     """Puts a state into words.
 
     Args:
-        model: The chat model.
-        index: The game's code.
         state: The state as plain values.
         check: The game's checker for this state.
         manual: The game in words.
@@ -173,30 +171,24 @@ def write_translator(
     manual: str,
     pieces: int = 1,
     prompts: str = OURS,
-    sandbox: Sandbox | None = None,
 ) -> Translator:
     """Lets a chat model write a translator, and once more if it is refused or says something false.
 
     Args:
-        model: The chat model.
-        game: The game.
         states: States in which the code is tried, at least one; the first is shown.
-        index: The game's code.
         manual: The game in words.
         pieces: Pieces of code that the model is shown.
         prompts: As of `PromptsOf`.
-        sandbox: Sandbox of the code.
 
     Raises:
         AnswerError: If both answers are refused.
         ChatError: If a request failed for good.
         UserError: If the budget is spent or the key is missing.
     """
-    place = sandbox or shared_sandbox()
     shown = json.dumps(game.plain(states[0]))
 
     def read(text: str) -> Translator:
-        made = Translator(code_of(text).strip(), place)
+        made = Translator(code_of(text).strip())
         for state in states:
             try:
                 false = made.told(game, state).false
@@ -271,10 +263,7 @@ def translate_actions(
     """Puts into words what the actions of an agent would do.
 
     Args:
-        model: The chat model.
-        index: The game's code.
         state: The state as plain values.
-        agent: The agent that acts.
         actions: Each action as the code names it, and the game's check of it; at least one.
         manual: The game in words.
         beside: Things on each side of the agent, for states without a map.

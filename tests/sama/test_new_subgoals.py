@@ -11,6 +11,7 @@ from planner_model import planner
 
 from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
@@ -22,6 +23,7 @@ from rllib_llm_comm.sama.recordings import recording
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
 LAYOUT = "cramped_room"
+KITCHEN = (ENV_ID, {"layout": LAYOUT})
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ def snapshots(count, seed=0):
 
 def test_encountered_states_are_asked_once_and_bring_new_subgoals(data_set):
     with ChatServer(planner) as server:
-        new = KitchenSubgoals(settings(server.settings(), states=3), LAYOUT, data_set)
+        new = KitchenSubgoals(settings(server.settings(), states=3), *KITCHEN, data_set)
         games = snapshots(4)
         added = new.ask([games[0], games[0], *games])
         assert new.figures()["states"] == 3 and added == new.subgoals and len(set(added)) == len(added) > 0
@@ -57,20 +59,20 @@ def test_encountered_states_are_asked_once_and_bring_new_subgoals(data_set):
 
 def test_states_too_near_to_those_of_before_are_left_out(data_set):
     with ChatServer(planner) as server:
-        far = KitchenSubgoals(settings(server.settings(), apart=2.0), LAYOUT, data_set)
+        far = KitchenSubgoals(settings(server.settings(), apart=2.0), *KITCHEN, data_set)
         far.ask(snapshots(5))
         far.ask(snapshots(5, seed=1))
         assert far.figures()["states"] == 1
-        near = KitchenSubgoals(settings(server.settings()), LAYOUT, data_set)
+        near = KitchenSubgoals(settings(server.settings()), *KITCHEN, data_set)
         near.ask(snapshots(5))
         assert near.figures()["states"] == 5
 
 
 def test_what_was_asked_survives_as_plain_values(data_set):
     with ChatServer(planner) as server:
-        new = KitchenSubgoals(settings(server.settings()), LAYOUT, data_set)
+        new = KitchenSubgoals(settings(server.settings()), *KITCHEN, data_set)
         new.ask(snapshots(3))
-        again = KitchenSubgoals(settings(server.settings()), LAYOUT, data_set)
+        again = KitchenSubgoals(settings(server.settings()), *KITCHEN, data_set)
         again.set_state(json.loads(json.dumps(new.to_state())))
         assert again.subgoals == new.subgoals and again.figures() == new.figures()
         assert again.figures()["requests"] > 0 and again.figures()["input_tokens"] > 0
@@ -89,7 +91,7 @@ def test_the_model_proposes_states_and_is_told_those_that_are_there(data_set):
         return json.dumps({"states": [{"players": players, "pots": [{"pot": "pot", "onions": onions}]}]})
 
     with ChatServer(proposes) as server:
-        new = KitchenSubgoals(settings(server.settings(), states=1, states_by="model"), LAYOUT, data_set)
+        new = KitchenSubgoals(settings(server.settings(), states=1, states_by="model"), *KITCHEN, data_set)
         for number in (1, 2, 3):
             new.ask([])
             assert new.figures()["states"] == number
@@ -107,7 +109,7 @@ def test_subgoals_without_code_that_agrees_are_left_out(data_set):
         return wrong if "subgoal:\nfetch an onion from the left onion crate" in prompt else tape.complete(prompt)
 
     with ChatServer(writes) as server:
-        new = KitchenSubgoals(settings(server.settings(), states=8, steps=60), LAYOUT, data_set, with_code=True)
+        new = KitchenSubgoals(settings(server.settings(), states=8, steps=60), *KITCHEN, data_set, with_code=True)
         new.ask(snapshots(8))
     assert new.subgoals and set(new.sources) == set(new.subgoals)
     assert new.left_out == ["fetch an onion from the left onion crate"] and not set(new.left_out) & set(new.subgoals)
@@ -116,13 +118,13 @@ def test_subgoals_without_code_that_agrees_are_left_out(data_set):
 
 def test_a_failed_request_adds_nothing_and_a_missing_answer_ends_the_run(data_set, tmp_path):
     with ChatServer(400) as server:
-        new = KitchenSubgoals(settings(server.settings() | {"max_retries": 0}), LAYOUT, data_set)
+        new = KitchenSubgoals(settings(server.settings() | {"max_retries": 0}), *KITCHEN, data_set)
         assert new.ask(snapshots(2)) == [] and new.figures()["failed"] == 1
         server.replies = [planner]
         assert new.ask(snapshots(2)) and new.figures()["states"] == 2
     empty = tmp_path / "empty.jsonl"
     empty.write_text(json.dumps({"cassette": 1, "made": "x", "model": "m", "note": ""}) + "\n")
-    offline = KitchenSubgoals(settings({"cassette": str(empty)}), LAYOUT, data_set)
+    offline = KitchenSubgoals(settings({"cassette": str(empty)}), *KITCHEN, data_set)
     with pytest.raises(MissingAnswerError, match="has no answer to the question"):
         offline.ask(snapshots(1))
 

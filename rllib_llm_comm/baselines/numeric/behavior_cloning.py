@@ -65,7 +65,6 @@ class Demonstrations:
     """Decisions of saved games of one kitchen.
 
     Attributes:
-        env_config: Settings of the environment.
         vectors: Per game float32 (steps, 2, 96), the features that each player sees before each step.
         actions: Per game int64 (steps, 2), the primitive actions.
         by_people: Per game bool (steps, 2), the decisions that are learned; `None` for all.
@@ -103,9 +102,6 @@ def half_of(demonstrations: Demonstrations, half: str) -> Demonstrations:
 
 def read_session_demonstrations(path: str | Path) -> Demonstrations:
     """Decisions of people in a recorded session of an onion-soup kitchen; its games are played again.
-
-    Args:
-        path: The session's folder.
 
     Raises:
         UserError: If it is of another game, its actions are no single steps, or no person acted.
@@ -151,8 +147,6 @@ class CloningResult:
     """Figures of a clone.
 
     Attributes:
-        folder: Its policy folder.
-        games: Number of games that were used.
         decisions: Number of decisions that it learned from, and that were held out.
         agreement: Share of the held-out decisions whose action is its most likely one.
         cross_entropy: Mean negative log-likelihood of the held-out decisions, in nats.
@@ -217,10 +211,8 @@ def clone_players(
     """Trains a clone by cross-entropy and writes its policy folder.
 
     Args:
-        demonstrations: The decisions to learn from.
         folder: The policy folder (one of that name is replaced); `load_policy`, `rllib evaluate`, `rllib crossplay` and
             pools of partners take it.
-        settings: Settings; `None` for the defaults.
         progress: Called with the numbers of epochs that were done and of all.
 
     Raises:

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ray.rllib.algorithms.ppo import PPO
-from ray.rllib.utils.annotations import override
-
-from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPOConfig
+from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPO, NumericPPOConfig
 from rllib_llm_comm.policies.numeric_network import NumericSettings
-from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.rl.strict_config import select_fields
 
 
@@ -42,11 +38,7 @@ class CommNetConfig(NumericPPOConfig):
         super().__init__(algo_class=algo_class or CommNet)
 
 
-class CommNet(PolicyCheckpointMixin, PPO):
+class CommNet(NumericPPO):
     """PPO over a CommNet; settings: `CommNetConfig`."""
 
-    @classmethod
-    @override(PPO)
-    def get_default_config(cls) -> CommNetConfig:
-        """The default settings."""
-        return CommNetConfig()
+    config_class = CommNetConfig

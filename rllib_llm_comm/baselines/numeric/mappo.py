@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from pydantic import Field
-from ray.rllib.algorithms.ppo import PPO
 from ray.rllib.evaluation.postprocessing import Postprocessing
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import ModuleID, TensorType
 
-from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPOConfig
+from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPO, NumericPPOConfig
 from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.policies.numeric_network import NumericSettings, moments
 from rllib_llm_comm.rl.multi_agent_ppo import PPOTraining
 from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
-from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.rl.strict_config import select_fields
 
 if TYPE_CHECKING:
@@ -103,11 +101,7 @@ class MAPPOLearner(MultiAgentPPOLearner):
         return module.critic_outputs(batch), norm.normalize(returns)
 
 
-class MAPPO(PolicyCheckpointMixin, PPO):
+class MAPPO(NumericPPO):
     """Multi-agent PPO with a critic that sees the whole game; settings: `MAPPOConfig`."""
 
-    @classmethod
-    @override(PPO)
-    def get_default_config(cls) -> MAPPOConfig:
-        """The default settings."""
-        return MAPPOConfig()
+    config_class = MAPPOConfig

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gymnasium as gym
 import numpy as np
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
-from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.algorithms.ppo import PPO, PPOConfig
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
-from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.core.errors import UserError, space_text
@@ -35,7 +36,8 @@ from rllib_llm_comm.policies.policy_manifest import NUMERIC
 from rllib_llm_comm.rl.actor_critic import ActorCriticModule
 from rllib_llm_comm.rl.columns import LATEST_VECTORS
 from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig
-from rllib_llm_comm.rl.observations import AddObservationsInOrder, newest_observation
+from rllib_llm_comm.rl.observations import AddObservationsInOrder, ReplaceObservations
+from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.rl.strict_config import SHARED_POLICY, select_fields
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class NumericObservations(ConnectorV2):
+class NumericObservations(ReplaceObservations):
     """Keeps `vector` and `action_mask` of every new observation and drops the rest.
 
     Input: multi-agent episodes whose newest observations are dicts with `vector` and, optionally, `action_mask`.
@@ -58,8 +60,6 @@ class NumericObservations(ConnectorV2):
     otherwise `"team"`. With `"own"` the critic sees what the actor sees.
 
     Args:
-        input_observation_space: Dict of the agents' observation spaces.
-        input_action_space: Dict of the agents' Discrete spaces.
         team: True if agents hear the others.
         critic: Input of the critic: `"own"`, `"team"`, `"state"` or `"auto"`.
 
@@ -80,18 +80,12 @@ class NumericObservations(ConnectorV2):
         self._critic = critic
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
-    @override(ConnectorV2)
-    def recompute_output_observation_space(
-        self, input_observation_space: gym.Space, input_action_space: gym.Space
-    ) -> gym.Space:
+    @override(ReplaceObservations)
+    def spaces(self, agents: Mapping[str, gym.Space], actions: Any) -> Mapping[str, gym.Space]:
         """The agents' observation spaces without words."""
-        if not isinstance(input_observation_space, gym.spaces.Dict):
-            return input_observation_space
-        agents = input_observation_space.spaces
         told = self._critic == BY_STATE or (self._critic == AUTO and all(map(_tells_state, agents.values())))
         spaces = {
-            agent: self._space(agent, space, input_action_space[agent], len(agents), told)  # type: ignore[index]
-            for agent, space in agents.items()
+            agent: self._space(agent, space, actions[agent], len(agents), told) for agent, space in agents.items()
         }
         shapes = {agent: space[TEAM_VECTORS].shape for agent, space in spaces.items() if TEAM_VECTORS in space.spaces}
         if len(set(shapes.values())) > 1:
@@ -100,7 +94,7 @@ class NumericObservations(ConnectorV2):
                 f"the agents' `vector`s have the shapes {lengths}, but those of a team must have the same; fill up the "
                 "shorter ones with zeros."
             )
-        return gym.spaces.Dict({**spaces})
+        return spaces
 
     def _space(self, agent: str, space: gym.Space, actions: gym.Space, agents: int, told: bool) -> gym.spaces.Dict:
         inner = space.spaces if isinstance(space, gym.spaces.Dict) else {}
@@ -125,32 +119,17 @@ class NumericObservations(ConnectorV2):
         boxes = {name: gym.spaces.Box(-np.inf, np.inf, form, np.float32) for name, form in seen.items()}
         return gym.spaces.Dict({**boxes, ACTION_MASK: gym.spaces.Box(0, 1, (int(actions.n),), np.int8)})
 
-    @override(ConnectorV2)
-    def __call__(
-        self,
-        *,
-        rl_module: RLModule,
-        batch: dict[str, Any],
-        episodes: list[MultiAgentEpisode],
-        explore: bool | None = None,
-        shared_data: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Writes the numbers into the episodes."""
-        for episode in episodes:
-            waiting = [
-                (agent, single, seen)
-                for agent, single in sorted(episode.agent_episodes.items(), key=lambda item: str(item[0]))
-                if len(single.observations) and self._is_new(agent, seen := newest_observation(single))
-            ]
-            latest = episode.custom_data.setdefault(LATEST_VECTORS, {})
-            latest.update({str(agent): np.array(seen[VECTOR], np.float32).reshape(-1) for agent, _, seen in waiting})
-            for agent, single, seen in waiting:
-                single.set_observations(at_indices=-1, new_data=self._numbers(str(agent), seen, latest))
-                space = self.observation_space[agent]
-                if single.observation_space is not space or single.observations.space is not space:
-                    single.observation_space = space  # which takes its time
-        return batch
+    @override(ReplaceObservations)
+    def write(self, episode: MultiAgentEpisode, newest: list[tuple[Any, SingleAgentEpisode, Any]]) -> None:
+        """Writes the numbers into an episode."""
+        waiting = sorted((one for one in newest if self._is_new(one[0], one[2])), key=lambda one: str(one[0]))
+        latest = episode.custom_data.setdefault(LATEST_VECTORS, {})
+        latest.update({str(agent): np.array(seen[VECTOR], np.float32).reshape(-1) for agent, _, seen in waiting})
+        for agent, single, seen in waiting:
+            single.set_observations(at_indices=-1, new_data=self._numbers(str(agent), seen, latest))
+            space = self.observation_space[agent]
+            if single.observation_space is not space or single.observations.space is not space:
+                single.observation_space = space  # which takes its time
 
     def _numbers(self, agent: str, seen: dict[str, Any], latest: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         space = self.observation_space[agent]
@@ -309,11 +288,19 @@ class NumericPPOConfig(MultiAgentPPOConfig):
 
     @override(MultiAgentPPOConfig)
     def validate(self) -> None:
-        """Checks all settings.
-
-        Raises:
-            UserError: If a value is not allowed or settings do not fit together.
-        """
+        """Checks all settings; a `UserError` names one that is not allowed or does not fit the others."""
         self._fill_env_config()
         self.network_settings()
         super().validate()
+
+
+class NumericPPO(PolicyCheckpointMixin, PPO):
+    """PPO of agents that observe numbers; its settings are those of `config_class`."""
+
+    config_class: ClassVar[type[NumericPPOConfig]]
+
+    @classmethod
+    @override(PPO)
+    def get_default_config(cls) -> NumericPPOConfig:
+        """The default settings."""
+        return cls.config_class()

@@ -55,9 +55,6 @@ class NumericPolicy(ArrayPolicy):
     def batch(self, asked: Sequence[AgentRequest]) -> dict[str, torch.Tensor]:
         """The vectors of all rows, or those of their teams.
 
-        Args:
-            asked: As of `ArrayPolicy.batch`.
-
         Raises:
             UserError: If an observation has no `vector`, or one of another length.
         """
@@ -79,12 +76,7 @@ class NumericPolicy(ArrayPolicy):
         return batch
 
     def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> list[float]:
-        """Values of all rows; NaN where a central critic is not told all that it needs, which acting does not need.
-
-        Args:
-            asked: As of `ArrayPolicy.batch`.
-            batch: Result of `batch`.
-        """
+        """Values of all rows; NaN where a central critic is not told all that it needs, which acting does not need."""
         name = self.network.settings.critic_input
         if name in batch:
             return super().values(asked, batch)

@@ -97,11 +97,7 @@ class BestResponsePPOConfig(SelfPlayPPOConfig):
 
     @override(SelfPlayPPOConfig)
     def validate(self) -> None:
-        """Checks all settings.
-
-        Raises:
-            UserError: If a value is not allowed or settings do not fit together.
-        """
+        """Checks all settings; a `UserError` names one that is not allowed or does not fit the others."""
         require_choice("critic_observation", self.critic_observation, (BY_OWN, BY_PARTNER))
         if self.critic_observation == BY_PARTNER and self.most_partners() is None:
             name = type(self).__name__.removesuffix("Config")
@@ -133,11 +129,7 @@ class BestResponsePPO(Responder, SelfPlayPPO):
     _pool: PartnerPool | None = None
     _held: Any = None
 
-    @classmethod
-    @override(SelfPlayPPO)
-    def get_default_config(cls) -> BestResponsePPOConfig:
-        """The default settings."""
-        return BestResponsePPOConfig()
+    config_class = BestResponsePPOConfig
 
     @override(Algorithm)
     def setup(self, config: Any) -> None:

@@ -36,6 +36,7 @@ from rllib_llm_comm.rl.strict_config import StrictConfigMixin, select_fields
 
 SIGNED, CLAMPED = "signed", "clamped"
 DAMPING = 0.85
+"""Share of steps that follow an edge in PageRank."""
 SHARPNESS = 10.0
 """Factor inside the softmax over PageRank and over Shapley values (COLE's code)."""
 EXACT_UP_TO = 8
@@ -84,20 +85,16 @@ class COLESettings(Settings):
         return self
 
 
-def pagerank(weights: np.ndarray, damping: float = DAMPING) -> np.ndarray:
-    """PageRank of a weighted directed graph, solved as linear equations.
+def pagerank(weights: np.ndarray) -> np.ndarray:
+    """PageRank (n,) of a weighted directed graph, solved as linear equations; it sums to 1.
 
     Args:
         weights: (n, n), [i, j] the weight >= 0 of the edge from i to j; a node without edges leads to all alike.
-        damping: Share of steps that follow an edge.
-
-    Returns:
-        (n,) chances, which sum to 1.
     """
     n = len(weights)
     sums = weights.sum(1, keepdims=True)
     steps = np.where(sums > 0, weights / np.where(sums > 0, sums, 1.0), 1.0 / n)
-    return np.asarray(np.linalg.solve(np.eye(n) - damping * steps.T, np.full(n, (1 - damping) / n)))
+    return np.asarray(np.linalg.solve(np.eye(n) - DAMPING * steps.T, np.full(n, (1 - DAMPING) / n)))
 
 
 def softmax(values: np.ndarray) -> np.ndarray:
@@ -110,7 +107,6 @@ def coalition_value(payoffs: np.ndarray, members: Sequence[int]) -> float:
     """Worth of a coalition: sum over i and j of sigma_j U_ij / |S|, where sigma favours a low PageRank in it.
 
     Args:
-        payoffs: (n, n).
         members: The coalition S; empty is worth 0.
     """
     if not members:
@@ -123,20 +119,16 @@ def coalition_value(payoffs: np.ndarray, members: Sequence[int]) -> float:
 def shapley_values(
     payoffs: np.ndarray, marginals: str = SIGNED, permutations: int = 200, rng: np.random.Generator | None = None
 ) -> np.ndarray:
-    """Additions of each member to the coalitions that it joins, in the mean over all orders of joining.
+    """Additions (n,) of each member to the coalitions that it joins, in the mean over all orders of joining.
 
     Exact for up to `EXACT_UP_TO` members; beyond, the mean over random orders and all their rotations (ours): every
     member is as often at every place, so that members who are alike have like values.
 
     Args:
-        payoffs: (n, n).
         marginals: `"signed"`: what a member adds may be negative (the Shapley value). `"clamped"`: negative additions
             count as 0 (COLE's code).
         permutations: Orders where they are drawn, >= 1, rounded up to a multiple of n; COLE: 200.
         rng: Draws the orders; needed for more than `EXACT_UP_TO` members.
-
-    Returns:
-        (n,) values.
     """
     n = len(payoffs)
     lowest = 0.0 if marginals == CLAMPED else -math.inf
@@ -179,16 +171,13 @@ def symmetrised(payoffs: np.ndarray) -> np.ndarray:
 
 
 def preference_centrality(payoffs: np.ndarray) -> np.ndarray:
-    """1 minus the in-degree centrality in the preference graph; low for members that many play best with.
+    """eta (n,): 1 minus the in-degree centrality in the preference graph; low for members that many play best with.
 
     Each member has one edge, to the partner with whom its payoff is highest (it may be itself; of equal ones the last
     member), and none if all its payoffs are 0. An in-degree is divided by n - 1, so values may be below 0.
 
     Args:
         payoffs: (n, n), symmetrised.
-
-    Returns:
-        (n,) eta.
     """
     n = len(payoffs)
     indegrees = np.zeros(n)
@@ -251,7 +240,6 @@ def removed_member(members: int, most: int, rng: np.random.Generator) -> int | N
     Args:
         members: n, their number.
         most: The largest n allowed.
-        rng: Draws it.
     """
     return None if members <= most else int(rng.integers(min(OLDEST, members)))
 
@@ -304,10 +292,8 @@ class COLEPopulation:
         runs_done: Runs of the running generation that are done.
 
     Args:
-        settings: Sizes and choices.
         first: The first member, an untrained copy of the learner.
         score: Mean score of that member with itself.
-        seed: Of draws.
     """
 
     def __init__(self, settings: COLESettings, first: Any, score: float, seed: int) -> None:
@@ -344,16 +330,12 @@ class COLEPopulation:
         return self.runs_done >= (runs if self.is_grown else 1)
 
     def judge(self, learner: Any, row: Sequence[float], column: Sequence[float], own: float) -> bool:
-        """Ends a generation: the learner's copy becomes a member, or is trained on.
+        """Ends a generation: the learner's copy becomes a member (true), or is trained on.
 
         Args:
-            learner: The copy.
             row: (n,) mean scores of the learner as player 0 with each member.
             column: (n,) of each member as player 0 with the learner.
             own: Of the learner with itself.
-
-        Returns:
-            True if it was accepted.
         """
         self.generation += 1
         self.runs_done = 0
@@ -409,11 +391,7 @@ class COLEConfigMixin(StrictConfigMixin):
         return self.assign("population", settings)
 
     def validate(self) -> None:
-        """Checks all settings.
-
-        Raises:
-            UserError: If a value is not allowed or settings do not fit together.
-        """
+        """Checks all settings; a `UserError` names one that is not allowed or does not fit the others."""
         if self.pool:
             raise UserError(f"`pool` is {self.pool!r} but COLE's partners are its own members; omit it.")
         super().validate()
@@ -472,7 +450,8 @@ class COLEMixin(Responder):
         if self._partners is None:
             self._partners = self._drawn(population)
         if not self._seated:
-            self._seat(self._partners)
+            self.meet([Met(name, PastPolicy.from_state(one), weight) for name, one, weight in self._partners])
+            self._seated = True
         super().training_step()
         self._batches += 1
         if self._batches >= self.config.run_batches:
@@ -499,10 +478,6 @@ class COLEMixin(Responder):
             (f"partner_{place}", population.members[number], float(times))
             for place, (number, times) in enumerate(counts.items())
         ]
-
-    def _seat(self, partners: list[tuple[str, dict[str, Any], float]]) -> None:
-        self.meet([Met(name, PastPolicy.from_state(policy), weight) for name, policy, weight in partners])
-        self._seated = True
 
     def _judge(self, population: COLEPopulation) -> None:
         learner = self._learner_policy()
@@ -585,8 +560,4 @@ class COLEMixin(Responder):
 class COLE(COLEMixin, BestResponsePPO):
     """Cooperative open-ended learning in the onion-soup kitchens; settings: `COLEConfig`."""
 
-    @classmethod
-    @override(BestResponsePPO)
-    def get_default_config(cls) -> COLEConfig:
-        """The default settings."""
-        return COLEConfig()
+    config_class = COLEConfig

@@ -101,8 +101,6 @@ class Member:
 
     Attributes:
         seed: Its seed; without kinds members differ by it and by nothing else.
-        iterations: Training iterations behind it.
-        game_steps: Game steps behind it.
         score: Mean score of its last games; NaN before any ended.
         state: State of its algorithm, from which the next part goes on; `None` before the first and when it is done.
         milestones: Its initial, half-way and final policy, when it is done.
@@ -139,8 +137,6 @@ class Population:
     Args:
         members: They have not begun.
         configs: Settings of each; the seed is the member's own.
-        iterations: Training iterations of a member.
-        part: Iterations per task.
         cpus: CPUs of a task; 0: parts are trained one after the other in this process.
     """
 
@@ -162,10 +158,7 @@ class Population:
         return sum(member.game_steps for member in self.members)
 
     def advance(self) -> int:
-        """Starts what can be started and waits for the end of one part.
-
-        Returns:
-            The place of the member that has come further.
+        """Starts what can be started and waits for the end of one part; gives the place of its member.
 
         Raises:
             UserError: If Ray has too few CPUs for a task, or a setting proves wrong there.
@@ -226,7 +219,6 @@ def train_part(config: Any, state: Mapping[str, Any] | None, iterations: int) ->
     Args:
         config: Its settings, of an algorithm that keeps past policies.
         state: State of its algorithm to go on from; `None` at the beginning.
-        iterations: Training iterations.
 
     Returns:
         `state`, `iterations` behind it, `past`, its kept policies with that of now at the end, and `talk`, as of
@@ -362,11 +354,7 @@ class FCPConfigMixin(StrictConfigMixin):
         return [Member(first + place, kind=kinds[place % len(kinds)]) for place in range(self.population_size)]
 
     def member_config(self, kind: str = NO_KIND) -> Any:
-        """Settings of a member: those of this config that self-play has, in one process.
-
-        Args:
-            kind: The member's kind.
-        """
+        """Settings of a member: those of this config that self-play has, in one process."""
         config = self.untrained_member()
         for name, value in vars(self).items():
             if name in vars(config) and name not in self.not_of_members:
@@ -590,8 +578,4 @@ class FCPMixin(Responder):
 class FCP(FCPMixin, BestResponsePPO):
     """Fictitious co-play in the onion-soup kitchens; settings: `FCPConfig`."""
 
-    @classmethod
-    @override(BestResponsePPO)
-    def get_default_config(cls) -> FCPConfig:
-        """The default settings."""
-        return FCPConfig()
+    config_class = FCPConfig

@@ -46,16 +46,12 @@ class StackedActors:
         for row, actor in enumerate(actors):
             rows.setdefault(id(actor), []).append(row)
         owned = [(actors[own[0]], own) for own in rows.values()]
-        owned.sort(key=lambda one: _shape(one[0]))
-        self._parts = [_Part(list(alike)) for _, alike in groupby(owned, key=lambda one: _shape(one[0]))]
+        owned.sort(key=lambda one: str(one[0]))  # which tells layers and sizes
+        self._parts = [_Part(list(alike)) for _, alike in groupby(owned, key=lambda one: str(one[0]))]
         self._count = len(actors)
 
     def logits(self, seen: torch.Tensor) -> np.ndarray:
-        """Logits (B, K), a row for each given actor.
-
-        Args:
-            seen: (B, V) float32.
-        """
+        """Logits (B, K), a row for each given actor, of what they see (B, V)."""
         out = np.zeros((0, 0), np.float32)
         for part in self._parts:
             for rows, logits in part.run(seen):
@@ -98,10 +94,6 @@ def _stack(layers: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
     return weights, torch.stack([layer.bias.detach() for layer in layers])[:, None]
 
 
-def _shape(actor: nn.Sequential) -> str:
-    return str(actor)
-
-
 @dataclass
 class _Cook:
     kitchen: Kitchen
@@ -128,7 +120,6 @@ class ScriptedCooks:
         """Takes a seat in a game that begins.
 
         Args:
-            game: Number of the game.
             player: The cook, 0 or 1.
             rng: Gives the seed of the random steps of cooks that block each other.
         """
@@ -141,11 +132,7 @@ class ScriptedCooks:
         self._cooks[game] = _Cook(kitchen, player, walker)
 
     def action(self, game: int) -> int:
-        """The next action in a game.
-
-        Args:
-            game: Number of the game.
-        """
+        """The next action in a game."""
         cook = self._cooks[game]
         cook.kitchen.state = self._games.states[game]
         return cook.walker.action(plan(cook.kitchen)[cook.player].cell)
@@ -156,7 +143,6 @@ class FrozenPartner:
     """A player that holds a seat and does not learn.
 
     Attributes:
-        name: Its name in the figures.
         player: `"random"`, `"stay"` or `"scripted"`, or a numeric policy, with what it needs to act.
         weight: > 0: how often it is drawn from its pool, relative to the others.
         noise: In [0, 1]: the share of its actions that are drawn uniformly.
@@ -189,12 +175,7 @@ class PartnerPool:
 
 
 def self_play_games(games: int, share: float) -> int:
-    """The number of games side by side that the learner plays with itself: the share of all, rounded.
-
-    Args:
-        games: All games, >= 1.
-        share: In [0, 1].
-    """
+    """The number of games side by side that the learner plays with itself: the share (in [0, 1]) of all, rounded."""
     return round(games * share)
 
 
@@ -209,7 +190,6 @@ class SeatedPartners:
 
     Args:
         pool: The partners; `None`: the learner plays all games with itself.
-        games: The games.
         seed: Of draws of partners, seats and actions.
     """
 
@@ -242,11 +222,7 @@ class SeatedPartners:
         return None if self._pool is None or index == ITSELF else self._pool.partners[index].name
 
     def redraw(self, games: np.ndarray) -> None:
-        """Draws partner and seat of games that begin.
-
-        Args:
-            games: bool (N,).
-        """
+        """Draws partner and seat of games (N,) that begin."""
         drawn = self._shared[games[self._shared]]
         if not len(drawn):
             return
@@ -303,10 +279,6 @@ class SeatedPartners:
 def check_partner(partner: PartnerSettings, env_config: Mapping[str, Any]) -> None:
     """Refuses a partner that cannot play in arrays of games; of a checkpoint only `policy.json` is read.
 
-    Args:
-        partner: The partner.
-        env_config: Settings of the kitchen.
-
     Raises:
         UserError: If it is a function, talks, has a habit or `unstuck`, or is a policy that is not numeric or of
             another kitchen.
@@ -332,21 +304,23 @@ def check_partner(partner: PartnerSettings, env_config: Mapping[str, Any]) -> No
 def load_partners(pool: Sequence[PartnerSettings], env_config: Mapping[str, Any]) -> tuple[FrozenPartner, ...]:
     """Loads the networks of a pool's checkpoints (safetensors and JSON, no pickles).
 
-    Args:
-        pool: The partners.
-        env_config: Settings of the kitchen.
-
     Raises:
         UserError: If one cannot be read or cannot play in this kitchen.
     """
-    return tuple(_load(partner, env_config) for partner in pool)
+    partners = []
+    for one in pool:
+        check_partner(one, env_config)
+        player: str | PolicyExport = one.policy
+        if one.kind == CHECKPOINT:
+            player, _ = read_policy(find_policy(one.policy), env_config)
+        partners.append(FrozenPartner(one.name, player, one.weight, one.noise, one.pauses, one.greedy))
+    return tuple(partners)
 
 
 def read_policy(folder: Path, env_config: Mapping[str, Any]) -> tuple[PolicyExport, PolicyManifest]:
     """A policy of a folder with its manifest (safetensors and JSON, no pickles).
 
     Args:
-        folder: The policy folder.
         env_config: Settings of the kitchen in which it is to play.
 
     Raises:
@@ -355,14 +329,6 @@ def read_policy(folder: Path, env_config: Mapping[str, Any]) -> tuple[PolicyExpo
     manifest = read_manifest(folder)
     _check_manifest(manifest, f"the policy {str(folder)!r}", env_config)
     return PolicyExport(manifest.kind, network_file(load_network(folder, manifest)), manifest.model_config), manifest
-
-
-def _load(partner: PartnerSettings, env_config: Mapping[str, Any]) -> FrozenPartner:
-    check_partner(partner, env_config)
-    player: str | PolicyExport = partner.policy
-    if partner.kind == CHECKPOINT:
-        player, _ = read_policy(find_policy(partner.policy), env_config)
-    return FrozenPartner(partner.name, player, partner.weight, partner.noise, partner.pauses, partner.greedy)
 
 
 def _check_manifest(manifest: PolicyManifest, where: str, env_config: Mapping[str, Any]) -> None:
@@ -396,7 +362,6 @@ def play_matches(
         pairs: Numbers of the policies that are player 0 and player 1, P >= 1 pairs.
         games: Games of each pair, >= 1.
         env_config: Settings of the kitchen: `layout`, `dynamics`, `horizon`.
-        seed: Of the actions.
     """
     rng = np.random.default_rng(seed)
     horizon = env_config.get("horizon", HORIZON)

@@ -92,7 +92,6 @@ class MemberRun:
     """A run of one member.
 
     Attributes:
-        algorithm: Class of its learner.
         config: Its config, with the run's seed and settings.
         batches: Train batches; 0 builds the member only.
         state: The Learner's state that it goes on from, or `None` at its beginning.
@@ -118,7 +117,6 @@ class MemberResult:
         state: `learner`, the Learner's state (weights and optimizers), and `policy`, a `PastPolicy` as a mapping.
         figures: Means of the last games: `score`, and in the onion-soup kitchens `shaped`.
         talk: What it says, as of `talk_figures`.
-        steps: Game steps.
         games: Games that ended.
         decisions: By cook, those that were learned from.
         tokens: Those that a language model has computed.
@@ -165,22 +163,13 @@ run_member_remotely = ray.remote(run_member)
 
 
 def go_on_from(algo: Responder, learner: Mapping[str, Any]) -> None:
-    """Gives an algorithm the Learner's state of an earlier run; its EnvRunners act and judge by it, too.
-
-    Args:
-        algo: The algorithm.
-        learner: `learner` of `state_of`.
-    """
+    """Gives an algorithm `learner` of an earlier `state_of`; its EnvRunners act and judge by it, too."""
     algo.learner_group.set_state({COMPONENT_LEARNER: learner})
     algo.sync_runners()
 
 
 def state_of(algo: Responder) -> dict[str, Any]:
-    """Everything that a member goes on from, and its policy.
-
-    Args:
-        algo: The member's algorithm.
-    """
+    """Everything that a member goes on from, and its policy."""
     learner = algo.learner_group.get_state(
         components=COMPONENT_LEARNER, not_components=f"{COMPONENT_LEARNER}/{COMPONENT_METRICS_LOGGER}"
     )[COMPONENT_LEARNER]
@@ -212,7 +201,6 @@ def drawn_rounds(agents: int, rng: np.random.Generator) -> list[list[tuple[int, 
 
     Args:
         agents: K, >= 1.
-        rng: Draws the order.
 
     Returns:
         K rounds of K pairs (partner, learner), the partner frozen; an agent learns with itself, too.
@@ -231,7 +219,7 @@ def played_pairs(agents: int) -> list[tuple[int, int]]:
 
 
 def fitness(rewards: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Reward per step of each agent, the mean over all partners, itself among them.
+    """Reward per step (K,) of each agent, the mean over all partners, itself among them.
 
     With one partner it is the sum of rewards over the sum of lengths of all their games, in both seats. With numbers
     of games in place of lengths it is the mean reward of a game.
@@ -239,9 +227,6 @@ def fitness(rewards: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     Args:
         rewards: (K, K) sums over games of the team's dense rewards, [i, j] of i as player 0 with j as player 1.
         lengths: (K, K) sums of these games' steps, > 0.
-
-    Returns:
-        (K,) rewards per step.
     """
     rates: np.ndarray = (rewards + rewards.T) / (lengths + lengths.T)
     return rates.mean(1)
@@ -257,9 +242,7 @@ def exploited(
     """The population after the worst agent has taken over the best one's weights, count and mutated settings.
 
     Args:
-        agents: The population.
         fitnesses: (K,) as of `fitness`; of equal ones the first counts.
-        rng: Draws mutations.
         probability: As of `mutated`.
         factors: As of `mutated`.
 
@@ -284,7 +267,6 @@ def mutated(
 
     Args:
         settings: By name; `lambda_` in [0, 1].
-        rng: Draws which settings change, and how.
         probability: In [0, 1]; Carroll: 0.33.
         factors: Drawn with equal chances; Carroll: 0.75 and 1.25.
     """
@@ -305,13 +287,11 @@ class PBTPopulation:
     """The population and its place in an iteration: K rounds of K runs each, then games, then exploitation.
 
     Attributes:
-        agents: The agents.
         iteration: Iterations that are complete.
         rounds: Rounds of the running iteration that are left, as of `drawn_rounds`; empty if games are due.
         best: Per agent the highest mean sparse reward so far and the policy that had it; `None` before the first games.
 
     Args:
-        agents: The first agents.
         seed: Of orders and mutations.
     """
 
@@ -323,11 +303,7 @@ class PBTPopulation:
         self.best: list[tuple[float, Any] | None] = [None] * len(agents)
 
     def learned(self, states: Sequence[Any]) -> None:
-        """Takes in the results of the first of `rounds`.
-
-        Args:
-            states: The new state of each learner, in the order of the round's pairs.
-        """
+        """Takes in the new states of the learners of the first of `rounds`, in the order of its pairs."""
         for (_, learner), state in zip(self.rounds.pop(0), states, strict=True):
             before = self.agents[learner]
             self.agents[learner] = dataclasses.replace(before, state=state, runs=before.runs + 1)
@@ -404,11 +380,7 @@ class PBTConfigMixin(StrictConfigMixin):
         return self.assign("population", settings)
 
     def validate(self) -> None:
-        """Checks all settings.
-
-        Raises:
-            UserError: If a value is not allowed or settings do not fit together.
-        """
+        """Checks all settings; a `UserError` names one that is not allowed or does not fit the others."""
         self.checked_settings("population")  # what follows takes them for what they are declared as
         for name in (*self.mutate, "critic_lr"):
             if isinstance(getattr(self, name, None), list):
@@ -663,8 +635,4 @@ class PBTMixin(Responder):
 class PBT(PBTMixin, BestResponsePPO):
     """Population-based training in the onion-soup kitchens; settings: `PBTConfig`."""
 
-    @classmethod
-    @override(BestResponsePPO)
-    def get_default_config(cls) -> PBTConfig:
-        """The default settings."""
-        return PBTConfig()
+    config_class = PBTConfig

@@ -39,7 +39,6 @@ def require_kinds(kinds: Mapping[str, Any], members: int, known: Sequence[str], 
 
     Args:
         kinds: As of `MemberKinds`.
-        members: Their number.
         known: Settings in which members may differ.
         traits: Keys of `as_partner`.
 
@@ -72,8 +71,6 @@ def require_own(where: str, settings: Mapping[str, Any], known: Sequence[str]) -
     """Refuses settings in which members cannot differ.
 
     Args:
-        where: Their place, in messages.
-        settings: The settings.
         known: Those that are allowed.
 
     Raises:
@@ -92,8 +89,6 @@ class Met:
     """A frozen policy that a learner meets.
 
     Attributes:
-        name: Its name in the figures.
-        policy: The policy.
         weight: > 0: how often it is drawn, relative to the others.
         traits: Keys of `PartnerSettings` in which it differs from the policy itself, such as `word_noise`.
     """
@@ -111,7 +106,6 @@ class Matches:
     Attributes:
         sparse: Points; of the onion-soup kitchens for soups, elsewhere the mean over agents of their returns.
         shaped: Shaped rewards of both cooks, at factor 1; 0 where there are none.
-        steps: Game steps.
         games: Games per pair.
     """
 
@@ -136,9 +130,6 @@ def talk_figures(results: Mapping[str, Any]) -> dict[str, float]:
     Entropy of its messages and their drift in nats from what it was taught, where PPO trains them; words per message,
     different words of a moment, the share of different messages, and the share of those whose meaning the games'
     scripted players know.
-
-    Args:
-        results: Of the member's iteration.
     """
     modules: Mapping[str, Any] = results.get(LEARNER_RESULTS, {})
     learned: Mapping[str, Any] = next((one for one in modules.values() if "message_entropy" in one), {})
@@ -168,11 +159,7 @@ class Responder(KeepsPastPolicies):
 
     @abstractmethod
     def meet(self, partners: Sequence[Met]) -> None:
-        """Takes other partners, at least one: with the next roll-out all games begin anew.
-
-        Args:
-            partners: One is drawn for every game that begins.
-        """
+        """Takes other partners, of whom one is drawn per game: with the next roll-out all games begin anew."""
 
     @abstractmethod
     def play_pairs(
@@ -181,7 +168,6 @@ class Responder(KeepsPastPolicies):
         """Plays whole games of all pairs with sampled actions.
 
         Args:
-            policies: The policies.
             pairs: Numbers of the policies that hold the first seat and the others, P >= 1 pairs.
             games: Games of each pair, >= 1.
             seed: Of everything that is drawn.
@@ -189,8 +175,4 @@ class Responder(KeepsPastPolicies):
 
     @abstractmethod
     def take_policy(self, policy: PastPolicy) -> None:
-        """Takes over a policy's weights, in Learners and EnvRunners.
-
-        Args:
-            policy: A policy of a network like its own.
-        """
+        """Takes over a policy's weights, in Learners and EnvRunners."""

@@ -38,7 +38,7 @@ from ray.rllib.utils.metrics import (
     TIMERS,
 )
 
-from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPOConfig
+from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPO, NumericPPOConfig
 from rllib_llm_comm.baselines.population.kitchen_partners import PartnerPool, SeatedPartners
 from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.phases import ENV, phase
@@ -310,11 +310,7 @@ class SelfPlayPPOConfig(NumericPPOConfig):
 
     @override(NumericPPOConfig)
     def validate(self) -> None:
-        """Checks all settings.
-
-        Raises:
-            UserError: If a value is not allowed or settings do not fit together.
-        """
+        """Checks all settings; a `UserError` names one that is not allowed or does not fit the others."""
         self.check_settings()  # before they are divided
         self.require_whole_setting("num_envs_per_env_runner", 1)
         if self.env != ENV_ID:
@@ -336,33 +332,26 @@ class SelfPlayPPOConfig(NumericPPOConfig):
                 f"`env_config.wanted` is {wanted!r}, which SelfPlayPPO's arrays of games do not know; use "
                 "SymbolicPPO or MAPPO."
             )
-        self._require_whole_steps()
-        super().validate()
-
-    def rows_per_step(self) -> int:
-        """Rows of a train batch per game step of one EnvRunner: both cooks of all its games."""
-        return 2 * self.num_envs_per_env_runner
-
-    def _require_whole_steps(self) -> None:
         rows = self.rows_per_step() * max(1, self.num_env_runners)
         if self.total_train_batch_size % rows:
             raise UserError(
                 f"`train_batch_size_per_learner` is {self.train_batch_size_per_learner} but all learners' rows must be "
                 f"a multiple of {rows}: {self._rows_in_words} x `num_env_runners`."
             )
+        super().validate()
+
+    def rows_per_step(self) -> int:
+        """Rows of a train batch per game step of one EnvRunner: both cooks of all its games."""
+        return 2 * self.num_envs_per_env_runner
 
 
-class SelfPlayPPO(KeepsPastPolicies, PPO):
+class SelfPlayPPO(KeepsPastPolicies, NumericPPO):
     """PPO with one policy for both cooks, on whole arrays of games; settings: `SelfPlayPPOConfig`."""
 
     _runners_use_critic = True
     kept_as = "SelfPlayPPO"
 
-    @classmethod
-    @override(PPO)
-    def get_default_config(cls) -> SelfPlayPPOConfig:
-        """The default settings."""
-        return SelfPlayPPOConfig()
+    config_class = SelfPlayPPOConfig
 
     @override(Algorithm)
     def setup(self, config: Any) -> None:

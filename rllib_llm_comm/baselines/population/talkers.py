@@ -83,11 +83,7 @@ class TalkersConfig(VercoConfig):
         self._adapters_are_known = False  # of a member's run and of a checkpoint: the population has tried them
 
     def validate(self) -> None:
-        """Checks all settings.
-
-        Raises:
-            UserError: If a value is not allowed or settings do not fit together.
-        """
+        """Checks all settings; a `UserError` names one that is not allowed or does not fit the others."""
         self.check_settings()  # what follows takes them for what they are declared as
         for kind, settings in getattr(self, "member_kinds", {}).items():
             if isinstance(settings, Mapping) and (of_base := sorted(settings.keys() & _OF_BASE)):

@@ -191,9 +191,7 @@ def uniform_numbers(
     """Numbers in [0, 1) for the parts of actions (rows, 58), as `CollectiveChoice.sample` takes them.
 
     Args:
-        rows: Number of actions.
         generator: Draws; `None` for torch's own.
-        device: The device of the numbers.
     """
     return torch.rand(rows, len(SIZES), generator=generator, device=device)
 

@@ -48,6 +48,7 @@ SEEN = tuple(officer_spaces())
 """Names of the arrays that the network reads."""
 _LOOK_AHEAD = 2
 _GRAD_NORM = 0.5
+_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,6 @@ class OfficerRows:
         columns: Per part of `officer_view`, `action` (int16 (N, 58)) and `game` (int32 (N,), the number of the
             game), an array with a row for each decision.
         games: Per game its `commander`, `result` (1 won, 0 drawn, -1 lost), `ticks`, and `decisions`.
-        settings: Of the demonstrations.
     """
 
     columns: Mapping[str, np.ndarray]
@@ -74,8 +74,6 @@ def record_game(env: MiniRTS, settings: DemonstrationSettings, number: int) -> t
 
     Args:
         env: From `DemonstrationSettings.env`.
-        settings: The settings.
-        number: Number of the game.
 
     Returns:
         The columns of its decisions, and its figures.
@@ -84,7 +82,9 @@ def record_game(env: MiniRTS, settings: DemonstrationSettings, number: int) -> t
     shares = np.array(list(settings.commanders.values()), float)
     name = str(rng.choice(list(settings.commanders), p=shares / shares.sum()))
     env.reset(seed=int(rng.integers(2**31)))
-    commander, told = _commander(name, env, rng), Instructions(env.executor.orders)
+    commands, told = all_commands(), Instructions(env.executor.orders)
+    moody = MoodyCommander(env.executor, commands, rng) if name == _RANDOM else None
+    commander: Commander = moody or make_commander(name, env.executor, commands)
     labels, rows = CollectiveLabels(env.team, settings.rule), list[dict[str, Any]]()
     while env.agents:
         for number_of in range(env.team.size):
@@ -99,12 +99,6 @@ def record_game(env: MiniRTS, settings: DemonstrationSettings, number: int) -> t
     columns = {part: np.stack([row[part] for row in rows]) for part in rows[0]}
     result = (env.game.winner == env.team.player) - (env.game.winner == 1 - env.team.player)
     return columns, {"commander": name, "result": result, "ticks": env.game.tick, "decisions": len(rows)}
-
-
-def _commander(name: str, env: MiniRTS, rng: np.random.Generator) -> Commander:
-    if name == _RANDOM:
-        return MoodyCommander(env.executor, all_commands(), rng)
-    return make_commander(name, env.executor, all_commands())
 
 
 def _command(env: MiniRTS, commander: Commander, told: Instructions, number: int, rng: np.random.Generator) -> None:
@@ -128,7 +122,6 @@ def write_demonstrations(
 
     Args:
         folder: The folder; a new one, or one with demonstrations of the same settings, which gets more games.
-        settings: The settings; `None` for the defaults.
         progress: Called with the numbers of games that are done and of all.
 
     Raises:
@@ -142,7 +135,9 @@ def write_demonstrations(
         games += [figures for _, figures in played]
         part = {name: np.concatenate([columns[name] for columns, _ in played]) for name in played[0][0]}
         try:
-            write_atomically(_part(root, first), _packed(part))
+            packed = io.BytesIO()
+            np.savez_compressed(packed, **part)  # type: ignore[arg-type]
+            write_atomically(_part(root, first), packed.getvalue())
             write_atomically(root / INDEX, json.dumps({"settings": how.identity(), "games": games}) + "\n")
         except OSError as error:
             raise disk_error(
@@ -205,12 +200,6 @@ def _part(root: Path, first: int) -> Path:
     return root / f"part-{first:05d}.npz"
 
 
-def _packed(columns: Mapping[str, np.ndarray]) -> bytes:
-    out = io.BytesIO()
-    np.savez_compressed(out, **columns)  # type: ignore[arg-type]
-    return out.getvalue()
-
-
 def _read_part(path: Path) -> dict[str, np.ndarray]:
     """The columns of a part, checked: rows of the right kind and shape."""
     wanted = {name: (space.dtype, space.shape or ()) for name, space in officer_spaces().items()}
@@ -258,8 +247,6 @@ def clone_officers(
     """Trains an officer until its passes are over, or the held-out loss has not fallen for two of them.
 
     Args:
-        rows: The demonstrations.
-        settings: The settings; `None` for the defaults.
         progress: Called with the numbers of gradient steps that were done and of all.
         keep: Called with the figures so far after each pass that is the best yet.
 
@@ -312,7 +299,6 @@ def split(rows: OfficerRows, held_out: float) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of the decisions that are learned from, and of those that are held out: the last games, at least one.
 
     Args:
-        rows: The demonstrations.
         held_out: Share of the games.
 
     Raises:
@@ -335,7 +321,6 @@ def drawn_decisions(
         actions: RED's actions (N, 58).
         among: Numbers of decisions.
         idle: Share of those without orders, which count 1 / idle each.
-        rng: Draws.
     """
     nothing = actions[among, GO_ON_AT] == 1
     taken = ~nothing | (rng.random(len(among)) < idle)
@@ -345,41 +330,23 @@ def drawn_decisions(
 
 
 def decisions_of(columns: Mapping[str, np.ndarray], numbers: np.ndarray) -> dict[str, np.ndarray]:
-    """What was seen and done in some decisions.
-
-    Args:
-        columns: As of `OfficerRows`.
-        numbers: Numbers of the decisions.
-    """
+    """What was seen and done in some decisions of `OfficerRows.columns`."""
     return {name: columns[name][numbers] for name in (*SEEN, ACTION)}
 
 
 def weighted_nll(network: OfficerNetwork, decisions: Mapping[str, np.ndarray], weights: np.ndarray) -> torch.Tensor:
-    """The weighted mean negative log-likelihood of decisions.
-
-    Args:
-        network: The network.
-        decisions: As of `decisions_of`.
-        weights: Their weights.
-    """
+    """The weighted mean negative log-likelihood of `decisions_of` some rows."""
     weight = torch.from_numpy(weights)
     loss: torch.Tensor = -(_logp(network, decisions) * weight).sum() / weight.sum()
     return loss
 
 
-def mean_nll(network: OfficerNetwork, rows: OfficerRows, numbers: np.ndarray, batch_size: int = 256) -> float:
-    """The mean negative log-likelihood of some decisions, in nats.
-
-    Args:
-        network: The network.
-        rows: The demonstrations.
-        numbers: Numbers of the decisions.
-        batch_size: Decisions at a time.
-    """
+def mean_nll(network: OfficerNetwork, rows: OfficerRows, numbers: np.ndarray) -> float:
+    """The mean negative log-likelihood of some decisions, in nats."""
     total = 0.0
     with torch.no_grad():
-        for start in range(0, len(numbers), batch_size):
-            decisions = decisions_of(rows.columns, numbers[start : start + batch_size])
+        for start in range(0, len(numbers), _AT_ONCE):
+            decisions = decisions_of(rows.columns, numbers[start : start + _AT_ONCE])
             total -= float(_logp(network, decisions).double().sum())
     return total / len(numbers)
 
@@ -392,14 +359,7 @@ def _logp(network: OfficerNetwork, decisions: Mapping[str, np.ndarray]) -> torch
 def take_step(
     network: OfficerNetwork, optimizer: torch.optim.Optimizer, loss: torch.Tensor, norm: float = _GRAD_NORM
 ) -> None:
-    """A gradient step.
-
-    Args:
-        network: The network.
-        optimizer: Its optimizer.
-        loss: The loss.
-        norm: The norm to which the gradient is cut.
-    """
+    """A gradient step; the gradient is cut to a norm."""
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(network.parameters(), norm)
@@ -417,7 +377,6 @@ def clone_into(
     Args:
         folder: The policy folder; one of that name is replaced.
         demonstrations: The folder of `write_demonstrations`.
-        settings: The settings; `None` for the defaults.
         progress: As of `clone_officers`.
 
     Raises:
@@ -444,11 +403,7 @@ def write_officer(
     """Writes an officer's policy folder, which appears at once or not at all; one of that name is replaced.
 
     Args:
-        folder: The target.
-        network: The network.
-        algorithm: Name of what trained it.
         env_config: Settings of the game in which it gives RED's actions by itself.
-        provenance: Its origin, JSON-able.
     """
     manifest = PolicyManifest(
         algorithm=algorithm,
@@ -463,13 +418,7 @@ def write_officer(
 
 
 def provenance_of(rows: OfficerRows, how: OfficerCloningSettings, result: OfficerCloningResult) -> dict[str, Any]:
-    """Origin of a cloned officer, JSON-able.
-
-    Args:
-        rows: The demonstrations.
-        how: The settings.
-        result: The figures.
-    """
+    """Origin of a cloned officer, JSON-able."""
     cloning = {name: value for name, value in how.to_dict().items() if name != "network"}
     figures = {"decisions": list(result.decisions), "held_out_nll": [round(value, 4) for value in result.nll]}
     return {"demonstrations": {**rows.settings, "games": len(rows.games)}, "cloning": cloning, **figures}

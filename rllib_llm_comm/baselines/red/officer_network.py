@@ -1,6 +1,7 @@
 """The network of a MiniRTS officer that follows sentences (RED: Xu, Wang, Wu 2022); needs no RLlib.
 
-Deviations from the paper's network are listed in docs/algorithms/red.md.
+Deviations from the paper's network are listed in docs/algorithms/red.md. `seen` are everywhere the arrays of
+`officer_view`, stacked (B, ...).
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -66,11 +67,7 @@ _ROWS = 256
 
 
 def used_rows(rows: torch.Tensor) -> torch.Tensor:
-    """The rows (B, U, columns) of a list up to the longest of the batch, at least one.
-
-    Args:
-        rows: (B, 50, columns).
-    """
+    """The rows (B, U, columns) of a list (B, 50, columns) up to the longest of the batch, at least one."""
     most = int((rows[..., TYPE] > 0).sum(1).max()) if len(rows) else 0
     return rows[:, : max(1, most)]
 
@@ -80,17 +77,13 @@ def team_view(seen: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
     Sight, money, enemies and resources are shared already. Sentences stay the officer's own; where RL is done, at the
     action level "red", there are none. The rows of own units keep their order.
-
-    Args:
-        seen: The arrays of `officer_view`, stacked.
     """
     own = seen[OWN].clone()
     own[..., IS_MINE] = (own[..., TYPE] > 0) & (own[..., IS_SITE] == 0)
     return {**seen, OWN: own}
 
 
-@dataclass(frozen=True)
-class Marks:
+class Marks(NamedTuple):
     """Units on the maps of a batch: each adds one at a plane and a cell of a row.
 
     Attributes:
@@ -108,9 +101,6 @@ def distinct_views(seen: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torc
     """Rows with different `team_view`s (D,), and for each row which of them it shares (B,).
 
     Views are known by their hashes of 64 bits, in which the order of own units is no matter.
-
-    Args:
-        seen: The arrays of `officer_view`, stacked.
     """
     own = seen[OWN].index_fill(-1, torch.tensor(IS_MINE, device=seen[OWN].device), 0)
     hashed = _hashed(own)
@@ -138,9 +128,6 @@ def _factors(count: int, device: torch.device) -> torch.Tensor:
 def planes_of(seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """float32 (B, P, 32, 32): y / 32 and x / 32; never, once, now seen; grass, water, unknown; numbers of the side's
     units by type, of known enemies by type, of resources; of the officer's own units, and of building sites.
-
-    Args:
-        seen: The arrays of `officer_view`, stacked.
     """
     batch, device = len(seen[OWN]), seen[OWN].device
     planes = torch.zeros(batch, NUM_PLANES, CELLS, device=device)
@@ -159,21 +146,13 @@ def coordinates(device: torch.device | None = None) -> torch.Tensor:
 
 
 def ground_of(seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """float32 (B, 6, 1024): the planes of sight and terrain. The first and the last are the same: never seen, unknown.
-
-    Args:
-        seen: The arrays of `officer_view`, stacked.
-    """
+    """float32 (B, 6, 1024): the planes of sight and terrain. The first is the last: never seen, unknown."""
     ever, now, water = _bits(seen[SIGHT]).unbind(1)
     return torch.stack([~ever, ever & ~now, now, ever & ~water, water, ~ever], 1).float()
 
 
 def marks_of(seen: Mapping[str, torch.Tensor]) -> Marks:
-    """The units on the maps.
-
-    Args:
-        seen: The arrays of `officer_view`, stacked.
-    """
+    """The units on the maps."""
     own, enemies, resources = (used_rows(seen[name]) for name in (OWN, ENEMIES, RESOURCES))
     finished = own[..., IS_SITE] == 0
     parts = [
@@ -187,21 +166,13 @@ def marks_of(seen: Mapping[str, torch.Tensor]) -> Marks:
 
 
 def marks_of_others(seen: Mapping[str, torch.Tensor]) -> Marks:
-    """Additions of `team_view` to the map: the finished units of other commanders, as the officer's own.
-
-    Args:
-        seen: The arrays of `officer_view`, stacked.
-    """
+    """Additions of `team_view` to the map: the finished units of other commanders, as the officer's own."""
     own = used_rows(seen[OWN])
-    return Marks(*_marks(own, (own[..., IS_SITE] == 0) & (own[..., IS_MINE] == 0), _MINE))
+    return _marks(own, (own[..., IS_SITE] == 0) & (own[..., IS_MINE] == 0), _MINE)
 
 
 def allowed_values(seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """bool (B, 139): the first five parts of `collective_command.masks`.
-
-    Args:
-        seen: The arrays of `officer_view`, stacked.
-    """
+    """bool (B, 139): the first five parts of `collective_command.masks`."""
     own = used_rows(seen[OWN])
     ready = (own[..., TYPE] > 0) & (own[..., IS_SITE] == 0)
     side, mine = _types(own, ready), _types(own, ready & (own[..., IS_MINE] > 0))
@@ -229,14 +200,12 @@ def _bits(packed: torch.Tensor) -> torch.Tensor:
     return ((packed[..., None] >> shifts) & 1).flatten(2).bool()
 
 
-def _marks(
-    rows: torch.Tensor, which: torch.Tensor | bool, planes: torch.Tensor | int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Row, plane and cell of some of the units of a list."""
+def _marks(rows: torch.Tensor, which: torch.Tensor | bool, planes: torch.Tensor | int) -> Marks:
+    """Some of the units of a list."""
     batch, place = ((rows[..., TYPE] > 0) & which).nonzero(as_tuple=True)
     cells = rows[..., ROW].long() * SIZE + rows[..., COLUMN].long()
     plane = torch.full_like(batch, planes) if isinstance(planes, int) else planes[batch, place]
-    return batch, plane, cells[batch, place]
+    return Marks(batch, plane, cells[batch, place])
 
 
 def _types(rows: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
@@ -258,11 +227,7 @@ def _filled(part: torch.Tensor) -> torch.Tensor:
 
 
 class SentenceEncoder(nn.Module):
-    """Sentences in force as vectors: word vectors, an LSTM, and vectors of their place and age.
-
-    Args:
-        settings: Sizes.
-    """
+    """Sentences in force as vectors: word vectors, an LSTM, and vectors of their place and age."""
 
     def __init__(self, settings: OfficerSettings) -> None:
         super().__init__()
@@ -298,7 +263,6 @@ class UnitEncoder(nn.Module):
     """Units as vectors: the map's features at their cell times a linear map of their embedding.
 
     Args:
-        settings: Sizes.
         own: Whether these are own units, whose order and target is known.
     """
 
@@ -336,9 +300,6 @@ class MapEncoder(nn.Module):
 
     Of the planes only sight and terrain are dense. What a unit adds to the first layer's output is looked up in its
     weights, so the planes are made for those maps alone whose cells' keys are asked for.
-
-    Args:
-        settings: Sizes.
     """
 
     taps: torch.Tensor
@@ -357,11 +318,7 @@ class MapEncoder(nn.Module):
         self.register_buffer("steps", steps, persistent=False)
 
     def begin(self, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Output of the first layer (B, F, H, W), that of `first(planes_of(seen))`.
-
-        Args:
-            seen: The arrays of `officer_view`, stacked.
-        """
+        """Output of the first layer (B, F, H, W), that of `first(planes_of(seen))`."""
         weight, ground = self.first.weight, ground_of(seen)
         stride, places = self.first.stride, coordinates(ground.device).view(1, -1, SIZE, SIZE)
         of_places = functional.conv2d(places, weight[:, : GROUND.start], self.first.bias, stride, 1)
@@ -373,12 +330,7 @@ class MapEncoder(nn.Module):
         return begun.add_(of_places).add_(self.added(marks_of(seen), len(ground)))
 
     def added(self, marks: Marks, batch: int) -> torch.Tensor:
-        """Share of units in the output of the first layer (B, F, H, W).
-
-        Args:
-            marks: The units.
-            batch: Number of maps.
-        """
+        """Share of units in the output of the first layer (B, F, H, W)."""
         weight, side = self.first.weight, SIZE // self.first.stride[0]
         taps = self.taps[marks.cell]
         reached = taps >= 0
@@ -391,11 +343,7 @@ class MapEncoder(nn.Module):
         return sums.view(batch, side, side, -1).permute(0, 3, 1, 2)
 
     def finish(self, begun: torch.Tensor) -> torch.Tensor:
-        """Features (B, F, H, W).
-
-        Args:
-            begun: Output of the first layer.
-        """
+        """Features (B, F, H, W) of the output of the first layer."""
         return self.third(self.second(begun.relu()).relu_()).relu_()
 
     def at_units(self, features: torch.Tensor, lists: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -414,12 +362,7 @@ class MapEncoder(nn.Module):
         return found.split([units.shape[1] for units in lists], 1)
 
     def cell_keys(self, features: torch.Tensor, planes: torch.Tensor) -> torch.Tensor:
-        """Keys of the cells (B, 1024, K).
-
-        Args:
-            features: Result of `finish`.
-            planes: (B, P, 32, 32).
-        """
+        """Keys of the cells (B, 1024, K), of the result of `finish` and of planes (B, P, 32, 32)."""
         keys: torch.Tensor = functional.relu(self.keys(features)) + self.near(planes)
         return keys.flatten(2).transpose(1, 2)
 
@@ -441,9 +384,7 @@ class CellKeys:
     """Keys of the cells of a batch of maps, computed for the rows that are asked for: few actions have a cell.
 
     Args:
-        encoder: The map's.
         features: (B, F, H, W).
-        seen: The arrays of `officer_view`, stacked.
     """
 
     def __init__(self, encoder: MapEncoder, features: torch.Tensor, seen: Mapping[str, torch.Tensor]) -> None:
@@ -483,11 +424,7 @@ class EncodedView:
 
 
 class OfficerNetwork(nn.Module):
-    """Observations of `officer_view` to a distribution over RED's actions, and to values.
-
-    Args:
-        settings: Sizes.
-    """
+    """Observations of `officer_view` to a distribution over RED's actions, and to values."""
 
     def __init__(self, settings: OfficerSettings) -> None:
         super().__init__()
@@ -516,11 +453,7 @@ class OfficerNetwork(nn.Module):
         self.value = nn.Linear(4 * width + self.sentences.size, 1)
 
     def forward(self, seen: Mapping[str, torch.Tensor]) -> tuple[CollectiveChoice, torch.Tensor]:
-        """The distribution of a batch of observations, and values (B,).
-
-        Args:
-            seen: The arrays of `officer_view`, stacked.
-        """
+        """The distribution of a batch of observations, and values (B,)."""
         choice, whole = self.choose(seen)
         return choice, self.values(whole)
 
@@ -529,11 +462,7 @@ class OfficerNetwork(nn.Module):
         return self.value(whole)[:, 0]
 
     def judged(self, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Values (B,) of observations, without the distribution; piece by piece, as maps take much memory.
-
-        Args:
-            seen: The arrays of `officer_view`, stacked.
-        """
+        """Values (B,) of observations, without the distribution; piece by piece, as maps take much memory."""
         first, shared = self._read_by_critic(seen)
         wholes = []
         for rows in first.split(_ROWS):
@@ -542,19 +471,11 @@ class OfficerNetwork(nn.Module):
         return self.values(torch.cat(wholes)[shared])
 
     def choice(self, seen: Mapping[str, torch.Tensor]) -> CollectiveChoice:
-        """The distribution of a batch of observations, without their values.
-
-        Args:
-            seen: The arrays of `officer_view`, stacked.
-        """
+        """The distribution of a batch of observations, without their values."""
         return self._choice(seen, self._encoded(seen, self.map.begin(seen), self._encode_sentences(seen)))
 
     def choose(self, seen: Mapping[str, torch.Tensor]) -> tuple[CollectiveChoice, torch.Tensor]:
-        """The distribution of a batch of observations, and the global vectors (B, D) of what the critic reads.
-
-        Args:
-            seen: The arrays of `officer_view`, stacked.
-        """
+        """The distribution of a batch of observations, and the global vectors (B, D) of what the critic reads."""
         begun, heard = self.map.begin(seen), self._encode_sentences(seen)
         encoded = self._encoded(seen, begun, heard)
         whole = encoded.whole

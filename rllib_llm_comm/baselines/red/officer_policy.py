@@ -16,7 +16,7 @@ from rllib_llm_comm.baselines.red.collective_choice import CollectiveChoice, uni
 from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork, OfficerSettings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.minirts.collective_command import KIND_WORDS, SIZES, orders_of
-from rllib_llm_comm.envs.minirts.commanders.executor import Executor, Instruction, Instructions
+from rllib_llm_comm.envs.minirts.commanders.executor import Executor, Instructions
 from rllib_llm_comm.envs.minirts.commanders.tasks import WAIT, Command
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.side import Side
@@ -47,7 +47,6 @@ class OfficerPolicy(ArrayPolicy):
         The candidates are the kinds of commands, with their chances where all own units go along by their flags' means.
 
         Args:
-            episodes: As of `ArrayPolicy.act_together`.
             explore: As of `ArrayPolicy.act_together`; otherwise the most likely value of each part is taken in turn.
         """
         answers: list[dict[Any, Decision]] = [{} for _ in episodes]
@@ -72,9 +71,6 @@ class OfficerPolicy(ArrayPolicy):
 
     def batch(self, asked: Sequence[AgentRequest]) -> dict[str, torch.Tensor]:
         """The arrays of all rows.
-
-        Args:
-            asked: As of `ArrayPolicy.batch`.
 
         Raises:
             UserError: If an observation lacks the part `officer`.
@@ -130,8 +126,6 @@ class Question:
     """All that decides an officer's action.
 
     Attributes:
-        network: The officer that is asked.
-        seen: The arrays of `officer_view`.
         uniform: Numbers in [0, 1) that are drawn with, one per part of the action (58,).
     """
 
@@ -147,8 +141,6 @@ class TrainedExecutor(Executor):
     to the network: actions are drawn, from the game's seed on.
 
     Args:
-        side: The side.
-        max_buildings: As of `Executor`.
         checkpoint: As of `load_officer`.
         untold: Checkpoint of the network that acts for commanders with no sentence in force; `checkpoint` by default.
     """
@@ -160,11 +152,7 @@ class TrainedExecutor(Executor):
         super().__init__(side, max_buildings)
 
     def begin(self, seed: int = 0) -> None:
-        """Begins a game: nothing is in force, and nothing was said.
-
-        Args:
-            seed: Of the draws.
-        """
+        """Begins a game: nothing is in force, and nothing was said."""
         super().begin(seed)
         self._told = Instructions(self.orders)
         self._generator.manual_seed(seed)
@@ -184,22 +172,13 @@ class TrainedExecutor(Executor):
         """Each officer's network, its view now, and the numbers that it draws with; `answer` must follow."""
         told = [self._told.in_force(commander, orders) for commander, orders in enumerate(self.orders)]
         uniform = uniform_numbers(self.side.size, self._generator)
-        return [
-            Question(self._network_for(told[n]), observe(self.side, n, told[n]), uniform[n])
-            for n in range(self.side.size)
-        ]
+        networks = [self._network if self._untold is None or heard else self._untold for heard in told]
+        return [Question(networks[n], observe(self.side, n, told[n]), uniform[n]) for n in range(self.side.size)]
 
     def answer(self, actions: Sequence[np.ndarray]) -> list[Order]:
-        """Orders for the next ticks, at most one per unit.
-
-        Args:
-            actions: RED's action (58,) for each of the questions.
-        """
+        """Orders for the next ticks, at most one per unit, of RED's action (58,) for each of the questions."""
         self._told.pass_time()
         return orders_of(self.side, actions)
-
-    def _network_for(self, told: Sequence[Instruction]) -> OfficerNetwork:
-        return self._network if self._untold is None or told else self._untold
 
     def snapshot(self) -> Any:
         """All that is remembered besides what the side remembers."""

@@ -20,16 +20,17 @@ from ray.rllib.core.distribution.torch.torch_distribution import TorchDistributi
 from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
-from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.core.rl_module.torch import TorchRLModule
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import EpisodeType, ModuleID, TensorType
 from torch import nn
 from typing_extensions import Self
 
 from rllib_llm_comm.baselines.numeric.mappo import MAPPOConfig, MAPPOLearner, MAPPOTraining
-from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPOConfig
+from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPO, NumericPPOConfig
 from rllib_llm_comm.baselines.red.collective_choice import CollectiveChoice
 from rllib_llm_comm.baselines.red.officer_cloning import (
     ACTION,
@@ -55,7 +56,7 @@ from rllib_llm_comm.policies.policy_manifest import OFFICER
 from rllib_llm_comm.rl.actor_critic import RLLIB_KEYS
 from rllib_llm_comm.rl.minibatches import ROW_GROUP
 from rllib_llm_comm.rl.multi_agent_ppo_learner import ACTOR, MultiAgentPPOLearner
-from rllib_llm_comm.rl.observations import newest_observation
+from rllib_llm_comm.rl.observations import ReplaceObservations
 from rllib_llm_comm.rl.plain_errors import SetupErrorsMixin
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_every_learner, on_first_learner
 from rllib_llm_comm.rl.rllib_adapter import StartApart
@@ -191,11 +192,7 @@ class WonGames:
         """Number of decisions that are kept."""
 
     def add(self, game: Decisions) -> None:
-        """Takes in the decisions of a won game.
-
-        Args:
-            game: Its decisions, at least one.
-        """
+        """Takes in the decisions of a won game, at least one."""
         self._games.append({name: np.asarray(column) for name, column in game.items()})
         self.count += _length(game)
         while len(self._games) > 1 and self.count > self._most:
@@ -232,7 +229,6 @@ def mixed_batch(
         won: Decisions of won games (D_k); `None` if there are none.
         size: Rows of the minibatch.
         ratio: |D_k| : |D|, >= 0. RED: 1.
-        rng: Draws.
     """
     of_won = 0 if won is None else int(rng.binomial(size, ratio / (1.0 + ratio)))
     first = rng.integers(_length(demonstrated), size=size - of_won)
@@ -246,45 +242,25 @@ def _length(columns: Decisions) -> int:
     return len(next(iter(columns.values())))
 
 
-class OfficerObservations(ConnectorV2):
+class OfficerObservations(ReplaceObservations):
     """Replaces every new observation by its arrays of `officer_view`, so that episodes stay small.
 
     Raises:
         UserError: If the spaces do not hold them.
     """
 
-    @override(ConnectorV2)
-    def recompute_output_observation_space(
-        self, input_observation_space: gym.Space, input_action_space: gym.Space
-    ) -> gym.Space:
+    @override(ReplaceObservations)
+    def spaces(self, agents: Mapping[str, gym.Space], actions: Any) -> Mapping[str, gym.Space]:
         """The agents' spaces without the other parts."""
-        if not isinstance(input_observation_space, gym.spaces.Dict):
-            return input_observation_space
-        agents = input_observation_space.spaces.items()
-        return gym.spaces.Dict({a: _officer_space(f"the observations of {a!r} have", space) for a, space in agents})
+        return {a: _officer_space(f"the observations of {a!r} have", space) for a, space in agents.items()}
 
-    @override(ConnectorV2)
-    def __call__(
-        self,
-        *,
-        rl_module: RLModule,
-        batch: dict[str, Any],
-        episodes: list[MultiAgentEpisode],
-        explore: bool | None = None,
-        shared_data: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Writes the arrays into the episodes."""
-        for episode in episodes:
-            for agent, single in episode.agent_episodes.items():
-                if not len(single.observations):
-                    continue
-                seen = newest_observation(single)
-                if len(seen) == len(_PARTS):
-                    continue
+    @override(ReplaceObservations)
+    def write(self, episode: MultiAgentEpisode, newest: list[tuple[Any, SingleAgentEpisode, Any]]) -> None:
+        """Writes the arrays into an episode."""
+        for agent, single, seen in newest:
+            if len(seen) != len(_PARTS):
                 single.set_observations(at_indices=-1, new_data={name: seen[name] for name in _PARTS})
                 single.observation_space = self.observation_space[agent]
-        return batch
 
 
 def _officer_space(whose: str, space: gym.Space | None) -> gym.spaces.Dict:
@@ -302,7 +278,6 @@ class CollectiveDistribution(TorchDistribution):
     """`CollectiveChoice` as RLlib's distributions are.
 
     Args:
-        choice: The distributions.
         greedy: True if `sample` takes the most likely value of each part.
     """
 
@@ -361,9 +336,7 @@ class OfficerModule(SetupErrorsMixin, TorchRLModule, ValueFunctionAPI):
     make these anew. Actor and critic share all layers but the last.
 
     Attributes:
-        network: The network.
         value_norm: None: returns are not normalised.
-        observations_connector: The connector that algorithms put in front of it.
     """
 
     value_norm = None
@@ -410,7 +383,6 @@ class OfficerModule(SetupErrorsMixin, TorchRLModule, ValueFunctionAPI):
         """Values (B,) of a batch's observations.
 
         Args:
-            batch: Observations.
             embeddings: Global vectors (B, D) of what the critic reads of these, if `forward_train` has computed them.
         """
         if embeddings is not None:
@@ -435,9 +407,7 @@ class KeepWonGames(ConnectorV2):
         self._won, self._phase = won, phase
 
     @override(ConnectorV2)
-    def __call__(
-        self, *, rl_module: RLModule, batch: dict[str, Any], episodes: list[EpisodeType], **kwargs: Any
-    ) -> Any:
+    def __call__(self, *, batch: dict[str, Any], episodes: list[EpisodeType], **kwargs: Any) -> Any:
         """Takes in what was won; the batch stays as it is."""
         games = [[single for single in episode.agent_episodes.values() if len(single)] for episode in episodes]
         won = [singles for singles in games if _is_won(singles)]
@@ -454,9 +424,7 @@ class KeepPairs(ConnectorV2):
     """
 
     @override(ConnectorV2)
-    def __call__(
-        self, *, rl_module: RLModule, batch: dict[str, Any], episodes: list[EpisodeType], **kwargs: Any
-    ) -> Any:
+    def __call__(self, *, batch: dict[str, Any], episodes: list[EpisodeType], **kwargs: Any) -> Any:
         """Adds the number of its view to each row."""
         for rows in batch.values():
             rows[ROW_GROUP] = distinct_views(rows[Columns.OBS])[1]
@@ -542,11 +510,16 @@ class REDLearner(MAPPOLearner):
             `held_out_nll` of demonstrations after it.
         """
         config: Any = self.config
+        network = self._network()
         self.phase.begin()
         demonstrated, won = self._demonstrated(config.clone_rows), self._won_decisions()
         losses, nll = list[float](), float("nan")
         for _ in range(_MOST_ROUNDS):
-            losses += [self._clone_step(demonstrated, won) for _ in range(config.clone_steps)]
+            for _ in range(config.clone_steps):
+                batch = mixed_batch(demonstrated, won, config.clone_batch_size, config.won_ratio, self._draws)
+                loss = weighted_nll(network, batch, batch[WEIGHT])
+                take_step(network, self._cloner, loss, config.clone_grad_clip)
+                losses.append(float(loss.detach()))
             nll = self.held_out_nll()
             if None in (config.nll_limit, self._first_nll) or nll <= config.nll_limit * self._first_nll:
                 break
@@ -557,13 +530,6 @@ class REDLearner(MAPPOLearner):
             "won_decisions": float(self._won.count),
             "held_out_nll": nll,
         }
-
-    def _clone_step(self, demonstrated: Decisions, won: Decisions | None) -> float:
-        config: Any = self.config
-        batch = mixed_batch(demonstrated, won, config.clone_batch_size, config.won_ratio, self._draws)
-        loss = weighted_nll(self._network(), batch, batch[WEIGHT])
-        take_step(self._network(), self._cloner, loss, config.clone_grad_clip)
-        return float(loss.detach())
 
     def held_out_nll(self) -> float:
         """Mean negative log-likelihood of the held-out demonstrations, in nats; NaN without demonstrations."""
@@ -686,11 +652,7 @@ class REDConfig(MAPPOConfig):
 
     @override(NumericPPOConfig)
     def network_settings(self) -> Any:
-        """The module's `model_config` as checked settings (`OfficerSettings`).
-
-        Raises:
-            UserError: If a value is not allowed.
-        """
+        """The module's `model_config` as checked settings (`OfficerSettings`)."""
         own = {name: getattr(self, name) for name in (*_NETWORK, "critic_observation")}
         return OfficerSettings(**own, init_seed=self.seed)
 
@@ -707,46 +669,35 @@ class REDConfig(MAPPOConfig):
     @override(MAPPOConfig)
     def _validate_training(self) -> None:
         super()._validate_training()
-        self._require_orders()
+        level = (self.env_config or {}).get("action_level")
+        if self.env == self.own_env and level != "red":  # other actions are no orders, which the network's parts make
+            raise UserError(
+                f"`env_config.action_level` is {level!r} but must be 'red', since officers order units themselves; set "
+                "that, or omit it."
+            )
         if self.batch_mode != "complete_episodes":
             raise UserError("`batch_mode` must be 'complete_episodes': RED learns from whole games that were won.")
         self.add_callback(StartApart)
         if self.num_learners > 1:
             raise UserError(f"`num_learners` is {self.num_learners} but must be 0 or 1: won games lie in one Learner.")
-        if self.method != RL and self.demonstrations is None:
-            raise self._without_demonstrations()
         if self.officer is not None:
-            self._require_same_network()
+            held = load_officer(str(self.officer), "officer").settings
+            for name in _NETWORK:
+                if getattr(held, name) != getattr(self, name):
+                    raise UserError(
+                        f"`{name}` is {getattr(self, name)!r} but the officer {self.officer!r} has "
+                        f"{getattr(held, name)!r}; set the same."
+                    )
         # Behind the officer: those of a stage that is still to run are not there yet, and hide what is checked later.
-        if self.method != RL and not (Path(str(self.demonstrations)) / INDEX).is_file():
-            raise self._without_demonstrations()
-
-    def _without_demonstrations(self) -> UserError:
-        return UserError(
-            f"`demonstrations` is {self.demonstrations!r} but must be a folder of `rllib officer demonstrations` "
-            "unless `method` is 'rl'."
-        )
-
-    def _require_orders(self) -> None:
-        """Refuses the game's other action level: its actions are no orders, of which the network's parts are made."""
-        level = (self.env_config or {}).get("action_level")
-        if self.env == self.own_env and level != "red":
+        shown = None if self.demonstrations is None else Path(self.demonstrations) / INDEX
+        if self.method != RL and (shown is None or not shown.is_file()):
             raise UserError(
-                f"`env_config.action_level` is {level!r} but must be 'red', since officers order units themselves; set "
-                "that, or omit it."
+                f"`demonstrations` is {self.demonstrations!r} but must be a folder of `rllib officer demonstrations` "
+                "unless `method` is 'rl'."
             )
 
-    def _require_same_network(self) -> None:
-        held = load_officer(str(self.officer), "officer").settings
-        for name in _NETWORK:
-            if getattr(held, name) != getattr(self, name):
-                raise UserError(
-                    f"`{name}` is {getattr(self, name)!r} but the officer {self.officer!r} has "
-                    f"{getattr(held, name)!r}; set the same."
-                )
 
-
-class RED(PolicyCheckpointMixin, PPO):
+class RED(NumericPPO):
     """PPO under no command, in turns with cloning on demonstrations and won games; settings: `REDConfig`.
 
     Results of an iteration, under `red`: `won_share` (as `RLPhase.won_share`, before the cloning phase); with a cloning
@@ -754,11 +705,7 @@ class RED(PolicyCheckpointMixin, PPO):
     `held_out_nll` of the demonstrations. Later iterations have NaN for these until the next cloning phase.
     """
 
-    @classmethod
-    @override(PPO)
-    def get_default_config(cls) -> REDConfig:
-        """The default settings."""
-        return REDConfig()
+    config_class = REDConfig
 
     @override(Algorithm)
     def setup(self, config: AlgorithmConfig) -> None:

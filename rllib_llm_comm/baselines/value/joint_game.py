@@ -30,11 +30,7 @@ step: an episode that ran into a time limit has none, and its last state is wort
 
 
 def joined(episodes: Sequence[TeamEpisode]) -> dict[str, np.ndarray]:
-    """A batch (B, T, ...) of episodes, shorter ones filled up with zeros, and `filled` (B, T), 1 in steps played.
-
-    Args:
-        episodes: B episodes.
-    """
+    """A batch (B, T, ...) of episodes, shorter ones filled up with zeros, and `filled` (B, T), 1 in steps played."""
     longest = max(len(episode[REWARDS]) for episode in episodes)
     batch: dict[str, np.ndarray] = {}
     for name, first in episodes[0].items():
@@ -49,12 +45,7 @@ def joined(episodes: Sequence[TeamEpisode]) -> dict[str, np.ndarray]:
 
 
 class EpisodeBuffer:
-    """The latest whole episodes, drawn uniformly without putting back.
-
-    Args:
-        capacity: Most episodes, >= 1.
-        seed: Seed of the draws.
-    """
+    """The latest whole episodes, at most `capacity`, drawn uniformly without putting back."""
 
     def __init__(self, capacity: int, seed: int | None = None) -> None:
         self._episodes: deque[TeamEpisode] = deque(maxlen=capacity)
@@ -126,7 +117,6 @@ class JointGame(gym.Env):
         source: Origin of the state: `"game"`, `"observation"` or `"team"`.
 
     Args:
-        env: The PettingZoo parallel environment.
         mixer_state: `"game"`: the environment's own `state()`; `"observation"`: the part `state` of the first agent's
             observation; `"team"`: the vectors of all agents, joined; `"auto"`: the first of these that there is.
         team_reward: `"mean"` or `"sum"` of the agents' rewards.
@@ -168,7 +158,6 @@ class JointGame(gym.Env):
 
         Args:
             seed: Of this episode and of the generator of all later ones; `None` draws from that generator.
-            options: Handed on.
         """
         if seed is None:
             seed = int(self._rng.integers(_MAX_SEED))

@@ -47,9 +47,6 @@ def make_joint_game(env: Any, env_config: Any, mixer_state: str, team_reward: st
 
     Args:
         env: Id of an environment that RLlib knows, or a maker of one.
-        env_config: Its settings.
-        mixer_state: As of `JointGame`.
-        team_reward: As of `JointGame`.
 
     Raises:
         UserError: If it is no PettingZoo parallel environment, or one that no team of choosers can play.
@@ -119,7 +116,6 @@ class JointEnvRunner(PlainErrorsMixin, SingleAgentEnvRunner):
         """Plays until some episodes have ended; those that have not go on in the next call.
 
         Args:
-            episodes: Least number of episodes.
             played: Game steps of all runners so far, for the schedule of `epsilon`.
 
         Returns:
@@ -180,7 +176,6 @@ class KitchenTeamRunner(KitchenGames, JointEnvRunner):
         """Plays all games from start to end, as often as it takes.
 
         Args:
-            episodes: Least number of episodes.
             played: Game steps of all runners so far, for the schedule of `epsilon`.
         """
         ended: list[TeamEpisode] = []

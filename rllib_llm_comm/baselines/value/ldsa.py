@@ -6,8 +6,6 @@ from typing import ClassVar
 
 import torch
 from pydantic import Field
-from ray.rllib.algorithms.dqn import DQN
-from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.baselines.value.joint_game import FILLED
 from rllib_llm_comm.baselines.value.q_network import LDSA as SUBTASKS
@@ -92,8 +90,4 @@ class LDSAConfig(QMIXConfig):
 class LDSA(ValueDecomposition):
     """QMIX whose agents choose among learned subtasks; settings: `LDSAConfig`."""
 
-    @classmethod
-    @override(DQN)
-    def get_default_config(cls) -> LDSAConfig:
-        """The default settings."""
-        return LDSAConfig()
+    config_class = LDSAConfig

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import torch
 from pydantic import Field
-from ray.rllib.algorithms.dqn import DQN
 from ray.rllib.utils.annotations import override
 from torch.nn import functional
 
@@ -187,8 +186,4 @@ class MASERConfig(QMIXConfig):
 class MASER(ValueDecomposition):
     """QMIX whose agents are paid for nearing subgoals of the replay; settings: `MASERConfig`."""
 
-    @classmethod
-    @override(DQN)
-    def get_default_config(cls) -> MASERConfig:
-        """The default settings."""
-        return MASERConfig()
+    config_class = MASERConfig

@@ -83,7 +83,6 @@ def agent_inputs(
     """The inputs of agents: what they see, then what they did last and who they are, where the settings say so.
 
     Args:
-        settings: Of the network.
         seen: (..., n, size).
         last_actions: (..., n), whole numbers; -1 for none.
         actions: A, number of actions.
@@ -99,13 +98,7 @@ def agent_inputs(
 
 
 class Memory(nn.Module):
-    """A layer with ReLU and a GRU, or a second layer with ReLU where nothing is remembered.
-
-    Args:
-        inputs: Length of the input.
-        width: Units.
-        recurrent: True for the GRU.
-    """
+    """A layer with ReLU and a GRU, or a second layer with ReLU where nothing is remembered."""
 
     def __init__(self, inputs: int, width: int, recurrent: bool = True) -> None:
         super().__init__()
@@ -151,7 +144,6 @@ class PlainAgents(nn.Module):
         memory_size: Length of what one agent remembers.
 
     Args:
-        settings: Width.
         inputs: Length of an agent's input.
         actions: A.
     """
@@ -184,12 +176,7 @@ class PlainAgents(nn.Module):
 
 
 def open_values(values: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
-    """Values (..., A) with `CLOSED` where an action is not open.
-
-    Args:
-        values: (..., A).
-        masks: (..., A), 0 where an action is not open.
-    """
+    """Values (..., A) with `CLOSED` where a mask (..., A) is 0, as an action is not open."""
     return values.masked_fill(masks == 0, CLOSED)
 
 
@@ -224,7 +211,6 @@ class SubtaskAgents(nn.Module):
         memory_size: Length of what one agent remembers: both GRUs' states.
 
     Args:
-        settings: Widths and number of subtasks.
         inputs: Length of an agent's input.
         actions: A.
     """
@@ -289,7 +275,6 @@ class RoleAgents(nn.Module):
         difference: The network D of pairs of roles, for the loss.
 
     Args:
-        settings: Widths.
         inputs: Length of an agent's input.
         actions: A.
     """
@@ -394,7 +379,6 @@ class MonotoneMixer(nn.Module):
     linear layer, V from a layer of `mixing_width` units with ReLU and a linear one.
 
     Args:
-        settings: Widths.
         agents: n.
         state_size: Length of the state.
     """
@@ -408,12 +392,7 @@ class MonotoneMixer(nn.Module):
         self.last_bias = nn.Sequential(NarrowLinear(state_size, self.width), nn.ReLU(), nn.Linear(self.width, 1))
 
     def forward(self, values: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-        """Team values (..., 1).
-
-        Args:
-            values: (..., n).
-            states: (..., state_size).
-        """
+        """Team values (..., 1) of values (..., n) and states (..., state_size)."""
         first = self.first_weight(states).abs().unflatten(-1, (self.agents, self.width))
         hidden = functional.elu((values.unsqueeze(-1) * first).sum(-2) + self.first_bias(states))
         mixed = (hidden * self.last_weight(states).abs()).sum(-1, keepdim=True)
@@ -432,8 +411,6 @@ def build_mixer(settings: QSettings, agents: int, state_size: int) -> nn.Module:
     """The mixer of the settings.
 
     Args:
-        settings: Name and widths.
-        agents: Number of agents.
         state_size: Length of the state.
     """
     if settings.mixer == ALONE:
@@ -448,14 +425,10 @@ class QTeam(nn.Module):
     """The agents of a team, which share their network, and the mixer.
 
     Attributes:
-        settings: Of both.
-        agents: The agents' network.
-        mixer: The mixer, or `None`.
         distance: MASER's network of distances between observations (..., size), or `None`.
         sizes: `size` (of what an agent sees), `actions`, `state_size`, and `agents`, the agents' number.
 
     Args:
-        settings: Of both.
         size: Length of what an agent sees.
         actions: A.
         agents: n.

@@ -65,9 +65,6 @@ class QPolicy(ArrayPolicy):
     def batch(self, asked: Sequence[AgentRequest]) -> dict[str, torch.Tensor]:
         """Values of all rows' actions and what is remembered behind them, which goes into the episodes' memories.
 
-        Args:
-            asked: As of `ArrayPolicy.batch`.
-
         Raises:
             UserError: If an agent was not in the team, an observation is not of its form, or a mask not one of its
                 actions.

@@ -5,9 +5,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ray.rllib.algorithms.dqn import DQN
-from ray.rllib.utils.annotations import override
-
 from rllib_llm_comm.baselines.value.q_network import QMIX as QMIX_MIXER
 from rllib_llm_comm.baselines.value.q_network import VDN as VDN_MIXER
 from rllib_llm_comm.baselines.value.q_network import QSettings
@@ -42,11 +39,7 @@ class VDNConfig(ValueDecompositionConfig):
 class VDN(ValueDecomposition):
     """Q-learning of a team whose value is the sum of its agents' values; settings: `VDNConfig`."""
 
-    @classmethod
-    @override(DQN)
-    def get_default_config(cls) -> VDNConfig:
-        """The default settings."""
-        return VDNConfig()
+    config_class = VDNConfig
 
 
 class QMIXConfig(ValueDecompositionConfig):
@@ -80,8 +73,4 @@ class QMIXConfig(ValueDecompositionConfig):
 class QMIX(ValueDecomposition):
     """Q-learning of a team whose value grows with each agent's value; settings: `QMIXConfig`."""
 
-    @classmethod
-    @override(DQN)
-    def get_default_config(cls) -> QMIXConfig:
-        """The default settings."""
-        return QMIXConfig()
+    config_class = QMIXConfig

@@ -7,8 +7,6 @@ from typing import ClassVar
 
 import torch
 from pydantic import Field
-from ray.rllib.algorithms.dqn import DQN
-from ray.rllib.utils.annotations import override
 from torch.nn import functional
 
 from rllib_llm_comm.baselines.value.joint_game import FILLED
@@ -122,8 +120,4 @@ class ROMAConfig(QMIXConfig):
 class ROMA(ValueDecomposition):
     """QMIX whose agents draw roles; settings: `ROMAConfig`."""
 
-    @classmethod
-    @override(DQN)
-    def get_default_config(cls) -> ROMAConfig:
-        """The default settings."""
-        return ROMAConfig()
+    config_class = ROMAConfig

@@ -68,6 +68,7 @@ from rllib_llm_comm.rl.strict_config import StrictConfigMixin, require_schedule,
 logger = logging.getLogger(__name__)
 
 Batch = Mapping[str, torch.Tensor]
+"""A batch of `joint_game.joined`, as tensors."""
 MEMORY, LAST = "memory", "last_actions"
 EPSILON, TEAM = "epsilon", "team"
 _LAST_COPY = "last_target_copy"
@@ -162,22 +163,18 @@ class Judged:
     """A batch, and what the live and the target team make of it.
 
     Attributes:
-        batch: As of `joint_game.joined`, as tensors.
         live: Of the live team, (B, T + 1, n, A).
         target: Of the target team, without gradients.
-        best: (B, T + 1, n, 1), the actions that the live team likes best among the open ones.
-        target_best: (B, T + 1, n), the target team's values of them.
+        target_best: (B, T + 1, n), the target team's values of the actions that the live team likes best among the open
+            ones.
         target_total: (B, T + 1, m), the target team's values of them together, without gradients.
-        valid: (B, T + 1), 1 for observations that there are.
     """
 
     batch: Batch
     live: Unrolled
     target: Unrolled
-    best: torch.Tensor
     target_best: torch.Tensor
     target_total: torch.Tensor
-    valid: torch.Tensor
 
 
 class TeamLoss:
@@ -185,6 +182,7 @@ class TeamLoss:
 
     y_t = r_t + gamma (1 - term_t) Q_tot^-(s_{t+1}, a*), a* = argmax of the live values (double Q-learning); with
     `td_lambda` the targets of later steps count, too. An episode cut by a time limit has no `term` and is bootstrapped.
+    `live` is the team that learns, `target` the one whose values Q^- are.
 
     Args:
         settings: The optimisation, as of `training`; `None` for the defaults.
@@ -197,13 +195,7 @@ class TeamLoss:
         self.settings = settings or self.training()
 
     def __call__(self, live: QTeam, target: QTeam, batch: Batch) -> tuple[torch.Tensor, dict[str, float]]:
-        """The loss, and figures to report.
-
-        Args:
-            live: The team that learns.
-            target: The team that targets are taken from.
-            batch: As of `joint_game.joined`, as tensors.
-        """
+        """The loss, and figures to report."""
         judged = judge(live, target, narrow(live, target, batch))
         rewards = self.rewards(live, target, judged)
         error, values, targets = self._temporal_difference(live, judged, rewards)
@@ -222,14 +214,7 @@ class TeamLoss:
         return judged.batch[REWARDS].float()
 
     def more(self, live: QTeam, target: QTeam, judged: Judged, rewards: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Weighted terms that are added to the loss, by name; none here.
-
-        Args:
-            live: The team that learns.
-            target: The team that targets are taken from.
-            judged: The batch, judged by both.
-            rewards: As of `rewards`.
-        """
+        """Weighted terms that are added to the loss, by name; none here."""
         return {}
 
     def _temporal_difference(
@@ -264,13 +249,7 @@ class TeamLoss:
 
 
 def judge(live: QTeam, target: QTeam, batch: Batch) -> Judged:
-    """Unrolls both teams over a batch.
-
-    Args:
-        live: The team that learns.
-        target: The team that targets are taken from.
-        batch: As of `joint_game.joined`, as tensors.
-    """
+    """Unrolls both teams over a batch."""
     filled = batch[FILLED].float()
     valid = torch.cat([torch.ones_like(filled[:, :1]), filled], 1)
     # Behind an episode's end nobody is asked, but that must not make the unrolling slow.
@@ -283,18 +262,13 @@ def judge(live: QTeam, target: QTeam, batch: Batch) -> Judged:
         best = open_values(ours.values, batch[MASK]).argmax(-1, keepdim=True)
         target_best = theirs.values.gather(-1, best)[..., 0]
         target_total = target.total(target_best, batch[STATE])
-    return Judged(batch, ours, theirs, best, target_best, target_total, valid)
+    return Judged(batch, ours, theirs, target_best, target_total)
 
 
 def narrow(live: QTeam, target: QTeam, batch: Batch) -> Batch:
     """A batch without the columns of observations and states that are zero in all its steps.
 
     Losses and gradients stay as they are, up to rounding.
-
-    Args:
-        live: The team that learns.
-        target: The team that targets are taken from.
-        batch: As of `joint_game.joined`, as tensors.
     """
     left = {name: live_columns(batch[name]) for name in (SEEN, STATE)}
     for team in (live, target):
@@ -304,23 +278,13 @@ def narrow(live: QTeam, target: QTeam, batch: Batch) -> Batch:
 
 
 def chosen(values: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-    """Values (B, T, n) of the actions that were played.
-
-    Args:
-        values: (B, T + 1, n, A).
-        actions: (B, T, n).
-    """
+    """Values (B, T, n) of the actions (B, T, n) that were played, out of values (B, T + 1, n, A)."""
     return values[:, :-1].gather(-1, actions.long()[..., None])[..., 0]
 
 
-def tensors(batch: Mapping[str, Any], device: Any = None) -> dict[str, torch.Tensor]:
-    """A batch of arrays as tensors.
-
-    Args:
-        batch: As of `joint_game.joined`.
-        device: The place to put them.
-    """
-    return {name: torch.as_tensor(values, device=device) for name, values in batch.items()}
+def tensors(batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """A batch of `joint_game.joined` as tensors."""
+    return {name: torch.as_tensor(values) for name, values in batch.items()}
 
 
 class JointQLearner(DQNTorchLearner):
@@ -458,11 +422,7 @@ class JointQModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, TargetNetw
         return {MEMORY: memory.cpu().numpy(), LAST: torch.full(memory.shape[:1], -1, dtype=torch.long).numpy()}
 
     def epsilon_at(self, step: int) -> float:
-        """The share of random actions.
-
-        Args:
-            step: Game steps played so far.
-        """
+        """The share of random actions after so many game steps."""
         self._epsilon.update(step)
         return float(self._epsilon.get_current_value())
 
@@ -500,7 +460,6 @@ def facts_of(observation_space: Any, model_config: Mapping[str, Any]) -> dict[st
     """Facts that weights of a `JointQModule` depend on, by name: the team, sizes, settings of the network.
 
     Args:
-        observation_space: The module's.
         model_config: The module's. Settings that it lacks, as those of older checkpoints may, have their defaults.
     """
     known = {name: model_config[name] for name in QSettings.names() if name in model_config}
@@ -689,7 +648,15 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
 
 
 class ValueDecomposition(PolicyCheckpointMixin, DQN):
-    """Stock DQN whose one agent is a team; episodes are replayed as a whole."""
+    """Stock DQN whose one agent is a team; episodes are replayed as a whole. Its settings are of `config_class`."""
+
+    config_class: ClassVar[type[ValueDecompositionConfig]]
+
+    @classmethod
+    @override(DQN)
+    def get_default_config(cls) -> ValueDecompositionConfig:
+        """The default settings."""
+        return cls.config_class()
 
     @override(Algorithm)
     def _create_local_replay_buffer_if_necessary(self, config: Any) -> EpisodeBuffer:

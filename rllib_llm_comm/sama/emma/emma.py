@@ -11,14 +11,15 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
-from ray.rllib.algorithms.ppo import PPO, PPOConfig
+from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.connectors.connector_v2 import ConnectorV2
-from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.baselines.numeric.mappo import MAPPOConfig
-from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPOConfig
+from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPO, NumericPPOConfig
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import SUBGOAL_ENV_ID
 from rllib_llm_comm.language.text_encoder import check_text_encoder, load_text_encoder
@@ -26,8 +27,7 @@ from rllib_llm_comm.policies.numeric_network import AUTO, BY_OWN, BY_STATE, CRIT
 from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
 from rllib_llm_comm.policies.policy_manifest import GROUNDED
 from rllib_llm_comm.rl.actor_critic import ActorCriticModule
-from rllib_llm_comm.rl.observations import newest_observation
-from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
+from rllib_llm_comm.rl.observations import ReplaceObservations
 from rllib_llm_comm.rl.strict_config import select_fields
 from rllib_llm_comm.sama.emma.network import (
     ENTITIES,
@@ -44,17 +44,12 @@ from rllib_llm_comm.sama.emma.new_subgoals import NewSubgoalsConfigMixin, NewSub
 EARLIER_FRAMES = "rllib_llm_comm/earlier_frames"
 
 
-class EmmaObservations(ConnectorV2):
+class EmmaObservations(ReplaceObservations):
     """Replaces every new observation by what `EmmaEncoder` makes of it.
 
     Input: multi-agent episodes whose newest observations are dicts with `entities`, `manual` and `subgoal`, and
     optionally `action_mask` and `state`. The earlier maps of an agent travel in the episode's `custom_data` and so
     survive the cuts between roll-out fragments.
-
-    Args:
-        input_observation_space: Dict of the agents' observation spaces.
-        input_action_space: Dict of the agents' Discrete spaces.
-        settings: The network's settings.
 
     Raises:
         UserError: If the spaces do not hold what is needed.
@@ -72,48 +67,25 @@ class EmmaObservations(ConnectorV2):
         self._encoder = EmmaEncoder(load_text_encoder(settings.text_encoder), settings)
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
-    @override(ConnectorV2)
-    def recompute_output_observation_space(
-        self, input_observation_space: gym.Space, input_action_space: gym.Space
-    ) -> gym.Space:
+    @override(ReplaceObservations)
+    def spaces(self, agents: Mapping[str, gym.Space], actions: Any) -> Mapping[str, gym.Space]:
         """The agents' spaces as arrays."""
-        if not isinstance(input_observation_space, gym.spaces.Dict):
-            return input_observation_space
-        return gym.spaces.Dict(
-            {
-                agent: emma_space(agent, space, input_action_space[agent], self._settings)  # type: ignore[index]
-                for agent, space in input_observation_space.spaces.items()
-            }
-        )
+        return {agent: emma_space(agent, space, actions[agent], self._settings) for agent, space in agents.items()}
 
-    @override(ConnectorV2)
-    def __call__(
-        self,
-        *,
-        rl_module: RLModule,
-        batch: dict[str, Any],
-        episodes: list[MultiAgentEpisode],
-        explore: bool | None = None,
-        shared_data: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Writes the arrays into the episodes."""
-        for episode in episodes:
-            earlier = episode.custom_data.setdefault(EARLIER_FRAMES, {})
-            for agent, single in episode.agent_episodes.items():
-                if not len(single.observations):
-                    continue
-                seen = newest_observation(single)
-                if ENTITIES not in seen:  # arrays already
-                    continue
-                space = self.observation_space[agent]
-                frames = earlier.setdefault(str(agent), [])
-                arrays = self._encoder.encode(seen, frames, CRITIC_STATE in space.spaces)
-                single.set_observations(at_indices=-1, new_data=arrays)
-                single.observation_space = space
-                frames.append(np.array(seen[ENTITIES]))
-                del frames[: -self._settings.frames]
-        return batch
+    @override(ReplaceObservations)
+    def write(self, episode: MultiAgentEpisode, newest: list[tuple[Any, SingleAgentEpisode, Any]]) -> None:
+        """Writes the arrays into an episode."""
+        earlier = episode.custom_data.setdefault(EARLIER_FRAMES, {})
+        for agent, single, seen in newest:
+            if ENTITIES not in seen:  # arrays already
+                continue
+            space = self.observation_space[agent]
+            frames = earlier.setdefault(str(agent), [])
+            arrays = self._encoder.encode(seen, frames, CRITIC_STATE in space.spaces)
+            single.set_observations(at_indices=-1, new_data=arrays)
+            single.observation_space = space
+            frames.append(np.array(seen[ENTITIES]))
+            del frames[: -self._settings.frames]
 
 
 class EmmaModule(ActorCriticModule):
@@ -195,11 +167,7 @@ class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
 
     @override(NumericPPOConfig)
     def network_settings(self) -> Any:
-        """The module's `model_config` as checked settings (`EmmaSettings`).
-
-        Raises:
-            UserError: If a value is not allowed.
-        """
+        """The module's `model_config` as checked settings (`EmmaSettings`)."""
         own = {name: getattr(self, name) for name in EmmaSettings.names() if hasattr(self, name)}
         return EmmaSettings(**{**own, "init_seed": self.seed})
 
@@ -215,24 +183,15 @@ class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
 
     @override(MAPPOConfig)
     def validate(self) -> None:
-        """Checks all settings.
-
-        Raises:
-            UserError: If a value is not allowed or settings do not fit together.
-        """
+        """Checks all settings; a `UserError` names one that is not allowed or does not fit the others."""
         super().validate()
-        self._validate_new_subgoals()
         check_text_encoder(self.text_encoder)
 
 
-class EMMA(NewSubgoalsMixin, PolicyCheckpointMixin, PPO):
+class EMMA(NewSubgoalsMixin, NumericPPO):
     """MAPPO with a network that reads a manual and a subgoal; settings: `EMMAConfig`."""
 
-    @classmethod
-    @override(PPO)
-    def get_default_config(cls) -> EMMAConfig:
-        """The default settings."""
-        return EMMAConfig()
+    config_class = EMMAConfig
 
 
 class SymbolicPPOConfig(NewSubgoalsConfigMixin, NumericPPOConfig):
@@ -258,22 +217,8 @@ class SymbolicPPOConfig(NewSubgoalsConfigMixin, NumericPPOConfig):
         """Sets the defaults (ours: the paper names PPO and gives no number)."""
         super().__init__(algo_class=algo_class or SymbolicPPO)
 
-    @override(NumericPPOConfig)
-    def validate(self) -> None:
-        """Checks all settings.
 
-        Raises:
-            UserError: If a value is not allowed or settings do not fit together.
-        """
-        super().validate()
-        self._validate_new_subgoals()
-
-
-class SymbolicPPO(NewSubgoalsMixin, PolicyCheckpointMixin, PPO):
+class SymbolicPPO(NewSubgoalsMixin, NumericPPO):
     """The paper's "symbolic PPO": all agents share an MLP actor and an MLP critic; settings: `SymbolicPPOConfig`."""
 
-    @classmethod
-    @override(PPO)
-    def get_default_config(cls) -> SymbolicPPOConfig:
-        """The default settings."""
-        return SymbolicPPOConfig()
+    config_class = SymbolicPPOConfig

@@ -76,7 +76,6 @@ class EmmaEncoder:
 
     Args:
         encoder: The text encoder, of which only the tokenizer is used.
-        settings: Sizes.
     """
 
     def __init__(self, encoder: TextEncoder, settings: EmmaSettings) -> None:
@@ -118,7 +117,6 @@ class EmmaEncoder:
 
         Args:
             subgoal: The subgoal; empty for none.
-            manual: The manual.
 
         Raises:
             UserError: If a text is too long.
@@ -150,11 +148,7 @@ def _filled(tokens: Sequence[int], length: int, what: str, text: str) -> np.ndar
 
 
 def sentences(tokens: np.ndarray) -> list[list[int]]:
-    """The token numbers of each sentence of a row of `manual_tokens`.
-
-    Args:
-        tokens: (L,) with `END_OF_SENTENCE` behind each sentence.
-    """
+    """The token numbers of each sentence of `manual_tokens` (L,), with `END_OF_SENTENCE` behind each."""
     ends = np.flatnonzero(tokens == END_OF_SENTENCE)
     starts = [0, *(ends[:-1] + 1)]
     return [tokens[start:end].tolist() for start, end in zip(starts, ends, strict=True)]
@@ -164,9 +158,6 @@ def emma_space(agent: Any, space: gym.Space, actions: gym.Space, settings: EmmaS
     """The space of an agent's arrays.
 
     Args:
-        agent: Its name, for messages.
-        space: The space of its observations.
-        actions: The space of its actions.
         settings: Sizes, and whether the critic sees the state.
 
     Raises:
@@ -216,11 +207,7 @@ _REMEMBERED, _REMEMBERED_MANUALS = 4096, 16
 
 
 class FrozenTexts:
-    """Texts as the frozen encoder sees them, each encoded once.
-
-    Args:
-        encoder: The encoder.
-    """
+    """Texts as the frozen encoder sees them, each encoded once."""
 
     def __init__(self, encoder: TextEncoder) -> None:
         self.encoder = encoder
@@ -241,7 +228,6 @@ class FrozenTexts:
 
         Args:
             rows: Token numbers of each text.
-            device: Device of the result.
 
         Returns:
             (N, L, D) vectors, zero at padding, and a mask (N, L).
@@ -329,10 +315,8 @@ class EmmaActor(nn.Module):
     convolution of kernel 2 and an MLP to five actions; SAMA: a convolution to the map, no more is said.)
 
     Args:
-        settings: Sizes.
         symbols: Number of symbols, 0 included.
         shape: (H, W) of the map.
-        actions: Number of actions.
         size: Length of the frozen token vectors.
     """
 
@@ -413,9 +397,7 @@ class EmmaCritic(nn.Module):
     """The newest frame, the subgoal and, if it is told, the game's state to one value (MAPPO's critic).
 
     Args:
-        settings: Sizes.
         symbols: Number of symbols, 0 included.
-        cells: Number of cells.
         size: Length of the frozen token vectors.
         state_size: Length of the state; 0 for none.
     """
@@ -454,10 +436,8 @@ class EmmaNetwork(nn.Module):
     """Actor and critic with separate weights over the same frozen texts.
 
     Args:
-        settings: Settings of the network.
         symbols: Number of symbols, 0 included.
         shape: (H, W) of the map.
-        actions: Number of actions.
         state_size: Length of the state that the critic sees; 0 for none.
         encoder: The frozen text encoder; no part of the network's weights.
     """
@@ -516,7 +496,6 @@ class EmmaNetwork(nn.Module):
 
         Args:
             observations: At least `manual_tokens` and `subgoal_tokens`.
-            device: Device of the result.
         """
         manuals, manual_rows = _distinct_manuals(observations[MANUAL_TOKENS])
         subgoals, subgoal_rows = distinct_rows(observations[SUBGOAL_TOKENS])

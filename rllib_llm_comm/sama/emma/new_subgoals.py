@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Settings
-from rllib_llm_comm.envs.overcooked_ai import SUBGOAL_ENV_ID
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID, SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SubgoalKitchen
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin
 from rllib_llm_comm.sama.data_set import BY_MODEL, ENCOUNTERED, NewSubgoals, NewSubgoalSettings
@@ -102,21 +102,19 @@ class NewSubgoalsConfigMixin(StrictConfigMixin):
         """Lets the data set of subgoals grow during training; the settings are those of `SubgoalData`."""
         return self.assign("subgoal_data", settings)
 
-    def _validate_new_subgoals(self) -> None:
-        if self.new_subgoals is None or self._evaluates_whole_games():
+    def validate(self) -> None:
+        """Checks all settings; a `UserError` names one that is not allowed or does not fit the others."""
+        super().validate()
+        config: Any = self
+        # The games of a periodic evaluation under a planner draw no subgoals.
+        if self.new_subgoals is None or (config.in_evaluation and config.planner is not None):
             return
         settings = NewSubgoalSettings.checked(NEW_SUBGOALS, self.new_subgoals)
-        config: Any = self
         if config.env == SUBGOAL_ENV_ID:
             _check_kitchen(config)
         else:
             _check_planned_game(config, settings)
         self.add_callback(DrawNewSubgoals)
-
-    def _evaluates_whole_games(self) -> bool:
-        """True for settings of a periodic evaluation under a planner, whose games draw no subgoals."""
-        config: Any = self
-        return bool(config.in_evaluation and config.planner is not None)
 
 
 def _check_kitchen(config: Any) -> None:
@@ -166,8 +164,8 @@ class NewSubgoalsMixin(Algorithm):
             coded = isinstance(own.subgoal_rewards, Mapping) and own.subgoal_rewards.get("name") == "code"
             common: dict[str, Any] = {"with_code": coded, "seed": own.seed or 0}
             if own.env == SUBGOAL_ENV_ID:
-                layout, path = game.get("layout", "cramped_room"), str(game["subgoal_file"])
-                self._new_subgoals = KitchenSubgoals(settings, layout, path, **common)
+                kitchen = {"layout": game.get("layout", "cramped_room")}
+                self._new_subgoals = KitchenSubgoals(settings, ENV_ID, kitchen, str(game["subgoal_file"]), **common)
             else:
                 self._new_subgoals = NewSubgoals(settings, own.env, game, str(own.planner["subgoals"]), **common)
 

@@ -29,7 +29,6 @@ class FrozenActor:
     Its chances are those of the network, up to the rounding of sums in another batch.
 
     Args:
-        network: The network.
         encoder: Makes arrays of texts.
         manual: The manual of all games.
     """
@@ -133,12 +132,7 @@ class GroundedPolicy(ArrayPolicy):
         return {**batch, ACTION_MASK: self.masks(asked)}
 
     def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> list[float]:
-        """Values of all rows; NaN where the critic wants a state that nobody tells, which acting does not need.
-
-        Args:
-            asked: As of `ArrayPolicy.batch`.
-            batch: Result of `batch`.
-        """
+        """Values of all rows; NaN where the critic wants a state that nobody tells, which acting does not need."""
         if self.network.sizes["state_size"] and CRITIC_STATE not in batch:
             return [float("nan")] * len(asked)
         return super().values(asked, batch)

@@ -78,8 +78,6 @@ class Moment:
     """A moment of a lake.
 
     Attributes:
-        cells: Cells of the walkers.
-        fates: Their fates.
         seen: Cells where somebody has been in this episode.
         time: Steps before it.
     """

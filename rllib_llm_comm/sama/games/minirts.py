@@ -32,9 +32,8 @@ from rllib_llm_comm.envs.minirts.engine.units import BUILD_TICKS, MADE_BY, PEASA
 from rllib_llm_comm.envs.minirts.env import EnvSnapshot, MiniRTS
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
 from rllib_llm_comm.envs.minirts.view.text import commander_sentences, enemy_sentence, manual, situation_sentences
-from rllib_llm_comm.language.prompts import template
 from rllib_llm_comm.sama.planned_env import disturbed_game, disturbed_steps
-from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, PlanningGame, RulePlayer, State, SubgoalStarts
+from rllib_llm_comm.sama.planning_game import PlanningGame, RulePlayer, State, SubgoalStarts, examples_in
 from rllib_llm_comm.sama.preparation import CodeIndex, GamePreparation, Transition
 from rllib_llm_comm.sama.recordings import recorded_code
 
@@ -71,7 +70,6 @@ class Moment:
     """A moment of the game; nothing in it changes.
 
     Attributes:
-        tick: Its time.
         situation: The team and the enemy, in sentences.
         truth: The enemy's units as they are, in a sentence.
         situations: Each commander, in sentences.
@@ -100,9 +98,6 @@ class StrategyPlanning(PlanningGame):
 
     One decision (50 ticks) is one game step here. To train some units is done when so many of the type have come out
     of the agent's own buildings since it was told to, whatever commands it gave for them.
-
-    Args:
-        env: The environment, also wrapped.
 
     Raises:
         UserError: If agents do not choose commands in words.
@@ -188,11 +183,7 @@ class StrategyPlanning(PlanningGame):
 
     def paper_examples(self, phase: str) -> Sequence[str]:
         """Worked examples as SAMA's listings have them; it asks for no assignment here."""
-        if phase == "assignment":
-            return ()
-        return [
-            part.strip() for part in template(__package__, f"paper_example_minirts_{phase}").split(BETWEEN_EXAMPLES)
-        ]
+        return () if phase == "assignment" else examples_in(__package__, f"paper_example_minirts_{phase}")
 
     def advice(self) -> str:
         """How a unit comes about, and how much is enough."""
@@ -344,9 +335,6 @@ class StrategyPreparation(GamePreparation):
 
     States are those of disturbed games: a war cannot be put into any state that somebody thinks of. Actions are
     commands in words already.
-
-    Args:
-        game: The game.
     """
 
     to_tell: ClassVar[str] = (

@@ -13,7 +13,6 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
 from rllib_llm_comm.envs.overcooked_ai.kernel import IDLE
 from rllib_llm_comm.envs.overcooked_ai.layouts import (
@@ -57,9 +56,8 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     task_subgoal,
 )
 from rllib_llm_comm.envs.overcooked_ai.text import cook_sentences, primitive_phrases, state_sentences, target_phrases
-from rllib_llm_comm.language.prompts import template
-from rllib_llm_comm.sama.data_set import NewSubgoals, NewSubgoalSettings
-from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, PlanningGame, RulePlayer, State
+from rllib_llm_comm.sama.data_set import NewSubgoals
+from rllib_llm_comm.sama.planning_game import PlanningGame, RulePlayer, State, examples_in
 from rllib_llm_comm.sama.preparation import Check, CodeIndex, GamePreparation, Transition
 from rllib_llm_comm.sama.recordings import recorded_code
 from rllib_llm_comm.sama.skill_graph import Skill, SkillProblem, own
@@ -117,7 +115,6 @@ def kitchen_skills(game: PlanningGame, kitchen: Kitchen, state: State) -> SkillP
     Args:
         game: Tells which subgoals are possible, and how far they are.
         kitchen: The kitchen in this moment.
-        state: The moment.
     """
     places = places_of(kitchen.layout)
     skills = [skill for i in range(2) for skill in _Cook(game, kitchen, state, i).skills()]
@@ -257,15 +254,8 @@ class Moment:
     soups: int
 
 
-def _examples(name: str) -> list[str]:
-    return [part.strip() for part in template(__package__, name).split(BETWEEN_EXAMPLES)]
-
-
 class KitchenPlanning(PlanningGame):
     """Shows planners an `OvercookedAI`.
-
-    Args:
-        env: The environment, also wrapped.
 
     Raises:
         UserError: If its settings are such that subgoals cannot be told or followed.
@@ -334,11 +324,13 @@ class KitchenPlanning(PlanningGame):
 
     def examples(self, phase: str) -> Sequence[str]:
         """Worked examples of a phase, from a template file."""
-        return _examples(f"example_overcooked_ai_{phase}")
+        return examples_in(__package__, f"example_overcooked_ai_{phase}")
 
     def paper_examples(self, phase: str) -> Sequence[str]:
         """Worked examples as SAMA's listings have them: goal and subgoals in one."""
-        return self.examples(phase) if phase == "assignment" else _examples(f"paper_example_overcooked_ai_{phase}")
+        if phase == "assignment":
+            return self.examples(phase)
+        return examples_in(__package__, f"paper_example_overcooked_ai_{phase}")
 
     def library(self, agent: str) -> list[str]:
         """All subgoals of a cook, in words."""
@@ -441,11 +433,7 @@ class KitchenPlanning(PlanningGame):
         return [kitchen.layout, routes_of(kitchen.layout)]
 
     def meant(self, subgoal: str) -> Subgoal:
-        """A subgoal of the library as the game knows it.
-
-        Args:
-            subgoal: In words.
-        """
+        """A subgoal of the library, in words, as the game knows it."""
         return subgoals_by_text(self._layout)[subgoal]
 
     def _there(self, kitchen: Kitchen, subgoal: Subgoal) -> str:
@@ -501,7 +489,6 @@ def effect_check(layout: Layout, truth: str, beside: Mapping[str, str] | None = 
     """Check of words against the effect of an action of the onion-soup kitchen.
 
     Args:
-        layout: The kitchen.
         truth: Its true effect, as `text.target_phrases` or `text.primitive_phrases` says it.
         beside: The place on each side of the cook, by direction, for words such as "turn east to face counter 4".
     """
@@ -567,23 +554,7 @@ def surroundings(game: KitchenPlanning, state: Moment, agent: str) -> dict[str, 
 
 
 class KitchenSubgoals(NewSubgoals):
-    """Asks in states of kitchens that give subgoals themselves, which no planner looks at while agents train.
-
-    Args:
-        settings: The settings.
-        layout: The kitchen: a name, or rows of one's own.
-        path: As of `NewSubgoals`, and the others, too.
-        with_code: Whether subgoals are judged by code.
-        seed: Of cooks' places in proposed states, and of the steps in which code is compared.
-
-    Raises:
-        UserError: If the data set cannot be read.
-    """
-
-    def __init__(
-        self, settings: NewSubgoalSettings, layout: Any, path: str, *, with_code: bool = False, seed: int = 0
-    ) -> None:
-        super().__init__(settings, ENV_ID, {"layout": layout}, path, with_code=with_code, seed=seed)
+    """Asks in states of kitchens that give subgoals themselves, which no planner looks at while agents train."""
 
     def put(self, game: PlanningGame, snapshot: Any) -> None:
         """Puts a kitchen into a state of `Kitchen.snapshot`."""
@@ -629,11 +600,7 @@ class ProposedStates(BaseModel):
 
 
 class KitchenPreparation(GamePreparation):
-    """Shows an onion-soup kitchen to the stages. Where cooks stand in proposed states is drawn.
-
-    Args:
-        game: The kitchen.
-    """
+    """Shows an onion-soup kitchen to the stages. Where cooks stand in proposed states is drawn."""
 
     to_tell: ClassVar[str] = (
         "Say what each player holds, and what is in or on each thing that the team needs for its aim and whether it is "

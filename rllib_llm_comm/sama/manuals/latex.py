@@ -243,7 +243,6 @@ def split_latex(source: str, longest: int = LONGEST) -> list[Paragraph]:
     known the arguments stay. Any text is taken, also half a document.
 
     Args:
-        source: LaTeX.
         longest: Most characters of a paragraph, >= 100; longer ones are cut, between sentences if possible.
 
     Raises:

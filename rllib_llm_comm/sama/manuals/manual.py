@@ -105,9 +105,7 @@ class Manual:
     """A manual and how it was made.
 
     Attributes:
-        text: The manual.
         facts: Its material: facts per question about the game, without repetitions.
-        paragraphs: Number of paragraphs.
         relevant: Indices of those that were relevant.
         repeated: Facts that were left out because they repeat others.
         undecided: Relevant paragraphs that were kept although the last answer about them was neither yes nor no.
@@ -147,9 +145,7 @@ def make_manual(
     """Makes the manual of a game.
 
     Args:
-        model: The chat model.
         paragraphs: Of papers about the game; see `rllib_llm_comm.sama.manuals.latex.split_latex`.
-        settings: The settings.
 
     Raises:
         UserError: If no paragraph is relevant, none tells anything, the budget is spent or the key is missing.
@@ -177,11 +173,7 @@ def make_manual(
 
 
 def questions(name: str) -> list[str]:
-    """The questions of a template file, one a line.
-
-    Args:
-        name: "manual_relevance_questions" or "manual_game_questions".
-    """
+    """The questions of a template file, one a line."""
     return [line for line in template(__package__, name).splitlines() if line.strip()]
 
 
@@ -193,8 +185,6 @@ def relevant_paragraphs(
     An answer that is neither yes nor no keeps the paragraph: a useless one costs little, a lost rule much.
 
     Args:
-        model: The chat model.
-        paragraphs: The paragraphs.
         batch: Number that is asked about together.
         kept_in_doubt: Paragraphs kept by an answer that is neither yes nor no are counted here as "undecided".
 
@@ -218,7 +208,6 @@ def collect_facts(model: ChatModel, paragraphs: Sequence[Paragraph], batch: int 
     """Answers of paragraphs to the questions about the game, one fact per entry, each wording once.
 
     Args:
-        model: The chat model.
         paragraphs: Relevant ones.
         batch: Number that is asked about together.
 
@@ -251,7 +240,6 @@ def without_repetitions(
     numbers that do not exist, twice), everything is kept.
 
     Args:
-        model: The chat model.
         facts: Question to facts.
         kept_in_doubt: Lists that were kept whole for want of a usable answer are counted here as "unsorted".
     """
@@ -296,8 +284,6 @@ def summary(model: ChatModel, facts: Sequence[str], words: int = 400) -> str:
     """A manual made of facts.
 
     Args:
-        model: The chat model.
-        facts: The facts.
         words: Most words that the model is asked for.
 
     Raises:

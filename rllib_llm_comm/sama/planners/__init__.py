@@ -94,8 +94,6 @@ class _AskingModel:
 
     Attributes:
         name: Its name in settings; "cassette" plays a recording.
-        planner: Its class.
-        settings: Class of its settings.
     """
 
     name: str
@@ -113,7 +111,19 @@ class _AskingModel:
 
     def open(self, given: Mapping[str, Any]) -> ChatModel:
         """The chat model of the planner's settings."""
-        return _model(self.name, given)
+        if self.name == "cassette":
+            if not given.get("cassette"):
+                raise UserError("`planner` is 'cassette' but `cassette` is not set; give the path of a recording.")
+            return open_chat({"cassette": find_recording(check_chat(given)["cassette"])})
+        if not given.get("chat"):
+            raise UserError(
+                f"`planner` is {self.name!r} but `chat` is not set; give the chat model's settings, such as "
+                "{'model': 'gpt-4o'} or {'cassette': 'recording.jsonl'}."
+            )
+        chat = check_chat(given["chat"])
+        if chat.get("cassette") and not chat.get("model") and not chat.get("local"):
+            chat["cassette"] = find_recording(chat["cassette"])
+        return open_chat(chat)
 
 
 def _disturbed(
@@ -160,7 +170,6 @@ def register_planner(name: str, maker: Callable[..., Planner]) -> None:
     """Makes a planner of one's own known by name.
 
     Args:
-        name: Its name in settings.
         maker: Called with the settings beside `name`, once per environment.
     """
     PLANNERS.register(name, maker)
@@ -300,22 +309,6 @@ def _named_settings(settings: str | Mapping[str, Any]) -> dict[str, Any]:
     return dict(settings) if isinstance(settings, Mapping) else {"name": settings}
 
 
-def _model(name: str, given: Mapping[str, Any]) -> ChatModel:
-    if name == "cassette":
-        if not given.get("cassette"):
-            raise UserError("`planner` is 'cassette' but `cassette` is not set; give the path of a recording.")
-        return open_chat({"cassette": find_recording(check_chat(given)["cassette"])})
-    if not given.get("chat"):
-        raise UserError(
-            f"`planner` is {name!r} but `chat` is not set; give the chat model's settings, such as "
-            "{'model': 'gpt-4o'} or {'cassette': 'recording.jsonl'}."
-        )
-    chat = check_chat(given["chat"])
-    if chat.get("cassette") and not chat.get("model") and not chat.get("local"):
-        chat["cassette"] = find_recording(chat["cassette"])
-    return open_chat(chat)
-
-
 def _settings_of(maker: Callable[..., Planner]) -> tuple[str, ...] | None:
     """Names of the settings that a maker takes; `None` if it takes any."""
     if isinstance(maker, _AskingModel):
@@ -381,7 +374,6 @@ def require_different_prompts(
     Args:
         variants: Per variant its labels, as a table names it, and its planner.
         game: A game that has begun.
-        what: Name of the comparison.
 
     Raises:
         UserError: If two variants lead to the same prompts in this game.

@@ -83,11 +83,7 @@ class RandomPlanner(Planner):
         return {"name": self.name, **({"subgoals": self.subgoals} if self.subgoals else {})}
 
     def draw_also(self, texts: Iterable[str]) -> None:
-        """Draws other subgoals, too; who draws all that there are leaves it.
-
-        Args:
-            texts: These, in the game's words.
-        """
+        """Draws other subgoals, too; who draws all that there are leaves it."""
         if self.subgoals:
             self._drawn |= frozenset(texts)
 
@@ -106,11 +102,7 @@ class AroundPlanner(Planner):
     """Another planner, whose plans or moments are changed by draws.
 
     Args:
-        planner: The other planner.
         seed: Of the draws, until `reseed`.
-
-    Attributes:
-        planner: The other planner.
 
     Raises:
         UserError: If the seed is not allowed.
@@ -149,7 +141,6 @@ class DisturbedPlanner(AroundPlanner):
     smaller one replaces, as long as the game goes the same way.
 
     Args:
-        planner: The other planner.
         share: The probability, from 0 to 1.
         seed: Of the draws, until `reseed`.
 
@@ -264,8 +255,6 @@ def _draw(request: PlanRequest, agent: str, given: dict[str, str], where: float,
     """Any subgoal that an agent can set about now; one with which all has failed from here only if there is no other.
 
     Args:
-        request: The moment.
-        agent: The agent.
         given: Subgoals of the agents before it.
         where: From 0 to 1: which of those that there are.
         among: Only these are drawn, if the agent can set about one of them; none: all.

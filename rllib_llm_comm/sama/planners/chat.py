@@ -28,7 +28,7 @@ from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.interface import MAX_SUBGOAL
-from rllib_llm_comm.language.prompts import fill, template
+from rllib_llm_comm.language.prompts import fill
 from rllib_llm_comm.sama.manuals.manual import read_manual
 from rllib_llm_comm.sama.planners.matching import (
     Nearest,
@@ -40,7 +40,7 @@ from rllib_llm_comm.sama.planners.matching import (
     failed_assignments,
     made_possible,
 )
-from rllib_llm_comm.sama.planning_game import BETWEEN_EXAMPLES, OURS, PAPER, PlanningGame, PromptsOf, worded
+from rllib_llm_comm.sama.planning_game import OURS, PAPER, PlanningGame, PromptsOf, examples_in, worded
 from rllib_llm_comm.sama.plans import (
     BY_RULES,
     DONE,
@@ -136,13 +136,7 @@ class Blame(BaseModel):
 
 @lru_cache(maxsize=64)
 def with_entries(form: type[Answer], name: str, count: int) -> type[Answer]:
-    """A form whose list must have so many entries, so that the model reads the number in the schema.
-
-    Args:
-        form: `Decomposition` or `Assignment`.
-        name: Of the list.
-        count: Number.
-    """
+    """A form whose list must have so many entries, so that the model reads the number in the schema."""
     entries: Any = (form.model_fields[name].annotation, Field(min_length=count, max_length=count))
     return _with_fields(form, **{name: entries})
 
@@ -157,8 +151,6 @@ def assigned_way(answer: Assignment, agents: Sequence[str], subgoals: Sequence[P
     """A subgoal per agent, in the agents' order.
 
     Args:
-        answer: The numbers of the agents' subgoals.
-        agents: All agents.
         subgoals: In the order of their numbers.
 
     Raises:
@@ -200,12 +192,7 @@ class TeamPlan(BaseModel):
 
 @lru_cache(maxsize=64)
 def team_plan(agents: int, ahead: int) -> type[TeamPlan]:
-    """The form of a plan for all agents.
-
-    Args:
-        agents: Their number.
-        ahead: Most subgoals of each.
-    """
+    """The form of a plan for all agents, with at most `ahead` subgoals of each."""
     several: Any = (list[ProposedSubgoal], Field(min_length=1, max_length=ahead))
     work = _with_fields(AgentsWork, subgoals=several)
     entries: Any = (list[work], Field(min_length=agents, max_length=agents))  # type: ignore[valid-type]
@@ -214,10 +201,6 @@ def team_plan(agents: int, ahead: int) -> type[TeamPlan]:
 
 def work_by_agent(answer: TeamPlan, agents: Sequence[str]) -> dict[str, list[ProposedSubgoal]]:
     """What each agent is to do, in the agents' order.
-
-    Args:
-        answer: The plan for all agents.
-        agents: All agents.
 
     Raises:
         UnusableError: If not each agent is named once.
@@ -312,10 +295,6 @@ class ChatPlanner(Planner):
 
     What is unknown or impossible is refused with the reasons and asked once more. What happens to what is still so then
     is told by `ChatPlanSettings.fallback`, and who answered in the end by the plan's `answered_by`.
-
-    Args:
-        model: The chat model.
-        settings: The settings.
     """
 
     name = "chat"
@@ -606,17 +585,11 @@ class ChatPlanner(Planner):
         return self._objects[manual]
 
     def examples(self, request: PlanRequest, phase: Phase) -> str:
-        """Examples of plans, as many as wanted.
-
-        Args:
-            request: For its game.
-            phase: Of planning.
-        """
+        """Examples of plans, as many as wanted."""
         game = request.game
         known = game.paper_examples(phase) if self.worded == PAPER else game.examples(phase)
         shown = list(known)[: self.how.examples]
-        others = template(__package__, f"example_irrelevant_{phase}").split(BETWEEN_EXAMPLES)
-        shown += [example.strip() for example in others[: self.how.irrelevant_examples]]
+        shown += examples_in(__package__, f"example_irrelevant_{phase}")[: self.how.irrelevant_examples]
         return "".join(f"\nAn example.\n{example}\n" for example in shown)
 
     def failures(self, request: PlanRequest) -> str:
@@ -647,12 +620,7 @@ class ChatPlanner(Planner):
             return goal, reason, self._decompose(request, context, goal, refused)
 
     def goal(self, request: PlanRequest, context: str) -> tuple[str, str]:
-        """The next goal, with the thoughts behind it.
-
-        Args:
-            request: The moment.
-            context: Result of `context`.
-        """
+        """The next goal, with the thoughts behind it."""
         prompt = fill(
             __package__,
             "plan_goal",
@@ -833,10 +801,6 @@ class DepsPlanner(ChatPlanner):
     whole sequence anew, with the dialogue so far; at most `MOST_REPLANS` times per episode, and then it goes on with
     the goals that are left. A sequence that is used up is asked for anew, which is no failure. Goals are split and
     shared out as by `ChatPlanner`, as in SAMA's comparison.
-
-    Args:
-        model: The chat model.
-        settings: The settings.
     """
 
     name = "deps"
@@ -852,17 +816,10 @@ class DepsPlanner(ChatPlanner):
         self.replans = 0
         self._thoughts = ""
         self._dialogue: list[str] = []
-        self._last: Plan | None = None
-
-    def plan(self, request: PlanRequest) -> Plan:
-        """Plan made from a description, an explanation of the last failure and a new proposal."""
-        made = super().plan(request)
-        self._last = made
-        return made
 
     def goal(self, request: PlanRequest, context: str) -> tuple[str, str]:
         """The next goal of the sequence; see `rllib_llm_comm.sama.planners.chat.ChatPlanner`."""
-        if self._last is not None and self.goals:
+        if self._standing is not None and self.goals:
             description = self._failure(request)
             if description and self.replans < MOST_REPLANS:
                 self._explain(context, description)
@@ -879,7 +836,7 @@ class DepsPlanner(ChatPlanner):
         if request.failed:
             attempt = request.failed[-1]
             return f"The goal was to {attempt.plan.goal}. It failed: {attempt.why}"
-        told = self._last.by_agent() if self._last is not None else {}
+        told = self._standing.by_agent() if self._standing is not None else {}
         latest = {outcome.agent: outcome for outcome in request.outcomes}
         bad = [
             outcome.sentence()
@@ -909,10 +866,6 @@ class SamaPlanner(ChatPlanner):
 
     The moment stands in the words of a translator; no list of possible subgoals is shown; plans that failed earlier in
     the episode and rounds of earlier games that went well can be told. A second unusable answer makes no plan.
-
-    Args:
-        model: The chat model.
-        settings: The settings.
     """
 
     name = "sama"

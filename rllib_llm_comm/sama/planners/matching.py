@@ -27,12 +27,7 @@ class Nearest(Protocol):
     by: str
 
     def __call__(self, text: str, options: Sequence[str]) -> str:
-        """One of the options.
-
-        Args:
-            text: Any words.
-            options: At least one.
-        """
+        """One of the options, of which there is at least one."""
 
 
 class NearestByEmbedding:
@@ -81,12 +76,7 @@ class Chosen(BaseModel):
 
 
 class NearestByModel:
-    """Asks a chat model which option comes nearest; if it names none, `otherwise` decides.
-
-    Args:
-        model: The chat model.
-        otherwise: Decides then.
-    """
+    """Asks a chat model which option comes nearest; if it names none, `otherwise` decides."""
 
     def __init__(self, model: ChatModel, otherwise: Nearest) -> None:
         self.model, self.otherwise = model, otherwise
@@ -127,7 +117,6 @@ def assignments(request: PlanRequest, subgoals: Sequence[str]) -> list[dict[str,
     Ways that have failed from this moment come last.
 
     Args:
-        request: The moment.
         subgoals: In the game's words, one per agent.
     """
     game, failed = request.game, failed_assignments(request)
@@ -142,12 +131,7 @@ def assignments(request: PlanRequest, subgoals: Sequence[str]) -> list[dict[str,
 
 
 def can_be_shared_out(request: PlanRequest, subgoals: Sequence[str]) -> bool:
-    """True if each agent can get one of as many subgoals that it can set about now, in a way that has not failed.
-
-    Args:
-        request: The moment.
-        subgoals: In the game's words, one per agent.
-    """
+    """True if each agent can get one of as many subgoals that it can set about now, in a way that has not failed."""
     best = assignments(request, subgoals)[0]
     possible = not any(request.game.refusal(request.state, agent, subgoal) for agent, subgoal in best.items())
     return possible and best not in failed_assignments(request)
@@ -159,12 +143,6 @@ def made_possible(
     """Replaces what an agent cannot do now by the nearest that it can, and that no other agent is told.
 
     Where the result has failed before, agents whose subgoals were not done then get the nearest other one.
-
-    Args:
-        request: The moment.
-        way: A subgoal per agent, in any words.
-        nearest: Finds the nearest one.
-        refused: Replacements are noted here.
     """
     game, made = request.game, dict(way)
     for agent, subgoal in way.items():
@@ -204,7 +182,6 @@ def assigned(
     """Subgoals with their reasons and authors, as a plan has them.
 
     Args:
-        way: A subgoal per agent.
         reasons: A reason per agent; missing ones are empty.
         authors: The author of each subgoal.
         refused: Refusals; the substitutes come from the menu of possible subgoals.

@@ -90,9 +90,6 @@ class Sandbox:
     """Runs reward code in a process without rights; many pieces of code share it and cannot see each other.
 
     Threads take turns. A copy in another process (forked or unpickled) starts a process of its own.
-
-    Attributes:
-        limits: Of each call.
     """
 
     def __init__(self, limits: Limits = Limits()) -> None:  # noqa: B008  (frozen)
@@ -119,10 +116,7 @@ class Sandbox:
         return (shared_sandbox, ()) if shared else (Sandbox, (self.limits,))
 
     def check(self, source: str) -> None:
-        """Refuses code that uses anything that is not allowed; it is not run.
-
-        Args:
-            source: Python code with a function `reward(state)`.
+        """Refuses code of a function `reward(state)` that uses anything that is not allowed; it is not run.
 
         Raises:
             RefusedCodeError: Says what and where.
@@ -131,16 +125,12 @@ class Sandbox:
             self._number(source, _REWARD)
 
     def run(self, source: str, state: Any) -> int:
-        """Result of the code for a state.
+        """Result of the code's `reward(state)`, 0 or 1.
 
         Each call begins anew: the code keeps nothing from one call to the next.
 
         Args:
-            source: Python code with a function `reward(state)`.
             state: Plain values, as JSON knows them.
-
-        Returns:
-            0 or 1.
 
         Raises:
             RefusedCodeError: If the code is refused, runs into a limit, fails, or returns anything else.
@@ -149,14 +139,10 @@ class Sandbox:
         return int(self._run(source, state, _REWARD))
 
     def translate(self, source: str, state: Any) -> list[str]:
-        """Sentences of the code for a state.
+        """Result of the code's `translate(state)`: 1 to 80 sentences of at most 200 characters.
 
         Args:
-            source: Python code with a function `translate(state)`.
             state: Plain values, as JSON knows them.
-
-        Returns:
-            1 to 80 sentences of at most 200 characters.
 
         Raises:
             RefusedCodeError: If the code is refused, runs into a limit, fails, or returns anything else.

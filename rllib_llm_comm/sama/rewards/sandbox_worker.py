@@ -73,7 +73,6 @@ def check(source: str, function: str = REWARD) -> CodeType:
     """Compiles code that uses nothing but what is allowed.
 
     Args:
-        source: Python code.
         function: Name of the function of one argument that it must have.
 
     Raises:
@@ -134,7 +133,6 @@ def run(code: CodeType, state: Any, function: str = REWARD) -> int | list[str]:
     Args:
         code: From `check`.
         state: Plain values; the code may change them.
-        function: The function that is called.
 
     Raises:
         Refused: If it raises an error or returns anything but 0 and 1, or but a list of sentences.
@@ -181,11 +179,7 @@ def _short(thing: Any) -> str:
 
 
 def lock_down(memory: int) -> None:
-    """Gives up what code that ran wild could use: new files, sockets, memory, processes.
-
-    Args:
-        memory: Bytes that may be used beyond those in use now.
-    """
+    """Gives up what code that ran wild could use: new files, sockets, memory beyond so many bytes, processes."""
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     limits = [

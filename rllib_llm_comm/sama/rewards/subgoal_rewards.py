@@ -57,7 +57,6 @@ class SubgoalReward(Protocol):
         Args:
             before: The state before the step, of plain values.
             after: The state after it.
-            agent: The agent of the subgoal.
             start: The state when the agent was given the subgoal, in games whose tests count since then
                 (`PlanningGame.counts_since`).
         """
@@ -70,7 +69,6 @@ class CodeReward:
     The code's `reward(state)` gets `{"before": ..., "after": ..., "agent": ...}`, and `"start"` where it is given.
 
     Attributes:
-        source: The code.
         sandbox: Its sandbox; by default one for all rewards of this process.
     """
 
@@ -100,31 +98,25 @@ def write_reward(
     manual: str = "",
     since: bool = False,
     prompts: str = OURS,
-    sandbox: Sandbox | None = None,
 ) -> CodeReward:
     """Lets a chat model write the reward code of a subgoal, and once more if the sandbox refuses it.
 
     Args:
-        model: The chat model.
-        subgoal: The subgoal in words.
         example: A state of the game; the code is tried on a step from it to itself, in which nobody can have done
             anything.
-        agent: An agent in it.
         manual: The game in words.
         since: Whether the code is given the state when the agent was given the subgoal, too.
         prompts: As of `PromptsOf`.
-        sandbox: Sandbox of the code; by default one for all rewards of this process.
 
     Raises:
         AnswerError: If both answers are refused.
         ChatError: If a request failed for good.
         UserError: If the budget is spent or the key is missing.
     """
-    place = sandbox or shared_sandbox()
 
     def read(text: str) -> CodeReward:
         try:
-            reward = CodeReward(code_of(text), place)
+            reward = CodeReward(code_of(text))
             done = reward(example, example, agent, example if since else None)
         except RefusedCodeError as error:
             raise UnusableError(error.reason) from None
@@ -154,8 +146,6 @@ class JudgeReward:
     time if the model keeps its answers.
 
     Attributes:
-        model: The chat model.
-        subgoal: The subgoal in words.
         manual: The game in words.
         describe: Makes words of a state; by default its JSON.
         unclear: Answers so far that were neither yes nor no.
@@ -177,13 +167,7 @@ class JudgeReward:
         return int(bool(self.answer(before, after, agent, start)))
 
     def answer(self, before: PlainState, after: PlainState, agent: str, start: PlainState | None = None) -> bool | None:
-        """The model's answer; `None` if it is neither yes nor no.
-
-        Args:
-            before: The state before the step.
-            after: The state after it.
-            agent: The agent of the subgoal.
-            start: The state when the agent was given the subgoal, in games whose tests count since then.
+        """The model's answer; `None` if it is neither yes nor no. Arguments as of `SubgoalReward`.
 
         Raises:
             ChatError: If a request failed for good.
@@ -195,14 +179,7 @@ class JudgeReward:
         return said
 
     def prompt(self, before: PlainState, after: PlainState, agent: str, start: PlainState | None = None) -> str:
-        """Prompt for the model.
-
-        Args:
-            before: The state before the step.
-            after: The state after it.
-            agent: The agent of the subgoal.
-            start: The state when the agent was given the subgoal, in games whose tests count since then.
-        """
+        """Prompt for the model."""
         since = f"The game when {agent} was given its subgoal:\n{self.describe(start)}\n\n" if start is not None else ""
         manual = f"The game:\n{self.manual}\n\n" if self.manual else ""
         return fill(
@@ -270,8 +247,6 @@ def measure_agreement(
     """Compares a reward with the exact test of a subgoal.
 
     Args:
-        reward: The reward.
-        game: The game.
         subgoal: The subgoal that the reward is for, in the words of the game's library.
         transitions: Steps of a game that has this subgoal, one after the other; each is looked at for all agents.
     """
@@ -301,12 +276,7 @@ def _outcome(reward: SubgoalReward, step: Transition, agent: str, start: PlainSt
 
 
 def told_manual(game: PlanningGame, manual: str = "") -> str:
-    """The game in words for whoever writes reward code.
-
-    Args:
-        game: The game.
-        manual: File of a manual; empty: the game's own.
-    """
+    """The game in words for whoever writes reward code, by the file of a manual; empty: the game's own."""
     return f"{read_manual(manual)} {game.scenario()}" if manual else game.manual()
 
 
@@ -322,11 +292,9 @@ def checked_reward(
     """Reward code of a subgoal, if it agrees with the game's own test, and how it compares.
 
     Args:
-        model: The chat model.
         game: The game; the moment that it is in is the example that the model is shown.
         subgoal: The subgoal in the words of the game's library.
         manual: The game in words.
-        transitions: Steps in which code and test are compared.
         least: Least share of judgements that agree, in [0, 1].
         prompts: As of `PromptsOf`.
 
@@ -366,7 +334,6 @@ class Judgement(NamedTuple):
     """The answer to whether a subgoal is done, with its author.
 
     Attributes:
-        done: Whether it is.
         answered_by: "code", "rules" (the game's exact test), `NOBODY` (without a judge it is not done), or one of
             `answered.ANSWERERS`.
     """
@@ -379,7 +346,6 @@ class SubgoalRewards:
     """The game's exact tests. One object serves all environments of a process.
 
     Attributes:
-        name: Its name in settings.
         slow: Whether `prepare` may wait for a server.
         judges: All whom `judged` may name.
     """
@@ -391,37 +357,15 @@ class SubgoalRewards:
     def prepare(self, game: PlanningGame, state: State, agent: str, subgoal: str) -> None:
         """Gets ready for a subgoal that is about to be given.
 
-        Args:
-            game: The game.
-            state: A moment of it.
-            agent: The agent that will have the subgoal.
-            subgoal: The subgoal.
-
         Raises:
             UserError: If the user has to do something first.
         """
 
     def learn(self, sources: Mapping[str, str]) -> None:
-        """Takes code for subgoals that had none; who needs none leaves it.
-
-        Args:
-            sources: Code by subgoal.
-        """
-
-    def done(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> bool:
-        """True if an agent has done a subgoal in one game step."""
-        return self.judged(game, before, after, agent, subgoal).done
+        """Takes code for subgoals that had none; who needs none leaves it."""
 
     def judged(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> Judgement:
-        """Judgement of `done`, with the judge's name.
-
-        Args:
-            game: See `rllib_llm_comm.sama.rewards.subgoal_rewards.SubgoalRewards.done`, as for all others.
-            before: The moment before the step.
-            after: The moment after it.
-            agent: Its name.
-            subgoal: The subgoal.
-        """
+        """Whether an agent has done a subgoal in one game step, with the judge's name."""
         return Judgement(game.done(before, after, agent, subgoal), self.judges[0])
 
     @property
@@ -434,7 +378,6 @@ class _ByState(SubgoalRewards):
     """Rewards that look at plain states; `fallback` says what counts where there is none that works.
 
     Args:
-        judge: The judge where there is one.
         fallback: "rules": the game's exact test. "none": nobody, so the subgoal is not done. "error": the run ends.
     """
 
@@ -514,10 +457,6 @@ class CodeRewards(_ByState):
     Code that is missing or refused (it may not run, fails, or returns neither 0 nor 1) is told once in the log;
     from then on `fallback` says what counts for this subgoal.
 
-    Args:
-        path: As of `CodeRewardSettings`.
-        fallback: As of `CodeRewardSettings`.
-
     Raises:
         UserError: If there is no such file or folder, or it is not what it should be.
     """
@@ -554,11 +493,6 @@ class ChatRewards(_ByState):
 
     If both its answers are refused, `fallback` says what counts for this subgoal from then on. If a request failed, the
     same holds until the subgoal is given again; then the model is asked again.
-
-    Args:
-        model: The chat model.
-        path: As of `ChatRewardSettings`.
-        fallback: As of `ChatRewardSettings`.
     """
 
     name = CHAT
@@ -600,10 +534,6 @@ class JudgeRewards(_ByState):
     """A chat model that is asked after each game step about each agent; the game waits for it.
 
     What counts where it says neither yes nor no, or a request failed, is told by `fallback`.
-
-    Args:
-        model: The chat model.
-        fallback: As of `JudgeRewardSettings`.
     """
 
     name = JUDGE
