@@ -78,10 +78,9 @@ def ask_for(
     """Asks for an object of a given form, and once more if the answer does not fit.
 
     Args:
-        model: The chat model.
         prompt: The question; the form is told after it.
         form: A pydantic model; its JSON schema is what the language model is shown.
-        system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
+        system: System prompt.
         check: Raises a `ValueError` (a `UserError` is one) if an answer of the right form is wrong for the game; its
             words go to the language model.
         purpose: Purpose, which bounds the answer's length: see `rllib_llm_comm.chat.chat_model.TOKENS`.
@@ -106,12 +105,10 @@ def ask_checked(
     """Asks for something that has to be read, and once more, with the reasons, if it cannot be.
 
     Args:
-        model: The chat model.
-        prompt: The question.
         read: Makes of the answer, without the model's thoughts, what is wanted, or raises a `ValueError` whose words go
             to the language model.
         what: The wanted thing, for the error's text.
-        system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
+        system: System prompt.
 
     Returns:
         What `read` made of the first answer that it could read.
@@ -370,9 +367,8 @@ def ask_batch(
 
     Args:
         model: The chat model; its `max_tokens` has to do for all answers of a request.
-        questions: The questions.
         context: The context of all questions, such as a manual; sent once per request.
-        system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
+        system: System prompt.
         size: Most questions in one request, >= 1.
         purpose: Purpose, which bounds the length of a request's answers: see `rllib_llm_comm.chat.chat_model.TOKENS`.
 
@@ -419,12 +415,7 @@ def single_prompt(question: str, context: str = "") -> str:
 
 
 def batch_prompt(questions: Sequence[str], context: str = "") -> str:
-    """Numbered questions in one prompt.
-
-    Args:
-        questions: The questions.
-        context: The context of all of them.
-    """
+    """Numbered questions in one prompt."""
     numbered = "\n\n".join(f"Question {number}: {question}" for number, question in enumerate(questions, 1))
     return fill(__package__, "batch", context=_above(context), count=len(questions), questions=numbered)
 
@@ -435,10 +426,6 @@ def parse_batch(reply: str, count: int) -> list[str]:
     All are, if the reply's marks are [1] to [count] in this order and no answer is empty. If it only stops early, all
     are but the last, which may be cut off. In any other case (a number twice, out of order, too large, left out, an
     answer without words) none is: nobody knows then which answer belongs to which question.
-
-    Args:
-        reply: The model's reply.
-        count: Number of questions.
 
     Returns:
         At most `count` answers.

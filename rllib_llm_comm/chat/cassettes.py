@@ -122,10 +122,6 @@ class Cassette:
     def complete(self, prompt: str, system: str = "") -> str:
         """The recorded answer, or that of the client.
 
-        Args:
-            prompt: The user's text.
-            system: System prompt.
-
         Raises:
             MissingAnswerError: If it is not recorded and there is no client.
             ChatError: From the client.
@@ -167,13 +163,7 @@ class Cassette:
         return answer
 
     def remember(self, prompt: str, answer: str, system: str = "") -> None:
-        """Records an answer that came in another way, if this cassette records at all.
-
-        Args:
-            prompt: The question that it answers.
-            answer: The answer.
-            system: See `rllib_llm_comm.chat.cassettes.Cassette.complete`.
-        """
+        """Records an answer that came in another way, if this cassette records at all."""
         if self.client is not None:
             self.client.remember(prompt, answer, system)
             self._record(prompt, system, answer)

@@ -63,7 +63,6 @@ def append_line(path: Path, document: Mapping[str, Any], *, only_first: bool = F
 
     Args:
         path: The file; made if there is none.
-        document: The line.
         only_first: Whether to write it only into an empty file.
     """
     with claim_file(path.with_name(f".{path.name}.lock")), path.open("a+b") as file:
@@ -343,11 +342,6 @@ class Dialect:
     def learn(self, status: int, text: str, sent: Mapping[str, Any]) -> str:
         """Drops the parameter that a server refused; returns its name.
 
-        Args:
-            status: The HTTP status.
-            text: The server's words.
-            sent: The parameters that it refused.
-
         Returns:
             One sentence; empty if nothing can be changed, and the refusal stands.
         """
@@ -468,10 +462,6 @@ class ChatClient:
     def complete(self, prompt: str, system: str = "") -> str:
         """The model's answer; of calls from several threads `max_concurrent` are under way, the others take turns.
 
-        Args:
-            prompt: The user's text.
-            system: System prompt.
-
         Returns:
             The text, at most some characters per token of `max_tokens` long; a `ChatAnswer`.
 
@@ -505,13 +495,7 @@ class ChatClient:
         return answer
 
     def remember(self, prompt: str, answer: str, system: str = "") -> None:
-        """Keeps an answer that came in another way, such as in a batch.
-
-        Args:
-            prompt: The question that it answers.
-            answer: The answer.
-            system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
-        """
+        """Keeps an answer that came in another way, such as in a batch."""
         self._cache.put(self._request(prompt, system)[1], answer)
 
     def _request(self, prompt: str, system: str) -> tuple[list[dict[str, str]], str]:

@@ -66,7 +66,6 @@ class LocalChat:
         """The model's answer; calls from several threads take turns.
 
         Args:
-            prompt: The user's text.
             system: System prompt; without it, what its chat template says by itself.
 
         Raises:
@@ -149,7 +148,6 @@ def register_local_chat(name: str, maker: Callable[..., ChatModel]) -> None:
     """Makes a chat model of one's own known by name, as `local` in the settings of `open_chat`.
 
     Args:
-        name: Its name.
         maker: Called with the settings beside `local`.
     """
     _REGISTERED[name] = maker

@@ -132,7 +132,6 @@ class PrefixCache:
     the cache that was used longest ago gives up its oldest prompts first.
 
     Args:
-        model: The adapted model.
         role: The adapter.
         max_bytes: Most bytes kept in all caches on the base model.
     """

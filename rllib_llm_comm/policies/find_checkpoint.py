@@ -134,9 +134,6 @@ def shipped_policies() -> dict[str, ModelCard]:
 def shipped_policy(path: str | os.PathLike[str]) -> Path:
     """The policy folder behind `zoo:NAME`, after its files were compared with their digests.
 
-    Args:
-        path: `zoo:` and a name.
-
     Raises:
         UserError: If there is no such policy, or its files are not those that were shipped.
     """
@@ -175,21 +172,13 @@ def _entry(name: str) -> _Entry:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file of a policy folder but its card.
-
-    Args:
-        folder: The folder.
-    """
+    """SHA-256 of every file of a policy folder but its card."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CARD)
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def card_text(card: ModelCard) -> str:
-    """A card as Markdown.
-
-    Args:
-        card: The card.
-    """
+    """A card as Markdown."""
     told = {name: in_markdown(value) for name, value in card.model_dump(include=_WORDS).items()}
     rows = "\n".join(
         f"| {in_markdown(one.played)} | {one.episodes} from seed {one.seed} | {one.return_mean:.3f} | "
@@ -299,11 +288,7 @@ def _files_of(manifest: Path) -> list[str]:
 
 
 def is_named(path: str | os.PathLike[str]) -> bool:
-    """True if a checkpoint is not given by its place on this machine: `zoo:NAME`, `hf:user/repo`, `s3://BUCKET/...`.
-
-    Args:
-        path: As of `find_checkpoint`.
-    """
+    """True if a checkpoint is not given by its place on this machine: `zoo:NAME`, `hf:user/repo`, `s3://BUCKET/...`."""
     return is_shipped(path) or is_on_hub(path) or is_remote(path)
 
 

@@ -105,9 +105,6 @@ def names_a_folder(agent: Any) -> bool:
 def read_manifest(folder: str | os.PathLike[str]) -> PolicyManifest:
     """Reads `policy.json`.
 
-    Args:
-        folder: The policy folder.
-
     Raises:
         UserError: If it is damaged, of a later format, or holds what no manifest can hold.
     """

@@ -112,9 +112,6 @@ def public_manifest(manifest: PolicyManifest) -> PolicyManifest:
     Left out are servers, names of keys, folders and files, sentences that the policy does not say, and of its origin
     all but figures.
 
-    Args:
-        manifest: Of the policy.
-
     Raises:
         UserError: If the policy needs such a thing: a base model, text encoder or executor that is a folder here; or if
             what is left names a place on this machine.
@@ -203,7 +200,6 @@ def model_card(manifest: PolicyManifest, repo: str, figures: Mapping[str, float]
     """A model card in the hub's form.
 
     Args:
-        manifest: The public manifest.
         repo: `user/name`.
         figures: Name -> figure.
         licence: The hub's identifier of a licence, or empty.

@@ -51,9 +51,6 @@ class RecordedPeople:
     def read(cls, path: str) -> RecordedPeople:
         """The people of a session.
 
-        Args:
-            path: Its folder.
-
         Raises:
             UserError: If there is none, it is damaged, or no person chose anything in it.
         """
@@ -61,9 +58,6 @@ class RecordedPeople:
 
     def require_game(self, env: Any) -> None:
         """Refuses a game that the people did not play.
-
-        Args:
-            env: The game.
 
         Raises:
             UserError: If it is another one.
