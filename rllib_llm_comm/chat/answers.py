@@ -356,9 +356,7 @@ def ask_batch(
     questions: Sequence[str],
     *,
     context: str = "",
-    system: str = "",
     size: int = 8,
-    purpose: str = MANUAL,
 ) -> list[str]:
     """Answers to many questions, asked together.
 
@@ -368,9 +366,7 @@ def ask_batch(
     Args:
         model: The chat model; its `max_tokens` has to do for all answers of a request.
         context: The context of all questions, such as a manual; sent once per request.
-        system: System prompt.
         size: Most questions in one request, >= 1.
-        purpose: Purpose, which bounds the length of a request's answers: see `rllib_llm_comm.chat.chat_model.TOKENS`.
 
     Returns:
         An answer per question, in their order.
@@ -381,31 +377,31 @@ def ask_batch(
     """
     require_whole("size", size, 1)
     answers: dict[str, str] = {}
-    with asking_for(purpose):
+    with asking_for(MANUAL):
         for question in questions:
-            known = None if question in answers else model.recall(single_prompt(question, context), system)
+            known = None if question in answers else model.recall(single_prompt(question, context))
             if known is not None:
                 answers[question] = without_thoughts(known)
         open_ = [question for question in dict.fromkeys(questions) if question not in answers]
         parts = [open_[start : start + size] for start in range(0, len(open_), size)]
         together = concurrent_questions(model)
-        for found in side_by_side(lambda part: _ask_together(model, part, context, system), parts, together):
+        for found in side_by_side(lambda part: _ask_together(model, part, context), parts, together):
             answers.update(found)
     return [answers[question] for question in questions]
 
 
-def _ask_together(model: ChatModel, questions: Sequence[str], context: str, system: str) -> dict[str, str]:
+def _ask_together(model: ChatModel, questions: Sequence[str], context: str) -> dict[str, str]:
     answers: dict[str, str] = {}
     if len(questions) > 1:
-        reply = model.complete(batch_prompt(questions, context), system)
+        reply = model.complete(batch_prompt(questions, context))
         for question, answer in zip(questions, parse_batch(reply, len(questions)), strict=False):
             answers[question] = answer
-            model.remember(single_prompt(question, context), answer, system)
+            model.remember(single_prompt(question, context), answer)
         if len(answers) < len(questions):
             logger.info("A batch of %d questions got %d usable answers.", len(questions), len(answers))
     for question in questions:
         if question not in answers:
-            answers[question] = without_thoughts(model.complete(single_prompt(question, context), system))
+            answers[question] = without_thoughts(model.complete(single_prompt(question, context)))
     return answers
 
 

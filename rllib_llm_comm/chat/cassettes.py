@@ -27,7 +27,6 @@ from rllib_llm_comm.chat.chat_model import (
     ChatCounters,
     ChatModel,
     QuestionLocks,
-    count_in_scopes,
     cut_at,
     cut_too_early,
     others_go_on,
@@ -156,8 +155,7 @@ class Cassette:
             self.client is not None and cut_too_early(answer, getattr(self.client, "max_tokens", None))
         ):
             return None
-        self.counters.add(cached=1)
-        count_in_scopes(cached=1)
+        self.counters.count(cached=1)
         self.last = self._authors.get((system, prompt), "")
         self.played[self.last] += 1
         return answer

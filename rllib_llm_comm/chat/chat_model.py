@@ -57,6 +57,11 @@ class ChatCounters:
             for name, amount in amounts.items():
                 setattr(self, name, getattr(self, name) + amount)
 
+    def count(self, **amounts: float) -> None:
+        """Counts on, here and in all open scopes; who answers calls it."""
+        for counters in (self, *_open_scopes.get()):
+            counters.add(**amounts)
+
     @property
     def questions(self) -> int:
         """Questions that were put, whoever answered: repetitions of a request are none."""
@@ -103,12 +108,6 @@ def count_scope(counters: ChatCounters | None = None) -> Iterator[ChatCounters]:
         yield counted
     finally:
         _open_scopes.reset(token)
-
-
-def count_in_scopes(**amounts: float) -> None:
-    """Adds to all open scopes; clients call it."""
-    for counters in _open_scopes.get():
-        counters.add(**amounts)
 
 
 class ChatAccounts:
