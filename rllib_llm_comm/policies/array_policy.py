@@ -47,9 +47,7 @@ def form_of(space: gym.Space, agent: Any = "") -> dict[str, Any]:
                 return {"part": name, "of": form_of(space.spaces[name], agent)}
         parts = {name: form_of(part, agent) for name, part in sorted(space.spaces.items()) if name not in _BESIDE}
         return {"parts": parts, "size": sum(size_of(part) for part in parts.values())}
-    if isinstance(space, gym.spaces.Box):
-        return {"size": int(np.prod(space.shape))}
-    if isinstance(space, gym.spaces.MultiBinary):
+    if isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary):
         return {"size": int(np.prod(space.shape))}
     if isinstance(space, gym.spaces.Discrete):
         return {"first": int(space.start), "size": int(space.n)}

@@ -218,7 +218,7 @@ class Partner:
 
     def __init__(self, settings: PartnerSettings, policy: TrainedPolicy | None = None) -> None:
         self.settings, self.policy = settings, policy
-        self.people = RecordedPeople.read(settings.session) if settings.kind == PEOPLE else None
+        self.people = RecordedPeople(settings.session) if settings.kind == PEOPLE else None
 
     @property
     def talks(self) -> bool:
