@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, count_in_scopes
+from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError
 from rllib_llm_comm.chat.local_chat import register_local_chat
 from rllib_llm_comm.sama.plans import RULES, RULES_MODEL
 
@@ -56,8 +56,7 @@ class RulesChat:
         Raises:
             ChatError: If the question is none that a planner asks.
         """
-        self.counters.add(requests=1)
-        count_in_scopes(requests=1)
+        self.counters.count(requests=1)
         # Worked examples tell of other kitchens.
         return _answer(_EXAMPLE.sub("", prompt))
 

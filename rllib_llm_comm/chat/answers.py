@@ -78,10 +78,9 @@ def ask_for(
     """Asks for an object of a given form, and once more if the answer does not fit.
 
     Args:
-        model: The chat model.
         prompt: The question; the form is told after it.
         form: A pydantic model; its JSON schema is what the language model is shown.
-        system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
+        system: System prompt.
         check: Raises a `ValueError` (a `UserError` is one) if an answer of the right form is wrong for the game; its
             words go to the language model.
         purpose: Purpose, which bounds the answer's length: see `rllib_llm_comm.chat.chat_model.TOKENS`.
@@ -106,12 +105,10 @@ def ask_checked(
     """Asks for something that has to be read, and once more, with the reasons, if it cannot be.
 
     Args:
-        model: The chat model.
-        prompt: The question.
         read: Makes of the answer, without the model's thoughts, what is wanted, or raises a `ValueError` whose words go
             to the language model.
         what: The wanted thing, for the error's text.
-        system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
+        system: System prompt.
 
     Returns:
         What `read` made of the first answer that it could read.
@@ -359,9 +356,7 @@ def ask_batch(
     questions: Sequence[str],
     *,
     context: str = "",
-    system: str = "",
     size: int = 8,
-    purpose: str = MANUAL,
 ) -> list[str]:
     """Answers to many questions, asked together.
 
@@ -370,11 +365,8 @@ def ask_batch(
 
     Args:
         model: The chat model; its `max_tokens` has to do for all answers of a request.
-        questions: The questions.
         context: The context of all questions, such as a manual; sent once per request.
-        system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
         size: Most questions in one request, >= 1.
-        purpose: Purpose, which bounds the length of a request's answers: see `rllib_llm_comm.chat.chat_model.TOKENS`.
 
     Returns:
         An answer per question, in their order.
@@ -385,31 +377,31 @@ def ask_batch(
     """
     require_whole("size", size, 1)
     answers: dict[str, str] = {}
-    with asking_for(purpose):
+    with asking_for(MANUAL):
         for question in questions:
-            known = None if question in answers else model.recall(single_prompt(question, context), system)
+            known = None if question in answers else model.recall(single_prompt(question, context))
             if known is not None:
                 answers[question] = without_thoughts(known)
         open_ = [question for question in dict.fromkeys(questions) if question not in answers]
         parts = [open_[start : start + size] for start in range(0, len(open_), size)]
         together = concurrent_questions(model)
-        for found in side_by_side(lambda part: _ask_together(model, part, context, system), parts, together):
+        for found in side_by_side(lambda part: _ask_together(model, part, context), parts, together):
             answers.update(found)
     return [answers[question] for question in questions]
 
 
-def _ask_together(model: ChatModel, questions: Sequence[str], context: str, system: str) -> dict[str, str]:
+def _ask_together(model: ChatModel, questions: Sequence[str], context: str) -> dict[str, str]:
     answers: dict[str, str] = {}
     if len(questions) > 1:
-        reply = model.complete(batch_prompt(questions, context), system)
+        reply = model.complete(batch_prompt(questions, context))
         for question, answer in zip(questions, parse_batch(reply, len(questions)), strict=False):
             answers[question] = answer
-            model.remember(single_prompt(question, context), answer, system)
+            model.remember(single_prompt(question, context), answer)
         if len(answers) < len(questions):
             logger.info("A batch of %d questions got %d usable answers.", len(questions), len(answers))
     for question in questions:
         if question not in answers:
-            answers[question] = without_thoughts(model.complete(single_prompt(question, context), system))
+            answers[question] = without_thoughts(model.complete(single_prompt(question, context)))
     return answers
 
 
@@ -419,12 +411,7 @@ def single_prompt(question: str, context: str = "") -> str:
 
 
 def batch_prompt(questions: Sequence[str], context: str = "") -> str:
-    """Numbered questions in one prompt.
-
-    Args:
-        questions: The questions.
-        context: The context of all of them.
-    """
+    """Numbered questions in one prompt."""
     numbered = "\n\n".join(f"Question {number}: {question}" for number, question in enumerate(questions, 1))
     return fill(__package__, "batch", context=_above(context), count=len(questions), questions=numbered)
 
@@ -435,10 +422,6 @@ def parse_batch(reply: str, count: int) -> list[str]:
     All are, if the reply's marks are [1] to [count] in this order and no answer is empty. If it only stops early, all
     are but the last, which may be cut off. In any other case (a number twice, out of order, too large, left out, an
     answer without words) none is: nobody knows then which answer belongs to which question.
-
-    Args:
-        reply: The model's reply.
-        count: Number of questions.
 
     Returns:
         At most `count` answers.

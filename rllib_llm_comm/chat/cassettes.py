@@ -27,7 +27,6 @@ from rllib_llm_comm.chat.chat_model import (
     ChatCounters,
     ChatModel,
     QuestionLocks,
-    count_in_scopes,
     cut_at,
     cut_too_early,
     others_go_on,
@@ -122,10 +121,6 @@ class Cassette:
     def complete(self, prompt: str, system: str = "") -> str:
         """The recorded answer, or that of the client.
 
-        Args:
-            prompt: The user's text.
-            system: System prompt.
-
         Raises:
             MissingAnswerError: If it is not recorded and there is no client.
             ChatError: From the client.
@@ -160,20 +155,13 @@ class Cassette:
             self.client is not None and cut_too_early(answer, getattr(self.client, "max_tokens", None))
         ):
             return None
-        self.counters.add(cached=1)
-        count_in_scopes(cached=1)
+        self.counters.count(cached=1)
         self.last = self._authors.get((system, prompt), "")
         self.played[self.last] += 1
         return answer
 
     def remember(self, prompt: str, answer: str, system: str = "") -> None:
-        """Records an answer that came in another way, if this cassette records at all.
-
-        Args:
-            prompt: The question that it answers.
-            answer: The answer.
-            system: See `rllib_llm_comm.chat.cassettes.Cassette.complete`.
-        """
+        """Records an answer that came in another way, if this cassette records at all."""
         if self.client is not None:
             self.client.remember(prompt, answer, system)
             self._record(prompt, system, answer)

@@ -52,14 +52,15 @@ class ChatCounters:
     seconds: float = 0.0
 
     def add(self, **amounts: float) -> None:
-        """Counts on.
-
-        Args:
-            **amounts: Amounts to add to the counters of these names.
-        """
+        """Counts on."""
         with _counting:
             for name, amount in amounts.items():
                 setattr(self, name, getattr(self, name) + amount)
+
+    def count(self, **amounts: float) -> None:
+        """Counts on, here and in all open scopes; who answers calls it."""
+        for counters in (self, *_open_scopes.get()):
+            counters.add(**amounts)
 
     @property
     def questions(self) -> int:
@@ -107,12 +108,6 @@ def count_scope(counters: ChatCounters | None = None) -> Iterator[ChatCounters]:
         yield counted
     finally:
         _open_scopes.reset(token)
-
-
-def count_in_scopes(**amounts: float) -> None:
-    """Adds to all open scopes; clients call it."""
-    for counters in _open_scopes.get():
-        counters.add(**amounts)
 
 
 class ChatAccounts:
@@ -165,12 +160,7 @@ class ChatAnswer(str):
     cut_at: int = 0
 
     def __new__(cls, text: str, cut_at: int = 0) -> Self:
-        """Makes one.
-
-        Args:
-            text: The answer.
-            cut_at: See above.
-        """
+        """Makes one."""
         made = super().__new__(cls, text)
         made.cut_at = cut_at
         return made
@@ -200,10 +190,6 @@ class ChatModel(Protocol):
 
     def complete(self, prompt: str, system: str = "") -> str:
         """The answer.
-
-        Args:
-            prompt: The user's text.
-            system: System prompt.
 
         Raises:
             ChatError: If there is none after all repetitions.
@@ -260,13 +246,7 @@ def asking() -> Asking:
 
 @contextmanager
 def asking_for(purpose: str, schema: Mapping[str, Any] | None = None, form: str = "answer") -> Iterator[None]:
-    """Context in which questions have a purpose; models that do not care need no such argument.
-
-    Args:
-        purpose: One of `TOKENS`.
-        schema: JSON schema of the answer.
-        form: Name of the schema.
-    """
+    """Context in which questions have a purpose; models that do not care need no such argument."""
     token = _asking.set(Asking(purpose, schema, form))
     try:
         yield
@@ -290,7 +270,6 @@ def cut_too_early(answer: str, max_tokens: int | Mapping[str, int] | None) -> bo
     """True if a kept answer was cut off where one may be longer now, so that it is worth asking again.
 
     Args:
-        answer: The answer.
         max_tokens: See `rllib_llm_comm.chat.chat_model.tokens_for`; the purpose is that of the moment.
     """
     return 0 < cut_at(answer) < tokens_for(max_tokens, asking().purpose)
@@ -389,7 +368,6 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], at_once:
 
     Args:
         work: The work for an item; a failure ends all others at their next question.
-        items: The items.
         at_once: Most items that are begun and not finished; 1: one after the other, in this thread.
 
     Returns:
@@ -432,11 +410,7 @@ class QuestionLocks:
 
     @contextmanager
     def hold(self, question: object) -> Iterator[None]:
-        """Holds a question; who has the same waits.
-
-        Args:
-            question: Anything that can be a key.
-        """
+        """Holds a question; who has the same waits."""
         with self._lock:
             own = self._locks.get(question)
             if own is None:

@@ -7,7 +7,6 @@ the same answer or from spending the same money.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
@@ -16,8 +15,8 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -30,7 +29,6 @@ from rllib_llm_comm.chat.chat_model import (
     ChatError,
     QuestionLocks,
     asking,
-    count_in_scopes,
     cut_at,
     cut_too_early,
     others_go_on,
@@ -63,7 +61,6 @@ def append_line(path: Path, document: Mapping[str, Any], *, only_first: bool = F
 
     Args:
         path: The file; made if there is none.
-        document: The line.
         only_first: Whether to write it only into an empty file.
     """
     with claim_file(path.with_name(f".{path.name}.lock")), path.open("a+b") as file:
@@ -125,15 +122,12 @@ class AnswerCache:
             cut = {"cut_at": cut_at(answer)} if cut_at(answer) else {}
             write_atomically(self._folder / f"{key}.json", json.dumps({"key": key, "answer": answer, **cut}))
 
-    @contextlib.contextmanager
-    def claim(self, key: str) -> Iterator[None]:
+    def claim(self, key: str) -> AbstractContextManager[None]:
         """Holds a question while it is asked: who asks the same elsewhere waits, and then finds the answer."""
         if self._folder is None:
-            yield
-            return
+            return nullcontext()
         # 256 files for all questions: a lock for each would leave as many empty files as there are answers.
-        with claim_file(self._folder.with_name("locks") / f"{key[:2]}.lock"):
-            yield
+        return claim_file(self._folder.with_name("locks") / f"{key[:2]}.lock")
 
 
 class SpendingLedger:
@@ -173,14 +167,11 @@ class SpendingLedger:
             total += cost
         return total
 
-    @contextlib.contextmanager
-    def claim(self) -> Iterator[None]:
+    def claim(self) -> AbstractContextManager[None]:
         """Holds the books of the folder between looking and booking."""
         if self._folder is None:
-            yield
-            return
-        with claim_file(self._folder.with_name("locks") / "spending.lock"):
-            yield
+            return nullcontext()
+        return claim_file(self._folder.with_name("locks") / "spending.lock")
 
     def add(self, cost: float) -> None:
         """Books money; a negative sum takes a reservation back."""
@@ -343,11 +334,6 @@ class Dialect:
     def learn(self, status: int, text: str, sent: Mapping[str, Any]) -> str:
         """Drops the parameter that a server refused; returns its name.
 
-        Args:
-            status: The HTTP status.
-            text: The server's words.
-            sent: The parameters that it refused.
-
         Returns:
             One sentence; empty if nothing can be changed, and the refusal stands.
         """
@@ -468,10 +454,6 @@ class ChatClient:
     def complete(self, prompt: str, system: str = "") -> str:
         """The model's answer; of calls from several threads `max_concurrent` are under way, the others take turns.
 
-        Args:
-            prompt: The user's text.
-            system: System prompt.
-
         Returns:
             The text, at most some characters per token of `max_tokens` long; a `ChatAnswer`.
 
@@ -493,25 +475,19 @@ class ChatClient:
                         try:
                             return self._pay(messages, key)
                         finally:
-                            self._count(seconds=time.perf_counter() - begun)
-            self._count(cached=1)
+                            self.counters.count(seconds=time.perf_counter() - begun)
+            self.counters.count(cached=1)
             return answer
 
     def recall(self, prompt: str, system: str = "") -> str | None:
         """The answer to a question if it is kept, else `None`; nothing is sent."""
         answer = self._kept(self._request(prompt, system)[1])
         if answer is not None:
-            self._count(cached=1)
+            self.counters.count(cached=1)
         return answer
 
     def remember(self, prompt: str, answer: str, system: str = "") -> None:
-        """Keeps an answer that came in another way, such as in a batch.
-
-        Args:
-            prompt: The question that it answers.
-            answer: The answer.
-            system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
-        """
+        """Keeps an answer that came in another way, such as in a batch."""
         self._cache.put(self._request(prompt, system)[1], answer)
 
     def _request(self, prompt: str, system: str) -> tuple[list[dict[str, str]], str]:
@@ -531,10 +507,6 @@ class ChatClient:
         answer = self._cache.get(key)
         return None if answer is None or cut_too_early(answer, self.max_tokens) else answer
 
-    def _count(self, **amounts: float) -> None:
-        self.counters.add(**amounts)
-        count_in_scopes(**amounts)
-
     # ---- asking ------------------------------------------------------------------------------------------
 
     def _pay(self, messages: list[dict[str, str]], key: str) -> ChatAnswer:
@@ -544,7 +516,7 @@ class ChatClient:
                     raise self._down()
             answer = self._ask(messages)
         except ChatError:
-            self._count(failures=1)
+            self.counters.count(failures=1)
             raise
         with self._lock:
             self._breaker.answered()
@@ -596,7 +568,7 @@ class ChatClient:
         if unread:
             self._tell_once("parts", f"parts of the kind {unread}, which hold no text, are left out.")
         if completion.cut:
-            self._count(truncated=1)
+            self.counters.count(truncated=1)
             self._tell_once(
                 "cut",
                 f"an answer ({asking().purpose}) was cut off after {tokens} tokens; raise `max_tokens`. Further ones "
@@ -671,7 +643,7 @@ class ChatClient:
             nonlocal repeated
             self._rate.wait()
             self._reserve(most)
-            self._count(requests=1, retries=int(repeated))
+            self.counters.count(requests=1, retries=int(repeated))
             repeated = True
 
         def end(completion: Completion | None, free: bool) -> None:
@@ -686,9 +658,9 @@ class ChatClient:
                 # Servers that do not count are booked at the upper bound.
                 sent = size if completion.sent is None else completion.sent
                 received = tokens if completion.received is None else completion.received
-                self._count(input_tokens=sent, output_tokens=received)
+                self.counters.count(input_tokens=sent, output_tokens=received)
                 cost = sent * self.prices[0] + received * self.prices[1]
-            self._count(cost=cost)
+            self.counters.count(cost=cost)
             with self._lock:
                 self._ledger.add(cost - most)
 

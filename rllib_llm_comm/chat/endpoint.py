@@ -66,12 +66,7 @@ def shown(text: str, secret: str) -> str:
 
 
 def holds_key(text: str, secret: str) -> bool:
-    """True if a text may hold a part of a key, be it spaced, reversed, in other case, or encoded.
-
-    Args:
-        text: Words of a server.
-        secret: The key.
-    """
+    """True if a text may hold a part of a key, be it spaced, reversed, in other case, or encoded."""
     told = {_folded(text), _folded(unquote(text))}
     return any(run in one for run in _runs(secret) for one in told)
 
@@ -138,9 +133,6 @@ Made = TypeVar("Made")
 
 def build_client(make: Callable[[], Made]) -> Made:
     """An HTTP client, which reads the environment's proxies and certificates when it is built.
-
-    Args:
-        make: Builds it.
 
     Raises:
         UserError: If a variable holds what it cannot use.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rllib_llm_comm.chat.chat_model import ChatAnswer, ChatCounters, ChatError, ChatModel, count_in_scopes
+from rllib_llm_comm.chat.chat_model import ChatAnswer, ChatCounters, ChatError, ChatModel
 from rllib_llm_comm.chat.client import AnswerCache, request_key
 from rllib_llm_comm.chat.settings import LocalChatSettings
 from rllib_llm_comm.core.errors import UserError
@@ -66,7 +66,6 @@ class LocalChat:
         """The model's answer; calls from several threads take turns.
 
         Args:
-            prompt: The user's text.
             system: System prompt; without it, what its chat template says by itself.
 
         Raises:
@@ -85,7 +84,7 @@ class LocalChat:
         """Cached answer to a prompt, or `None`."""
         answer = self._cache.get(self._key(prompt, system))
         if answer is not None:
-            self._count(cached=1)
+            self.counters.count(cached=1)
         return answer
 
     def remember(self, prompt: str, answer: str, system: str = "") -> None:
@@ -97,10 +96,6 @@ class LocalChat:
             name: value for name, value in vars(self).items() if not name.startswith("_") and name != "counters"
         }
         return request_key({**settings, "prompt": prompt, "system": system})
-
-    def _count(self, **amounts: float) -> None:
-        self.counters.add(**amounts)
-        count_in_scopes(**amounts)
 
     def _write(self, prompt: str, system: str) -> str:
         from rllib_llm_comm.chat.answers import fill_form, form_in
@@ -122,7 +117,7 @@ class LocalChat:
         cut = not decoding.ended if schema is None else not decoding.open
         seconds = time.perf_counter() - begun
         used = {"input_tokens": len(ids), "output_tokens": decoding.written, "seconds": seconds}
-        self._count(requests=1, **used, truncated=int(cut))
+        self.counters.count(requests=1, **used, truncated=int(cut))
         return ChatAnswer(answer, self.max_tokens if cut else 0)
 
     def _base(self) -> Any:
@@ -149,7 +144,6 @@ def register_local_chat(name: str, maker: Callable[..., ChatModel]) -> None:
     """Makes a chat model of one's own known by name, as `local` in the settings of `open_chat`.
 
     Args:
-        name: Its name.
         maker: Called with the settings beside `local`.
     """
     _REGISTERED[name] = maker

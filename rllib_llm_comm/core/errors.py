@@ -48,10 +48,6 @@ def within(place: str, unless: Collection[str] = ()) -> Iterator[None]:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A hint for a mistyped name.
 
-    Args:
-        name: Name as the user wrote it.
-        known: The allowed names.
-
     Returns:
         `" Did you mean 'x'?"` with the closest known name, or the empty string when none is close.
     """
@@ -62,21 +58,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as errors quote it: its beginning, if it is long.
-
-    Args:
-        value: Anything that a user gave.
-    """
+    """A value as errors quote it: its beginning, if it is long."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]} ..."
 
 
 def space_text(space: object) -> str:
-    """A space as errors quote it: the names of its parts, or its beginning.
-
-    Args:
-        space: A space of Gymnasium.
-    """
+    """A space as errors quote it: the names of its parts, or its beginning."""
     parts = getattr(space, "spaces", None)
     return f"a Dict of {', '.join(f'`{name}`' for name in parts)}" if isinstance(parts, Mapping) else shown(space)
 
@@ -91,13 +79,7 @@ def without_passwords(text: str) -> str:
 
 
 def require_choice(setting: str, value: object, allowed: Iterable[object]) -> None:
-    """Raises a `UserError` unless `value` is one of `allowed`.
-
-    Args:
-        setting: The setting's name as the user writes it.
-        value: The value given.
-        allowed: The allowed values.
-    """
+    """Raises a `UserError` unless `value` is one of `allowed`."""
     options = list(allowed)
     if value not in options:
         hint = did_you_mean(str(value), [str(option) for option in options])
@@ -106,26 +88,12 @@ def require_choice(setting: str, value: object, allowed: Iterable[object]) -> No
 
 
 def require_whole(setting: str, value: object, low: int, high: int = LARGEST) -> None:
-    """Raises a `UserError` unless `value` is a whole number in a range; True and False are none.
-
-    Args:
-        setting: The setting's name as the user writes it.
-        value: The value given.
-        low: The least that is allowed.
-        high: The most that is allowed.
-    """
+    """Raises a `UserError` unless `value` is a whole number in a range; True and False are none."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise UserError(f"`{setting}` is {value!r} but must be a whole number from {low} to {high}.")
 
 
 def require_number(setting: str, value: object, low: float, high: float = LARGEST) -> None:
-    """Raises a `UserError` unless `value` is a number in a range; True, False and nan are none.
-
-    Args:
-        setting: The setting's name as the user writes it.
-        value: The value given.
-        low: The least that is allowed.
-        high: The most that is allowed.
-    """
+    """Raises a `UserError` unless `value` is a number in a range; True, False and nan are none."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
         raise UserError(f"`{setting}` is {value!r} but must be a number from {low} to {high}.")

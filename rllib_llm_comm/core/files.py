@@ -61,10 +61,6 @@ def read_text(path: str | os.PathLike[str], most: int = LARGEST_TEXT) -> str:
 def read_tail(path: str | os.PathLike[str], most: int) -> bytes:
     """The end of a regular file.
 
-    Args:
-        path: The file.
-        most: The most bytes that are read.
-
     Raises:
         OSError: If it cannot be read, or is no regular file.
     """
@@ -154,9 +150,6 @@ def move_aside(path: Path, name: str) -> Path:
 def digest_of(path: Path) -> str:
     """The sha256 of a file, read in pieces: 64 hexadecimal digits.
 
-    Args:
-        path: The file.
-
     Raises:
         OSError: If it cannot be read, or is no ordinary file.
     """
@@ -174,7 +167,6 @@ def open_regular(path: str | os.PathLike[str], most: int | None = None) -> Binar
     looked at before it is opened, and once more afterwards, as it may have been exchanged.
 
     Args:
-        path: The file.
         most: Its largest size in bytes; `None` for any.
 
     Raises:
@@ -194,7 +186,6 @@ def read_regular(path: str | os.PathLike[str], most: int = LARGEST_TEXT) -> byte
     """The content of a file of foreign origin (`open_regular`), read to its end or not at all.
 
     Args:
-        path: The file.
         most: Its largest size in bytes.
 
     Raises:
@@ -211,7 +202,6 @@ def foreign_lines(path: str | os.PathLike[str], most: int, most_line: int) -> It
     """The lines of a file of foreign origin with their ends, one after the other (`open_regular`).
 
     Args:
-        path: The file.
         most: Its largest size in bytes.
         most_line: The longest line in bytes.
 
@@ -233,7 +223,6 @@ def read_foreign_json(path: str | os.PathLike[str], most: int) -> Any:
     """The plain values of a JSON file of foreign origin, with or without a byte-order mark.
 
     Args:
-        path: The file.
         most: Its largest size in bytes. Values take up to some thirty times as much memory.
 
     Raises:
@@ -312,7 +301,6 @@ def disk_error(error: OSError, doing: str, elsewhere: str = "") -> UserError:
     """User error for a failure while something was written.
 
     Args:
-        error: The error.
         doing: The failed action, as the beginning of the sentence.
         elsewhere: Remedy by another place, if there is one, such as "give another place with `--out`".
     """

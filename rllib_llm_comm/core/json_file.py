@@ -110,7 +110,6 @@ def read_json(path: Path, remedy: str) -> JsonValue:
     """The content of a JSON file.
 
     Args:
-        path: The file.
         remedy: The user's remedy if it is damaged, as the end of a sentence.
 
     Raises:
@@ -126,8 +125,6 @@ def damaged(path: Path, what: str, remedy: str) -> UserError:
     """The error of a file that is not what it was.
 
     Args:
-        path: The file.
-        what: The fault.
         remedy: The user's remedy, as the end of a sentence.
     """
     return UserError(f"{str(path)!r} is damaged or incomplete: {what}; {remedy}.")

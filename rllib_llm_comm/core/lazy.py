@@ -31,7 +31,6 @@ def lazy_names(
     Type checkers see the same names by an `import ... as ...` under `TYPE_CHECKING` in the package.
 
     Args:
-        package: The package's `__name__`.
         names: Each module of the package, such as "env" -> the names that it gives.
     """
     homes = {name: f"{package}.{module}:{name}" for module, own in names.items() for name in own}

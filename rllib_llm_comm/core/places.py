@@ -116,11 +116,7 @@ def _remedy(scheme: str) -> str:
 
 
 def is_text(text: str) -> bool:
-    """False for a path whose bytes are not UTF-8, which Python holds as halves of characters.
-
-    Args:
-        text: The path.
-    """
+    """False for a path whose bytes are not UTF-8, which Python holds as halves of characters."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -198,12 +194,7 @@ def store_uri(place: str | os.PathLike[str], setting: str) -> str:
 
 
 def store_cache(use: str, uri: str) -> Path:
-    """The folder for copies of what lies at a URI.
-
-    Args:
-        use: Name of the kind of copies.
-        uri: The URI.
-    """
+    """The folder for copies of what lies at a URI."""
     return cache_folder() / "stores" / use / hashlib.sha256(uri.encode()).hexdigest()[:16]
 
 

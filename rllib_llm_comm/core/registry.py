@@ -63,11 +63,7 @@ class Registry(Generic[Thing]):
         return self[name] if isinstance(name, str) and name in self._entries else None
 
     def require(self, name: object) -> None:
-        """Raises a `UserError` unless a name is known; imports nothing.
-
-        Args:
-            name: The setting's value.
-        """
+        """Raises a `UserError` unless a name is known; imports nothing."""
         if name not in self:
             listed = ", ".join(map(repr, self._entries)) or "none"
             hint = did_you_mean(name, self._entries) if isinstance(name, str) else ""

@@ -222,11 +222,7 @@ def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def rows_of(episode: SessionEpisode | Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The decisions of an episode as rows with `COLUMNS`.
-
-    Args:
-        episode: The episode.
-    """
+    """The decisions of an episode as rows with `COLUMNS`."""
     one = episode if isinstance(episode, SessionEpisode) else SessionEpisode.model_validate(episode)
     rows = []
     for number, moment in enumerate(one.moments):

@@ -89,7 +89,6 @@ class Settings(BaseModel, metaclass=_ToldInOneSentence):
 
         Args:
             name: Full name of the mapping, such as `verco.config`; errors begin with it.
-            values: The mapping.
 
         Raises:
             UserError: In one sentence that names the setting. Fields with `exclude` are for Python and options alone.
@@ -117,11 +116,7 @@ class Settings(BaseModel, metaclass=_ToldInOneSentence):
         return plain
 
     def replace(self, **changes: Any) -> Self:
-        """These settings with others in place of some; all are checked.
-
-        Args:
-            **changes: By name.
-        """
+        """These settings with others in place of some; all are checked."""
         return type(self)(**{**{name: getattr(self, name) for name in self.model_fields_set}, **changes})
 
 
@@ -136,8 +131,6 @@ def one_sentence(name: str, error: ValidationError, model: type[BaseModel]) -> s
 
     Args:
         name: Full name of what was validated, such as `verco.config`; empty for settings without one.
-        error: Pydantic's error.
-        model: The model that was validated.
     """
     # An unknown key explains a missing one, so it comes first; of a union the option that fits best goes deepest.
     first = min(error.errors(), key=lambda problem: (problem["type"] != "extra_forbidden", -len(problem["loc"])))
@@ -269,12 +262,7 @@ def _ranges(metadata: Sequence[Any]) -> Iterator[str]:
 
 
 def describe(annotation: Any, metadata: Sequence[Any] = ()) -> str:
-    """What an annotation allows, in words.
-
-    Args:
-        annotation: Of a field or parameter.
-        metadata: Constraints beside it.
-    """
+    """What an annotation allows, in words."""
     words: dict[str, None] = {}
     parts = _alternatives(annotation)
     for option, own in parts:

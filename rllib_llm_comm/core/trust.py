@@ -80,19 +80,12 @@ def names_code(text: str) -> bool:
     """True for `module:function`, which the user has not named.
 
     `zoo:` and `hf:` begin names of checkpoints, `people:` paths of sessions, `trained:` checkpoints of planners.
-
-    Args:
-        text: A setting's value.
     """
     return bool(_CODE.fullmatch(text)) and not text.startswith(_PLACES) and not is_vouched_for(text)
 
 
 def is_word(text: str) -> bool:
-    """True for a text that cannot be the path of a module or file: letters, digits, `_` and `-` alone.
-
-    Args:
-        text: A setting's value.
-    """
+    """True for a text that cannot be the path of a module or file: letters, digits, `_` and `-` alone."""
     return bool(_WORD.fullmatch(text))
 
 
@@ -135,12 +128,7 @@ def evaluated_in(value: Any, place: str) -> Iterator[str]:
 
 
 def trusted_in(value: Any, place: str) -> Iterator[str]:
-    """Places in plain data of `trust`, by which a checkpoint that it names would be trusted; only the user says so.
-
-    Args:
-        value: Settings, such as an experiment.
-        place: Their name.
-    """
+    """Places in plain data of `trust`, by which a checkpoint that it names would be trusted; only the user says so."""
     return (f"{where}.trust" for where, found in _mappings_in(value, place) if found.get("trust"))
 
 
@@ -189,11 +177,7 @@ def _belongs(key: str, url: str | None) -> bool:
 
 
 def is_local(url: str) -> bool:
-    """True if an address lies on this machine or in a private network.
-
-    Args:
-        url: The address.
-    """
+    """True if an address lies on this machine or in a private network."""
     try:
         host = urlsplit(url).hostname or ""
     except ValueError:

@@ -25,9 +25,6 @@ _SAVE_AGAIN = "save the checkpoint again"
 def read_weights(path: Path) -> dict[str, torch.Tensor]:
     """The tensors of a safetensors file, by name: `FORMATS`, and single whole numbers (int64), which count updates.
 
-    Args:
-        path: The file.
-
     Raises:
         UserError: If it is missing, damaged or too large, or a tensor has another format or a number that is not
             finite.
@@ -103,7 +100,6 @@ def in_half(content: bytes, dtype: str, source: str | os.PathLike[str]) -> bytes
     """A safetensors file with its float32 tensors in half precision, half the bytes; all else stays as it is.
 
     Args:
-        content: The file's content.
         dtype: A name of `HALVES`.
         source: The file, for the message.
 
@@ -126,13 +122,7 @@ def in_half(content: bytes, dtype: str, source: str | os.PathLike[str]) -> bytes
 
 
 def wrong_format(source: str | os.PathLike[str], name: str, dtype: object) -> UserError:
-    """The error of a tensor that is in no format of weights.
-
-    Args:
-        source: The file that it is in.
-        name: Its name.
-        dtype: Its format.
-    """
+    """The error of a tensor that is in no format of weights."""
     known = ", ".join(str(one).removeprefix("torch.") for one in FORMATS)
     return UserError(
         f"{os.fspath(source)!r} has {name!r} as {str(dtype).removeprefix('torch.')} but weights must be one of "

@@ -337,7 +337,7 @@ def _check_crosswise(config: Mapping[str, Any], named: Mapping[str, Stage]) -> N
         game = make_env(str(played), **first_point({**settings, **(config.get("env_config") or {})}))
         for place, one in people:
             try:
-                RecordedPeople.read(one.session).require_game(game)
+                RecordedPeople(one.session).require_game(game)
             except UserError as error:
                 raise UserError(f"`{place}` has {one.name!r}, which cannot play: {error}") from None
         game.close()

@@ -157,7 +157,6 @@ def require_rank(folder: str | os.PathLike[str], role: str, rank: int) -> None:
     """Compares a rank with the shapes that a safetensors file begins with, before anything of this rank is built.
 
     Args:
-        folder: The adapter folder.
         role: Role of the adapter, in messages.
         rank: The rank that will be built.
 
@@ -212,7 +211,6 @@ def put_adapters(base: BaseModel, config: AdapterConfig, roles: Sequence[str], d
     """A copy of the base with PEFT's layers in it, whose frozen weights are the base's own.
 
     Args:
-        base: The frozen model.
         config: Shape of every adapter.
         roles: One adapter for each name.
         depth: Number of layers below those that get adapters.
@@ -373,7 +371,6 @@ class AdaptedModel:
         """Puts fresh adapters on the base.
 
         Args:
-            base: The frozen model.
             config: Shape of every adapter.
             roles: One adapter for each name.
             gradient_checkpointing: Whether a forward pass with gradients keeps the inputs of layers only.
@@ -672,12 +669,7 @@ class AdaptedModel:
 
     @torch.no_grad()
     def copy_adapter(self, source: str, target: str) -> None:
-        """Gives one role the weights of another.
-
-        Args:
-            source: The role that is read.
-            target: The role that is overwritten.
-        """
+        """Gives one role the weights of another."""
         for own, other in zip(self._parameters[target], self._parameters[source], strict=True):
             own.copy_(other)
 

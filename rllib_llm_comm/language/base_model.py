@@ -213,12 +213,7 @@ class BaseModel:
         return list(_encode_cached(self, str(text)))
 
     def encode_with(self, prompt: str, continuation: str) -> list[int]:
-        """The token ids of a prompt, a blank and what follows it.
-
-        Args:
-            prompt: The prompt.
-            continuation: A candidate or a message.
-        """
+        """The token ids of a prompt, a blank and what follows it."""
         if isinstance(prompt, Prompt) and self.prompt_format == CHAT:
             return list(_encode_chat(self, prompt.body, f"{prompt.cue} {continuation}"))
         return list(_encode_cached(self, f"{prompt} {continuation}"))
@@ -242,7 +237,6 @@ class BaseModel:
         add after a blank (`encode_after_blank`).
 
         Args:
-            text: The text.
             place: Index of a character.
         """
         plain = self.prompt_format == PLAIN or not isinstance(text, Prompt)
@@ -340,7 +334,6 @@ def start_ids(tokenizer: Any, name: str) -> tuple[int, ...]:
     """What a tokenizer puts in front of a text. What it puts behind one is none of our texts', which go on.
 
     Args:
-        tokenizer: The tokenizer.
         name: Name of its model, in messages.
 
     Raises:
@@ -408,7 +401,6 @@ def wrap_base_model(name: str, model: Any, tokenizer: Any, files: Sequence[Path]
     Args:
         name: A name for messages and checkpoints.
         model: A `PreTrainedModel` with a language-model head.
-        tokenizer: Its tokenizer.
         files: The files that hold its weights, if it was read from files.
     """
     check_tokenizer(name, tokenizer, int(model.get_input_embeddings().weight.shape[0]))
@@ -425,7 +417,6 @@ def check_tokenizer(name: str, tokenizer: Any, rows: int) -> None:
 
     Args:
         name: Name of the model, in messages.
-        tokenizer: Its tokenizer.
         rows: Number of tokens that the model has embeddings of.
 
     Raises:

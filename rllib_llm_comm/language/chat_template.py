@@ -45,7 +45,6 @@ def chat_frame(tokenizer: Any, name: str, prompt_date: str = PROMPT_DATE) -> Cha
     The text itself is never put through the template: names of special tokens in it would become such tokens.
 
     Args:
-        tokenizer: A Hugging Face tokenizer.
         name: Name of its model, in messages.
         prompt_date: The day that a template with a date shows, as YYYY-MM-DD.
 

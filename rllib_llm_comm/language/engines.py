@@ -155,7 +155,6 @@ def require_fast(model: AdaptedModel, longest: int) -> None:
     once per process.
 
     Args:
-        model: The adapted model.
         longest: Most tokens of a prompt with a candidate.
 
     Raises:

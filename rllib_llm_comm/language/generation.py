@@ -61,7 +61,6 @@ def draw_messages(
     """Writes one message behind each prompt, batched with a key-value cache.
 
     Args:
-        model: The adapted model.
         prompts: Texts; the message follows each.
         max_words: Upper bound on a message's words (paper: 10); longer ones are cut.
         temperature: 0 for greedy decoding, otherwise the sampling temperature.
@@ -124,7 +123,6 @@ def as_written(base: BaseModel, ids: Sequence[int], max_words: int) -> Written:
     A message that used up its tokens loses its last word, which may be a part of one, unless that is all there is.
 
     Args:
-        base: Its tokenizer is used.
         ids: As drawn; an end token can only be the last one.
         max_words: Upper bound on the words of the text.
     """
@@ -255,7 +253,6 @@ def up_to_end(base: BaseModel, ids: Sequence[int], max_words: int) -> list[int]:
     """The tokens of a message without those behind its end.
 
     Args:
-        base: Its tokenizer is used.
         ids: Token ids, at least one.
         max_words: Upper bound on the words of the text.
     """

@@ -19,7 +19,6 @@ def layers_below(base: BaseModel, lora_layers: int | str) -> int:
     """Number of layers below the adapted ones.
 
     Args:
-        base: The frozen model.
         lora_layers: `"all"`, or the number of adapted layers, counted from the top.
 
     Raises:

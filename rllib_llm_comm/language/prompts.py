@@ -96,7 +96,7 @@ SLOTS: Mapping[str, Slots] = {
 """Template -> its slots."""
 AGENT_TEMPLATES = ("message", "action", "critic", "heard", "subgoal")
 TEACHER_TEMPLATES = ("teacher", "observation")
-_BEHIND_A_BLANK = ("message", "action", "critic")  # what the model writes or is scored on follows behind a blank
+_ROLES = ("message", "action", "critic")  # what the model writes or is scored on follows behind a blank
 
 PromptSet = str | Mapping[str, str]
 """Name of a shipped set, a folder with template files, or the texts themselves by template."""
@@ -198,7 +198,7 @@ def _check_template(name: str, text: Any, place: str) -> None:
     missing = [slot for slot in slots.needed if f"{{{slot}}}" not in text]
     if missing:
         raise UserError(f"{what} has no {_slots(missing[:1])}; put it where its value shall stand.")
-    if name in _BEHIND_A_BLANK and text != text.rstrip():
+    if name in _ROLES and text != text.rstrip():
         raise UserError(f"{what} ends with a blank, but one is put behind it anyway; take the blank out.")
 
 
@@ -207,9 +207,6 @@ def _slots(names: Sequence[str]) -> str:
 
 
 # ---- templates --------------------------------------------------------------------------------------------------
-
-
-_ROLES = ("message", "action", "critic")
 
 
 class Prompt(str):

@@ -119,7 +119,6 @@ def score_candidates(
     adapter.
 
     Args:
-        model: The adapted model.
         prompt_ids: (B, P) token ids, padded on either side.
         candidate_ids: (B, K, C) token ids, padded on either side.
         candidate_mask: (B, K) bool or 0/1; masked candidates are not computed.
@@ -167,7 +166,6 @@ def score_texts(
     """Scores of candidates behind prompts, both in words.
 
     Args:
-        model: The adapted model.
         asks: Per row its prompt, its K candidates and their mask; rows may differ in K.
         normalization: As of `score_candidates`.
         role: As of `score_candidates`.
@@ -308,7 +306,6 @@ def prompt_features(model: AdaptedModel, prompt_ids: torch.Tensor) -> torch.Tens
     so the mean over all positions is added (ours). No adapter is active and no gradient flows.
 
     Args:
-        model: The adapted model.
         prompt_ids: (B, P) token ids, padded on either side.
 
     Returns:

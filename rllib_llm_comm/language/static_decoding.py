@@ -88,7 +88,6 @@ class StaticCache:
         Args:
             keys: (rows, heads, T, size).
             values: As `keys`.
-            layer: Number of the layer.
 
         Returns:
             Of a prompt the keys and values themselves, of a token all that is there.

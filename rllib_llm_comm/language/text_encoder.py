@@ -47,11 +47,7 @@ class WordVectors:
         self._special = frozenset(tokenizer.all_special_ids)
 
     def of_tokens(self, ids: Sequence[int]) -> np.ndarray:
-        """float32 (L, `WORD_WIDTH`): for each token the vector of its word; zero for special tokens and bare spaces.
-
-        Args:
-            ids: The tokenizer's numbers of one text.
-        """
+        """float32 (L, `WORD_WIDTH`): for each token the vector of its word; zero for special tokens and bare spaces."""
         out = np.zeros((len(ids), WORD_WIDTH), np.float32)
         for first, last in self._words(ids):
             text = "".join(self._pieces[number] for number in ids[first:last])

@@ -394,7 +394,6 @@ class Trunk:
     which longer texts go on. What does not fit is computed again.
 
     Args:
-        base: The frozen model.
         depth: Number of layers, >= 1.
         max_bytes: Most bytes that are kept.
         kept: Format in which they are kept, a name of `KEPT_DTYPES`.

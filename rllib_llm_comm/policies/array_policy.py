@@ -36,7 +36,6 @@ def form_of(space: gym.Space, agent: Any = "") -> dict[str, Any]:
     counts; of another Dict all parts do, in the order of their names, but for `action_mask` and `state`.
 
     Args:
-        space: The space.
         agent: The agent's name, for messages.
 
     Raises:
@@ -48,9 +47,7 @@ def form_of(space: gym.Space, agent: Any = "") -> dict[str, Any]:
                 return {"part": name, "of": form_of(space.spaces[name], agent)}
         parts = {name: form_of(part, agent) for name, part in sorted(space.spaces.items()) if name not in _BESIDE}
         return {"parts": parts, "size": sum(size_of(part) for part in parts.values())}
-    if isinstance(space, gym.spaces.Box):
-        return {"size": int(np.prod(space.shape))}
-    if isinstance(space, gym.spaces.MultiBinary):
+    if isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary):
         return {"size": int(np.prod(space.shape))}
     if isinstance(space, gym.spaces.Discrete):
         return {"first": int(space.start), "size": int(space.n)}
@@ -95,7 +92,6 @@ def flat(form: Form, seen: Any, agent: Any = "") -> np.ndarray:
 
     Args:
         form: As of `form_of`.
-        seen: The observation.
         agent: The agent's name, for messages.
 
     Raises:
@@ -271,46 +267,25 @@ class ArrayPolicy(TrainedPolicy):
     def batch(self, asked: Sequence[AgentRequest]) -> dict[str, torch.Tensor]:
         """Inputs of the network, one row per agent that is asked; their memories take in the observations.
 
-        Args:
-            asked: Name, memory and observation of each.
-
         Raises:
             UserError: If an observation lacks what the policy acts on.
         """
 
     def chances(self, batch: Mapping[str, torch.Tensor]) -> np.ndarray:
-        """Probabilities (B, K) of all rows' actions.
-
-        Args:
-            batch: Result of `batch`.
-        """
+        """Probabilities (B, K) of all rows' actions."""
         chances: np.ndarray = self.network.logits(batch).double().softmax(-1).numpy()
         return chances
 
     def keep(self, agent: str, memory: ArrayMemory, action: int) -> None:  # noqa: B027  (most remember no actions)
-        """Takes note of an agent's action, where the policy remembers it; most do not.
-
-        Args:
-            agent: The agent.
-            memory: That of its episode.
-            action: Its choice.
-        """
+        """Takes note of an agent's action, where the policy remembers it; most do not."""
 
     def values(self, asked: Sequence[AgentRequest], batch: dict[str, torch.Tensor]) -> list[float]:
-        """Values of all rows.
-
-        Args:
-            asked: As of `batch`.
-            batch: Result of `batch`.
-        """
+        """Values of all rows."""
         values: list[float] = self.network.values(batch).tolist()
         return values
 
     def masks(self, asked: Sequence[AgentRequest]) -> torch.Tensor:
         """int8 (B, K): which actions are allowed; all where an observation says nothing.
-
-        Args:
-            asked: As of `batch`.
 
         Raises:
             UserError: If a mask is not one of K actions, or leaves none open.

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import read_foreign_json, read_regular
 from rllib_llm_comm.core.markdown import in_markdown
 from rllib_llm_comm.core.places import fetched, is_remote
+from rllib_llm_comm.policies.policy_manifest import LANGUAGE, MANIFEST, MOST_MANIFEST, names_a_folder
 from rllib_llm_comm.policies.stage_record import MARKER, read_record, require_readable
 
 PREFIX = "zoo:"
@@ -25,15 +25,13 @@ _MOST_BYTES = 2**22
 _WORDS = {"name", "what", "game", "algorithm", "licence", "trained", "limits"}
 FOLDER = Path(__file__).with_name("zoo_policies")
 HUB_PREFIX = "hf:"
-FILES = ("policy.json", "*.safetensors", "*adapter_config.json", "README.md")
+FILES = (MANIFEST, "*.safetensors", "*adapter_config.json", "README.md")
 """The files of a published policy and its card; above all no pickles and no code."""
 MOST_BYTES = 2**33
 """Most bytes that are fetched of a repository."""
-_MANIFEST, _LANGUAGE = "policy.json", "language"
-_MOST_MANIFEST, _MOST_AGENTS = 4 * 2**20, 64
+_MOST_AGENTS = 64
 _ROLES = ("message", "action", "reference")
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
-_AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SECONDS = 30.0
 _REPO = r"\w[\w.-]*/\w[\w.-]*"
 _NAME = re.compile(rf"hf:(?P<repo>{_REPO})(?:@(?P<revision>[\w./-]+))?")
@@ -114,12 +112,6 @@ class ModelCard(BaseModel):
     files: dict[str, str]
 
 
-@dataclass(frozen=True)
-class _Entry:
-    folder: Path
-    card: ModelCard
-
-
 def is_shipped(path: str | os.PathLike[str]) -> bool:
     """True if a path is `zoo:` and a name; whether there is such a policy is not asked."""
     return os.fspath(path).startswith(PREFIX)
@@ -128,14 +120,11 @@ def is_shipped(path: str | os.PathLike[str]) -> bool:
 def shipped_policies() -> dict[str, ModelCard]:
     """Name -> card of all policies that come with the package."""
     names = sorted(path.parent.name for path in FOLDER.glob(f"*/{CARD}"))
-    return {name: _entry(name).card for name in names}
+    return {name: _card(name) for name in names}
 
 
 def shipped_policy(path: str | os.PathLike[str]) -> Path:
     """The policy folder behind `zoo:NAME`, after its files were compared with their digests.
-
-    Args:
-        path: `zoo:` and a name.
 
     Raises:
         UserError: If there is no such policy, or its files are not those that were shipped.
@@ -152,44 +141,35 @@ def shipped_policy(path: str | os.PathLike[str]) -> Path:
 
 @lru_cache
 def _checked(name: str) -> Path:
-    entry = _entry(name)
-    there = digests(entry.folder)
-    if there != entry.card.files:
-        wrong = sorted(set(there.items()) ^ set(entry.card.files.items()))[0][0]
+    folder, shipped = FOLDER / name, _card(name).files
+    there = digests(folder)
+    if there != shipped:
+        wrong = sorted(set(there.items()) ^ set(shipped.items()))[0][0]
         raise UserError(
             f"the shipped policy {PREFIX + name!r} is damaged: {wrong!r} is not the file that was shipped; install "
             "rllib_llm_comm again."
         )
-    return entry.folder
+    return folder
 
 
 @lru_cache
-def _entry(name: str) -> _Entry:
+def _card(name: str) -> ModelCard:
     path = FOLDER / name / CARD
     try:
-        card = ModelCard.model_validate_json(read_regular(path, _MOST_BYTES))
+        return ModelCard.model_validate_json(read_regular(path, _MOST_BYTES))
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{str(path)!r} cannot be read ({reason}); install rllib_llm_comm again.") from error
-    return _Entry(path.parent, card)
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file of a policy folder but its card.
-
-    Args:
-        folder: The folder.
-    """
+    """SHA-256 of every file of a policy folder but its card."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CARD)
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def card_text(card: ModelCard) -> str:
-    """A card as Markdown.
-
-    Args:
-        card: The card.
-    """
+    """A card as Markdown."""
     told = {name: in_markdown(value) for name, value in card.model_dump(include=_WORDS).items()}
     rows = "\n".join(
         f"| {in_markdown(one.played)} | {one.episodes} from seed {one.seed} | {one.return_mean:.3f} | "
@@ -259,12 +239,12 @@ def fetch_policy(path: str | os.PathLike[str]) -> Path:
         def fetch(name: str, revision: str | None) -> Path:
             return Path(hf_hub_download(repo, name, revision=revision, endpoint=endpoint(), etag_timeout=_SECONDS))
 
-        if not 0 < sizes.get(_MANIFEST, 0) <= _MOST_MANIFEST:
+        if not 0 < sizes.get(MANIFEST, 0) <= MOST_MANIFEST:
             raise UserError(
-                f"{os.fspath(path)!r} has no `{_MANIFEST}` of at most {_MOST_MANIFEST} bytes, so it is no policy of "
+                f"{os.fspath(path)!r} has no `{MANIFEST}` of at most {MOST_MANIFEST} bytes, so it is no policy of "
                 "this package; look at the name."
             )
-        manifest = fetch(_MANIFEST, revision)
+        manifest = fetch(MANIFEST, revision)
         wanted = [name for name in _files_of(manifest) if name in sizes]
         if (most := sum(sizes[name] for name in wanted)) > MOST_BYTES:
             raise UserError(
@@ -286,24 +266,20 @@ def fetch_policy(path: str | os.PathLike[str]) -> Path:
 
 def _files_of(manifest: Path) -> list[str]:
     """The files that a `policy.json` may stand for, relative to it; what it says beyond that is checked on loading."""
-    told = read_foreign_json(manifest, _MOST_MANIFEST)
-    if not isinstance(told, dict) or told.get("kind", _LANGUAGE) != _LANGUAGE:
+    told = read_foreign_json(manifest, MOST_MANIFEST)
+    if not isinstance(told, dict) or told.get("kind", LANGUAGE) != LANGUAGE:
         return ["network.safetensors"]
     agents = told.get("agents") or [""]
     if not isinstance(agents, list) or len(agents) > _MOST_AGENTS:
-        raise ValueError(f"`agents` of its {_MANIFEST} must be a list of at most {_MOST_AGENTS} names")
-    if any(agent != "" and not (isinstance(agent, str) and _AGENT.fullmatch(agent)) for agent in agents):
-        raise ValueError(f"`agents` of its {_MANIFEST} must be plain names")
+        raise ValueError(f"`agents` of its {MANIFEST} must be a list of at most {_MOST_AGENTS} names")
+    if any(agent != "" and not names_a_folder(agent) for agent in agents):
+        raise ValueError(f"`agents` of its {MANIFEST} must be plain names")
     own = ["critic.safetensors", *(f"adapters/{role}/{name}" for role in _ROLES for name in _ADAPTER)]
     return [f"{agent}/{name}" if agent else name for agent in agents for name in own]
 
 
 def is_named(path: str | os.PathLike[str]) -> bool:
-    """True if a checkpoint is not given by its place on this machine: `zoo:NAME`, `hf:user/repo`, `s3://BUCKET/...`.
-
-    Args:
-        path: As of `find_checkpoint`.
-    """
+    """True if a checkpoint is not given by its place on this machine: `zoo:NAME`, `hf:user/repo`, `s3://BUCKET/...`."""
     return is_shipped(path) or is_on_hub(path) or is_remote(path)
 
 

@@ -225,7 +225,6 @@ def team_vectors(agent: str, agents: list[str], latest: dict[str, np.ndarray]) -
     """The vectors of a team (agents, size), the agent itself first, the others in order.
 
     Args:
-        agent: The observer.
         agents: The whole team.
         latest: Observation of each agent at its last decision.
     """

@@ -174,11 +174,7 @@ def _with_absolute_path(partner: PartnerSettings) -> PartnerSettings:
 
 
 def shares(pool: Sequence[PartnerSettings]) -> tuple[float, ...]:
-    """The chance of each partner to be drawn: its weight by the sum of all weights.
-
-    Args:
-        pool: At least one partner.
-    """
+    """The chance of each partner to be drawn: its weight by the sum of all weights."""
     total = math.fsum(partner.weight for partner in pool)
     return tuple(partner.weight / total for partner in pool)
 

@@ -48,7 +48,6 @@ class StuckRule:
 
         Args:
             pose: Place and direction before it.
-            action: The action.
         """
         self._past.append((pose, action))
 
@@ -76,10 +75,6 @@ class StuckRule:
 def pose_of(env: Any, agent: Any) -> Hashable:
     """An agent's place and direction, as its game tells it.
 
-    Args:
-        env: The game.
-        agent: The agent.
-
     Raises:
         UserError: If the game tells none.
     """
@@ -98,8 +93,6 @@ def own_actions(env: Any, agent: Any, manifest: Any, seed: int) -> Any:
 
     Args:
         env: The game, after its reset; `None` if nobody told it.
-        agent: The agent.
-        manifest: Of its policy.
         seed: Of the episode; draws what carrying them out needs, as an environment with these actions would.
 
     Raises:
@@ -121,7 +114,6 @@ def decide(
     """Decisions in the game's actions; agents with own actions are asked when they have no goal.
 
     Args:
-        policy: The policy.
         episodes: Per episode the policy's memory and what its agents see.
         own: Per episode and agent its own actions, or `None`.
         envs: The games.
@@ -226,7 +218,7 @@ class Partner:
 
     def __init__(self, settings: PartnerSettings, policy: TrainedPolicy | None = None) -> None:
         self.settings, self.policy = settings, policy
-        self.people = RecordedPeople.read(settings.session) if settings.kind == PEOPLE else None
+        self.people = RecordedPeople(settings.session) if settings.kind == PEOPLE else None
 
     @property
     def talks(self) -> bool:
@@ -239,11 +231,7 @@ class Partner:
         return self.policy is not None and self.policy.needs_the_team
 
     def begin(self, seed: int) -> PartnerMemory:
-        """Begins an episode that is played beside others.
-
-        Args:
-            seed: Fixes everything that the partner draws.
-        """
+        """Begins an episode that is played beside others."""
         memory = PartnerMemory(seed, np.random.default_rng(seed))
         if self.policy is not None:
             memory.policy = self.policy.begin(seed)
@@ -470,7 +458,6 @@ def make_partner(settings: PartnerSettings, load_checkpoint: Callable[[str], Any
     """The partner of some settings.
 
     Args:
-        settings: The settings.
         load_checkpoint: Loads a policy from a path, such as `Loading().load`.
 
     Raises:
@@ -487,7 +474,6 @@ def make_player(settings: PartnerSettings, env: Any, agent: Any, rng: np.random.
     Args:
         settings: Of a partner that is scripted, stays, or is a function.
         env: The game, after its reset.
-        agent: The agent.
         rng: Source of everything that the player draws.
 
     Raises:
@@ -520,11 +506,6 @@ def make_player(settings: PartnerSettings, env: Any, agent: Any, rng: np.random.
 def allowed_actions(env: Any, agent: Any, seen: Mapping[str, Any]) -> np.ndarray:
     """bool (K,): the actions that are allowed now; all where an observation says nothing.
 
-    Args:
-        env: The game.
-        agent: The agent in turn.
-        seen: Its observation.
-
     Raises:
         UserError: If its actions are not numbered.
     """
@@ -541,8 +522,6 @@ def require_wait(env: Any, agent: Any, wanted: str) -> int:
     """The game's action of doing nothing.
 
     Args:
-        env: The game.
-        agent: The agent in turn.
         wanted: The setting that needs it, for the message.
 
     Raises:
@@ -612,9 +591,7 @@ def try_out(partner: Partner, env: Any, seed: int, others: Iterable[Any] = ()) -
     Language agents are only asked whether they can read: writing takes long. A user's function is not called.
 
     Args:
-        partner: The partner.
         env: The game, which is begun anew.
-        seed: Of the episode.
         others: Agents whose seats it does not hold.
 
     Raises:

@@ -19,33 +19,16 @@ class Observer:
     """Sees games while they are played; override what is needed. One observer may see several games in turn."""
 
     def on_start(self, game: PlayedGame) -> None:
-        """A game was reset.
-
-        Args:
-            game: The game.
-        """
+        """A game was reset."""
 
     def on_decisions(self, game: PlayedGame, decisions: Mapping[Any, Decision]) -> None:
-        """Agents have decided, and nothing was done yet; the game still shows what they saw.
-
-        Args:
-            game: The game.
-            decisions: Decisions of the agents that were asked.
-        """
+        """Agents have decided, and nothing was done yet; the game still shows what they saw."""
 
     def on_step(self, game: PlayedGame) -> None:
-        """A step was played; the game shows what came of it.
-
-        Args:
-            game: The game.
-        """
+        """A step was played; the game shows what came of it."""
 
     def on_end(self, game: PlayedGame) -> None:
-        """The game is over, after the `on_step` of its last step.
-
-        Args:
-            game: The game.
-        """
+        """The game is over, after the `on_step` of its last step."""
 
 
 class PlayedGame:
@@ -86,11 +69,7 @@ class PlayedGame:
         return asked(self.env.agents, self.infos)
 
     def request(self, memory: Any) -> Request:
-        """What a policy is asked now.
-
-        Args:
-            memory: Its memory of this game.
-        """
+        """What a policy is asked now."""
         if isinstance(memory, Memory):
             memory.env, memory.secret = self.env, secret_of(self.infos)
         return Request(memory, {agent: self.observations[agent] for agent in self.asked})
@@ -103,21 +82,13 @@ class PlayedGame:
         return kept
 
     def step(self, decisions: Mapping[Any, Decision]) -> None:
-        """Plays a step.
-
-        Args:
-            decisions: Decisions of the agents that are asked.
-        """
+        """Plays a step."""
         for observer in self._observers:
             observer.on_decisions(self, decisions)
         self.advance({agent: decision.action for agent, decision in decisions.items()})
 
     def advance(self, actions: Mapping[Any, Any]) -> None:
-        """Plays a step whose actions nobody weighed.
-
-        Args:
-            actions: Actions of the agents that are asked.
-        """
+        """Plays a step whose actions nobody weighed."""
         self.observations, self.rewards, self.terminations, _, self.infos = self._contract.step(actions)
         for observer in self._observers:
             observer.on_step(self)
@@ -139,7 +110,6 @@ def play_games(
     """Plays games to their ends; one that is over makes room for the next seed.
 
     Args:
-        policy: The policy.
         make_env: Makes the environment; called `at_once` times.
         seeds: The games' seeds, in the order in which they begin.
         observers: They see all games.

@@ -28,7 +28,6 @@ def make_environment(
     """Makes the PettingZoo environment that a policy was trained on.
 
     Args:
-        manifest: Of the policy.
         settings: Settings that differ from those of the training, such as `render_mode`.
         planning: Arguments of `PlannedSubgoals` that differ from those of the training, such as `planner`; of a game
             that gives subgoals itself, the one without them is taken then. A `planner` of `None` leaves the subgoals
@@ -92,7 +91,6 @@ def planning_of(manifest: PolicyManifest, planning: Mapping[str, Any] | None = N
     """Planning settings of a policy: arguments of `PlannedSubgoals`, or `None` if nobody plans.
 
     Args:
-        manifest: Of the policy.
         planning: Settings that differ from those of the training.
 
     Raises:
@@ -132,8 +130,6 @@ class TrainedPolicy(Policy, ABC):
         """The policy of a folder.
 
         Args:
-            folder: The policy folder.
-            manifest: Its manifest.
             **options: The other arguments of `load_policy`.
 
         Raises:
@@ -166,9 +162,6 @@ class TrainedPolicy(Policy, ABC):
 
     def require_readable(self, observations: Mapping[Any, Mapping[str, Any]]) -> None:  # noqa: B027
         """Refuses observations on which it cannot act, where that is known without acting.
-
-        Args:
-            observations: By agent.
 
         Raises:
             UserError: For the first one.

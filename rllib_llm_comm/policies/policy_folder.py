@@ -74,10 +74,6 @@ def require_shapes(build: Callable[[], nn.Module], weights: Mapping[str, torch.T
 
     Names, shapes, and whether they are whole numbers are compared.
 
-    Args:
-        build: Makes the network.
-        weights: From `read_weights`.
-
     Raises:
         RuntimeError: As of `Module.load_state_dict`, if they differ.
     """
@@ -121,12 +117,7 @@ def network_file(network: nn.Module) -> dict[str, bytes]:
 
 
 def read_export(folder: str | os.PathLike[str], manifest: PolicyManifest) -> PolicyExport:
-    """A policy folder of agents that share one policy, in memory.
-
-    Args:
-        folder: The policy folder.
-        manifest: Its manifest.
-    """
+    """A policy folder of agents that share one policy, in memory."""
     root = Path(folder)
     files = {str(one.relative_to(root)): one.read_bytes() for one in sorted(root.rglob("*")) if one.is_file()}
     files.pop(MANIFEST)
@@ -136,9 +127,6 @@ def read_export(folder: str | os.PathLike[str], manifest: PolicyManifest) -> Pol
 
 def weights_digest(checkpoint: str | os.PathLike[str]) -> str:
     """A digest of a policy's weights: another training under the same path has another one.
-
-    Args:
-        checkpoint: As of `find_policy`.
 
     Raises:
         UserError: As of `find_policy`.
@@ -151,10 +139,6 @@ def weights_digest(checkpoint: str | os.PathLike[str]) -> str:
 
 def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> Any:
     """Builds the network of a policy folder of agents that see numbers or maps.
-
-    Args:
-        folder: The policy folder.
-        manifest: Its manifest.
 
     Raises:
         UserError: If files are missing or damaged.
@@ -171,11 +155,7 @@ def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> An
 
 
 def network_of(export: PolicyExport) -> Any:
-    """Builds the network of a policy that is in memory.
-
-    Args:
-        export: The policy of a module of agents that see numbers or maps.
-    """
+    """Builds the network of a policy that is in memory."""
     from safetensors.torch import load
 
     return build_network(export.kind, export.model_config, load(export.files[_NETWORK]))
@@ -185,7 +165,6 @@ def write_policy(folder: str | os.PathLike[str], files: Mapping[str, bytes], man
     """Writes a policy folder, which appears at once or not at all; one of that name is replaced.
 
     Args:
-        folder: The target.
         files: From `verco.policy.policy_files`.
         manifest: The rest.
     """

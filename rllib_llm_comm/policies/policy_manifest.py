@@ -31,10 +31,15 @@ KINDS: Registry[Any] = Registry(
     },
 )
 """The policy that each kind of policy folder is loaded as."""
-_MOST_BYTES = 4 * 2**20
+MOST_MANIFEST = 4 * 2**20
 _MOST_NUMBER = 2**63
-_MAPPINGS = ("model_config", "communication", "env_config", "provenance")
-_TEXTS = ("algorithm", "base_model_digest", "base_model_sha256")
+# Field -> its type, and the type in words.
+_TYPES: Mapping[str, tuple[Any, str]] = {
+    **dict.fromkeys(("model_config", "communication", "env_config", "provenance"), (Mapping, "a mapping")),
+    **dict.fromkeys(("algorithm", "base_model_digest", "base_model_sha256"), (str, "a text")),
+    "env": (str | None, "a text"),
+    "teacher": (str | Mapping | None, "a name or a mapping"),
+}
 _LEFT_OUT = ("agents", "base_model_sha256")  # where they are empty
 _AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -105,15 +110,12 @@ def names_a_folder(agent: Any) -> bool:
 def read_manifest(folder: str | os.PathLike[str]) -> PolicyManifest:
     """Reads `policy.json`.
 
-    Args:
-        folder: The policy folder.
-
     Raises:
         UserError: If it is damaged, of a later format, or holds what no manifest can hold.
     """
     path = Path(folder) / MANIFEST
     try:
-        manifest = PolicyManifest(**read_foreign_json(path, _MOST_BYTES))
+        manifest = PolicyManifest(**read_foreign_json(path, MOST_MANIFEST))
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{str(path)!r} cannot be read ({error}); save the checkpoint again.") from error
     try:
@@ -129,16 +131,9 @@ def _check(manifest: PolicyManifest) -> None:
         raise UserError(
             f"it has format {manifest.format} but this version reads up to {FORMAT}; update rllib_llm_comm."
         )
-    for name in _MAPPINGS:
-        if not isinstance(getattr(manifest, name), Mapping):
-            raise UserError(f"`{name}` is {shown(getattr(manifest, name))} but must be a mapping.")
-    for name in _TEXTS:
-        if not isinstance(getattr(manifest, name), str):
-            raise UserError(f"`{name}` is {shown(getattr(manifest, name))} but must be a text.")
-    if not isinstance(manifest.env, str | None):
-        raise UserError(f"`env` is {shown(manifest.env)} but must be a text.")
-    if not isinstance(manifest.teacher, str | Mapping | None):
-        raise UserError(f"`teacher` is {shown(manifest.teacher)} but must be a name or a mapping.")
+    for name, (kind, words) in _TYPES.items():
+        if not isinstance(getattr(manifest, name), kind):
+            raise UserError(f"`{name}` is {shown(getattr(manifest, name))} but must be {words}.")
     KINDS.require(manifest.kind)
     if manifest.planning is not None:
         RecordedPlanning.checked("planning", manifest.planning)

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from numbers import Real
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.core.errors import UserError, shown
 from rllib_llm_comm.core.markdown import in_markdown
@@ -18,6 +18,9 @@ from rllib_llm_comm.policies.find_checkpoint import FILES, HUB_PREFIX, endpoint,
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, MANIFEST, PolicyManifest
 from rllib_llm_comm.policies.recorded_settings import Withheld, withhold
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.policies.policy import TrainedPolicy
 
 CARD = "README.md"
 _LICENCE = re.compile(r"[\w.+-]*")
@@ -31,17 +34,8 @@ _PLACE = re.compile(r"(?:^|[\s'\"=:(,\[])(?:/|~[/\\]|[A-Za-z]:\\|\\\\)\S")
 _GAME_TEXT = re.compile(r"[^/\\.~]*")
 
 
-class Publishable(Protocol):
-    """What can be published: a policy with its manifest."""
-
-    manifest: PolicyManifest
-
-    def files(self) -> dict[str, bytes]:
-        """The files of its folder but the manifest."""
-
-
 def push_policy(
-    policy: Publishable,
+    policy: TrainedPolicy,
     repo: str,
     *,
     private: bool = False,
@@ -111,9 +105,6 @@ def public_manifest(manifest: PolicyManifest) -> PolicyManifest:
 
     Left out are servers, names of keys, folders and files, sentences that the policy does not say, and of its origin
     all but figures.
-
-    Args:
-        manifest: Of the policy.
 
     Raises:
         UserError: If the policy needs such a thing: a base model, text encoder or executor that is a folder here; or if
@@ -203,7 +194,6 @@ def model_card(manifest: PolicyManifest, repo: str, figures: Mapping[str, float]
     """A model card in the hub's form.
 
     Args:
-        manifest: The public manifest.
         repo: `user/name`.
         figures: Name -> figure.
         licence: The hub's identifier of a licence, or empty.

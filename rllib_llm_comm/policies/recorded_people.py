@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.session_files import Session, read_session
+from rllib_llm_comm.core.session_files import read_session
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of
 
@@ -23,18 +23,17 @@ class RecordedPeople:
     is passed over. Where no recorded action is allowed, an allowed one is drawn uniformly.
 
     Args:
-        session: The session.
-        where: Its place, in messages.
+        folder: The folder of their session.
 
     Raises:
-        UserError: If no person chose anything in it.
+        UserError: If there is none, it is damaged, or no person chose anything in it.
     """
 
-    def __init__(self, session: Session, where: str) -> None:
-        self.session = session
+    def __init__(self, folder: str) -> None:
+        self.session = read_session(folder)
         self._situations: list[frozenset[str]] = []
         self._did: list[tuple[str, str]] = []
-        for episode in session.episodes:
+        for episode in self.session.episodes:
             for moment in episode.moments:
                 for agent, person in moment.people.items():
                     card = moment.agents.get(agent, {})
@@ -43,27 +42,12 @@ class RecordedPeople:
                         self._did.append((str(card.get("phrase", "")), str(card.get("said", ""))))
         if not self._did:
             raise UserError(
-                f"`policy` is {where!r}, in which no person chose anything that was seen in words; give a session of "
+                f"`policy` is {folder!r}, in which no person chose anything that was seen in words; give a session of "
                 "`rllib play --record` in which somebody held a seat."
             )
 
-    @classmethod
-    def read(cls, path: str) -> RecordedPeople:
-        """The people of a session.
-
-        Args:
-            path: Its folder.
-
-        Raises:
-            UserError: If there is none, it is damaged, or no person chose anything in it.
-        """
-        return cls(read_session(path), path)
-
     def require_game(self, env: Any) -> None:
         """Refuses a game that the people did not play.
-
-        Args:
-            env: The game.
 
         Raises:
             UserError: If it is another one.

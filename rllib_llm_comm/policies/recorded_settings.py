@@ -72,9 +72,6 @@ class Withheld:
 def granted(value: _Value | Withheld) -> _Value:
     """A recorded setting that is about to be used.
 
-    Args:
-        value: The setting.
-
     Raises:
         UserError: If it is withheld.
     """
@@ -84,11 +81,7 @@ def granted(value: _Value | Withheld) -> _Value:
 
 
 def withhold(manifest: PolicyManifest) -> PolicyManifest:
-    """The manifest with a `Withheld` in place of each setting that reaches beyond this program.
-
-    Args:
-        manifest: From `read_manifest`.
-    """
+    """The manifest with a `Withheld` in place of each setting that reaches beyond this program."""
     model = {
         name: value if _model_setting_stays_inside(name, value) else Withheld(name, value)
         for name, value in manifest.model_config.items()
@@ -110,11 +103,7 @@ def withhold(manifest: PolicyManifest) -> PolicyManifest:
 
 
 def vouched_for(manifest: PolicyManifest) -> PolicyManifest:
-    """The manifest of a checkpoint that the user trusts: the checkpoints that it names are trusted, too.
-
-    Args:
-        manifest: From `read_manifest`.
-    """
+    """The manifest of a checkpoint that the user trusts: the checkpoints that it names are trusted, too."""
     planning = manifest.planning
     if planning is not None and planning.get("planner") is not None:
         planning = {**planning, "planner": load(_TRUSTING)(planning["planner"])}
@@ -122,11 +111,7 @@ def vouched_for(manifest: PolicyManifest) -> PolicyManifest:
 
 
 def vouched_for_game(env_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of planner seats in which the user trusts what the checkpoint of `executor` recorded; others unchanged.
-
-    Args:
-        env_config: Settings of an environment.
-    """
+    """Settings of planner seats in which what the checkpoint of `executor` recorded is trusted; others unchanged."""
     seats = "game" in env_config and "executor" in env_config
     return {**env_config, **({"trust": True} if seats else {})}
 
@@ -146,11 +131,7 @@ def withhold_game(env: str | None, env_config: Mapping[str, Any], session: bool 
 
 
 def reaches_outside(manifest: PolicyManifest) -> bool:
-    """True if anything of a manifest is withheld unless the caller allows it.
-
-    Args:
-        manifest: From `read_manifest`.
-    """
+    """True if anything of a manifest is withheld unless the caller allows it."""
     return withhold(manifest) != manifest
 
 

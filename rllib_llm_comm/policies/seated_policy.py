@@ -149,7 +149,6 @@ class PartnerSeats(BaseParallelWrapper):
 
         Args:
             seed: Fixes both and what the partner draws, beside the game.
-            options: The game's own.
         """
         if seed is not None:
             self._rng = np.random.default_rng([seed, 1])
@@ -166,11 +165,7 @@ class PartnerSeats(BaseParallelWrapper):
         return self._own(observations), self._own(infos)
 
     def step(self, actions: dict[Any, Any]) -> Any:
-        """Plays on until one of the learner's agents is asked, or the game is over for it.
-
-        Args:
-            actions: Actions of the learner's agents.
-        """
+        """Plays on until one of the learner's agents is asked, or the game is over for it."""
         found = self._until_asked(self._play(actions))
         observations, rewards, terminations, truncations, infos = map(self._own, found)
         self._earned += float(np.mean(list(rewards.values()))) if rewards else 0.0
@@ -363,19 +358,11 @@ class SeatedPolicy(Policy):
                 partner.policy.forget()
 
     def meet(self, env: Any) -> None:
-        """Names the game that `act` plays; call it after `reset`.
-
-        Args:
-            env: The game.
-        """
+        """Names the game that `act` plays; call it after `reset`."""
         self._now().env = env
 
     def note(self, infos: Mapping[Any, Mapping[str, Any]]) -> None:
-        """Notes what is told to anybody in the episode that `act` plays.
-
-        Args:
-            infos: The environment's latest infos, by agent.
-        """
+        """Notes what is told to anybody in the episode that `act` plays."""
         self._now().secret = secret_of(infos)
 
     @property
@@ -477,7 +464,6 @@ def seed_at(seed: int, place: int) -> int:
     """The seed of the partner at a place; that of the first is the episode's own.
 
     Args:
-        seed: Of the episode.
         place: Number of the partner, in the order of the first seat that each holds.
     """
     return seed if place == 0 else int(np.random.SeedSequence([seed, place]).generate_state(1)[0])

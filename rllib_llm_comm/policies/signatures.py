@@ -85,10 +85,6 @@ def _key() -> bytes | None:
 def sign_checkpoint(folder: Path, algorithm: str) -> None:
     """Signs a checkpoint to which nothing is added any more.
 
-    Args:
-        folder: The checkpoint.
-        algorithm: Name of the algorithm that it is of.
-
     Raises:
         OSError: If the disk fails.
         UserError: If there is no secret (`make_key` makes it).
@@ -101,11 +97,7 @@ def sign_checkpoint(folder: Path, algorithm: str) -> None:
 
 
 def signed_algorithm(folder: str | os.PathLike[str]) -> str | None:
-    """The algorithm that a checkpoint is of, if it was written here and not changed since; otherwise `None`.
-
-    Args:
-        folder: The checkpoint.
-    """
+    """The algorithm that a checkpoint is of, if it was written here and not changed since; otherwise `None`."""
     key, content = _key(), _read(Path(folder) / SIGNATURE)
     if key is None or not isinstance(content, dict):
         return None
@@ -153,18 +145,11 @@ class OwnStates:
             self._write()
 
     def has_begun(self, run: str) -> bool:
-        """True if a run was begun here; what is not signed was then half written when it was killed, or added later.
-
-        Args:
-            run: The run's name, as in `begin`.
-        """
+        """True if a run was begun here; what is not signed was then half written when it was killed, or added later."""
         return self._key is not None and self._begun == _code(self._key, "begun", run)
 
     def sign(self, files: Iterable[Path]) -> None:
         """Signs files, wherever they lie now, under their names.
-
-        Args:
-            files: The files.
 
         Raises:
             OSError: If the disk fails.
@@ -178,20 +163,11 @@ class OwnStates:
         write_atomically(self._path, json.dumps({"begun": self._begun, "codes": self._codes}) + "\n")
 
     def holds(self, path: Path) -> bool:
-        """True if a file was written here with this content.
-
-        Args:
-            path: The file.
-        """
+        """True if a file was written here with this content."""
         return self._code_of(path) in self._codes
 
     def holds_content(self, name: str, content: bytes) -> bool:
-        """True if a file of this name was written here with this content; nothing has to be on the disk for it.
-
-        Args:
-            name: The file's name.
-            content: Its content.
-        """
+        """True if a file of this name was written here with this content; nothing has to be on the disk for it."""
         return self._key is not None and self._code(name, hashlib.sha256(content).hexdigest()) in self._codes
 
     def _code_of(self, path: Path) -> str:

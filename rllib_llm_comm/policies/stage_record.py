@@ -43,11 +43,7 @@ class StageRecord(BaseModel):
 
 
 def read_record(folder: Path) -> StageRecord | None:
-    """The stage record of a folder; `None` if there is none or none that can be read.
-
-    Args:
-        folder: A stage's folder.
-    """
+    """The stage record of a folder; `None` if there is none or none that can be read."""
     path = folder / MARKER
     try:
         return StageRecord.model_validate_json(read_text(path, _MOST_BYTES))
@@ -57,9 +53,6 @@ def read_record(folder: Path) -> StageRecord | None:
 
 def require_readable(folder: Path) -> None:
     """Refuses a folder whose stage record is damaged.
-
-    Args:
-        folder: A stage's folder.
 
     Raises:
         UserError: If it has a `stage.json` that cannot be read.

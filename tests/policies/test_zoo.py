@@ -113,7 +113,7 @@ def test_a_file_that_is_not_the_shipped_one_is_refused(tmp_path, monkeypatch):
     copied = tmp_path / "zoo_policies"
     shutil.copytree(zoo.FOLDER, copied)
     monkeypatch.setattr(zoo, "FOLDER", copied)
-    monkeypatch.setattr(zoo, "_entry", zoo._entry.__wrapped__)
+    monkeypatch.setattr(zoo, "_card", zoo._card.__wrapped__)
     monkeypatch.setattr(zoo, "_checked", zoo._checked.__wrapped__)
     assert find_checkpoint("zoo:told_salad") == copied / "told_salad"
     weights = copied / "told_salad/adapters/action/adapter_model.safetensors"
