@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.language.adapters import MESSAGE
+from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.prompts import read_prompts
 from rllib_llm_comm.policies.find_checkpoint import is_named
 from rllib_llm_comm.policies.policy_folder import find_policy
@@ -68,11 +68,8 @@ class LanguageModelConfigMixin(StrictConfigMixin):
         return {**super().policy_record(), **talk}
 
 
-_ADAPTERS = {
-    "message_checkpoint": ("taught_by", "load_message_adapter"),
-    "action_checkpoint": ("cloned_from", "load_action_adapter"),
-}
-"""Setting -> key of `provenance` that says whose answers the adapter has learned, and the module's method."""
+_AUTHORS = {f"{MESSAGE}_checkpoint": "taught_by", f"{ACTION}_checkpoint": "cloned_from"}
+"""Setting -> key of `provenance` that says whose answers the adapter has learned."""
 
 
 class AdapterCheckpointMixin(PolicyCheckpointMixin):
@@ -82,7 +79,7 @@ class AdapterCheckpointMixin(PolicyCheckpointMixin):
     def provenance(self) -> dict[str, Any]:
         """Where its adapters come from."""
         found: dict[str, Any] = {}
-        for setting, (authors, _) in _ADAPTERS.items():
+        for setting, authors in _AUTHORS.items():
             if hasattr(self.config, setting):
                 path = found[setting] = getattr(self.config, setting)
                 if isinstance(path, str):
@@ -92,26 +89,16 @@ class AdapterCheckpointMixin(PolicyCheckpointMixin):
                     found |= {name: restored[name] for name in (setting, authors) if name in restored}
         return found
 
-    def load_message_adapter(self, path: str) -> None:
-        """Loads the message adapter of a checkpoint into Learners and EnvRunners.
+    def load_adapter(self, path: str, role: str = MESSAGE) -> None:
+        """Loads the message adapter (or that of `ACTION`) of a checkpoint into Learners and EnvRunners.
 
         Raises:
             UserError: If there is none at `path`, or it belongs to another base model.
         """
-        self._load_adapter("message_checkpoint", path)
-
-    def load_action_adapter(self, path: str) -> None:
-        """Loads the action adapter of a checkpoint into Learners and EnvRunners.
-
-        Raises:
-            UserError: If there is none at `path`, or it belongs to another base model.
-        """
-        self._load_adapter("action_checkpoint", path)
-
-    def _load_adapter(self, setting: str, path: str) -> None:
+        setting = f"{role}_checkpoint"
         place = path if is_named(path) else str(local_path(path, setting).absolute())
         try:
-            on_every_learner(self, _load, path=place, method=_ADAPTERS[setting][1])
+            on_every_learner(self, _load, path=place, role=role)
         except UserError as error:
             raise UserError(f"`{setting}`: {error}") from error
         self.sync_runners()
@@ -126,7 +113,7 @@ class AdapterCheckpointMixin(PolicyCheckpointMixin):
         """The config without checkpoints of adapters: their weights are here, the old files may be gone."""
         args, kwargs = super().get_ctor_args_and_kwargs()
         state = dict(args[0])
-        state |= dict.fromkeys(state.keys() & _ADAPTERS.keys())
+        state |= dict.fromkeys(state.keys() & _AUTHORS.keys())
         return (state, *args[1:]), kwargs
 
 
@@ -138,7 +125,7 @@ def _authors(checkpoint: str, key: str) -> Any:
         return []
 
 
-def _load(learner: Learner, path: str, method: str) -> None:
+def _load(learner: Learner, path: str, role: str) -> None:
     for module_id, module in learner.module.items():
         if isinstance(module.unwrapped(), LLMCommModule):
-            getattr(module.unwrapped(), method)(path, agent=module_id)
+            module.unwrapped().load_adapter(path, role, module_id)

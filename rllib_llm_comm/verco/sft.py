@@ -833,7 +833,7 @@ class ActionSFT(AdapterSFT):
         """Builds the Learners, loads the message adapter of `message_checkpoint`, and reads the demonstrations."""
         super().setup(config)
         if self.config.message_checkpoint:
-            self.load_message_adapter(self.config.message_checkpoint)
+            self.load_adapter(self.config.message_checkpoint)
 
     @override(AdapterSFT)
     def encoder(self) -> Encode:

@@ -321,9 +321,9 @@ class Verco(KeepsPastPolicies, AdapterCheckpointMixin, PPO):
         config.require_possible_messages()
         super().setup(config)
         if self.config.action_checkpoint:
-            self.load_action_adapter(self.config.action_checkpoint)
+            self.load_adapter(self.config.action_checkpoint, ACTION)
         if self.config.message_checkpoint:
-            self.load_message_adapter(self.config.message_checkpoint)
+            self.load_adapter(self.config.message_checkpoint)
         elif self.config.messages in ("student", *DRAWN) and not self.config.train_messages:
             logger.warning(
                 "`messages` is %r but `message_checkpoint` is not set: messages come from an untrained "
