@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ray.rllib.core.learner.learner import Learner
@@ -46,17 +45,14 @@ class LanguageModelConfigMixin(StrictConfigMixin):
         self.prompts = read_prompts(self.prompts)
         super().validate()
 
-    def language_model_settings(self, roles: Sequence[str], train_critic: bool) -> LanguageModelSettings:
-        """The module's `model_config` as checked settings.
-
-        Args:
-            roles: Adapters that are trained.
-            train_critic: True if the critic is trained.
-        """
+    def language_model_settings(self) -> LanguageModelSettings:
+        """The module's `model_config` as checked settings."""
         values = {name: getattr(self, name) for name in MODEL_SETTINGS}
-        return LanguageModelSettings(
-            **values, trainable_roles=tuple(roles), train_critic=train_critic, init_seed=self.seed
-        )
+        return LanguageModelSettings(**{**values, **self.trained_parts(), "init_seed": self.seed})
+
+    def trained_parts(self) -> dict[str, Any]:
+        """Fields of `LanguageModelSettings` that say what is trained."""
+        raise NotImplementedError
 
     def communication_settings(self) -> CommunicationSettings:
         """The connector's settings, checked."""
@@ -106,7 +102,7 @@ class AdapterCheckpointMixin(PolicyCheckpointMixin):
     @override(PolicyCheckpointMixin)
     def tell_other_settings(self, path: Any, manifest: PolicyManifest) -> None:
         """Tells of prompts that differ from those of a checkpoint."""
-        tell_other_prompts(path, manifest, self.config.language_model_settings((MESSAGE,), train_critic=False))
+        tell_other_prompts(path, manifest, self.config.language_model_settings())
 
     @override(Checkpointable)
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -477,9 +477,10 @@ class AdapterSFTConfig(LanguageModelConfigMixin, AlgorithmConfig):
         """Sets the optimisation, as of `settings_models["training"]`. One iteration is one pass over all rows."""
         return self.assign("training", settings)
 
-    def module_settings(self) -> LanguageModelSettings:
-        """The module's settings, checked: only the one adapter is trained."""
-        return self.language_model_settings((self.role,), train_critic=False)
+    @override(LanguageModelConfigMixin)
+    def trained_parts(self) -> dict[str, Any]:
+        """Only the one adapter."""
+        return {"trainable_roles": (self.role,), "train_critic": False}
 
     @override(AlgorithmConfig)
     def get_default_rl_module_spec(self) -> RLModuleSpec:
@@ -488,7 +489,7 @@ class AdapterSFTConfig(LanguageModelConfigMixin, AlgorithmConfig):
             module_class=LLMCommModule,
             observation_space=self.observation_space,
             action_space=self.action_space,
-            model_config=self.module_settings().to_dict(),
+            model_config=self.language_model_settings().to_dict(),
         )
 
     @override(AlgorithmConfig)
@@ -515,7 +516,7 @@ class AdapterSFTConfig(LanguageModelConfigMixin, AlgorithmConfig):
             UserError: If a value is not allowed.
         """
         self.check_settings()
-        self.module_settings()
+        self.language_model_settings()
         form, name = self.rows.form, self.algo_class.__name__
         if not self.is_offline:
             raise UserError(
@@ -682,7 +683,7 @@ class MessageSFT(AdapterSFT):
     @override(AdapterSFT)
     def encoder(self) -> Encode:
         """Token ids of prompts and messages."""
-        settings = self.config.module_settings()
+        settings = self.config.language_model_settings()
         return functools.partial(
             encode_labels,
             base=base_of(settings),
@@ -717,7 +718,7 @@ class MessageSFT(AdapterSFT):
             return {}
         if self._judged[0] != self._updates_done():
             prompts = list(answers)
-            templates = self.config.language_model_settings((MESSAGE,), train_critic=False).templates
+            templates = self.config.language_model_settings().templates
             written = on_first_learner(
                 self,
                 _write,
@@ -838,7 +839,7 @@ class ActionSFT(AdapterSFT):
     @override(AdapterSFT)
     def encoder(self) -> Encode:
         """Token ids of prompts and candidates."""
-        settings = self.config.module_settings()
+        settings = self.config.language_model_settings()
         return functools.partial(encode_demonstrations, encoder=ObservationEncoder(base_of(settings), settings))
 
     @override(AdapterSFT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from pettingzoo.env_registry import registration
@@ -170,9 +170,8 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
 
     @override(PPOConfig)
     def get_default_rl_module_spec(self) -> RLModuleSpec:
-        """The module: adapters of `_trained_roles` are trained, and the critic if there is one."""
-        settings = self.language_model_settings(self._trained_roles(), train_critic=True)
-        return RLModuleSpec(module_class=LLMCommModule, model_config=settings.to_dict())
+        """The module with its `model_config`."""
+        return RLModuleSpec(module_class=LLMCommModule, model_config=self.language_model_settings().to_dict())
 
     @override(AlgorithmConfig)
     def get_multi_rl_module_spec(self, **kwargs: Any) -> MultiRLModuleSpec:
@@ -194,7 +193,7 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
         following = "AddObservationsFromEpisodesToBatch"
         if not any(isinstance(piece, MessageExchange) for piece in pipeline.connectors):
             exchange = MessageExchange(
-                language_model=self.language_model_settings(self._trained_roles(), train_critic=True).to_dict(),
+                language_model=self.language_model_settings().to_dict(),
                 communication=self.communication_settings().to_dict(),
             )
             pipeline.insert_before(following, exchange)
@@ -202,14 +201,11 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
         return pipeline
 
     @override(LanguageModelConfigMixin)
-    def language_model_settings(self, roles: Sequence[str], train_critic: bool) -> LanguageModelSettings:
-        """As `LanguageModelConfigMixin`; without a critic where groups take its place."""
-        if self.has_critic:
-            return super().language_model_settings(roles, train_critic)
-        return super().language_model_settings(roles, False).replace(critic_hiddens=None)
-
-    def _trained_roles(self) -> tuple[str, ...]:
-        return (ACTION, MESSAGE) if self.train_messages else (ACTION,)
+    def trained_parts(self) -> dict[str, Any]:
+        """The adapters that are trained, and the critic; there is none where groups take its place."""
+        roles = (ACTION, MESSAGE) if self.train_messages else (ACTION,)
+        critic = {} if self.has_critic else {"critic_hiddens": None}
+        return {"trainable_roles": roles, "train_critic": self.has_critic, **critic}
 
     @override(PPOConfig)
     def validate(self) -> None:
@@ -220,7 +216,7 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
         """
         self.check_settings()
         self._validate_groups()
-        self.language_model_settings(self._trained_roles(), train_critic=True)
+        self.language_model_settings()
         if self.messages == "teacher":
             if not self.teacher:
                 raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
