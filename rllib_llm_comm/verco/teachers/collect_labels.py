@@ -15,7 +15,6 @@ import torch
 from rllib_llm_comm.chat.chat_model import begun_at_once, concurrent_questions, side_by_side
 from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.envs.games import make_env
-from rllib_llm_comm.envs.interface import teacher_state
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model, resolve_device
 from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE
@@ -123,15 +122,7 @@ class TeacherInCollection:
         """The teacher's words at the moment of a game; it is not asked where nobody has to choose."""
         if not game.asked:
             return {}
-        made = game.env.unwrapped
-        request = TeacherRequest(
-            agents=tuple(game.observations),
-            observations={agent: str(seen["text"]) for agent, seen in game.observations.items()},
-            task=getattr(made, "task", ""),
-            brief=getattr(made, "brief", ""),
-            state=teacher_state(made),
-        )
-        return self.teacher.messages(request, rng=rng)
+        return self.teacher.messages(TeacherRequest.of(game.env.unwrapped, game.observations), rng=rng)
 
     def _require_words(self, said: Mapping[str, str], store: LabelStore) -> None:
         """Counts moments without a word.
