@@ -403,25 +403,10 @@ def wrap_games(env: Any, wrapper: Callable[[ParallelEnv, int], ParallelEnv], wan
         UserError: If the games are no PettingZoo environments behind our adapter.
     """
     for number, adapter in enumerate(_adapters(env, wanted)):
-        adapter.wrap(_numbered(wrapper, number))
+        adapter.wrap(lambda game, number=number: wrapper(game, number))  # type: ignore[misc]
     # RLlib has read them before, and builds connectors and networks for them.
     env.single_observation_spaces = env.envs[0].unwrapped.observation_spaces
     env.single_observation_space = gym.spaces.Dict(env.single_observation_spaces)
-
-
-def start_alike(env: Any, starts: EqualStarts, wanted: str) -> None:
-    """Lets the games of a vector environment of RLlib's begin alike in groups.
-
-    Args:
-        env: The environment, as RLlib gives it to `on_environment_created`.
-        starts: Of as many games.
-        wanted: As of `wrap_games`.
-
-    Raises:
-        UserError: If the games are no PettingZoo environments behind our adapter.
-    """
-    for number, adapter in enumerate(_adapters(env, wanted)):
-        adapter.start_with(starts, number)
 
 
 def _adapters(env: Any, wanted: str) -> list[ParallelEnvAdapter]:
@@ -433,10 +418,6 @@ def _adapters(env: Any, wanted: str) -> list[ParallelEnvAdapter]:
                 f"{type(adapter).__name__}."
             )
     return found
-
-
-def _numbered(wrapper: Callable[[ParallelEnv, int], ParallelEnv], number: int) -> Callable[[ParallelEnv], ParallelEnv]:
-    return lambda game: wrapper(game, number)
 
 
 @dataclass(frozen=True)
@@ -545,7 +526,8 @@ class StartAlike(RLlibCallback):
         self._starts = EqualStarts(
             len(env.envs), self.size_of_groups(config), config.seed, runner, rounds, played=played
         )
-        start_alike(env, self._starts, self.wanted)
+        for number, adapter in enumerate(_adapters(env, self.wanted)):
+            adapter.start_with(self._starts, number)
 
     def size_of_groups(self, config: AlgorithmConfig) -> int:
         """Neighbours that begin alike.

@@ -19,7 +19,7 @@ from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifes
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_every_learner
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin, select_fields
 from rllib_llm_comm.verco.module import LLMCommModule
-from rllib_llm_comm.verco.policy import tell_other_prompts
+from rllib_llm_comm.verco.policy import other_prompts, tell_once
 from rllib_llm_comm.verco.settings import MODEL_SETTINGS, CommunicationSettings, LanguageModelSettings
 
 
@@ -102,7 +102,7 @@ class AdapterCheckpointMixin(PolicyCheckpointMixin):
     @override(PolicyCheckpointMixin)
     def tell_other_settings(self, path: Any, manifest: PolicyManifest) -> None:
         """Tells of prompts that differ from those of a checkpoint."""
-        tell_other_prompts(path, manifest, self.config.language_model_settings())
+        tell_once(other_prompts(path, manifest, self.config.language_model_settings()))
 
     @override(Checkpointable)
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -629,7 +629,7 @@ def load_adapter_of(
         core.lm.load_adapter(into or role, root)
         above = next((one for one in root.resolve().parents[1:3] if (one / MANIFEST).is_file()), None)
         if above is not None:  # it lies in a policy folder, maybe in that of one agent
-            tell_other_prompts(path, read_manifest(above), core.settings, TEMPLATES_OF[role])
+            tell_once(other_prompts(path, read_manifest(above), core.settings, TEMPLATES_OF[role]))
         return
     folder = find_policy(root)
     manifest = read_manifest(folder)
@@ -646,7 +646,7 @@ def load_adapter_of(
     core.lm.load_adapter(into or role, folder / "adapters" / role)
     if role == ACTION:
         _tell_other_scores(str(path), manifest, core.settings)
-    tell_other_prompts(path, manifest, core.settings, TEMPLATES_OF[role])
+    tell_once(other_prompts(path, manifest, core.settings, TEMPLATES_OF[role]))
 
 
 def other_prompts(
@@ -676,19 +676,9 @@ def other_prompts(
     )
 
 
-def tell_other_prompts(
-    path: str | os.PathLike[str],
-    manifest: PolicyManifest,
-    settings: LanguageModelSettings,
-    templates: Sequence[str] = AGENT_TEMPLATES,
-) -> None:
-    """Tells it once per process, in one line of the log: `other_prompts`."""
-    if told := other_prompts(path, manifest, settings, templates):
-        _tell_once(told)
-
-
-def _tell_once(sentence: str) -> None:
-    if sentence not in _told:
+def tell_once(sentence: str) -> None:
+    """Warns with a sentence, unless it is empty or this process has told it before."""
+    if sentence and sentence not in _told:
         _told.add(sentence)
         logger.warning("%s", sentence)
 
@@ -780,7 +770,7 @@ def _require_same_base(base: BaseModel, manifest: PolicyManifest, where: str) ->
     if not has_base(manifest, base):
         raise _other_base(where, told, base.name, known, here)
     if known and here and known != here:  # weights that were saved anew, or of which only those in between are others
-        _tell_once(
+        tell_once(
             f"the adapters in {where!r} were trained on base model {told!r}{_of_file(known)}, but `base_model` "
             f"{base.name!r} is another file{_of_file(here)}: its shape and embedding are the same, the weights between "
             "may not be."

@@ -56,10 +56,7 @@ from rllib_llm_comm.rl.policy_checkpoints import on_first_learner
 from rllib_llm_comm.rl.strict_config import SHARED_POLICY
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, encoded_space
 from rllib_llm_comm.verco.language_agent import base_of
-from rllib_llm_comm.verco.language_algorithm import (
-    AdapterCheckpointMixin,
-    LanguageModelConfigMixin,
-)
+from rllib_llm_comm.verco.language_algorithm import AdapterCheckpointMixin, LanguageModelConfigMixin
 from rllib_llm_comm.verco.message_loss import IGNORED, MESSAGE_LABELS, encode_examples
 from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.module import MESSAGE_HITS, MESSAGE_LOG_PROBS, LLMCommModule
@@ -82,6 +79,7 @@ logger = logging.getLogger(__name__)
 
 _ENV = "env"
 _READ_ROWS = 4096
+_JUDGED_ROWS = 256  # per forward pass
 
 Encode = Callable[[Mapping[str, Sequence[Any]]], dict[str, Any]]
 """From columns to the arrays that are learned from."""
@@ -392,21 +390,17 @@ class SFTLearner(WholeEpochsMixin, TorchLearner):
         return loss
 
     @torch.no_grad()
-    def judge(
-        self, module_id: ModuleID, columns: dict[str, Any], rows_per_batch: int = 256
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def judge(self, columns: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         """What `learned_terms` gives for rows that are not learned from.
 
         Args:
-            module_id: The module.
-            columns: Arrays as numpy arrays, possibly nested.
-            rows_per_batch: Rows per forward pass.
+            columns: Numpy arrays, possibly nested.
         """
-        module = self.module[module_id].unwrapped()
+        module = self.module[SHARED_POLICY].unwrapped()
         tensors = tree.map_structure(torch.as_tensor, columns)
         found = []
-        for start in range(0, len(tree.flatten(tensors)[0]), rows_per_batch):
-            part = tree.map_structure(lambda tensor, at=start: tensor[at : at + rows_per_batch], tensors)
+        for start in range(0, len(tree.flatten(tensors)[0]), _JUDGED_ROWS):
+            part = tree.map_structure(lambda tensor, at=start: tensor[at : at + _JUDGED_ROWS], tensors)
             found.append(learned_terms(part, module._forward_train(part)))
         log_probs, hits = (torch.cat(both).cpu().numpy() for both in zip(*found, strict=True))
         return log_probs, hits
@@ -562,7 +556,7 @@ class AdapterSFT(AdapterCheckpointMixin, Algorithm):
         """One pass over the rows, and the figures of those held out."""
         rows = len(tree.flatten(self.labels.train)[0])
         if self._storage is not None:  # under Tune, where a command may be showing a bar
-            on_first_learner(self, _follow, folder=self.logdir, iteration=self.iteration)
+            on_first_learner(self, SFTLearner.follow, folder=self.logdir, iteration=self.iteration)
         batch = MultiAgentBatch({SHARED_POLICY: SampleBatch(self.labels.train)}, env_steps=rows)
         with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)):
             learner_results = self.learner_group.update(
@@ -580,7 +574,7 @@ class AdapterSFT(AdapterCheckpointMixin, Algorithm):
         """Figures of the held-out rows; nothing where none is held out."""
         if not self.labels.held_out_answers:
             return {}
-        return self.held_out_figures(*on_first_learner(self, _judge, columns=self.labels.held_out))
+        return self.held_out_figures(*on_first_learner(self, SFTLearner.judge, columns=self.labels.held_out))
 
     @override(Algorithm)
     def step(self) -> dict[str, Any]:
@@ -611,14 +605,6 @@ class AdapterSFT(AdapterCheckpointMixin, Algorithm):
         """Puts figures into the iteration's results."""
         for name, value in values.items():
             self.metrics.log_value((self.results, name), value, window=1)
-
-
-def _follow(learner: SFTLearner, folder: str, iteration: int) -> None:
-    learner.follow(folder, iteration)
-
-
-def _judge(learner: SFTLearner, columns: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    return learner.judge(SHARED_POLICY, columns)
 
 
 # ---- of messages ----------------------------------------------------------------------------------------------
@@ -725,19 +711,16 @@ class MessageSFT(AdapterSFT):
                 prompts=[templates.message(text) for text in prompts],
                 max_words=self.config.max_message_words,
             )
-            exact = [said in answers[prompt] for prompt, said in zip(prompts, written, strict=True)]
-            same = [
-                any(same_request(said, answer) for answer in answers[prompt])
-                for prompt, said in zip(prompts, written, strict=True)
-            ]
+            pairs = [(said, answers[prompt]) for prompt, said in zip(prompts, written, strict=True)]
+            same = [any(same_request(said, answer) for answer in known) for said, known in pairs]
             scores = {
-                "exact_match": sum(exact) / len(exact),
-                "same_request": sum(same) / len(same),
-                "judged": float(len(exact)),
+                "exact_match": sum(said in known for said, known in pairs) / len(pairs),
+                "same_request": sum(same) / len(pairs),
+                "judged": float(len(pairs)),
             }
             samples = [
-                {"prompt": prompt, "teacher": answers[prompt][0], "student": said}
-                for prompt, said in list(zip(prompts, written, strict=True))[:_SAMPLES]
+                {"prompt": prompt, "teacher": known[0], "student": said}
+                for prompt, (said, known) in zip(prompts[:_SAMPLES], pairs, strict=False)
             ]
             self._judged = (self._updates_done(), scores, samples)
         return self._judged[1]
@@ -757,15 +740,11 @@ class MessageSFT(AdapterSFT):
         return {**super().provenance(), "held_out": self.judge_messages(), "samples": self._judged[2]}
 
     def _updates_done(self) -> int:
-        return int(on_first_learner(self, _updates))
+        return int(on_first_learner(self, lambda learner: learner._weights_seq_no))
 
 
 def _write(learner: Learner, prompts: list[str], max_words: int) -> list[str]:
     return learner.module[SHARED_POLICY].unwrapped().write_messages(prompts, max_words=max_words)
-
-
-def _updates(learner: Learner) -> int:
-    return learner._weights_seq_no
 
 
 # ---- of actions -----------------------------------------------------------------------------------------------
