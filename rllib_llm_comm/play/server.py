@@ -35,11 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 def require_libraries() -> None:
-    """Refuses to go on without the libraries of the extra `play`.
-
-    Raises:
-        UserError: If one is missing.
-    """
+    """Refuses to go on without the libraries of the extra `play`."""
     try:
         import starlette
         import uvicorn
@@ -126,12 +122,7 @@ def _is_local(host: str) -> bool:
 
 
 def make_app(room: Room, access: Access) -> Starlette:
-    """The web application.
-
-    Args:
-        room: The table and who is there.
-        access: Decides who may come in.
-    """
+    """The web application."""
     from starlette.applications import Starlette
     from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse
     from starlette.routing import Route, WebSocketRoute

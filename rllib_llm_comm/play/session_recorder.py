@@ -81,10 +81,6 @@ class SessionRecorder:
     def note(self, table: Table, moment: Moment) -> None:
         """Takes a moment; `Table.watchers` calls it.
 
-        Args:
-            table: The table.
-            moment: The moment that was played.
-
         Raises:
             UserError: If it cannot be written, or the record is full.
         """

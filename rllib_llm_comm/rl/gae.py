@@ -127,13 +127,7 @@ def standardized(values: np.ndarray, floor: float = 0.0) -> np.ndarray:
 def episodes_of_module(
     connector: ConnectorV2, episodes: list[EpisodeType], module_id: ModuleID
 ) -> list[SingleAgentEpisode]:
-    """The single-agent episodes whose rows are in a module's batch, in the order of the batch.
-
-    Args:
-        connector: The connector that completes the batch.
-        episodes: Those that it was called with.
-        module_id: The module.
-    """
+    """The single-agent episodes whose rows are in a module's batch, in the order of the batch."""
     singles = connector.single_agent_episode_iterator(episodes, agents_that_stepped_only=False)
     return [single for single in singles if single.module_id in (None, module_id)]
 

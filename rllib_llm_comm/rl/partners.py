@@ -56,13 +56,7 @@ class SeatPartners(RLlibCallback):
 
 
 def use_partners(runner: Any, pool: Sequence[Partner], self_play_share: float) -> None:
-    """Seats other partners in the games of an EnvRunner whose callbacks have `SeatPartners`; all games begin anew.
-
-    Args:
-        runner: The EnvRunner, in this process.
-        pool: The partners.
-        self_play_share: The share of episodes without partners.
-    """
+    """Seats other partners in the games of an EnvRunner whose callbacks have `SeatPartners`; all games begin anew."""
     for adapter in runner.env.envs:
         game = adapter.unwrapped.env
         while not isinstance(game, PartnerSeats):  # wrappers of callbacks that were added later lie outside

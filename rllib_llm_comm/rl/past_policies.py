@@ -64,11 +64,7 @@ class PastPolicy:
         return cls(**{**state, "policy": PolicyExport(**state["policy"])})
 
     def write(self, folder: Path) -> Path:
-        """Writes it as a policy folder, which `load_policy` and pools take.
-
-        Args:
-            folder: The folder.
-        """
+        """Writes it as a policy folder, which `load_policy` and pools take."""
         return write_policy(folder, self.policy.files, PolicyManifest(**self.manifest))
 
     def load(self, **options: Any) -> TrainedPolicy:
@@ -148,11 +144,7 @@ class KeepsPastPolicies(PolicyCheckpointMixin, Algorithm):
         return results
 
     def score_of(self, found: Mapping[str, Any]) -> float:
-        """The score: the mean over agents of their mean returns; NaN where no game has ended.
-
-        Args:
-            found: Results of EnvRunners.
-        """
+        """The score: the mean over agents of their mean returns; NaN where no game has ended."""
         returns = [float(mean) for mean in found.get("agent_episode_returns_mean", {}).values()]
         return sum(returns) / len(returns) if returns else math.nan
 

@@ -99,11 +99,7 @@ class BatchedAgents:
 
     @torch.no_grad()
     def score_ahead(self, asked: Sequence[tuple[LanguageAgent, Mapping[str, torch.Tensor]]]) -> None:
-        """Lets networks score what they do not remember, so that their `remembered_logits` finds it.
-
-        Args:
-            asked: Networks with their batched observations.
-        """
+        """Lets networks score what they do not remember, so that their `remembered_logits` finds it."""
         missing = [(core, rows, core.unscored(rows)) for core, rows in asked] if self._mixed is not None else []
         missing = [one for one in missing if one[2]]
         if self._mixed is None or not self.pays([core for core, _, own in missing for _ in own]):
@@ -126,11 +122,7 @@ class BatchedAgents:
                 core.remember_scores(dict(zip(own, logits, strict=True)))
 
     def pays(self, cores: Sequence[LanguageAgent]) -> bool:
-        """True if rows of these networks are quicker in one batch.
-
-        Args:
-            cores: The network of each row.
-        """
+        """True if rows of these networks are quicker in one batch."""
         different = len(set(cores))
         if self._mixed is None or different <= 1:
             return False

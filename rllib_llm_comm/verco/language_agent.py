@@ -121,9 +121,6 @@ class LanguageAgent:
             temperature: 0 for greedy decoding.
             seed: Fixes sampled words; of all rows, or of each.
             menu: If given, each message is one of these phrases.
-
-        Returns:
-            One line of text per prompt.
         """
         with phase(MESSAGES):
             if menu:
@@ -184,12 +181,7 @@ class LanguageAgent:
         return self._engine.remembers
 
     def unwritten(self, prompts: Sequence[str], max_words: int) -> list[str]:
-        """Those of some prompts whose greedy messages are not remembered.
-
-        Args:
-            prompts: Filled message prompts.
-            max_words: Upper bound on a message's words.
-        """
+        """Those of some prompts whose greedy messages are not remembered."""
         self._messages.require((self.lm.stamp(MESSAGE), max_words))
         return [prompt for prompt in prompts if self._messages.get(prompt) is None]
 

@@ -154,13 +154,7 @@ Scores = Callable[..., torch.Tensor]
 
 
 def encode_menu(base: BaseModel, menu: Sequence[str], templates: PromptTemplates = DEFAULT_TEMPLATES) -> np.ndarray:
-    """Token ids (K, C) of a menu's phrases, padded on the right.
-
-    Args:
-        base: Its tokenizer is used.
-        menu: The phrases.
-        templates: The prompts behind which they stand.
-    """
+    """Token ids (K, C) of a menu's phrases, padded on the right."""
     _, tails = encode_candidates(base, templates.message("."), menu)
     ids = np.full((len(menu), max(map(len, tails))), PAD, np.int32)
     for row, tail in zip(ids, tails, strict=True):

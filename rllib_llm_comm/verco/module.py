@@ -142,9 +142,6 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
     def halve_micro_batches(self, observations: Mapping[str, torch.Tensor]) -> int | None:
         """Makes micro-batches of observations half as large, for a GPU whose memory did not hold them.
 
-        Args:
-            observations: Of the minibatch that was too large.
-
         Returns:
             The tokens that are then held at once; `None`, with nothing changed, if there were hardly any.
         """

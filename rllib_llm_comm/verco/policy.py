@@ -220,9 +220,6 @@ class LanguagePolicy(TalkingPolicy):
     def note(self, infos: Mapping[Any, Mapping[str, Any]]) -> None:
         """Takes the private facts of the episode that `act` plays from its infos; call it before `act` where messages
         are `"other_fact"`.
-
-        Args:
-            infos: The environment's latest infos, by agent.
         """
         self._memory.secret = secret_of(infos)
 
@@ -233,9 +230,6 @@ class LanguagePolicy(TalkingPolicy):
             observations: The environment's observations of the agents that are asked now, and only of these.
                 An agent that is busy is left out; what it said last is still heard.
             explore: True if actions are sampled; otherwise the most likely one is taken.
-
-        Returns:
-            One decision per given agent.
 
         Raises:
             UserError: If an observation is not one in words, or a prompt is longer than in training.
@@ -284,9 +278,6 @@ class LanguagePolicy(TalkingPolicy):
             explore: As for `act`.
             spoken: The messages of these agents, where they have spoken before this call (`speak_together`) beside
                 agents of other policies.
-
-        Returns:
-            One decision per given agent, by episode.
         """
         rows = _rows(requests)
         answers: list[dict[Any, Decision]] = [{} for _ in requests]
@@ -497,12 +488,7 @@ def base_model_digest(base: BaseModel) -> str:
 
 
 def has_base(manifest: PolicyManifest, base: BaseModel) -> bool:
-    """True if a policy's adapters were trained on these weights, held in whatever format.
-
-    Args:
-        manifest: The policy's manifest.
-        base: The base model that is at hand.
-    """
+    """True if a policy's adapters were trained on these weights, held in whatever format."""
     if manifest.base_model_sha256 and manifest.base_model_sha256 == base.sha256:
         return True
     return manifest.base_model_digest == base_model_digest(base)

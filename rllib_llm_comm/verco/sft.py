@@ -158,11 +158,7 @@ class LearnedRows(OfflineData):
     form: ClassVar[RowForm]
 
     def __init__(self, config: AlgorithmConfig) -> None:
-        """Opens the rows.
-
-        Args:
-            config: With `input_`.
-        """
+        """Opens the rows."""
         # Ray Data would start 32 processes, each with its imports, to read the ends of a few small files.
         os.environ.setdefault("RAY_DATA_PARQUET_FOOTER_NUM_ACTORS", "1")
         super().__init__(config)
@@ -244,15 +240,7 @@ def _read_json(text: Any) -> Mapping[str, Any]:
 def encode_labels(
     batch: Mapping[str, Sequence[Any]], base: BaseModel, max_tokens: int, max_words: int, templates: PromptTemplates
 ) -> dict[str, np.ndarray]:
-    """Token ids and labels of rows of `prompt` and `message`, as of `encode_examples`; messages are cut to some words.
-
-    Args:
-        batch: The rows.
-        base: The base model whose tokenizer is used.
-        max_tokens: Longest allowed row.
-        max_words: Messages are cut to so many words.
-        templates: The prompts behind which messages stand.
-    """
+    """Token ids and labels of rows of `prompt` and `message`, as of `encode_examples`; messages are cut."""
     prompts = [templates.message(str(text)) for text in batch["prompt"]]
     messages = [limit_words(str(message), max_words) for message in batch["message"]]
     return encode_examples(base, prompts, messages, max_tokens)
@@ -363,12 +351,7 @@ class SFTLearner(WholeEpochsMixin, TorchLearner):
         log_cost(self.metrics, (ALL_MODULES,))
 
     def follow(self, folder: str, iteration: int) -> None:
-        """Lets the next update write the share of it that is done into a folder.
-
-        Args:
-            folder: The trial's working folder.
-            iteration: Number of iterations that are done.
-        """
+        """Lets the next update write the share of it that is done into a folder."""
         self._followed = (folder, iteration)
 
     @override(WholeEpochsMixin)
@@ -391,11 +374,7 @@ class SFTLearner(WholeEpochsMixin, TorchLearner):
 
     @torch.no_grad()
     def judge(self, columns: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-        """What `learned_terms` gives for rows that are not learned from.
-
-        Args:
-            columns: Numpy arrays, possibly nested.
-        """
+        """What `learned_terms` gives for rows that are not learned from."""
         module = self.module[SHARED_POLICY].unwrapped()
         tensors = tree.map_structure(torch.as_tensor, columns)
         found = []
@@ -504,11 +483,7 @@ class AdapterSFTConfig(LanguageModelConfigMixin, AlgorithmConfig):
 
     @override(AlgorithmConfig)
     def validate(self) -> None:
-        """Checks all settings.
-
-        Raises:
-            UserError: If a value is not allowed.
-        """
+        """Checks all settings."""
         self.check_settings()
         self.language_model_settings()
         form, name = self.rows.form, self.algo_class.__name__
@@ -773,11 +748,7 @@ class ActionSFTConfig(AdapterSFTConfig):
 
     @override(AlgorithmConfig)
     def validate(self) -> None:
-        """Checks all settings.
-
-        Raises:
-            UserError: If a value is not allowed.
-        """
+        """Checks all settings."""
         super().validate()
         if self.lora_dropout:
             raise UserError(

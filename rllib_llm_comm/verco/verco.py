@@ -209,11 +209,7 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
 
     @override(PPOConfig)
     def validate(self) -> None:
-        """Checks all settings; registers the environment with RLlib if PettingZoo knows it.
-
-        Raises:
-            UserError: If a value is not allowed or settings do not fit together.
-        """
+        """Checks all settings; registers the environment with RLlib if PettingZoo knows it."""
         self.check_settings()
         self._validate_groups()
         self.language_model_settings()
@@ -239,9 +235,6 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
 
         Likewise for the periodic evaluation (`evaluation_config`). Of environments that PettingZoo does not know it
         shows while they are played.
-
-        Raises:
-            UserError: If there is no other fact.
         """
         configs = [self, *([self.get_evaluation_config_object()] if self.evaluation_config else [])]
         for config in configs:

@@ -125,11 +125,7 @@ class TeacherInCollection:
         return self.teacher.messages(TeacherRequest.of(game.env.unwrapped, game.observations), rng=rng)
 
     def _require_words(self, said: Mapping[str, str], store: LabelStore) -> None:
-        """Counts moments without a word.
-
-        Raises:
-            UserError: If there are too many in a row.
-        """
+        """Counts moments without a word, and gives up after too many in a row."""
         self._empty = 0 if any(said.values()) else self._empty + 1
         if self._empty >= self._most_empty:
             counts = ", ".join(f"{name} {count}" for name, count in getattr(self.teacher, "counts", {}).items())
@@ -169,11 +165,7 @@ class Collector(ABC):
         return
 
     def begin(self, game: Game) -> None:
-        """Prepares for an episode.
-
-        Args:
-            game: The game, after its reset.
-        """
+        """Prepares for an episode, behind the reset of its game."""
         return
 
     @abstractmethod
@@ -189,13 +181,7 @@ class Collector(ABC):
         """
 
     def collect(self, target: int, max_decisions: int, progress: Progress | None = None) -> CollectionReport:
-        """Plays until there are enough rows.
-
-        Args:
-            target: Ends when so many rows are there.
-            max_decisions: Ends after so many decisions at the latest.
-            progress: Called with the rows so far and the target.
-        """
+        """Plays until there are enough rows."""
         while self.store.labels < target and self.decisions < max_decisions:
             self._play_round(target, progress)
         complete = self.store.labels >= target
@@ -320,12 +306,7 @@ class InitialPolicy:
         self._known: dict[tuple[Any, ...], np.ndarray] = {}
 
     def __call__(self, observations: Sequence[Mapping[str, Any]], rng: np.random.Generator) -> list[int]:
-        """One action per observation.
-
-        Args:
-            observations: Each with `text`, `candidates` and `action_mask`.
-            rng: Source of randomness.
-        """
+        """One action per observation, which has `text`, `candidates` and `action_mask`."""
         keys = [(str(o["text"]), tuple(o["candidates"]), tuple(int(m) for m in o["action_mask"])) for o in observations]
         new = [key for key in dict.fromkeys(keys) if key not in self._known]
         if new:
