@@ -53,11 +53,10 @@ class Access:
     Args:
         host: The address that the server listens on.
         port: Its port.
-        token: The token; by default a new one.
     """
 
-    def __init__(self, host: str, port: int, token: str | None = None) -> None:
-        self.token = token or secrets.token_urlsafe(24)
+    def __init__(self, host: str, port: int) -> None:
+        self.token = secrets.token_urlsafe(24)
         self.host_token = secrets.token_urlsafe(24)
         self._once, self._until = secrets.token_urlsafe(24), time.monotonic() + _ONCE_SECONDS
         self.local = _is_local(host)

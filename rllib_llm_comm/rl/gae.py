@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 import tree
@@ -238,8 +237,6 @@ class SemiMarkovGAE(ConnectorV2):
 
     def __init__(
         self,
-        input_observation_space: gym.Space | None = None,
-        input_action_space: gym.Space | None = None,
         *,
         gamma: float = 0.99,
         lambda_: float = 0.95,
@@ -252,7 +249,7 @@ class SemiMarkovGAE(ConnectorV2):
         With `keep_raw` the batch also gets the advantages in units of reward. They are divided by their standard
         deviation, or by `floor` where that is larger.
         """
-        super().__init__(input_observation_space, input_action_space, **kwargs)
+        super().__init__(**kwargs)
         self.gamma = gamma
         self.lambda_ = lambda_
         self.keep_raw = keep_raw

@@ -263,40 +263,29 @@ class PolicyCheckpointMixin(ActorReuseMixin):
 
     def save_policy(self, folder: str | os.PathLike[str]) -> None:
         """Writes the policy folder alone."""
-        self.write_exports(folder, self.policy_exports(), training_iteration=self.training_iteration)
+        exports, agents = self.policy_exports(), agents_apart(self.config)
+        files = {
+            f"{agent}/{name}" if agents else name: content
+            for agent, own in exports.items()
+            for name, content in own.files.items()
+        }
+        write_policy(folder, files, self.manifest_of(exports, training_iteration=self.training_iteration))
 
     def policy_exports(self) -> dict[str, PolicyExport]:
         """The policy for its folder: by agent where each has its own, else one entry."""
         exports: dict[str, PolicyExport] = on_first_learner(self, _export, agents=agents_apart(self.config))
         return exports
 
-    def write_exports(
-        self,
-        folder: str | os.PathLike[str],
-        exports: Mapping[str, PolicyExport],
-        algorithm: str | None = None,
-        **provenance: Any,
-    ) -> None:
-        """Writes a policy folder.
+    def manifest_of(
+        self, exports: Mapping[str, PolicyExport], algorithm: str | None = None, **provenance: Any
+    ) -> PolicyManifest:
+        """The manifest of a policy folder.
 
         Args:
-            folder: The folder; one that is there is replaced.
             exports: The policy, as of `policy_exports`.
             algorithm: Name of the algorithm that trained it, if not this one.
             **provenance: Origin of the policy, such as `training_iteration`.
         """
-        agents = agents_apart(self.config)
-        files = {
-            f"{agent}/{name}" if agents else name: content
-            for agent, own in exports.items()
-            for name, content in own.files.items()
-        }
-        write_policy(folder, files, self.manifest_of(exports, algorithm, **provenance))
-
-    def manifest_of(
-        self, exports: Mapping[str, PolicyExport], algorithm: str | None = None, **provenance: Any
-    ) -> PolicyManifest:
-        """The manifest of a policy folder; arguments as of `write_exports`."""
         config, export = self.config, next(iter(exports.values()))
         return PolicyManifest(
             algorithm=algorithm or type(self).__name__,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
-import gymnasium as gym
 import numpy as np
 import torch
 from ray.rllib.connectors.connector_v2 import ConnectorV2
@@ -127,8 +126,6 @@ class AddGroupAdvantages(ConnectorV2):
 
     def __init__(
         self,
-        input_observation_space: gym.Space | None = None,
-        input_action_space: gym.Space | None = None,
         *,
         estimator: str = RLOO,
         group_by: str = EPISODE,
@@ -139,7 +136,7 @@ class AddGroupAdvantages(ConnectorV2):
         **kwargs: Any,
     ) -> None:
         """Sets estimator and groups; `by_std` and `by_length` are GRPO's, `keep_raw` is as of `SemiMarkovGAE`."""
-        super().__init__(input_observation_space, input_action_space, **kwargs)
+        super().__init__(**kwargs)
         self.estimator = estimator
         self.group_by = group_by
         self.by_std = by_std and estimator == GRPO

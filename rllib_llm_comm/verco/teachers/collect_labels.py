@@ -292,17 +292,15 @@ class InitialPolicy:
     Scores of a text are computed once: the base model never changes.
     """
 
-    def __init__(self, base: BaseModel, prompts: Mapping[str, str] | None = None, temperature: float = 1.0) -> None:
+    def __init__(self, base: BaseModel, prompts: Mapping[str, str] | None = None) -> None:
         """Keeps the model.
 
         Args:
             base: The model.
             prompts: Texts of its templates, as of `read_prompts`; `None` for the default ones.
-            temperature: Scores are divided by it before the softmax.
         """
         self._model = AdaptedModel(base)
         self._templates = PromptTemplates(prompts or read_prompts(DEFAULT))
-        self._temperature = temperature
         self._known: dict[tuple[Any, ...], np.ndarray] = {}
 
     def __call__(self, observations: Sequence[Mapping[str, Any]], rng: np.random.Generator) -> list[int]:
@@ -317,7 +315,7 @@ class InitialPolicy:
         with torch.no_grad():
             rows = [(self._prompt(text, phrases, mask), phrases, mask) for text, phrases, mask in keys]
             scores = score_texts(self._model, rows, role=None)
-        for key, row in zip(keys, (scores.double() / self._temperature).softmax(-1).cpu().numpy(), strict=True):
+        for key, row in zip(keys, scores.double().softmax(-1).cpu().numpy(), strict=True):
             chances = row[: len(key[1])]
             self._known[key] = chances / chances.sum()
 
