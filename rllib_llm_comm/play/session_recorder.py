@@ -19,9 +19,6 @@ from rllib_llm_comm.play.table import Moment, Table
 def require_new(folder: Path) -> None:
     """Refuses a place in which something is.
 
-    Args:
-        folder: The folder of a session to come; it may be missing.
-
     Raises:
         UserError: If it is no folder, or is not empty.
     """

@@ -68,12 +68,7 @@ class EpisodeMetrics(RLlibCallback):
 
 
 def team_return(results: dict[str, Any], window: int) -> float:
-    """Mean return per agent over the last `window` episodes; NaN while fewer have ended.
-
-    Args:
-        results: RLlib's results under `env_runners`.
-        window: Number of episodes.
-    """
+    """Mean return per agent over the last `window` episodes of results under `env_runners`; NaN while fewer ended."""
     returns = results.get("agent_episode_returns_mean") or {"": results.get("episode_return_mean", math.nan)}
     if results.get("num_episodes_lifetime", 0) < window:
         return math.nan

@@ -102,11 +102,7 @@ class PartnersConfigMixin(StrictConfigMixin):
         return self.assign("partners", settings)
 
     def _validate_partners(self) -> None:
-        """Checks the settings and that all partners can be loaded.
-
-        Raises:
-            UserError: If a value is not allowed, or something else is set that does not go with partners.
-        """
+        """Checks the settings and that all partners can be loaded."""
         if not self.partners_in_games:
             return
         if self.pool is None:

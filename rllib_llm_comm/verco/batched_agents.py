@@ -82,13 +82,7 @@ class BatchedAgents:
         return write
 
     def write_ahead(self, cores: Sequence[LanguageAgent], prompts: Sequence[str], max_words: int) -> None:
-        """Lets networks write greedily what they do not remember, which they remember then.
-
-        Args:
-            cores: The network of each prompt.
-            prompts: Filled message prompts.
-            max_words: Upper bound on a message's words.
-        """
+        """Lets networks write greedily what they do not remember, which they remember then."""
         asked = dict.fromkeys(zip(cores, prompts, strict=True))
         missing = [(core, prompt) for core, prompt in asked if core.unwritten([prompt], max_words)]
         if self._mixed is not None and self.pays([core for core, _ in missing]):

@@ -35,11 +35,7 @@ _LEAST_ENTROPY = 1e-3  # nats; a policy that begins below it samples one action 
 
 
 def first_kl_coeff(config: Any) -> float:
-    """The first weight of the KL divergence of messages: `message_kl_coeff` of a config, its default resolved.
-
-    Args:
-        config: Of an algorithm whose messages are trained.
-    """
+    """The first weight of the KL divergence of messages: `message_kl_coeff` of a config, its default resolved."""
     if config.message_kl_coeff is None:
         return _KL_COEFF_OF_TEXT if config.messages == "student" else 0.0
     return float(config.message_kl_coeff)

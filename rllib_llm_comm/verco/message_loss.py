@@ -36,12 +36,6 @@ def encode_examples(
     Prompt and message are encoded together; labels begin where the encoding leaves that of the bare prompt,
     and end with the end token.
 
-    Args:
-        base: Its tokenizer is used.
-        prompts: Filled message prompts.
-        messages: The words to learn.
-        max_tokens: Longest allowed row.
-
     Returns:
         `message_ids` (B, T) int32, padded on the right, and `message_labels` (B, T) int32, -100
         where nothing is learned.

@@ -94,10 +94,6 @@ class MessageProtocol:
     All of them speak first; what they hear is read afterwards. An agent that is busy is not asked, so its
     last message stays in the mailbox until it speaks again. A mailbox belongs to one episode.
 
-    Args:
-        settings: The message mode and its limits.
-        seed: Seed of sampled and of drawn messages.
-
     Attributes:
         replaced: In controls that change messages (`"other_moments"`, `"other_fact"`, `"swapped"`), the true ones: what
             each speaker of the latest `speak` would have said itself; otherwise empty.

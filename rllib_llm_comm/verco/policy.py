@@ -641,14 +641,7 @@ def other_prompts(
     settings: LanguageModelSettings,
     templates: Sequence[str] = AGENT_TEMPLATES,
 ) -> str:
-    """A sentence if weights were trained with other prompts than they get here; else empty.
-
-    Args:
-        path: Where they come from.
-        manifest: Its manifest.
-        settings: Settings of the network that they go into.
-        templates: Those that these weights read.
-    """
+    """A sentence if weights were trained with other prompts than they get here; else empty."""
     trained = manifest.model_config.get("prompts", DEFAULT)
     if not isinstance(trained, Mapping) and trained not in SHIPPED:
         return ""  # no checkpoint of ours names a folder

@@ -102,9 +102,7 @@ class VercoTraining(PastSettings, PPOTraining):
                 f"`group_size` is {self.group_size} but must be a whole number of at least {least} with `group_by` "
                 f"{self.group_by!r}."
             )
-        if self.advantages == GAE:
-            return self
-        if self.advantage_floor not in _NO_FLOOR:
+        if self.advantages != GAE and self.advantage_floor not in _NO_FLOOR:
             raise UserError(
                 f"`advantage_floor` is {self.advantage_floor!r} with `advantages` {self.advantages!r}, which stay in "
                 "units of reward or of their group; omit it."

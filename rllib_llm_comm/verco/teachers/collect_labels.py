@@ -98,11 +98,6 @@ class TeacherInCollection:
         A teacher whose client has several questions under way (`max_concurrent`) is asked about as many games at once.
         The order of what comes is that of the games in any case.
 
-        Args:
-            games: The games.
-            store: Where the rows so far are, in the message of the error.
-            rng: Chooses wordings.
-
         Raises:
             UserError: If it seems dead or useless.
         """
