@@ -87,7 +87,7 @@ def main() -> None:
     try:
         if arguments.message_checkpoint:
             algo.learner_group.foreach_learner(
-                lambda learner: learner.module["cook"].unwrapped().load_message_adapter(arguments.message_checkpoint)
+                lambda learner: learner.module["cook"].unwrapped().load_adapter(arguments.message_checkpoint)
             )
             algo.env_runner_group.sync_weights(from_worker_or_learner_group=algo.learner_group)
         for iteration in range(2 if arguments.smoke else 10):

@@ -241,7 +241,6 @@ def tell_other_prompts(path: str, config: Any, role: str | None = None) -> None:
     """
     if not hasattr(config, "language_model_settings"):
         return
-    from rllib_llm_comm.language.adapters import MESSAGE
     from rllib_llm_comm.policies.policy_folder import find_policy
     from rllib_llm_comm.policies.policy_manifest import read_manifest
     from rllib_llm_comm.verco.policy import TEMPLATES_OF, other_prompts
@@ -250,7 +249,7 @@ def tell_other_prompts(path: str, config: Any, role: str | None = None) -> None:
         manifest = read_manifest(find_policy(path))
     except UserError:  # a PEFT folder tells no prompts
         return
-    settings = config.language_model_settings((MESSAGE,), train_critic=False)
+    settings = config.language_model_settings()
     told = other_prompts(path, manifest, settings, AGENT_TEMPLATES if role is None else TEMPLATES_OF[role])
     if told:
         say(told)

@@ -75,11 +75,7 @@ class Guest:
     _told: asyncio.Event = field(default_factory=asyncio.Event)
 
     def tell(self, told: Mapping[str, Any]) -> None:
-        """Puts a message down for it.
-
-        Args:
-            told: The message.
-        """
+        """Puts a message down for it."""
         self._waiting.append(json.dumps(told, default=_plain))
         self._told.set()
 

@@ -35,11 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 def require_libraries() -> None:
-    """Refuses to go on without the libraries of the extra `play`.
-
-    Raises:
-        UserError: If one is missing.
-    """
+    """Refuses to go on without the libraries of the extra `play`."""
     try:
         import starlette
         import uvicorn
@@ -57,11 +53,10 @@ class Access:
     Args:
         host: The address that the server listens on.
         port: Its port.
-        token: The token; by default a new one.
     """
 
-    def __init__(self, host: str, port: int, token: str | None = None) -> None:
-        self.token = token or secrets.token_urlsafe(24)
+    def __init__(self, host: str, port: int) -> None:
+        self.token = secrets.token_urlsafe(24)
         self.host_token = secrets.token_urlsafe(24)
         self._once, self._until = secrets.token_urlsafe(24), time.monotonic() + _ONCE_SECONDS
         self.local = _is_local(host)
@@ -126,12 +121,7 @@ def _is_local(host: str) -> bool:
 
 
 def make_app(room: Room, access: Access) -> Starlette:
-    """The web application.
-
-    Args:
-        room: The table and who is there.
-        access: Decides who may come in.
-    """
+    """The web application."""
     from starlette.applications import Starlette
     from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse
     from starlette.routing import Route, WebSocketRoute

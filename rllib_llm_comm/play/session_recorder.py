@@ -19,9 +19,6 @@ from rllib_llm_comm.play.table import Moment, Table
 def require_new(folder: Path) -> None:
     """Refuses a place in which something is.
 
-    Args:
-        folder: The folder of a session to come; it may be missing.
-
     Raises:
         UserError: If it is no folder, or is not empty.
     """
@@ -80,10 +77,6 @@ class SessionRecorder:
 
     def note(self, table: Table, moment: Moment) -> None:
         """Takes a moment; `Table.watchers` calls it.
-
-        Args:
-            table: The table.
-            moment: The moment that was played.
 
         Raises:
             UserError: If it cannot be written, or the record is full.

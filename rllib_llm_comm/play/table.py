@@ -188,10 +188,6 @@ class Table:
     def sit(self, agent: str, name: str = "person") -> Person:
         """Gives a seat to a person.
 
-        Args:
-            agent: The seat.
-            name: The person's name, for the others.
-
         Raises:
             UserError: If there is no such seat, another person holds it, or nobody but its agents can play there.
         """
@@ -216,20 +212,12 @@ class Table:
         return person
 
     def stand(self, agent: str) -> None:
-        """Gives a person's seat back to its agent.
-
-        Args:
-            agent: The seat.
-        """
+        """Gives a person's seat back to its agent."""
         if self.people.pop(agent, None) is not None:
             self.policy.mailbox.pop(agent, None)
 
     def say(self, agent: str, text: str) -> str:
         """Lets a person speak.
-
-        Args:
-            agent: Its seat.
-            text: Any text.
 
         Returns:
             What the others hear: one line of at most `max_words` words, in small letters as agents write.
@@ -242,10 +230,6 @@ class Table:
 
     def choose(self, agent: str, action: int) -> None:
         """Takes a person's action for this moment.
-
-        Args:
-            agent: Its seat.
-            action: Number of the candidate.
 
         Raises:
             UserError: If it is not asked, or the action is not allowed.
@@ -281,7 +265,7 @@ class Table:
         return heard_by(agent, self.policy.mailbox)
 
     def wait_for_nobody(self) -> None:
-        """Lets people who still think wait a moment, in games that can.
+        """Lets people who still think wait a moment.
 
         Raises:
             UserError: If the game has no action of waiting.

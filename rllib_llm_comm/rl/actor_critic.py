@@ -74,11 +74,7 @@ class ActorCriticModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, Value
         return outputs
 
     def narrow(self, observations: dict[str, Any]) -> dict[str, Any]:
-        """All observations of an update without what is zero in all of them, if the network can learn from that.
-
-        Args:
-            observations: As a batch has them.
-        """
+        """All observations of an update without what is zero in all of them, if the network can learn from that."""
         return observations
 
     @abstractmethod

@@ -68,12 +68,7 @@ class EpisodeMetrics(RLlibCallback):
 
 
 def team_return(results: dict[str, Any], window: int) -> float:
-    """Mean return per agent over the last `window` episodes; NaN while fewer have ended.
-
-    Args:
-        results: RLlib's results under `env_runners`.
-        window: Number of episodes.
-    """
+    """Mean return per agent over the last `window` episodes of results under `env_runners`; NaN while fewer ended."""
     returns = results.get("agent_episode_returns_mean") or {"": results.get("episode_return_mean", math.nan)}
     if results.get("num_episodes_lifetime", 0) < window:
         return math.nan
@@ -81,11 +76,7 @@ def team_return(results: dict[str, Any], window: int) -> float:
 
 
 def games_own_metrics(infos: Any) -> dict[str, float]:
-    """The game's own metrics, from the agents' infos (of one or several agents).
-
-    Args:
-        infos: The infos of a step, by agent, or one agent's info.
-    """
+    """The game's own metrics, from the agents' infos (of one or several agents)."""
     parts = [infos, *(info for info in infos.values() if isinstance(info, dict))] if isinstance(infos, dict) else []
     own: dict[str, float] = {}
     for info in parts:
@@ -146,11 +137,7 @@ def add_cost(result: dict[str, Any]) -> None:
 
 
 def phase_seconds(result: dict[str, Any]) -> dict[str, float]:
-    """Seconds of every phase, from what EnvRunners and Learners have logged.
-
-    Args:
-        result: RLlib's result of one iteration.
-    """
+    """Seconds of every phase, from what EnvRunners and Learners have logged."""
     total: dict[str, float] = defaultdict(float, dict.fromkeys(PHASES, 0.0))
     learners = result.get(LEARNER_RESULTS, {}).get(ALL_MODULES, {})
     for part in (result.get(ENV_RUNNER_RESULTS, {}), learners):

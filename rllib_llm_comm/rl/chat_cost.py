@@ -25,11 +25,7 @@ class ChatCost:
         self._before = self._now()
 
     def log(self, metrics_logger: Any) -> None:
-        """Logs what was asked since the last call.
-
-        Args:
-            metrics_logger: RLlib's logger of the runner.
-        """
+        """Logs what was asked since the last call."""
         if not self._models:
             return
         now = self._now()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 import tree
@@ -127,13 +126,7 @@ def standardized(values: np.ndarray, floor: float = 0.0) -> np.ndarray:
 def episodes_of_module(
     connector: ConnectorV2, episodes: list[EpisodeType], module_id: ModuleID
 ) -> list[SingleAgentEpisode]:
-    """The single-agent episodes whose rows are in a module's batch, in the order of the batch.
-
-    Args:
-        connector: The connector that completes the batch.
-        episodes: Those that it was called with.
-        module_id: The module.
-    """
+    """The single-agent episodes whose rows are in a module's batch, in the order of the batch."""
     singles = connector.single_agent_episode_iterator(episodes, agents_that_stepped_only=False)
     return [single for single in singles if single.module_id in (None, module_id)]
 
@@ -244,8 +237,6 @@ class SemiMarkovGAE(ConnectorV2):
 
     def __init__(
         self,
-        input_observation_space: gym.Space | None = None,
-        input_action_space: gym.Space | None = None,
         *,
         gamma: float = 0.99,
         lambda_: float = 0.95,
@@ -258,7 +249,7 @@ class SemiMarkovGAE(ConnectorV2):
         With `keep_raw` the batch also gets the advantages in units of reward. They are divided by their standard
         deviation, or by `floor` where that is larger.
         """
-        super().__init__(input_observation_space, input_action_space, **kwargs)
+        super().__init__(**kwargs)
         self.gamma = gamma
         self.lambda_ = lambda_
         self.keep_raw = keep_raw

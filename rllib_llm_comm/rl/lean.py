@@ -289,9 +289,6 @@ def with_own_pieces(pipeline: Any) -> Any:
 
     Args:
         pipeline: A pipeline of RLlib's for several agents, or `None`; it is changed in place.
-
-    Returns:
-        The pipeline.
     """
     for place, piece in enumerate(pipeline.connectors if pipeline is not None else ()):
         if make := OWN_PIECES.get(type(piece)):
@@ -305,10 +302,6 @@ class LeanEnvRunner(PlainErrorsMixin, MultiAgentEnvRunner):
     It is the default of PPO's configs here. RLlib's own one comes back by
     `config.env_runners(env_runner_cls=MultiAgentEnvRunner)`. What a game does wrong it raises in the game's own
     sentence, without RLlib's traceback. Observations of other people's games are copied as ever.
-
-    Args:
-        config: As of `MultiAgentEnvRunner`.
-        **kwargs: Likewise.
     """
 
     config: Any

@@ -179,10 +179,6 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         """RLlib's pipeline, with the pieces of `OWN_PIECES` in place of RLlib's.
 
         `NormalizeAndClipActions`, which copies all actions, is left out where none has bounds.
-
-        Args:
-            env: The games.
-            spaces: Their spaces, where there are no games.
         """
         pipeline = super().build_module_to_env_connector(env, spaces)
         added = any(isinstance(one, NormalizeAndClipActions) for one in pipeline.connectors)
@@ -193,11 +189,6 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
     @override(PPOConfig)
     def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> Any:
         """RLlib's pipeline, which batches observations part by part.
-
-        Args:
-            env: The games.
-            spaces: Their spaces, where there are no games.
-            device: As of RLlib.
 
         Raises:
             UserError: If agents that share a policy have different spaces.
@@ -216,11 +207,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
 
     @override(PPOConfig)
     def validate(self) -> None:
-        """Checks all settings; registers the environment with RLlib if PettingZoo knows it.
-
-        Raises:
-            UserError: If a value is not allowed or settings do not fit together.
-        """
+        """Checks all settings; registers the environment with RLlib if PettingZoo knows it."""
         self.check_settings()
         self._validate_training()
         if isinstance(self.env_runner_cls, str):

@@ -303,12 +303,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             return outputs, losses, {}
 
     def _losses_and_gradients(self, batch: Mapping[ModuleID, Any], live: Mapping[ModuleID, Any]) -> _Step:
-        """Outputs, losses and gradients of a minibatch.
-
-        Args:
-            batch: Rows by module.
-            live: The modules among them whose actor is computed: those that `KLStop` has not stopped.
-        """
+        """Outputs, losses and gradients of a minibatch; the actors of the modules in `live` alone are computed."""
         outputs = dict(self.module.forward_train(live)) if live else {}
         outputs = {module_id: outputs.get(module_id, {}) for module_id in batch}
         losses = self.compute_losses(fwd_out=outputs, batch=batch)

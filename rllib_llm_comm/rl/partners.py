@@ -56,13 +56,7 @@ class SeatPartners(RLlibCallback):
 
 
 def use_partners(runner: Any, pool: Sequence[Partner], self_play_share: float) -> None:
-    """Seats other partners in the games of an EnvRunner whose callbacks have `SeatPartners`; all games begin anew.
-
-    Args:
-        runner: The EnvRunner, in this process.
-        pool: The partners.
-        self_play_share: The share of episodes without partners.
-    """
+    """Seats other partners in the games of an EnvRunner whose callbacks have `SeatPartners`; all games begin anew."""
     for adapter in runner.env.envs:
         game = adapter.unwrapped.env
         while not isinstance(game, PartnerSeats):  # wrappers of callbacks that were added later lie outside
@@ -108,11 +102,7 @@ class PartnersConfigMixin(StrictConfigMixin):
         return self.assign("partners", settings)
 
     def _validate_partners(self) -> None:
-        """Checks the settings and that all partners can be loaded.
-
-        Raises:
-            UserError: If a value is not allowed, or something else is set that does not go with partners.
-        """
+        """Checks the settings and that all partners can be loaded."""
         if not self.partners_in_games:
             return
         if self.pool is None:

@@ -64,11 +64,7 @@ class PastPolicy:
         return cls(**{**state, "policy": PolicyExport(**state["policy"])})
 
     def write(self, folder: Path) -> Path:
-        """Writes it as a policy folder, which `load_policy` and pools take.
-
-        Args:
-            folder: The folder.
-        """
+        """Writes it as a policy folder, which `load_policy` and pools take."""
         return write_policy(folder, self.policy.files, PolicyManifest(**self.manifest))
 
     def load(self, **options: Any) -> TrainedPolicy:
@@ -104,11 +100,7 @@ def half_way(scores: Sequence[float]) -> int | None:
 
 
 def milestones(past: Sequence[PastPolicy]) -> dict[str, PastPolicy]:
-    """The initial, the half-way and the final policy, of those that are there.
-
-    Args:
-        past: In the order of time, the final policy last.
-    """
+    """The initial, the half-way and the final policy, of those that are there, in the order of time."""
     found = {}
     if past and past[0].iteration == 0:
         found[INITIAL] = past[0]
@@ -148,11 +140,7 @@ class KeepsPastPolicies(PolicyCheckpointMixin, Algorithm):
         return results
 
     def score_of(self, found: Mapping[str, Any]) -> float:
-        """The score: the mean over agents of their mean returns; NaN where no game has ended.
-
-        Args:
-            found: Results of EnvRunners.
-        """
+        """The score: the mean over agents of their mean returns; NaN where no game has ended."""
         returns = [float(mean) for mean in found.get("agent_episode_returns_mean", {}).values()]
         return sum(returns) / len(returns) if returns else math.nan
 

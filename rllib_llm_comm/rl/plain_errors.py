@@ -31,13 +31,7 @@ class PlainErrorsMixin(EnvRunner):
 
     @override(FaultAwareApply)
     def apply(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """Calls a function with this runner, for a driver elsewhere.
-
-        Args:
-            func: The function.
-            args: Its further arguments.
-            kwargs: Likewise.
-        """
+        """Calls a function with this runner, for a driver elsewhere."""
         try:
             return func(self, *args, **kwargs)
         except UserError as error:

@@ -51,9 +51,6 @@ class ActorReuseMixin(Algorithm):
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Stops the last trial and builds the next one.
 
-        Args:
-            new_config: Settings of the next trial.
-
         Returns:
             False if Tune keeps a process's output in a file per trial, which needs a process per trial; else true.
         """
@@ -82,9 +79,6 @@ def export_policy(algo: Algorithm, folder: str | os.PathLike[str], *, env: str |
         folder: The folder to write, which appears at once or not at all; a policy folder of that name is replaced. Of
             an RLlib checkpoint its `policy/` is written.
         env: Id of the environment in PettingZoo's registry, if it is not the one by which RLlib knows it.
-
-    Returns:
-        The policy folder.
 
     Raises:
         UserError: If no module can be exported, nobody knows how its agents talk or which agent acts by which module,
@@ -119,12 +113,7 @@ def export_policy(algo: Algorithm, folder: str | os.PathLike[str], *, env: str |
 
 
 def with_team(export: PolicyExport, config: Any) -> Mapping[str, Any]:
-    """The `model_config` of a policy; of numeric ones that hear or judge a team with `team`, the names in it, sorted.
-
-    Args:
-        export: The policy.
-        config: The algorithm's config.
-    """
+    """The `model_config` of a policy; of numeric ones that hear or judge a team with `team`, the sorted names in it."""
     told = export.model_config
     if export.kind != NUMERIC or (told["network"] != COMMNET and told["critic_observation"] != BY_TEAM):
         return told
@@ -132,20 +121,14 @@ def with_team(export: PolicyExport, config: Any) -> Mapping[str, Any]:
 
 
 def on_first_learner(algo: Algorithm, function: Any, **kwargs: Any) -> Any:
-    """Calls a function with the first Learner, where that lives, and returns its result.
-
-    Args:
-        algo: The algorithm.
-        function: Called with the Learner and `kwargs`.
-        **kwargs: Passed on.
-    """
+    """Calls a function with the first Learner, where that lives, and returns its result."""
     group = algo.learner_group
     ids = None if group.is_local else group._worker_manager.actor_ids()[:1]
     return _call_learners(group, function, ids, kwargs)
 
 
 def on_every_learner(algo: Algorithm, function: Any, **kwargs: Any) -> Any:
-    """Calls a function with every Learner; arguments and result as of `on_first_learner`."""
+    """Calls a function with every Learner, and returns the first result."""
     return _call_learners(algo.learner_group, function, None, kwargs)
 
 
@@ -209,11 +192,7 @@ def _can_export(learner: Learner) -> bool:
 
 
 def _by_agent(algo: Algorithm, exports: Mapping[str, PolicyExport]) -> dict[str, PolicyExport]:
-    """The export of each agent's module; where all act by one module its export, under no name.
-
-    Raises:
-        UserError: If agents act by modules that cannot be exported, or by modules that differ in more than weights.
-    """
+    """The export of each agent's module; where all act by one module its export, under no name."""
     config = algo.config
     if len(exports) == 1 and set(exports) == set(config.policies):
         return {"": next(iter(exports.values()))}
@@ -284,40 +263,29 @@ class PolicyCheckpointMixin(ActorReuseMixin):
 
     def save_policy(self, folder: str | os.PathLike[str]) -> None:
         """Writes the policy folder alone."""
-        self.write_exports(folder, self.policy_exports(), training_iteration=self.training_iteration)
+        exports, agents = self.policy_exports(), agents_apart(self.config)
+        files = {
+            f"{agent}/{name}" if agents else name: content
+            for agent, own in exports.items()
+            for name, content in own.files.items()
+        }
+        write_policy(folder, files, self.manifest_of(exports, training_iteration=self.training_iteration))
 
     def policy_exports(self) -> dict[str, PolicyExport]:
         """The policy for its folder: by agent where each has its own, else one entry."""
         exports: dict[str, PolicyExport] = on_first_learner(self, _export, agents=agents_apart(self.config))
         return exports
 
-    def write_exports(
-        self,
-        folder: str | os.PathLike[str],
-        exports: Mapping[str, PolicyExport],
-        algorithm: str | None = None,
-        **provenance: Any,
-    ) -> None:
-        """Writes a policy folder.
+    def manifest_of(
+        self, exports: Mapping[str, PolicyExport], algorithm: str | None = None, **provenance: Any
+    ) -> PolicyManifest:
+        """The manifest of a policy folder.
 
         Args:
-            folder: The folder; one that is there is replaced.
             exports: The policy, as of `policy_exports`.
             algorithm: Name of the algorithm that trained it, if not this one.
             **provenance: Origin of the policy, such as `training_iteration`.
         """
-        agents = agents_apart(self.config)
-        files = {
-            f"{agent}/{name}" if agents else name: content
-            for agent, own in exports.items()
-            for name, content in own.files.items()
-        }
-        write_policy(folder, files, self.manifest_of(exports, algorithm, **provenance))
-
-    def manifest_of(
-        self, exports: Mapping[str, PolicyExport], algorithm: str | None = None, **provenance: Any
-    ) -> PolicyManifest:
-        """The manifest of a policy folder; arguments as of `write_exports`."""
         config, export = self.config, next(iter(exports.values()))
         return PolicyManifest(
             algorithm=algorithm or type(self).__name__,
@@ -380,12 +348,7 @@ class PolicyCheckpointMixin(ActorReuseMixin):
             )
 
     def tell_other_settings(self, path: Any, manifest: PolicyManifest) -> None:
-        """Tells of settings that a checkpoint was trained with and that differ from those of this algorithm; none.
-
-        Args:
-            path: The checkpoint that is restored.
-            manifest: That of its policy folder.
-        """
+        """Tells of settings that a checkpoint was trained with and that differ from those of this algorithm; none."""
 
     def sync_runners(self) -> None:
         """Waits until all EnvRunners act with the weights of the Learners."""

@@ -55,11 +55,7 @@ StepResult = tuple[
 
 
 def registered_maker(env: Any) -> Callable[..., Any] | None:
-    """The function that Ray has registered for an environment; `None` for none.
-
-    Args:
-        env: The value of a config's `env`, which may be no name.
-    """
+    """The function that Ray has registered for an environment; `None` for none."""
     from ray.tune.registry import ENV_CREATOR, _global_registry  # Ray has no public name for it
 
     known = isinstance(env, str) and _global_registry.contains(ENV_CREATOR, env)
@@ -89,11 +85,7 @@ def ensure_registered(env: Any) -> None:
 
 
 def playable_id(env: Any) -> str | None:
-    """The id under which PettingZoo has the environment that RLlib knows by a name; `None` for no name.
-
-    Args:
-        env: The value of a config's `env`.
-    """
+    """The id under which PettingZoo has the environment that RLlib knows by a name; `None` for no name."""
     from rllib_llm_comm.envs.games import own_id
 
     if not isinstance(env, str):
@@ -105,10 +97,6 @@ def playable_id(env: Any) -> str | None:
 @contextlib.contextmanager
 def made_env(env: Any, env_config: Mapping[str, Any]) -> Iterator[Any]:
     """Makes an environment as RLlib would, and closes it.
-
-    Args:
-        env: The value of a config's `env`.
-        env_config: The environment's settings.
 
     Raises:
         UserError: If the environment is unknown.
@@ -127,10 +115,6 @@ def made_env(env: Any, env_config: Mapping[str, Any]) -> Iterator[Any]:
 
 def agents_of(env: Any, env_config: Mapping[str, Any]) -> tuple[Any, ...]:
     """The agents that an environment can have; makes it once.
-
-    Args:
-        env: The value of a config's `env`.
-        env_config: The environment's settings.
 
     Raises:
         UserError: If the environment is unknown.
@@ -166,9 +150,6 @@ class ParallelEnvAdapter(MultiAgentEnv):
 
     def __init__(self, env: ParallelEnv) -> None:
         """Wraps an environment.
-
-        Args:
-            env: The PettingZoo parallel environment.
 
         Raises:
             UserError: If it is none, or none that can be played.
@@ -207,12 +188,7 @@ class ParallelEnvAdapter(MultiAgentEnv):
         self._adopt()
 
     def start_with(self, starts: EqualStarts, number: int) -> None:
-        """Lets this game begin as its neighbours do, one episode a round.
-
-        Args:
-            starts: Shared by all games of an EnvRunner.
-            number: Index among them.
-        """
+        """Lets this game begin as its neighbours do, one episode a round."""
         self._starts = (starts, number)
 
     @override(MultiAgentEnv)
@@ -384,9 +360,6 @@ def shows_copies(env: Any) -> bool:
     """True if nothing writes into an observation that this environment has shown, as the class of its game says.
 
     Wrappers and games that only inherit say nothing.
-
-    Args:
-        env: An environment of RLlib's.
     """
     return isinstance(env, ParallelEnvAdapter) and bool(vars(type(env.env)).get("shows_copies", False))
 
@@ -403,25 +376,10 @@ def wrap_games(env: Any, wrapper: Callable[[ParallelEnv, int], ParallelEnv], wan
         UserError: If the games are no PettingZoo environments behind our adapter.
     """
     for number, adapter in enumerate(_adapters(env, wanted)):
-        adapter.wrap(_numbered(wrapper, number))
+        adapter.wrap(lambda game, number=number: wrapper(game, number))  # type: ignore[misc]
     # RLlib has read them before, and builds connectors and networks for them.
     env.single_observation_spaces = env.envs[0].unwrapped.observation_spaces
     env.single_observation_space = gym.spaces.Dict(env.single_observation_spaces)
-
-
-def start_alike(env: Any, starts: EqualStarts, wanted: str) -> None:
-    """Lets the games of a vector environment of RLlib's begin alike in groups.
-
-    Args:
-        env: The environment, as RLlib gives it to `on_environment_created`.
-        starts: Of as many games.
-        wanted: As of `wrap_games`.
-
-    Raises:
-        UserError: If the games are no PettingZoo environments behind our adapter.
-    """
-    for number, adapter in enumerate(_adapters(env, wanted)):
-        adapter.start_with(starts, number)
 
 
 def _adapters(env: Any, wanted: str) -> list[ParallelEnvAdapter]:
@@ -433,10 +391,6 @@ def _adapters(env: Any, wanted: str) -> list[ParallelEnvAdapter]:
                 f"{type(adapter).__name__}."
             )
     return found
-
-
-def _numbered(wrapper: Callable[[ParallelEnv, int], ParallelEnv], number: int) -> Callable[[ParallelEnv], ParallelEnv]:
-    return lambda game: wrapper(game, number)
 
 
 @dataclass(frozen=True)
@@ -545,14 +499,11 @@ class StartAlike(RLlibCallback):
         self._starts = EqualStarts(
             len(env.envs), self.size_of_groups(config), config.seed, runner, rounds, played=played
         )
-        start_alike(env, self._starts, self.wanted)
+        for number, adapter in enumerate(_adapters(env, self.wanted)):
+            adapter.start_with(self._starts, number)
 
     def size_of_groups(self, config: AlgorithmConfig) -> int:
-        """Neighbours that begin alike.
-
-        Args:
-            config: Of the EnvRunner.
-        """
+        """Neighbours that begin alike."""
         return int(config.group_size)
 
 
@@ -568,9 +519,5 @@ class StartApart(StartAlike):
     wanted = "Whole games from different starts need"
 
     def size_of_groups(self, config: AlgorithmConfig) -> int:
-        """One.
-
-        Args:
-            config: Of the EnvRunner.
-        """
+        """One."""
         return 1

@@ -141,11 +141,7 @@ class StrictConfigMixin(AlgorithmConfig):
         return model.from_mapping({name: _plain(getattr(self, name)) for name in model.names()})
 
     def check_settings(self) -> None:
-        """Checks the settings of all models.
-
-        Raises:
-            UserError: If a value is not allowed, or some do not fit together.
-        """
+        """Checks the settings of all models."""
         for method in self.settings_models:
             self.checked_settings(method)
 
@@ -160,11 +156,7 @@ class StrictConfigMixin(AlgorithmConfig):
         self.count_steps_by = "agent_steps"
 
     def add_callback(self, callback: type[RLlibCallback]) -> None:
-        """Adds a class of callbacks, unless it or a subclass is there already.
-
-        Args:
-            callback: The class.
-        """
+        """Adds a class of callbacks, unless it or a subclass is there already."""
         present: list[Any] = force_list(getattr(self, "callbacks_class"))  # noqa: B009  (untyped in RLlib)
         if not any(isinstance(cls, type) and issubclass(cls, callback) for cls in present):
             self.callbacks_class = [*present, callback]
@@ -240,9 +232,6 @@ class AgentPoliciesMixin(StrictConfigMixin):
                 of the environment. Or policies as RLlib takes them, with a `policy_mapping_fn`.
             policy_mapping_fn: As of RLlib.
             **kwargs: RLlib's other settings.
-
-        Returns:
-            This config.
         """
         if isinstance(policies, str):
             require_choice("policies", policies, _SHARING)
@@ -253,11 +242,7 @@ class AgentPoliciesMixin(StrictConfigMixin):
 
     @override(AlgorithmConfig)
     def validate(self) -> None:
-        """Finds the agents where each has a policy of its own.
-
-        Raises:
-            UserError: If they are unknown.
-        """
+        """Finds the agents where each has a policy of its own."""
         if isinstance(self.policies, str):
             require_choice("policies", self.policies, _SHARING)
             if self.policies == SHARED:

@@ -82,13 +82,7 @@ class BatchedAgents:
         return write
 
     def write_ahead(self, cores: Sequence[LanguageAgent], prompts: Sequence[str], max_words: int) -> None:
-        """Lets networks write greedily what they do not remember, which they remember then.
-
-        Args:
-            cores: The network of each prompt.
-            prompts: Filled message prompts.
-            max_words: Upper bound on a message's words.
-        """
+        """Lets networks write greedily what they do not remember, which they remember then."""
         asked = dict.fromkeys(zip(cores, prompts, strict=True))
         missing = [(core, prompt) for core, prompt in asked if core.unwritten([prompt], max_words)]
         if self._mixed is not None and self.pays([core for core, _ in missing]):
@@ -99,11 +93,7 @@ class BatchedAgents:
 
     @torch.no_grad()
     def score_ahead(self, asked: Sequence[tuple[LanguageAgent, Mapping[str, torch.Tensor]]]) -> None:
-        """Lets networks score what they do not remember, so that their `remembered_logits` finds it.
-
-        Args:
-            asked: Networks with their batched observations.
-        """
+        """Lets networks score what they do not remember, so that their `remembered_logits` finds it."""
         missing = [(core, rows, core.unscored(rows)) for core, rows in asked] if self._mixed is not None else []
         missing = [one for one in missing if one[2]]
         if self._mixed is None or not self.pays([core for core, _, own in missing for _ in own]):
@@ -126,11 +116,7 @@ class BatchedAgents:
                 core.remember_scores(dict(zip(own, logits, strict=True)))
 
     def pays(self, cores: Sequence[LanguageAgent]) -> bool:
-        """True if rows of these networks are quicker in one batch.
-
-        Args:
-            cores: The network of each row.
-        """
+        """True if rows of these networks are quicker in one batch."""
         different = len(set(cores))
         if self._mixed is None or different <= 1:
             return False

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-import gymnasium as gym
 import numpy as np
 import torch
 from ray.rllib.connectors.connector_v2 import ConnectorV2
@@ -29,8 +27,7 @@ EPISODE, PROMPT = "episode", "prompt"
 """Values of the setting `group_by`."""
 
 
-@dataclass(frozen=True)
-class GroupAdvantages:
+class GroupAdvantages(NamedTuple):
     """Result of `group_advantages`, per entry.
 
     Attributes:
@@ -129,8 +126,6 @@ class AddGroupAdvantages(ConnectorV2):
 
     def __init__(
         self,
-        input_observation_space: gym.Space | None = None,
-        input_action_space: gym.Space | None = None,
         *,
         estimator: str = RLOO,
         group_by: str = EPISODE,
@@ -141,7 +136,7 @@ class AddGroupAdvantages(ConnectorV2):
         **kwargs: Any,
     ) -> None:
         """Sets estimator and groups; `by_std` and `by_length` are GRPO's, `keep_raw` is as of `SemiMarkovGAE`."""
-        super().__init__(input_observation_space, input_action_space, **kwargs)
+        super().__init__(**kwargs)
         self.estimator = estimator
         self.group_by = group_by
         self.by_std = by_std and estimator == GRPO
@@ -192,7 +187,7 @@ class AddGroupAdvantages(ConnectorV2):
             starts = _numbers([(_start(episode), agent) for episode, agent in zip(ordered, agents, strict=True)])
             acted = lengths > 0
             whole = self._estimate(np.array([own[0] for own in returns if len(own)]), starts[acted], played[acted])
-            found = _repeated(whole, lengths[acted])
+            found = GroupAdvantages(*(np.repeat(part, lengths[acted]) for part in whole))
         advantages = found.advantages
         if self.by_length:
             advantages = advantages * np.repeat(length_weights(lengths), lengths)
@@ -227,7 +222,3 @@ def _numbers(keys: list[Hashable]) -> np.ndarray:
     """Equal keys as equal whole numbers."""
     seen: dict[Hashable, int] = {}
     return np.array([seen.setdefault(key, len(seen)) for key in keys])
-
-
-def _repeated(found: GroupAdvantages, times: np.ndarray) -> GroupAdvantages:
-    return GroupAdvantages(*(np.repeat(part, times) for part in (found.advantages, found.alone, found.level)))

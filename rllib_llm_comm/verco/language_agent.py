@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from rllib_llm_comm.core.bounded_cache import Memo
 from rllib_llm_comm.core.phases import FEATURES, MESSAGES, SCORING, phase
@@ -27,6 +25,7 @@ from rllib_llm_comm.verco.message_loss import (
     UTTERANCE_IDS,
     UTTERANCE_TARGETS,
     UtteranceTerms,
+    by_parts,
     encode_menu,
     menu_logits,
     utterance_terms,
@@ -65,7 +64,9 @@ class LanguageAgent:
         if (free := free_bytes(base.device)) is not None:
             base.require_room(settings.max_prompt_tokens + settings.max_candidate_tokens, free)
         targets = settings.lora_target_modules
-        with _seeded(settings.init_seed):
+        with torch.random.fork_rng(devices=[], enabled=settings.init_seed is not None):
+            if settings.init_seed is not None:
+                torch.manual_seed(settings.init_seed)
             self.lm = AdaptedModel(
                 base,
                 AdapterConfig(
@@ -120,16 +121,20 @@ class LanguageAgent:
             temperature: 0 for greedy decoding.
             seed: Fixes sampled words; of all rows, or of each.
             menu: If given, each message is one of these phrases.
-
-        Returns:
-            One line of text per prompt.
         """
         with phase(MESSAGES):
             if menu:
                 return self._choose_messages(prompts, menu, temperature, seed)
             if temperature > 0 or not self._engine.remembers:
-                return [message.text for message in self._drawn(prompts, max_words, temperature, seed)]
-            return self._remembered_messages(prompts, max_words)
+                drawn = self.draw_messages(prompts, max_words=max_words, temperature=temperature, seed=seed)
+                return [message.text for message in drawn]
+            missing = self.unwritten(list(dict.fromkeys(prompts)), max_words)
+            known = {prompt: self._messages.get(prompt) for prompt in prompts}
+            if missing:
+                for prompt, message in zip(missing, self.draw_messages(missing, max_words=max_words), strict=True):
+                    known[prompt] = message.text
+                    self.remember_message(prompt, message.text)
+            return [known[prompt] or "" for prompt in prompts]
 
     def draw_messages(
         self,
@@ -142,19 +147,9 @@ class LanguageAgent:
     ) -> list[Written]:
         """As `write_messages`, with the token ids that were drawn, by any adapter; nothing is remembered."""
         with phase(MESSAGES):
-            return self._drawn(prompts, max_words, temperature, seed, role)
-
-    def _drawn(
-        self,
-        prompts: Sequence[str],
-        max_words: int,
-        temperature: float,
-        seed: int | Sequence[int] | None,
-        role: str = MESSAGE,
-    ) -> list[Written]:
-        return self._engine.messages(
-            self.lm, prompts, max_words=max_words, temperature=temperature, seed=seed, role=role
-        )
+            return self._engine.messages(
+                self.lm, prompts, max_words=max_words, temperature=temperature, seed=seed, role=role
+            )
 
     @torch.no_grad()
     def _choose_messages(
@@ -180,28 +175,13 @@ class LanguageAgent:
         bound = self.micro_batch_tokens
         return utterance_terms(self._engine.scores, self.lm, observations, bound, drift=drift)
 
-    def _remembered_messages(self, prompts: Sequence[str], max_words: int) -> list[str]:
-        missing = self.unwritten(list(dict.fromkeys(prompts)), max_words)
-        known = {prompt: self._messages.get(prompt) for prompt in prompts}
-        if missing:
-            written = self._drawn(missing, max_words, 0.0, None)
-            for prompt, message in zip(missing, written, strict=True):
-                known[prompt] = message.text
-                self._messages.put(prompt, message.text)
-        return [known[prompt] or "" for prompt in prompts]
-
     @property
     def remembers(self) -> bool:
         """True if results are kept while the weights stand still (`engine` "fast")."""
         return self._engine.remembers
 
     def unwritten(self, prompts: Sequence[str], max_words: int) -> list[str]:
-        """Those of some prompts whose greedy messages are not remembered.
-
-        Args:
-            prompts: Filled message prompts.
-            max_words: Upper bound on a message's words.
-        """
+        """Those of some prompts whose greedy messages are not remembered."""
         self._messages.require((self.lm.stamp(MESSAGE), max_words))
         return [prompt for prompt in prompts if self._messages.get(prompt) is None]
 
@@ -211,11 +191,8 @@ class LanguageAgent:
 
     def unscored(self, observations: Mapping[str, torch.Tensor]) -> dict[bytes, int]:
         """Keys of observations whose logits are not remembered, with a row of each; as of `remembered_logits`."""
-        return self._unscored(_row_keys(observations[name] for name in _SCORED))
-
-    def _unscored(self, keys: Sequence[bytes]) -> dict[bytes, int]:
         self._scores.require(self.lm.stamp(ACTION))
-        return {key: row for row, key in enumerate(keys) if self._scores.get(key) is None}
+        return _missing(self._scores, _row_keys(observations[name] for name in _SCORED))
 
     def remember_scores(self, logits: Mapping[bytes, torch.Tensor]) -> None:
         """Keeps logits of this network, by the keys of `unscored`."""
@@ -231,10 +208,24 @@ class LanguageAgent:
         Returns:
             (B, K) float32 on the observations' device: the logits of the action distribution.
         """
-        bound = self.micro_batch_tokens
-        if bound is not None and torch.is_grad_enabled():
-            return self._logits_by_parts(observations, bound)
-        return self._logits(observations)
+        columns = {name: observations[name] for name in _SCORED}
+        # For callers that need all logits before the backward pass: the learner itself adds up gradients by parts.
+        parts = self.micro_batches(columns) if torch.is_grad_enabled() else []
+        return by_parts(self._scored, tuple(columns.values()), parts)[0]
+
+    def _scored(
+        self, prompts: torch.Tensor, candidates: torch.Tensor, words: torch.Tensor, mask: torch.Tensor
+    ) -> tuple[torch.Tensor]:
+        scores = self._engine.scores(
+            self.lm,
+            prompts,
+            candidates,
+            mask,
+            normalization=self.settings.score_normalization,
+            candidate_words=words,
+            role=ACTION,
+        )
+        return ((scores / self.settings.temperature).to(prompts.device),)
 
     def micro_batches(self, observations: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
         """Splits a minibatch so that no part's distinct texts have more than `micro_batch_tokens`.
@@ -255,52 +246,14 @@ class LanguageAgent:
         rows = torch.cat(list(columns.values()), dim=1)
         return micro_batches(rows, torch.stack(read).sum(0), self.micro_batch_tokens)
 
-    def _logits_by_parts(self, observations: Mapping[str, torch.Tensor], max_tokens: int) -> torch.Tensor:
-        # For callers that need all logits before the backward pass (the learner itself adds up gradients by parts).
-        # Activation checkpointing: each part is computed now without a graph and again in the backward pass, so that
-        # never more than one part's activations are held.
-        prompts, candidates = (observations[name].flatten(1).long().cpu() for name in (PROMPT_IDS, CANDIDATE_IDS))
-        mask = observations[ACTION_MASK].long().cpu()
-        rows = torch.cat([prompts, candidates, mask], dim=1)
-        tokens = (prompts != PAD).sum(1) + (candidates != PAD).sum(1)
-        parts = micro_batches(rows, tokens, max_tokens)
-        if len(parts) == 1:
-            return self._logits(observations)
-        logits = []
-        for part in parts:
-            own = {name: observations[name][part.to(observations[name].device)] for name in _SCORED}
-            logits.append(checkpoint(self._logits, own, use_reentrant=False))
-        back = torch.argsort(torch.cat(parts)).to(logits[0].device)
-        return torch.cat(logits)[back]
-
-    def _logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        prompts = observations[PROMPT_IDS]
-        scores = self._engine.scores(
-            self.lm,
-            prompts,
-            observations[CANDIDATE_IDS],
-            observations[ACTION_MASK],
-            normalization=self.settings.score_normalization,
-            candidate_words=observations[CANDIDATE_WORDS],
-            role=ACTION,
-        )
-        return (scores / self.settings.temperature).to(prompts.device)
-
     @torch.no_grad()
     def remembered_logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """As `logits`, without gradient; remembered as long as the action adapter stands still."""
         with phase(SCORING):
-            return self._remembered_logits(observations) if self._engine.remembers else self.logits(observations)
-
-    def _remembered_logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        keys = _row_keys(observations[name] for name in _SCORED)
-        missing = self._unscored(keys)
-        fresh: dict[bytes, torch.Tensor] = {}
-        if missing:
-            rows = torch.tensor(list(missing.values()), device=observations[PROMPT_IDS].device)
-            computed = self.logits({name: observations[name][rows] for name in _SCORED}).cpu()
-            fresh = dict(zip(missing, computed, strict=True))
-        return _collect(self._scores, keys, fresh).to(observations[PROMPT_IDS].device)
+            if not self._engine.remembers:
+                return self.logits(observations)
+            self._scores.require(self.lm.stamp(ACTION))
+            return _remembered(self._scores, {name: observations[name] for name in _SCORED}, self.logits)
 
     @torch.no_grad()
     def features(self, critic_ids: torch.Tensor) -> torch.Tensor:
@@ -312,20 +265,15 @@ class LanguageAgent:
         Returns:
             (B, feature_size) float32 on the same device.
         """
-        with phase(FEATURES):
-            if not self._engine.remembers:
-                return self._engine.features(self.lm, critic_ids).to(critic_ids.device)
-            return self._remembered_features(critic_ids)
 
-    def _remembered_features(self, critic_ids: torch.Tensor) -> torch.Tensor:
-        keys = _row_keys([critic_ids])
-        fresh: dict[bytes, torch.Tensor] = {}
-        missing = {key: row for row, key in enumerate(keys) if self._features.get(key) is None}
-        if missing:
-            rows = torch.tensor(list(missing.values()), device=critic_ids.device)
-            computed = self._engine.features(self.lm, critic_ids[rows]).cpu()
-            fresh = dict(zip(missing, computed, strict=True))
-        return _collect(self._features, keys, fresh).to(critic_ids.device)
+        def compute(rows: Mapping[str, torch.Tensor]) -> torch.Tensor:
+            return self._engine.features(self.lm, rows[CRITIC_IDS])
+
+        with phase(FEATURES):
+            prompts = {CRITIC_IDS: critic_ids}
+            if not self._engine.remembers:
+                return compute(prompts).to(critic_ids.device)
+            return _remembered(self._features, prompts, compute)
 
     def values(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """State values (B,) from the critic prompt, which carries no messages (Verco Eq. 5); NaN without a critic."""
@@ -381,24 +329,29 @@ def base_of(settings: LanguageModelSettings) -> BaseModel:
     return base.in_format(settings.prompt_format, settings.prompt_date)
 
 
-def _collect(memo: Memo[torch.Tensor], keys: list[bytes], fresh: Mapping[bytes, torch.Tensor]) -> torch.Tensor:
-    rows = [fresh[key] if key in fresh else memo.get(key) for key in keys]
+def _missing(memo: Memo[torch.Tensor], keys: Sequence[bytes]) -> dict[bytes, int]:
+    return {key: row for row, key in enumerate(keys) if memo.get(key) is None}
+
+
+def _remembered(
+    memo: Memo[torch.Tensor],
+    columns: Mapping[str, torch.Tensor],
+    compute: Callable[[Mapping[str, torch.Tensor]], torch.Tensor],
+) -> torch.Tensor:
+    """Results of rows, from memory or else computed and kept; equal rows are computed once."""
+    keys, device = _row_keys(columns.values()), next(iter(columns.values())).device
+    fresh: dict[bytes, torch.Tensor] = {}
+    if missing := _missing(memo, keys):
+        rows = torch.tensor(list(missing.values()), device=device)
+        computed = compute({name: column[rows] for name, column in columns.items()}).cpu()
+        fresh = dict(zip(missing, computed, strict=True))
+    found = [fresh[key] if key in fresh else memo.get(key) for key in keys]
     for key, row in fresh.items():
         memo.put(key, row)
-    return torch.stack([row for row in rows if row is not None])
+    return torch.stack([row for row in found if row is not None]).to(device)
 
 
-def _row_keys(arrays: Sequence[torch.Tensor] | Iterator[torch.Tensor]) -> list[bytes]:
+def _row_keys(arrays: Iterable[torch.Tensor]) -> list[bytes]:
     flat = [array.detach().cpu().numpy().reshape(len(array), -1) for array in arrays]
     rows = np.ascontiguousarray(np.concatenate(flat, axis=1)) if len(flat) > 1 else np.ascontiguousarray(flat[0])
     return [row.tobytes() for row in rows]
-
-
-@contextlib.contextmanager
-def _seeded(seed: int | Sequence[int] | None) -> Iterator[None]:
-    if seed is None:
-        yield
-        return
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield

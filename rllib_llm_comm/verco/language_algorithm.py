@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ray.rllib.core.learner.learner import Learner
@@ -12,7 +11,7 @@ from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.language.adapters import MESSAGE
+from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.prompts import read_prompts
 from rllib_llm_comm.policies.find_checkpoint import is_named
 from rllib_llm_comm.policies.policy_folder import find_policy
@@ -20,7 +19,7 @@ from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifes
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_every_learner
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin, select_fields
 from rllib_llm_comm.verco.module import LLMCommModule
-from rllib_llm_comm.verco.policy import tell_other_prompts
+from rllib_llm_comm.verco.policy import other_prompts, tell_once
 from rllib_llm_comm.verco.settings import MODEL_SETTINGS, CommunicationSettings, LanguageModelSettings
 
 
@@ -46,17 +45,14 @@ class LanguageModelConfigMixin(StrictConfigMixin):
         self.prompts = read_prompts(self.prompts)
         super().validate()
 
-    def language_model_settings(self, roles: Sequence[str], train_critic: bool) -> LanguageModelSettings:
-        """The module's `model_config` as checked settings.
-
-        Args:
-            roles: Adapters that are trained.
-            train_critic: True if the critic is trained.
-        """
+    def language_model_settings(self) -> LanguageModelSettings:
+        """The module's `model_config` as checked settings."""
         values = {name: getattr(self, name) for name in MODEL_SETTINGS}
-        return LanguageModelSettings(
-            **values, trainable_roles=tuple(roles), train_critic=train_critic, init_seed=self.seed
-        )
+        return LanguageModelSettings(**{**values, **self.trained_parts(), "init_seed": self.seed})
+
+    def trained_parts(self) -> dict[str, Any]:
+        """Fields of `LanguageModelSettings` that say what is trained."""
+        raise NotImplementedError
 
     def communication_settings(self) -> CommunicationSettings:
         """The connector's settings, checked."""
@@ -68,11 +64,8 @@ class LanguageModelConfigMixin(StrictConfigMixin):
         return {**super().policy_record(), **talk}
 
 
-_ADAPTERS = {
-    "message_checkpoint": ("taught_by", "load_message_adapter"),
-    "action_checkpoint": ("cloned_from", "load_action_adapter"),
-}
-"""Setting -> key of `provenance` that says whose answers the adapter has learned, and the module's method."""
+_AUTHORS = {f"{MESSAGE}_checkpoint": "taught_by", f"{ACTION}_checkpoint": "cloned_from"}
+"""Setting -> key of `provenance` that says whose answers the adapter has learned."""
 
 
 class AdapterCheckpointMixin(PolicyCheckpointMixin):
@@ -82,7 +75,7 @@ class AdapterCheckpointMixin(PolicyCheckpointMixin):
     def provenance(self) -> dict[str, Any]:
         """Where its adapters come from."""
         found: dict[str, Any] = {}
-        for setting, (authors, _) in _ADAPTERS.items():
+        for setting, authors in _AUTHORS.items():
             if hasattr(self.config, setting):
                 path = found[setting] = getattr(self.config, setting)
                 if isinstance(path, str):
@@ -92,26 +85,16 @@ class AdapterCheckpointMixin(PolicyCheckpointMixin):
                     found |= {name: restored[name] for name in (setting, authors) if name in restored}
         return found
 
-    def load_message_adapter(self, path: str) -> None:
-        """Loads the message adapter of a checkpoint into Learners and EnvRunners.
+    def load_adapter(self, path: str, role: str = MESSAGE) -> None:
+        """Loads the message adapter (or that of `ACTION`) of a checkpoint into Learners and EnvRunners.
 
         Raises:
             UserError: If there is none at `path`, or it belongs to another base model.
         """
-        self._load_adapter("message_checkpoint", path)
-
-    def load_action_adapter(self, path: str) -> None:
-        """Loads the action adapter of a checkpoint into Learners and EnvRunners.
-
-        Raises:
-            UserError: If there is none at `path`, or it belongs to another base model.
-        """
-        self._load_adapter("action_checkpoint", path)
-
-    def _load_adapter(self, setting: str, path: str) -> None:
+        setting = f"{role}_checkpoint"
         place = path if is_named(path) else str(local_path(path, setting).absolute())
         try:
-            on_every_learner(self, _load, path=place, method=_ADAPTERS[setting][1])
+            on_every_learner(self, _load, path=place, role=role)
         except UserError as error:
             raise UserError(f"`{setting}`: {error}") from error
         self.sync_runners()
@@ -119,14 +102,14 @@ class AdapterCheckpointMixin(PolicyCheckpointMixin):
     @override(PolicyCheckpointMixin)
     def tell_other_settings(self, path: Any, manifest: PolicyManifest) -> None:
         """Tells of prompts that differ from those of a checkpoint."""
-        tell_other_prompts(path, manifest, self.config.language_model_settings((MESSAGE,), train_critic=False))
+        tell_once(other_prompts(path, manifest, self.config.language_model_settings()))
 
     @override(Checkpointable)
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The config without checkpoints of adapters: their weights are here, the old files may be gone."""
         args, kwargs = super().get_ctor_args_and_kwargs()
         state = dict(args[0])
-        state |= dict.fromkeys(state.keys() & _ADAPTERS.keys())
+        state |= dict.fromkeys(state.keys() & _AUTHORS.keys())
         return (state, *args[1:]), kwargs
 
 
@@ -138,7 +121,7 @@ def _authors(checkpoint: str, key: str) -> Any:
         return []
 
 
-def _load(learner: Learner, path: str, method: str) -> None:
+def _load(learner: Learner, path: str, role: str) -> None:
     for module_id, module in learner.module.items():
         if isinstance(module.unwrapped(), LLMCommModule):
-            getattr(module.unwrapped(), method)(path, agent=module_id)
+            module.unwrapped().load_adapter(path, role, module_id)

@@ -24,7 +24,7 @@ from rllib_llm_comm.rl.multi_agent_ppo_learner import ACTOR, CRITIC, ActorTerms,
 from rllib_llm_comm.verco.group_advantages import GAE, AddGroupAdvantages
 from rllib_llm_comm.verco.message_credit import MESSAGE_ADVANTAGES, SPEAKER, MessageCredit
 from rllib_llm_comm.verco.message_loss import UTTERANCE_LOGP, spoken
-from rllib_llm_comm.verco.module import UTTERANCE_ENTROPY, UTTERANCE_KL, UTTERANCE_LOG_PROBS
+from rllib_llm_comm.verco.module import UTTERANCE_ENTROPY, UTTERANCE_KL, UTTERANCE_LOG_PROBS, LLMCommModule
 
 logger = logging.getLogger(__name__)
 
@@ -35,11 +35,7 @@ _LEAST_ENTROPY = 1e-3  # nats; a policy that begins below it samples one action 
 
 
 def first_kl_coeff(config: Any) -> float:
-    """The first weight of the KL divergence of messages: `message_kl_coeff` of a config, its default resolved.
-
-    Args:
-        config: Of an algorithm whose messages are trained.
-    """
+    """The first weight of the KL divergence of messages: `message_kl_coeff` of a config, its default resolved."""
     if config.message_kl_coeff is None:
         return _KL_COEFF_OF_TEXT if config.messages == "student" else 0.0
     return float(config.message_kl_coeff)
@@ -262,10 +258,10 @@ class VercoLearner(MultiAgentPPOLearner):
         cases the module itself splits the minibatch and computes each part again in the backward pass.
         """
         module = self.module[module_id].unwrapped()
-        added = self.config.num_learners <= 1 and self._grad_scalers is None and hasattr(module, "micro_batches")
+        added = self.config.num_learners <= 1 and self._grad_scalers is None and isinstance(module, LLMCommModule)
         if not added or any(getattr(type(self), name) is not here for name, here in _MEANS_OVER_ROWS.items()):
             return []
-        parts: list[torch.Tensor] = module.micro_batches(rows[Columns.OBS])
+        parts: list[torch.Tensor] = module.core.micro_batches(rows[Columns.OBS])
         return parts if len(parts) > 1 else []
 
     def _outputs(
@@ -332,7 +328,7 @@ class VercoLearner(MultiAgentPPOLearner):
         modules = {name: self.module[name].unwrapped() for name in batch} if self.config.num_learners <= 1 else {}
         halved = False
         for name, module in modules.items():
-            tokens = module.halve_micro_batches(batch[name][Columns.OBS]) if hasattr(module, "core") else None
+            tokens = module.halve_micro_batches(batch[name][Columns.OBS]) if isinstance(module, LLMCommModule) else None
             if tokens is not None:
                 logger.warning(
                     "The GPU's memory does not hold a minibatch of module %r; `micro_batch_tokens` is %d from here on.",

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from ray.rllib.connectors.connector_v2 import ConnectorV2
@@ -75,15 +74,13 @@ class MessageCredit(ConnectorV2):
 
     def __init__(
         self,
-        input_observation_space: gym.Space | None = None,
-        input_action_space: gym.Space | None = None,
         *,
         credit: str = LISTENERS,
         floor: float = 0.0,
         **kwargs: Any,
     ) -> None:
         """Sets whose advantages count, `"team"` or `"listeners"`, and by what they are divided at least."""
-        super().__init__(input_observation_space, input_action_space, **kwargs)
+        super().__init__(**kwargs)
         self.credit = credit
         self.floor = floor
 

@@ -272,10 +272,7 @@ class MessageExchange(ConnectorV2):
 
 
 def message_metrics(said: Sequence[str]) -> dict[str, float]:
-    """Metrics of the messages of one moment.
-
-    Args:
-        said: The messages, at least one.
+    """Metrics of the messages of one moment, of which there is one at least.
 
     Returns:
         `message_words`: mean words. `message_vocabulary`: different words. `message_distinct_share`: share of different

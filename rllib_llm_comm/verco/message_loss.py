@@ -36,12 +36,6 @@ def encode_examples(
     Prompt and message are encoded together; labels begin where the encoding leaves that of the bare prompt,
     and end with the end token.
 
-    Args:
-        base: Its tokenizer is used.
-        prompts: Filled message prompts.
-        messages: The words to learn.
-        max_tokens: Longest allowed row.
-
     Returns:
         `message_ids` (B, T) int32, padded on the right, and `message_labels` (B, T) int32, -100
         where nothing is learned.
@@ -154,13 +148,7 @@ Scores = Callable[..., torch.Tensor]
 
 
 def encode_menu(base: BaseModel, menu: Sequence[str], templates: PromptTemplates = DEFAULT_TEMPLATES) -> np.ndarray:
-    """Token ids (K, C) of a menu's phrases, padded on the right.
-
-    Args:
-        base: Its tokenizer is used.
-        menu: The phrases.
-        templates: The prompts behind which they stand.
-    """
+    """Token ids (K, C) of a menu's phrases, padded on the right."""
     _, tails = encode_candidates(base, templates.message("."), menu)
     ids = np.full((len(menu), max(map(len, tails))), PAD, np.int32)
     for row, tail in zip(ids, tails, strict=True):
@@ -333,7 +321,9 @@ def utterance_terms(
             return _free_terms(model, ids, said, reference)
         return _menu_terms(scores, model, ids, said[:, 0], phrases.expand(len(ids), -1, -1), reference)
 
-    terms = _by_parts(part, rows, ids, said, max_tokens)
+    tokens = (ids != PAD).sum(1).cpu()
+    parts = micro_batches(rows, tokens, max_tokens) if max_tokens is not None and torch.is_grad_enabled() else []
+    terms = by_parts(part, (ids, said), parts)
     place = torch.nonzero(spoke)[:, 0]
     whole = [
         torch.zeros(len(spoke), device=device).index_put((place,), term.to(device)[inverse.to(device)])
@@ -342,22 +332,26 @@ def utterance_terms(
     return UtteranceTerms(whole[0], whole[1], whole[2], spoke)
 
 
-def _by_parts(
-    part: Callable[..., tuple[torch.Tensor, ...]],
-    rows: torch.Tensor,
-    ids: torch.Tensor,
-    said: torch.Tensor,
-    max_tokens: int | None,
-) -> list[torch.Tensor]:
-    # As `LanguageAgent._logits_by_parts`: each part is computed once more in the backward pass, and only its
-    # activations are held.
-    tokens = (ids != PAD).sum(1).cpu()
-    parts = micro_batches(rows, tokens, max_tokens) if max_tokens is not None and torch.is_grad_enabled() else []
+def by_parts(
+    compute: Callable[..., tuple[torch.Tensor, ...]], columns: Sequence[torch.Tensor], parts: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    """What a function makes of rows, with the activations of one part at a time.
+
+    Activation checkpointing: each part is computed now without a graph and again in the backward pass.
+
+    Args:
+        compute: Takes the columns of some rows.
+        columns: The columns of all rows, (B, ...) each.
+        parts: Row numbers of each part; fewer than two: all rows at once.
+    """
     if len(parts) < 2:
-        return list(part(ids, said))
-    found = [checkpoint(part, ids[p.to(ids.device)], said[p.to(ids.device)], use_reentrant=False) for p in parts]
-    back = torch.argsort(torch.cat(parts)).to(found[0][0].device)
-    return [torch.cat(column)[back] for column in zip(*found, strict=True)]
+        return compute(*columns)
+    found = [
+        checkpoint(compute, *(column[part.to(column.device)] for column in columns), use_reentrant=False)
+        for part in parts
+    ]
+    back = torch.argsort(torch.cat(list(parts))).to(found[0][0].device)
+    return tuple(torch.cat(results)[back] for results in zip(*found, strict=True))
 
 
 def _free_terms(

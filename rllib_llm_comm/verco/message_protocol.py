@@ -55,10 +55,6 @@ class Speaker(NamedTuple):
 def heard_by(agent: str, mailbox: Mapping[str, str]) -> dict[str, str]:
     """The latest message of every other agent of the episode.
 
-    Args:
-        agent: The listener.
-        mailbox: Latest message by speaker.
-
     Returns:
         Speaker to message, sorted by name (the order in the prompt must not depend on who spoke first);
         agents that have not spoken yet, or said nothing, are left out.
@@ -97,10 +93,6 @@ class MessageProtocol:
 
     All of them speak first; what they hear is read afterwards. An agent that is busy is not asked, so its
     last message stays in the mailbox until it speaks again. A mailbox belongs to one episode.
-
-    Args:
-        settings: The message mode and its limits.
-        seed: Seed of sampled and of drawn messages.
 
     Attributes:
         replaced: In controls that change messages (`"other_moments"`, `"other_fact"`, `"swapped"`), the true ones: what
@@ -143,9 +135,6 @@ class MessageProtocol:
             write: `LanguageAgent.write_messages`, or a function with its arguments.
             greedy: True if messages that are part of the policy (`train_messages`) are the most likely ones.
             models: Each speaker's model, whose message adapter a server with an `adapter_folder` is to use.
-
-        Returns:
-            One message per speaker.
 
         Raises:
             UserError: If such a server is asked for agents with models of their own, or loads no adapter; or if a
@@ -193,11 +182,7 @@ class MessageProtocol:
         return self._drawn(speakers, written)
 
     def writes_greedily(self, greedy: bool) -> bool:
-        """True if the agents' own adapters write all messages word by word, always the most likely ones.
-
-        Args:
-            greedy: As of `speak`.
-        """
+        """True if the agents' own adapters write all messages word by word, always the most likely ones."""
         written = self.settings.messages in WRITTEN and not self._server
         return written and not self._of_menu and self._temperature(greedy) == 0
 
@@ -412,10 +397,6 @@ def same_request(one: str, other: str) -> bool:
 
     Messages in the scripted teacher's wordings are compared by what they mean ("please bring the tomato" and "i need
     the tomato" are the same); any other message only equals itself, up to case, blanks and the full stop.
-
-    Args:
-        one: A message.
-        other: Another one.
     """
     first, second = _meaning(one), _meaning(other)
     if first is not None and second is not None:

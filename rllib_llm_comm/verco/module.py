@@ -139,15 +139,8 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
         """The trainable critic parameters."""
         return [parameter for parameter in self.core.critic.parameters() if parameter.requires_grad]
 
-    def micro_batches(self, observations: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
-        """Row numbers of the parts in which an update computes a minibatch, as of `LanguageAgent.micro_batches`."""
-        return self.core.micro_batches(observations)
-
     def halve_micro_batches(self, observations: Mapping[str, torch.Tensor]) -> int | None:
         """Makes micro-batches of observations half as large, for a GPU whose memory did not hold them.
-
-        Args:
-            observations: Of the minibatch that was too large.
 
         Returns:
             The tokens that are then held at once; `None`, with nothing changed, if there were hardly any.
@@ -231,19 +224,17 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
             logger.warning("The state has no reference for the drift of messages; it is its message adapter now.")
             self.core.keep_reference()
 
-    def load_message_adapter(self, path: str, agent: str | None = None) -> None:
-        """Loads the message adapter of a checkpoint or PEFT folder, also as the reference.
+    def load_adapter(self, path: str, role: str = MESSAGE, agent: str | None = None) -> None:
+        """Loads the adapter of a checkpoint or PEFT folder; that of messages also as the reference.
 
         Args:
             path: The checkpoint or folder.
+            role: The adapter: `MESSAGE` or `ACTION`.
             agent: Its agent, in a checkpoint in which each agent has its own.
         """
-        load_adapter_of(self.core, path, agent)
-        self.core.keep_reference()
-
-    def load_action_adapter(self, path: str, agent: str | None = None) -> None:
-        """Loads the action adapter of a checkpoint or PEFT folder; arguments as of `load_message_adapter`."""
-        load_adapter_of(self.core, path, agent, ACTION)
+        load_adapter_of(self.core, path, agent, role)
+        if role == MESSAGE:
+            self.core.keep_reference()
 
     def export_policy(self) -> PolicyExport:
         """Settings and weights of this module for a checkpoint's policy folder."""

@@ -220,9 +220,6 @@ class LanguagePolicy(TalkingPolicy):
     def note(self, infos: Mapping[Any, Mapping[str, Any]]) -> None:
         """Takes the private facts of the episode that `act` plays from its infos; call it before `act` where messages
         are `"other_fact"`.
-
-        Args:
-            infos: The environment's latest infos, by agent.
         """
         self._memory.secret = secret_of(infos)
 
@@ -233,9 +230,6 @@ class LanguagePolicy(TalkingPolicy):
             observations: The environment's observations of the agents that are asked now, and only of these.
                 An agent that is busy is left out; what it said last is still heard.
             explore: True if actions are sampled; otherwise the most likely one is taken.
-
-        Returns:
-            One decision per given agent.
 
         Raises:
             UserError: If an observation is not one in words, or a prompt is longer than in training.
@@ -284,9 +278,6 @@ class LanguagePolicy(TalkingPolicy):
             explore: As for `act`.
             spoken: The messages of these agents, where they have spoken before this call (`speak_together`) beside
                 agents of other policies.
-
-        Returns:
-            One decision per given agent, by episode.
         """
         rows = _rows(requests)
         answers: list[dict[Any, Decision]] = [{} for _ in requests]
@@ -497,12 +488,7 @@ def base_model_digest(base: BaseModel) -> str:
 
 
 def has_base(manifest: PolicyManifest, base: BaseModel) -> bool:
-    """True if a policy's adapters were trained on these weights, held in whatever format.
-
-    Args:
-        manifest: The policy's manifest.
-        base: The base model that is at hand.
-    """
+    """True if a policy's adapters were trained on these weights, held in whatever format."""
     if manifest.base_model_sha256 and manifest.base_model_sha256 == base.sha256:
         return True
     return manifest.base_model_digest == base_model_digest(base)
@@ -629,7 +615,7 @@ def load_adapter_of(
         core.lm.load_adapter(into or role, root)
         above = next((one for one in root.resolve().parents[1:3] if (one / MANIFEST).is_file()), None)
         if above is not None:  # it lies in a policy folder, maybe in that of one agent
-            tell_other_prompts(path, read_manifest(above), core.settings, TEMPLATES_OF[role])
+            tell_once(other_prompts(path, read_manifest(above), core.settings, TEMPLATES_OF[role]))
         return
     folder = find_policy(root)
     manifest = read_manifest(folder)
@@ -646,7 +632,7 @@ def load_adapter_of(
     core.lm.load_adapter(into or role, folder / "adapters" / role)
     if role == ACTION:
         _tell_other_scores(str(path), manifest, core.settings)
-    tell_other_prompts(path, manifest, core.settings, TEMPLATES_OF[role])
+    tell_once(other_prompts(path, manifest, core.settings, TEMPLATES_OF[role]))
 
 
 def other_prompts(
@@ -655,14 +641,7 @@ def other_prompts(
     settings: LanguageModelSettings,
     templates: Sequence[str] = AGENT_TEMPLATES,
 ) -> str:
-    """A sentence if weights were trained with other prompts than they get here; else empty.
-
-    Args:
-        path: Where they come from.
-        manifest: Its manifest.
-        settings: Settings of the network that they go into.
-        templates: Those that these weights read.
-    """
+    """A sentence if weights were trained with other prompts than they get here; else empty."""
     trained = manifest.model_config.get("prompts", DEFAULT)
     if not isinstance(trained, Mapping) and trained not in SHIPPED:
         return ""  # no checkpoint of ours names a folder
@@ -676,19 +655,9 @@ def other_prompts(
     )
 
 
-def tell_other_prompts(
-    path: str | os.PathLike[str],
-    manifest: PolicyManifest,
-    settings: LanguageModelSettings,
-    templates: Sequence[str] = AGENT_TEMPLATES,
-) -> None:
-    """Tells it once per process, in one line of the log: `other_prompts`."""
-    if told := other_prompts(path, manifest, settings, templates):
-        _tell_once(told)
-
-
-def _tell_once(sentence: str) -> None:
-    if sentence not in _told:
+def tell_once(sentence: str) -> None:
+    """Warns with a sentence, unless it is empty or this process has told it before."""
+    if sentence and sentence not in _told:
         _told.add(sentence)
         logger.warning("%s", sentence)
 
@@ -780,7 +749,7 @@ def _require_same_base(base: BaseModel, manifest: PolicyManifest, where: str) ->
     if not has_base(manifest, base):
         raise _other_base(where, told, base.name, known, here)
     if known and here and known != here:  # weights that were saved anew, or of which only those in between are others
-        _tell_once(
+        tell_once(
             f"the adapters in {where!r} were trained on base model {told!r}{_of_file(known)}, but `base_model` "
             f"{base.name!r} is another file{_of_file(here)}: its shape and embedding are the same, the weights between "
             "may not be."

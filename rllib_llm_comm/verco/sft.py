@@ -56,10 +56,7 @@ from rllib_llm_comm.rl.policy_checkpoints import on_first_learner
 from rllib_llm_comm.rl.strict_config import SHARED_POLICY
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, encoded_space
 from rllib_llm_comm.verco.language_agent import base_of
-from rllib_llm_comm.verco.language_algorithm import (
-    AdapterCheckpointMixin,
-    LanguageModelConfigMixin,
-)
+from rllib_llm_comm.verco.language_algorithm import AdapterCheckpointMixin, LanguageModelConfigMixin
 from rllib_llm_comm.verco.message_loss import IGNORED, MESSAGE_LABELS, encode_examples
 from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.module import MESSAGE_HITS, MESSAGE_LOG_PROBS, LLMCommModule
@@ -82,6 +79,7 @@ logger = logging.getLogger(__name__)
 
 _ENV = "env"
 _READ_ROWS = 4096
+_JUDGED_ROWS = 256  # per forward pass
 
 Encode = Callable[[Mapping[str, Sequence[Any]]], dict[str, Any]]
 """From columns to the arrays that are learned from."""
@@ -160,11 +158,7 @@ class LearnedRows(OfflineData):
     form: ClassVar[RowForm]
 
     def __init__(self, config: AlgorithmConfig) -> None:
-        """Opens the rows.
-
-        Args:
-            config: With `input_`.
-        """
+        """Opens the rows."""
         # Ray Data would start 32 processes, each with its imports, to read the ends of a few small files.
         os.environ.setdefault("RAY_DATA_PARQUET_FOOTER_NUM_ACTORS", "1")
         super().__init__(config)
@@ -246,15 +240,7 @@ def _read_json(text: Any) -> Mapping[str, Any]:
 def encode_labels(
     batch: Mapping[str, Sequence[Any]], base: BaseModel, max_tokens: int, max_words: int, templates: PromptTemplates
 ) -> dict[str, np.ndarray]:
-    """Token ids and labels of rows of `prompt` and `message`, as of `encode_examples`; messages are cut to some words.
-
-    Args:
-        batch: The rows.
-        base: The base model whose tokenizer is used.
-        max_tokens: Longest allowed row.
-        max_words: Messages are cut to so many words.
-        templates: The prompts behind which messages stand.
-    """
+    """Token ids and labels of rows of `prompt` and `message`, as of `encode_examples`; messages are cut."""
     prompts = [templates.message(str(text)) for text in batch["prompt"]]
     messages = [limit_words(str(message), max_words) for message in batch["message"]]
     return encode_examples(base, prompts, messages, max_tokens)
@@ -365,12 +351,7 @@ class SFTLearner(WholeEpochsMixin, TorchLearner):
         log_cost(self.metrics, (ALL_MODULES,))
 
     def follow(self, folder: str, iteration: int) -> None:
-        """Lets the next update write the share of it that is done into a folder.
-
-        Args:
-            folder: The trial's working folder.
-            iteration: Number of iterations that are done.
-        """
+        """Lets the next update write the share of it that is done into a folder."""
         self._followed = (folder, iteration)
 
     @override(WholeEpochsMixin)
@@ -392,21 +373,13 @@ class SFTLearner(WholeEpochsMixin, TorchLearner):
         return loss
 
     @torch.no_grad()
-    def judge(
-        self, module_id: ModuleID, columns: dict[str, Any], rows_per_batch: int = 256
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """What `learned_terms` gives for rows that are not learned from.
-
-        Args:
-            module_id: The module.
-            columns: Arrays as numpy arrays, possibly nested.
-            rows_per_batch: Rows per forward pass.
-        """
-        module = self.module[module_id].unwrapped()
+    def judge(self, columns: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+        """What `learned_terms` gives for rows that are not learned from."""
+        module = self.module[SHARED_POLICY].unwrapped()
         tensors = tree.map_structure(torch.as_tensor, columns)
         found = []
-        for start in range(0, len(tree.flatten(tensors)[0]), rows_per_batch):
-            part = tree.map_structure(lambda tensor, at=start: tensor[at : at + rows_per_batch], tensors)
+        for start in range(0, len(tree.flatten(tensors)[0]), _JUDGED_ROWS):
+            part = tree.map_structure(lambda tensor, at=start: tensor[at : at + _JUDGED_ROWS], tensors)
             found.append(learned_terms(part, module._forward_train(part)))
         log_probs, hits = (torch.cat(both).cpu().numpy() for both in zip(*found, strict=True))
         return log_probs, hits
@@ -477,9 +450,10 @@ class AdapterSFTConfig(LanguageModelConfigMixin, AlgorithmConfig):
         """Sets the optimisation, as of `settings_models["training"]`. One iteration is one pass over all rows."""
         return self.assign("training", settings)
 
-    def module_settings(self) -> LanguageModelSettings:
-        """The module's settings, checked: only the one adapter is trained."""
-        return self.language_model_settings((self.role,), train_critic=False)
+    @override(LanguageModelConfigMixin)
+    def trained_parts(self) -> dict[str, Any]:
+        """Only the one adapter."""
+        return {"trainable_roles": (self.role,), "train_critic": False}
 
     @override(AlgorithmConfig)
     def get_default_rl_module_spec(self) -> RLModuleSpec:
@@ -488,7 +462,7 @@ class AdapterSFTConfig(LanguageModelConfigMixin, AlgorithmConfig):
             module_class=LLMCommModule,
             observation_space=self.observation_space,
             action_space=self.action_space,
-            model_config=self.module_settings().to_dict(),
+            model_config=self.language_model_settings().to_dict(),
         )
 
     @override(AlgorithmConfig)
@@ -509,13 +483,9 @@ class AdapterSFTConfig(LanguageModelConfigMixin, AlgorithmConfig):
 
     @override(AlgorithmConfig)
     def validate(self) -> None:
-        """Checks all settings.
-
-        Raises:
-            UserError: If a value is not allowed.
-        """
+        """Checks all settings."""
         self.check_settings()
-        self.module_settings()
+        self.language_model_settings()
         form, name = self.rows.form, self.algo_class.__name__
         if not self.is_offline:
             raise UserError(
@@ -561,7 +531,7 @@ class AdapterSFT(AdapterCheckpointMixin, Algorithm):
         """One pass over the rows, and the figures of those held out."""
         rows = len(tree.flatten(self.labels.train)[0])
         if self._storage is not None:  # under Tune, where a command may be showing a bar
-            on_first_learner(self, _follow, folder=self.logdir, iteration=self.iteration)
+            on_first_learner(self, SFTLearner.follow, folder=self.logdir, iteration=self.iteration)
         batch = MultiAgentBatch({SHARED_POLICY: SampleBatch(self.labels.train)}, env_steps=rows)
         with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)):
             learner_results = self.learner_group.update(
@@ -579,7 +549,7 @@ class AdapterSFT(AdapterCheckpointMixin, Algorithm):
         """Figures of the held-out rows; nothing where none is held out."""
         if not self.labels.held_out_answers:
             return {}
-        return self.held_out_figures(*on_first_learner(self, _judge, columns=self.labels.held_out))
+        return self.held_out_figures(*on_first_learner(self, SFTLearner.judge, columns=self.labels.held_out))
 
     @override(Algorithm)
     def step(self) -> dict[str, Any]:
@@ -610,14 +580,6 @@ class AdapterSFT(AdapterCheckpointMixin, Algorithm):
         """Puts figures into the iteration's results."""
         for name, value in values.items():
             self.metrics.log_value((self.results, name), value, window=1)
-
-
-def _follow(learner: SFTLearner, folder: str, iteration: int) -> None:
-    learner.follow(folder, iteration)
-
-
-def _judge(learner: SFTLearner, columns: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    return learner.judge(SHARED_POLICY, columns)
 
 
 # ---- of messages ----------------------------------------------------------------------------------------------
@@ -682,7 +644,7 @@ class MessageSFT(AdapterSFT):
     @override(AdapterSFT)
     def encoder(self) -> Encode:
         """Token ids of prompts and messages."""
-        settings = self.config.module_settings()
+        settings = self.config.language_model_settings()
         return functools.partial(
             encode_labels,
             base=base_of(settings),
@@ -717,26 +679,23 @@ class MessageSFT(AdapterSFT):
             return {}
         if self._judged[0] != self._updates_done():
             prompts = list(answers)
-            templates = self.config.language_model_settings((MESSAGE,), train_critic=False).templates
+            templates = self.config.language_model_settings().templates
             written = on_first_learner(
                 self,
                 _write,
                 prompts=[templates.message(text) for text in prompts],
                 max_words=self.config.max_message_words,
             )
-            exact = [said in answers[prompt] for prompt, said in zip(prompts, written, strict=True)]
-            same = [
-                any(same_request(said, answer) for answer in answers[prompt])
-                for prompt, said in zip(prompts, written, strict=True)
-            ]
+            pairs = [(said, answers[prompt]) for prompt, said in zip(prompts, written, strict=True)]
+            same = [any(same_request(said, answer) for answer in known) for said, known in pairs]
             scores = {
-                "exact_match": sum(exact) / len(exact),
-                "same_request": sum(same) / len(same),
-                "judged": float(len(exact)),
+                "exact_match": sum(said in known for said, known in pairs) / len(pairs),
+                "same_request": sum(same) / len(pairs),
+                "judged": float(len(pairs)),
             }
             samples = [
-                {"prompt": prompt, "teacher": answers[prompt][0], "student": said}
-                for prompt, said in list(zip(prompts, written, strict=True))[:_SAMPLES]
+                {"prompt": prompt, "teacher": known[0], "student": said}
+                for prompt, (said, known) in zip(prompts[:_SAMPLES], pairs, strict=False)
             ]
             self._judged = (self._updates_done(), scores, samples)
         return self._judged[1]
@@ -756,15 +715,11 @@ class MessageSFT(AdapterSFT):
         return {**super().provenance(), "held_out": self.judge_messages(), "samples": self._judged[2]}
 
     def _updates_done(self) -> int:
-        return int(on_first_learner(self, _updates))
+        return int(on_first_learner(self, lambda learner: learner._weights_seq_no))
 
 
 def _write(learner: Learner, prompts: list[str], max_words: int) -> list[str]:
     return learner.module[SHARED_POLICY].unwrapped().write_messages(prompts, max_words=max_words)
-
-
-def _updates(learner: Learner) -> int:
-    return learner._weights_seq_no
 
 
 # ---- of actions -----------------------------------------------------------------------------------------------
@@ -793,11 +748,7 @@ class ActionSFTConfig(AdapterSFTConfig):
 
     @override(AlgorithmConfig)
     def validate(self) -> None:
-        """Checks all settings.
-
-        Raises:
-            UserError: If a value is not allowed.
-        """
+        """Checks all settings."""
         super().validate()
         if self.lora_dropout:
             raise UserError(
@@ -833,12 +784,12 @@ class ActionSFT(AdapterSFT):
         """Builds the Learners, loads the message adapter of `message_checkpoint`, and reads the demonstrations."""
         super().setup(config)
         if self.config.message_checkpoint:
-            self.load_message_adapter(self.config.message_checkpoint)
+            self.load_adapter(self.config.message_checkpoint)
 
     @override(AdapterSFT)
     def encoder(self) -> Encode:
         """Token ids of prompts and candidates."""
-        settings = self.config.module_settings()
+        settings = self.config.language_model_settings()
         return functools.partial(encode_demonstrations, encoder=ObservationEncoder(base_of(settings), settings))
 
     @override(AdapterSFT)

@@ -72,20 +72,13 @@ class TWOSOMEConfig(VercoConfig):
         Args:
             system: `"twosome"` (its Overcooked run with LLaMA-7B), or `"glam"` (arXiv 2302.02662; scores are plain
                 sums; the values are those of its published example with LoRA).
-
-        Returns:
-            This config.
         """
         require_choice("published", system, tuple(_PUBLISHED))
         return self.update_from_dict(_PUBLISHED[system])
 
     @override(VercoConfig)
     def validate(self) -> None:
-        """Checks all settings.
-
-        Raises:
-            UserError: If a value is not allowed or settings do not fit together.
-        """
+        """Checks all settings."""
         if self.messages != "none":
             raise UserError(
                 f"`messages` is {self.messages!r} but agents of TWOSOME say nothing, so it must be 'none'; use Verco "

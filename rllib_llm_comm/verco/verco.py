@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from pettingzoo.env_registry import registration
@@ -102,9 +102,7 @@ class VercoTraining(PastSettings, PPOTraining):
                 f"`group_size` is {self.group_size} but must be a whole number of at least {least} with `group_by` "
                 f"{self.group_by!r}."
             )
-        if self.advantages == GAE:
-            return self
-        if self.advantage_floor not in _NO_FLOOR:
+        if self.advantages != GAE and self.advantage_floor not in _NO_FLOOR:
             raise UserError(
                 f"`advantage_floor` is {self.advantage_floor!r} with `advantages` {self.advantages!r}, which stay in "
                 "units of reward or of their group; omit it."
@@ -170,9 +168,8 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
 
     @override(PPOConfig)
     def get_default_rl_module_spec(self) -> RLModuleSpec:
-        """The module: adapters of `_trained_roles` are trained, and the critic if there is one."""
-        settings = self.language_model_settings(self._trained_roles(), train_critic=True)
-        return RLModuleSpec(module_class=LLMCommModule, model_config=settings.to_dict())
+        """The module with its `model_config`."""
+        return RLModuleSpec(module_class=LLMCommModule, model_config=self.language_model_settings().to_dict())
 
     @override(AlgorithmConfig)
     def get_multi_rl_module_spec(self, **kwargs: Any) -> MultiRLModuleSpec:
@@ -194,7 +191,7 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
         following = "AddObservationsFromEpisodesToBatch"
         if not any(isinstance(piece, MessageExchange) for piece in pipeline.connectors):
             exchange = MessageExchange(
-                language_model=self.language_model_settings(self._trained_roles(), train_critic=True).to_dict(),
+                language_model=self.language_model_settings().to_dict(),
                 communication=self.communication_settings().to_dict(),
             )
             pipeline.insert_before(following, exchange)
@@ -202,25 +199,18 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
         return pipeline
 
     @override(LanguageModelConfigMixin)
-    def language_model_settings(self, roles: Sequence[str], train_critic: bool) -> LanguageModelSettings:
-        """As `LanguageModelConfigMixin`; without a critic where groups take its place."""
-        if self.has_critic:
-            return super().language_model_settings(roles, train_critic)
-        return super().language_model_settings(roles, False).replace(critic_hiddens=None)
-
-    def _trained_roles(self) -> tuple[str, ...]:
-        return (ACTION, MESSAGE) if self.train_messages else (ACTION,)
+    def trained_parts(self) -> dict[str, Any]:
+        """The adapters that are trained, and the critic; there is none where groups take its place."""
+        roles = (ACTION, MESSAGE) if self.train_messages else (ACTION,)
+        critic = {} if self.has_critic else {"critic_hiddens": None}
+        return {"trainable_roles": roles, "train_critic": self.has_critic, **critic}
 
     @override(PPOConfig)
     def validate(self) -> None:
-        """Checks all settings; registers the environment with RLlib if PettingZoo knows it.
-
-        Raises:
-            UserError: If a value is not allowed or settings do not fit together.
-        """
+        """Checks all settings; registers the environment with RLlib if PettingZoo knows it."""
         self.check_settings()
         self._validate_groups()
-        self.language_model_settings(self._trained_roles(), train_critic=True)
+        self.language_model_settings()
         if self.messages == "teacher":
             if not self.teacher:
                 raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
@@ -243,9 +233,6 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
 
         Likewise for the periodic evaluation (`evaluation_config`). Of environments that PettingZoo does not know it
         shows while they are played.
-
-        Raises:
-            UserError: If there is no other fact.
         """
         configs = [self, *([self.get_evaluation_config_object()] if self.evaluation_config else [])]
         for config in configs:
@@ -321,9 +308,9 @@ class Verco(KeepsPastPolicies, AdapterCheckpointMixin, PPO):
         config.require_possible_messages()
         super().setup(config)
         if self.config.action_checkpoint:
-            self.load_action_adapter(self.config.action_checkpoint)
+            self.load_adapter(self.config.action_checkpoint, ACTION)
         if self.config.message_checkpoint:
-            self.load_message_adapter(self.config.message_checkpoint)
+            self.load_adapter(self.config.message_checkpoint)
         elif self.config.messages in ("student", *DRAWN) and not self.config.train_messages:
             logger.warning(
                 "`messages` is %r but `message_checkpoint` is not set: messages come from an untrained "

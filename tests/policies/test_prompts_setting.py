@@ -114,5 +114,5 @@ def test_a_file_says_them_and_is_refused_before_anything_starts(tmp_path):
     with pytest.raises(UserError, match=r"`prompts` .*`action` has no \{heard\}"):
         verco(prompts=str(tmp_path)).validate()
     settings = VercoConfig().update_from_dict({"prompts": {"action": MINE["action"]}})
-    assert settings.language_model_settings(("action",), True).templates.lists_options
+    assert settings.language_model_settings().templates.lists_options
     assert VercoConfig().prompts == "default"

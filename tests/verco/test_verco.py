@@ -72,7 +72,7 @@ def test_runners_and_learners(runners, learners, message_source):
             if not runners and tokens:  # the first iteration counts what was written before it
                 assert sum(seconds.values()) < results["time_this_iter_s"]
             tokens = results["tokens"]
-        assert algo.load_message_adapter(message_source) is None
+        assert algo.load_adapter(message_source) is None
 
 
 def test_messages_come_from_a_shipped_policy():

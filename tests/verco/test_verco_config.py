@@ -93,7 +93,7 @@ def test_fluent_and_flat_keys_mean_the_same():
     for name in ("lora_r", "temperature", "messages", "max_message_words", "lr", "critic_lr", "lambda_"):
         assert getattr(fluent, name) == getattr(flat, name), name
     assert fluent.kl_target is flat.kl_target is None and flat.value_clip_mode == "min"
-    one, other = (c.language_model_settings(("action",), True) for c in (fluent, flat))
+    one, other = (c.language_model_settings() for c in (fluent, flat))
     assert one == other
 
 

@@ -166,7 +166,7 @@ class TalkersConfig(VercoConfig):
         Raises:
             UserError: If one does not fit the base model or the adapters' shape.
         """
-        core = LanguageAgent(self.language_model_settings((ACTION,), train_critic=False))
+        core = LanguageAgent(self.language_model_settings())
         for where, path, role in self.member_adapters():
             with _told(where):
                 load_adapter_of(core, path, role=role)
@@ -335,7 +335,7 @@ class VercoFCPConfig(FCPConfigMixin, TalkersConfig):
             reason := game_difference(env_id, self.env_config, playable_id(manifest.env), manifest.env_config)
         ):
             raise UserError(f"{where}, which {reason}")
-        own = self.language_model_settings(self._trained_roles(), train_critic=True)
+        own = self.language_model_settings()
         if not has_base(manifest, base_of(own)):
             raise UserError(
                 f"{where} on the base model {manifest.model_config.get('base_model')!r}, whose weights or tokenizer "

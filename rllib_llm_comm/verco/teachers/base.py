@@ -15,6 +15,7 @@ from rllib_llm_comm.core.errors import UserError, require_choice, require_whole,
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.core.session_files import Session, read_session
 from rllib_llm_comm.envs.games import GAMES, scripted_player_of
+from rllib_llm_comm.envs.interface import teacher_state
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,17 @@ class TeacherRequest:
     task: str = ""
     brief: str = ""
     state: Any = None
+
+    @classmethod
+    def of(cls, game: Any, observations: Mapping[str, Mapping[str, Any]]) -> TeacherRequest:
+        """The present moment of a game whose agents read texts."""
+        return cls(
+            agents=tuple(observations),
+            observations={agent: str(seen["text"]) for agent, seen in observations.items()},
+            task=getattr(game, "task", ""),
+            brief=getattr(game, "brief", ""),
+            state=teacher_state(game),
+        )
 
 
 class Teacher(ABC):

@@ -113,11 +113,7 @@ class ChatTeacher(Teacher):
         return {**rest, **_own_prompts(settings.get("prompts", DEFAULT))}
 
     def keep_answers(self, folder: str | os.PathLike[str]) -> None:
-        """Keeps answers and spent money there, unless `cache_dir` is set.
-
-        Args:
-            folder: A folder of the collection's own; it need not exist.
-        """
+        """Keeps answers and spent money there, unless `cache_dir` is set."""
         self.client.keep_answers(folder)
 
     def messages(self, request: TeacherRequest, *, rng: np.random.Generator) -> dict[str, str]:
@@ -164,11 +160,7 @@ class ChatTeacher(Teacher):
         return labels
 
     def prompt(self, request: TeacherRequest) -> str:
-        """The question to the model.
-
-        Args:
-            request: Agents, observations, task and brief.
-        """
+        """The question to the model."""
         seen = "\n".join(
             fill_pieces(self._observation, agent=agent, text=" ".join(request.observations[agent].split()))
             for agent in request.agents

@@ -15,7 +15,6 @@ import torch
 from rllib_llm_comm.chat.chat_model import begun_at_once, concurrent_questions, side_by_side
 from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.envs.games import make_env
-from rllib_llm_comm.envs.interface import teacher_state
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model, resolve_device
 from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE
@@ -99,11 +98,6 @@ class TeacherInCollection:
         A teacher whose client has several questions under way (`max_concurrent`) is asked about as many games at once.
         The order of what comes is that of the games in any case.
 
-        Args:
-            games: The games.
-            store: Where the rows so far are, in the message of the error.
-            rng: Chooses wordings.
-
         Raises:
             UserError: If it seems dead or useless.
         """
@@ -123,22 +117,10 @@ class TeacherInCollection:
         """The teacher's words at the moment of a game; it is not asked where nobody has to choose."""
         if not game.asked:
             return {}
-        made = game.env.unwrapped
-        request = TeacherRequest(
-            agents=tuple(game.observations),
-            observations={agent: str(seen["text"]) for agent, seen in game.observations.items()},
-            task=getattr(made, "task", ""),
-            brief=getattr(made, "brief", ""),
-            state=teacher_state(made),
-        )
-        return self.teacher.messages(request, rng=rng)
+        return self.teacher.messages(TeacherRequest.of(game.env.unwrapped, game.observations), rng=rng)
 
     def _require_words(self, said: Mapping[str, str], store: LabelStore) -> None:
-        """Counts moments without a word.
-
-        Raises:
-            UserError: If there are too many in a row.
-        """
+        """Counts moments without a word, and gives up after too many in a row."""
         self._empty = 0 if any(said.values()) else self._empty + 1
         if self._empty >= self._most_empty:
             counts = ", ".join(f"{name} {count}" for name, count in getattr(self.teacher, "counts", {}).items())
@@ -178,11 +160,7 @@ class Collector(ABC):
         return
 
     def begin(self, game: Game) -> None:
-        """Prepares for an episode.
-
-        Args:
-            game: The game, after its reset.
-        """
+        """Prepares for an episode, behind the reset of its game."""
         return
 
     @abstractmethod
@@ -198,13 +176,7 @@ class Collector(ABC):
         """
 
     def collect(self, target: int, max_decisions: int, progress: Progress | None = None) -> CollectionReport:
-        """Plays until there are enough rows.
-
-        Args:
-            target: Ends when so many rows are there.
-            max_decisions: Ends after so many decisions at the latest.
-            progress: Called with the rows so far and the target.
-        """
+        """Plays until there are enough rows."""
         while self.store.labels < target and self.decisions < max_decisions:
             self._play_round(target, progress)
         complete = self.store.labels >= target
@@ -315,26 +287,19 @@ class InitialPolicy:
     Scores of a text are computed once: the base model never changes.
     """
 
-    def __init__(self, base: BaseModel, prompts: Mapping[str, str] | None = None, temperature: float = 1.0) -> None:
+    def __init__(self, base: BaseModel, prompts: Mapping[str, str] | None = None) -> None:
         """Keeps the model.
 
         Args:
             base: The model.
             prompts: Texts of its templates, as of `read_prompts`; `None` for the default ones.
-            temperature: Scores are divided by it before the softmax.
         """
         self._model = AdaptedModel(base)
         self._templates = PromptTemplates(prompts or read_prompts(DEFAULT))
-        self._temperature = temperature
         self._known: dict[tuple[Any, ...], np.ndarray] = {}
 
     def __call__(self, observations: Sequence[Mapping[str, Any]], rng: np.random.Generator) -> list[int]:
-        """One action per observation.
-
-        Args:
-            observations: Each with `text`, `candidates` and `action_mask`.
-            rng: Source of randomness.
-        """
+        """One action per observation, which has `text`, `candidates` and `action_mask`."""
         keys = [(str(o["text"]), tuple(o["candidates"]), tuple(int(m) for m in o["action_mask"])) for o in observations]
         new = [key for key in dict.fromkeys(keys) if key not in self._known]
         if new:
@@ -345,7 +310,7 @@ class InitialPolicy:
         with torch.no_grad():
             rows = [(self._prompt(text, phrases, mask), phrases, mask) for text, phrases, mask in keys]
             scores = score_texts(self._model, rows, role=None)
-        for key, row in zip(keys, (scores.double() / self._temperature).softmax(-1).cpu().numpy(), strict=True):
+        for key, row in zip(keys, scores.double().softmax(-1).cpu().numpy(), strict=True):
             chances = row[: len(key[1])]
             self._known[key] = chances / chances.sum()
 

@@ -121,12 +121,7 @@ def read_learned(path: Path, form: RowForm) -> pyarrow.Table:
 
 
 def other_form(path: Path, form: RowForm) -> RowForm | None:
-    """The kind of labels that a Parquet file holds if it is another one; `None` if it is this one, or none.
-
-    Args:
-        path: The file.
-        form: The kind of labels that is wanted.
-    """
+    """The kind of labels that a Parquet file holds if it is another one; `None` if it is this one, or none."""
     import pyarrow as pa
     import pyarrow.parquet as parquet
 

@@ -11,7 +11,7 @@ import numpy as np
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, TEACHER_MESSAGE, asked, teacher_state
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, TEACHER_MESSAGE, asked
 from rllib_llm_comm.verco.teachers.base import TeacherRequest, make_teacher
 
 _MAX_CHARACTERS = 400
@@ -78,14 +78,7 @@ class TeacherMessages(BaseParallelWrapper):
         choosing = [agent for agent in asked(observations, infos) if not over.get(agent, False)]
         messages: dict[str, str] = {}
         if choosing:
-            request = TeacherRequest(
-                agents=tuple(observations),
-                observations={agent: str(observation["text"]) for agent, observation in observations.items()},
-                task=getattr(self.env, "task", ""),
-                brief=getattr(self.env, "brief", ""),
-                state=teacher_state(self.env),
-            )
-            said = self.teacher.messages(request, rng=self._rng)
+            said = self.teacher.messages(TeacherRequest.of(self.env, observations), rng=self._rng)
             messages = {agent: message[:_MAX_CHARACTERS] for agent, message in said.items()}
             spoken = sum(bool(messages.get(agent)) for agent in choosing)
             self._said, self._silent = self._said + spoken, self._silent + len(choosing) - spoken
