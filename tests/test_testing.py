@@ -75,6 +75,10 @@ def failures(results):
     return {result.name for result in results if not result.ok}
 
 
+def test_nothing_of_the_kitchen_is_left_out():
+    assert {result.status for result in check_env(ID, settings={"max_game_steps": 40})} == {"passed"}
+
+
 def test_a_users_environment_may_be_a_class_or_an_instance():
     results = check_env(Talkers, steps=40)
     assert not failures(results)

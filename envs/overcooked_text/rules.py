@@ -531,7 +531,7 @@ class Kitchen:
         legacy: bool = False,
         shared_collision: bool = False,
     ) -> None:
-        """Builds and resets the kitchen by settings of the environment; legacy mode lets chops pay again and again."""
+        """Builds and resets the kitchen by settings as of `OvercookedTextSettings`; legacy mode pays every chop."""
         start = start_state(map_name, layout, num_agents)
         self.map_name, self.layout, self.num_agents = map_name, layout, num_agents
         self.view_radius, self.legacy, self.shared_collision = view_radius, legacy, shared_collision

@@ -47,7 +47,7 @@ _PATTERNS = [
 
 
 def word(saying: Saying, rng: np.random.Generator, wording: int | None = None) -> str:
-    """A message with this meaning; `wording` is the number of the only wording, or of the last if there are fewer."""
+    """A message with this meaning: in a wording that `rng` draws, or in that of a number, at most the last."""
     wordings = WORDINGS[saying.kind]
     if wording is not None:
         return wordings[min(wording, len(wordings) - 1)].format(thing=saying.thing)

@@ -309,10 +309,10 @@ def openness(scores: np.ndarray, mask: np.ndarray, normalization: str, temperatu
 
 
 def find_temperature(scores: np.ndarray, mask: np.ndarray, entropy: float) -> float:
-    """The temperature at which the mean entropy is as aimed, with two digits; entropy grows with temperature.
+    """The temperature at which the mean entropy is `entropy`, between 0 and 1; it has two digits.
 
-    It is 1 where no temperature brings the entropy down to the aim, since too many candidates score the same.
-    Arguments as of `openness`.
+    It is 1 where no temperature brings the entropy down to the aim, since too many candidates score the same. The other
+    arguments are those of `openness`. Entropy grows with temperature.
     """
     if openness(scores, mask, "", _COLDEST).entropy >= entropy:
         return 1.0

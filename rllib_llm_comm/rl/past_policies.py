@@ -100,7 +100,11 @@ def half_way(scores: Sequence[float]) -> int | None:
 
 
 def milestones(past: Sequence[PastPolicy]) -> dict[str, PastPolicy]:
-    """The initial, the half-way and the final policy, of those that are there, in the order of time."""
+    """The initial, the half-way and the final policy, of those that are there.
+
+    Args:
+        past: In the order of time, the final policy last.
+    """
     found = {}
     if past and past[0].iteration == 0:
         found[INITIAL] = past[0]

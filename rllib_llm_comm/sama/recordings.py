@@ -89,7 +89,7 @@ _FILES = ("manual", "translation")
 
 
 def asked_with(settings: ChatPlanSettings | Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that decide how questions are worded, for a recording's first line, not of which file."""
+    """The settings that decide how questions are worded, for a recording's first line; of files whether they are."""
     given = dict(settings) if isinstance(settings, Mapping) else settings.to_dict()
     wording = {name: value for name, value in given.items() if name not in ("fallback", "nearest", "text_encoder")}
     return {name: bool(value) if name in _FILES else value for name, value in wording.items()}

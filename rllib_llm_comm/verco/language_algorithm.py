@@ -9,7 +9,7 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.checkpoints import Checkpointable
 from typing_extensions import Self
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.prompts import read_prompts
@@ -91,6 +91,7 @@ class AdapterCheckpointMixin(PolicyCheckpointMixin):
         Raises:
             UserError: If there is none at `path`, or it belongs to another base model.
         """
+        require_choice("role", role, (MESSAGE, ACTION))
         setting = f"{role}_checkpoint"
         place = path if is_named(path) else str(local_path(path, setting).absolute())
         try:
@@ -124,4 +125,4 @@ def _authors(checkpoint: str, key: str) -> Any:
 def _load(learner: Learner, path: str, role: str) -> None:
     for module_id, module in learner.module.items():
         if isinstance(module.unwrapped(), LLMCommModule):
-            module.unwrapped().load_adapter(path, role, module_id)
+            module.unwrapped().load_adapter(path, role, agent=module_id)

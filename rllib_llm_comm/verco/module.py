@@ -18,6 +18,7 @@ from ray.rllib.utils.torch_utils import convert_to_torch_tensor
 from ray.rllib.utils.typing import StateDict
 from torch import nn
 
+from rllib_llm_comm.core.errors import require_choice
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.policies.policy_folder import PolicyExport
@@ -224,7 +225,7 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
             logger.warning("The state has no reference for the drift of messages; it is its message adapter now.")
             self.core.keep_reference()
 
-    def load_adapter(self, path: str, role: str = MESSAGE, agent: str | None = None) -> None:
+    def load_adapter(self, path: str, role: str = MESSAGE, *, agent: str | None = None) -> None:
         """Loads the adapter of a checkpoint or PEFT folder; that of messages also as the reference.
 
         Args:
@@ -232,6 +233,7 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
             role: The adapter: `MESSAGE` or `ACTION`.
             agent: Its agent, in a checkpoint in which each agent has its own.
         """
+        require_choice("role", role, (MESSAGE, ACTION))
         load_adapter_of(self.core, path, agent, role)
         if role == MESSAGE:
             self.core.keep_reference()

@@ -240,7 +240,7 @@ def _read_json(text: Any) -> Mapping[str, Any]:
 def encode_labels(
     batch: Mapping[str, Sequence[Any]], base: BaseModel, max_tokens: int, max_words: int, templates: PromptTemplates
 ) -> dict[str, np.ndarray]:
-    """Token ids and labels of rows of `prompt` and `message`, as of `encode_examples`; messages are cut."""
+    """Ids and labels of rows of `prompt` and `message` (cut to `max_words`), as of `encode_examples`."""
     prompts = [templates.message(str(text)) for text in batch["prompt"]]
     messages = [limit_words(str(message), max_words) for message in batch["message"]]
     return encode_examples(base, prompts, messages, max_tokens)

@@ -282,8 +282,10 @@ def test_local_addresses(url):
         {"extra_body": ["seed"]},
         {"cache_dir": True},
         {"forms": "yes"},
+        {"max_concurrent": 0},
         {"max_concurrent": 65},
         {"ask_ahead": -1},
+        {"ask_ahead": 65},
     ],
 )
 def test_bad_settings(settings):
@@ -578,11 +580,11 @@ COSTS = {**dict.fromkeys(TROUBLES, MOST), **dict.fromkeys(("too many", "too many
 @pytest.mark.parametrize("name", TROUBLES)
 def test_what_passes_is_survived_and_kept(name, tmp_path):
     trouble = TROUBLES[name]
-    with ChatServer(trouble, "hello", trouble) as server:
+    with ChatServer(trouble, trouble, "hello", trouble) as server:
         asked = client(server, timeout=0.3, cache_dir=tmp_path, **PRICES)
         assert asked.complete("hi") == "hello" and asked.complete("hi") == "hello"
-        assert len(server.requests) == 2
-    assert asked.counters.cost == pytest.approx(1.2 + COSTS[name]) and asked.counters.retries == 1
+        assert len(server.requests) == 3
+    assert asked.counters.cost == pytest.approx(1.2 + 2 * COSTS[name]) and asked.counters.retries == 2
 
 
 @pytest.mark.parametrize("name", TROUBLES)

@@ -270,7 +270,8 @@ def test_bad_studies(change, says, tmp_path):
         read_study(path)
 
 
-def test_a_study_is_no_experiment_file():
+def test_a_study_is_no_experiment_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where it would train if it were one
     with pytest.raises(UserError, match="run it with `rllib study file"):
         run_experiments(SMOKE)
 

@@ -355,6 +355,15 @@ def test_where_all_are_told_or_the_one_with_the_producers_talk_brings_nothing():
         assert talk == silence >= 0.7
 
 
+def test_silent_commanders_say_and_hear_nothing():
+    env = minirts.parallel_env(**TOLD)
+    for talk in (False, True):
+        team = ScriptedTeam(env, talk=talk)
+        _, infos = env.reset(seed=0)
+        env.step(team.act(infos))
+        assert set(team.said) == (set(env.possible_agents) if talk else set())
+
+
 def test_the_measures_find_the_fact_in_scripted_talk_and_its_answer_in_the_commands():
     """Half of the messages tell the fact, so half of its entropy is signalled; commands that counter it obey."""
     env = minirts.parallel_env(**TOLD, observe=["text"], max_tick=200)

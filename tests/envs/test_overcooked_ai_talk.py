@@ -185,3 +185,12 @@ def test_where_the_one_at_the_pots_is_told_talk_brings_nothing():
     for told in ("all", ["alice"]):
         talk, silence = (team_plays(3, talk=t, layout="forced_coordination", told_to=told) for t in (True, False))
         assert talk == silence and talk[0] >= 60
+
+
+def test_silent_cooks_hear_nothing_and_say_nothing():
+    env = parallel_env(**SECRET)
+    for talk in (False, True):
+        team = ScriptedTeam(env, talk=talk)
+        _, infos = env.reset(seed=0)
+        env.step(team.act(infos))
+        assert set(team.said) == (set(env.possible_agents) if talk else set())

@@ -212,3 +212,15 @@ def test_a_scripted_pair_can_do_every_start_and_order(seed, map_name, start, lay
     while env.agents:
         _, _, _, _, infos = env.step(team.act(infos))
     assert env.kitchen.delivered
+
+
+def test_silent_cooks_hear_nothing_and_say_nothing():
+    env = parallel_env(recipe=ONE_FOOD, told_to=["alice"])
+    team = ScriptedTeam(env, talk=False)
+    _, infos = env.reset(seed=0)
+    env.step(team.act(infos))
+    assert team.said == {}
+    team = ScriptedTeam(env)
+    _, infos = env.reset(seed=0)
+    env.step(team.act(infos))
+    assert meaning(team.said["alice"]) == env.kitchen.recipe and understand(team.said["bob"]) == Saying("ask")

@@ -73,6 +73,8 @@ def test_runners_and_learners(runners, learners, message_source):
                 assert sum(seconds.values()) < results["time_this_iter_s"]
             tokens = results["tokens"]
         assert algo.load_adapter(message_source) is None
+        with pytest.raises(UserError, match="`role` is 'alice'"):
+            algo.load_adapter(message_source, "alice")
 
 
 def test_messages_come_from_a_shipped_policy():

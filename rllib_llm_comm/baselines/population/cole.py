@@ -107,6 +107,7 @@ def coalition_value(payoffs: np.ndarray, members: Sequence[int]) -> float:
     """Worth of a coalition: sum over i and j of sigma_j U_ij / |S|, where sigma favours a low PageRank in it.
 
     Args:
+        payoffs: (n, n) U.
         members: The coalition S; empty is worth 0.
     """
     if not members:
@@ -125,6 +126,7 @@ def shapley_values(
     member is as often at every place, so that members who are alike have like values.
 
     Args:
+        payoffs: (n, n) U.
         marginals: `"signed"`: what a member adds may be negative (the Shapley value). `"clamped"`: negative additions
             count as 0 (COLE's code).
         permutations: Orders where they are drawn, >= 1, rounded up to a multiple of n; COLE: 200.

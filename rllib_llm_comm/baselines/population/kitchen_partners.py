@@ -222,7 +222,7 @@ class SeatedPartners:
         return None if self._pool is None or index == ITSELF else self._pool.partners[index].name
 
     def redraw(self, games: np.ndarray) -> None:
-        """Draws partner and seat of games (N,) that begin."""
+        """Draws partner and seat of the games (N,) bool that begin."""
         drawn = self._shared[games[self._shared]]
         if not len(drawn):
             return

@@ -365,7 +365,7 @@ class SubgoalRewards:
         """Takes code for subgoals that had none; who needs none leaves it."""
 
     def judged(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> Judgement:
-        """Whether an agent has done a subgoal in one game step, with the judge's name."""
+        """Whether an agent has done a subgoal between two moments of one game step, with the judge's name."""
         return Judgement(game.done(before, after, agent, subgoal), self.judges[0])
 
     @property
