@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -531,7 +532,7 @@ class AdapterSFT(AdapterCheckpointMixin, Algorithm):
         """One pass over the rows, and the figures of those held out."""
         rows = len(tree.flatten(self.labels.train)[0])
         if self._storage is not None:  # under Tune, where a command may be showing a bar
-            on_first_learner(self, SFTLearner.follow, folder=self.logdir, iteration=self.iteration)
+            on_first_learner(self, methodcaller("follow", self.logdir, self.iteration))
         batch = MultiAgentBatch({SHARED_POLICY: SampleBatch(self.labels.train)}, env_steps=rows)
         with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)):
             learner_results = self.learner_group.update(
@@ -549,7 +550,7 @@ class AdapterSFT(AdapterCheckpointMixin, Algorithm):
         """Figures of the held-out rows; nothing where none is held out."""
         if not self.labels.held_out_answers:
             return {}
-        return self.held_out_figures(*on_first_learner(self, SFTLearner.judge, columns=self.labels.held_out))
+        return self.held_out_figures(*on_first_learner(self, methodcaller("judge", self.labels.held_out)))
 
     @override(Algorithm)
     def step(self) -> dict[str, Any]:

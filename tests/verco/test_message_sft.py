@@ -15,7 +15,7 @@ from toys import COLOURS, ENV_ID, language_model, register
 
 from rllib_llm_comm import MessageSFT, MessageSFTConfig, VercoConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.verco.sft import is_held_out
+from rllib_llm_comm.verco.sft import SFTLearner, is_held_out
 from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -131,6 +131,19 @@ def test_restores_and_goes_on(trained):
 
 
 @pytest.mark.slow
+class Lenient(SFTLearner):
+    """A learner of one's own that judges in its own way."""
+
+    def judge(self, columns):
+        terms, hits = super().judge(columns)
+        return np.zeros_like(terms), hits
+
+
+def test_a_learner_of_ones_own_judges(labels):
+    with running(config(labels).learners(num_learners=0).training(learner_class=Lenient)) as algo:
+        assert algo.train()["message_sft"]["held_out_loss"] == 0
+
+
 def test_remote_learner_learns_the_same(labels, trained):
     with running(config(labels).learners(num_learners=1)) as algo:
         result = algo.train()["message_sft"]
