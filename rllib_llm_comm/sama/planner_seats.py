@@ -32,11 +32,12 @@ game steps), `subgoals_lost` (no longer possible).
 
 `game`: settings of the game. `seats`: "central": one seat after the other, each knows what the others have chosen;
 "apart": all whose players are free choose at once, and each knows of its own player and of the shared situation only,
-so that others have to tell it the rest. `executor`: who carries subgoals out: "scripted" (the game's own player by
-rules) or "trained:CHECKPOINT" (an EMMA policy, a path or `zoo:NAME`). `greedy`: whether a checkpoint takes its
-likeliest action. `base_model`: where its base model lies, if not where it lay in its training. `trust`: whether what it
-recorded is used where it reaches beyond this program. `patience`: game steps after which a subgoal ends.
-`reward_scale`: factor of rewards; scores stay.
+so that others have to tell it the rest. `view`: "fog": what the team sees or remembers; "truth": all units of the
+enemy, too (MiniRTS). `executor`: who carries subgoals out: "scripted" (the game's own player by rules) or
+"trained:CHECKPOINT" (an EMMA policy, a path or `zoo:NAME`). `greedy`: whether a checkpoint takes its likeliest action.
+`base_model`: where its base model lies, if not where it lay in its training. `trust`: whether what it recorded is used
+where it reaches beyond this program. `patience`: game steps after which a subgoal ends. `reward_scale`: factor of
+rewards; scores stay.
 
 ### Version history
 
@@ -84,6 +85,7 @@ from rllib_llm_comm.sama.plans import (
 )
 
 CENTRAL, APART = "central", "apart"
+FOG, TRUTH = "fog", "truth"
 SCRIPTED, TRAINED = "scripted", "trained:"
 
 
@@ -95,6 +97,9 @@ class SeatSettings(GameSettings):
     seats: Literal["central", "apart"] = "central"
     """"central": one seat after the other, each knows what the others have chosen; "apart": each knows its own player
     and the shared situation."""
+    view: Literal["fog", "truth"] = "fog"
+    """What the seats read of a game with fog (MiniRTS). "fog" (ours): what the team sees or remembers. "truth" (as the
+    planner of SAMA): all units of the enemy, too."""
     executor: Annotated[str, Field(pattern=r"^(scripted|trained:.+)$")] = SCRIPTED
     """Who carries subgoals out: "scripted" or "trained:CHECKPOINT"."""
     greedy: bool = False
@@ -122,6 +127,7 @@ def seat_observation(
     outcomes: Sequence[Outcome],
     central: bool,
     candidates: tuple[str, ...],
+    view: str = FOG,
 ) -> Observation:
     """What the planner of a player sees; `PlannerSeats` shows it in training, `TrainedPlanner` afterwards.
 
@@ -130,12 +136,14 @@ def seat_observation(
         outcomes: How the last subgoals have ended, the latest last.
         central: Whether the other players are shown, too.
         candidates: Of `subgoals_of`.
+        view: "truth" adds what the rules hide from the team.
 
     Raises:
         UserError: If the player can be given nothing.
     """
     shown = game.agents if central else (agent,)
     words = [game.situation_for(state, shown), *(game.situation_of(state, one) for one in shown)]
+    words += [game.truth(state)] if view == TRUTH else []
     words += [f"{one} is told to {current[one]}." for one in shown if one != agent and current.get(one)]
     latest = next((one for one in reversed(outcomes) if one.agent == agent), None)
     if latest is not None and latest.how in (STUCK, LOST):
@@ -171,7 +179,7 @@ class PlannerSeats(Game):
         """Builds the environment; call `reset` before `step`.
 
         Raises:
-            UserError: For a setting that is not allowed, or a checkpoint of another game.
+            UserError: For a setting that is not allowed, a checkpoint of another game, or `view: truth` without fog.
         """
         super().__init__(**settings)
         own: SeatSettings = self.chosen
@@ -180,6 +188,7 @@ class PlannerSeats(Game):
         self.inner = make_env(self.game_id, **self._game_settings())
         self.inner.observes_busy = False
         self.game = planning_game(self.inner)
+        self.game.check_view(own.view)
         if self.facts and not self.game.tells_facts:
             raise UserError(
                 f"`game.told_to` is {own.game.get('told_to')!r}, but the words of {self.game_id!r} for planners do not "
@@ -339,9 +348,9 @@ class PlannerSeats(Game):
 
     def _seen(self, shown: Sequence[str]) -> dict[str, Observation]:
         state, current = self.game.state(), self._tracker.current()
-        outcomes, central = self._tracker.outcomes, self._own.seats == CENTRAL
+        outcomes, central, view = self._tracker.outcomes, self._own.seats == CENTRAL, self._own.view
         return {
-            agent: seat_observation(self.game, state, agent, current, outcomes, central, self._candidates)
+            agent: seat_observation(self.game, state, agent, current, outcomes, central, self._candidates, view)
             for agent in shown
         }
 

@@ -197,6 +197,15 @@ class PlanningGame(ABC):
             "'fog', or write its `truth`."
         )
 
+    def check_view(self, view: str) -> None:
+        """Refuses `view: truth` in a game that hides nothing that could be told.
+
+        Raises:
+            UserError: If it is such.
+        """
+        if view == "truth" and type(self).truth is PlanningGame.truth:
+            self.truth(None)  # says so
+
     @abstractmethod
     def situation_of(self, state: State, agent: str) -> str:
         """An agent at a moment, in sentences."""

@@ -158,6 +158,7 @@ def test_a_subgoal_that_cannot_be_set_about_is_lost_after_one_game_step():
         ({"game": {"layuot": "cramped_room"}}, "layuot"),
         ({"layout": "cramped_room"}, "layout"),
         ({"render_mode": "x"}, "render_mode"),
+        ({"view": "truth"}, "view"),
     ],
 )
 def test_bad_settings(settings, setting):
@@ -168,6 +169,14 @@ def test_bad_settings(settings, setting):
 def test_facts_that_no_seat_would_read_are_refused():
     with pytest.raises(UserError, match="told_to"):
         make_env("rllib_llm_comm/minirts_planner-v0", game={"told_to": ["alice"]})
+
+
+@pytest.mark.parametrize("view", ["fog", "truth"])
+def test_the_enemy_in_the_fog_is_told_to_seats_that_see_the_truth(view):
+    env = make_env("rllib_llm_comm/minirts_planner-v0", view=view)
+    observations, _ = env.reset(seed=0)
+    assert "You know of no enemy." in observations["alice"]["text"]
+    assert ("In truth the enemy has" in observations["alice"]["text"]) is (view == "truth")
 
 
 def test_a_menu_without_entries_is_told():

@@ -332,8 +332,7 @@ class ChatPlanner(Planner):
         Raises:
             UserError: If it is such.
         """
-        if self.how.view == "truth" and type(game).truth is PlanningGame.truth:
-            game.truth(None)  # says so
+        game.check_view(self.how.view)
 
     def begin(self) -> None:
         """Begins an episode: nothing stands yet."""

@@ -13,7 +13,15 @@ from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.policies.decision import Decision, Request
 from rllib_llm_comm.policies.load_policy import Loading
-from rllib_llm_comm.sama.planner_seats import APART, CENTRAL, SEATS, refuse_controls, seat_observation, subgoals_of
+from rllib_llm_comm.sama.planner_seats import (
+    APART,
+    CENTRAL,
+    FOG,
+    SEATS,
+    refuse_controls,
+    seat_observation,
+    subgoals_of,
+)
 from rllib_llm_comm.sama.planning_game import PlanningGame
 from rllib_llm_comm.sama.plans import MODEL, AssignedSubgoal, PhaseAnswers, Plan, Planner, PlanRequest
 
@@ -56,7 +64,7 @@ class TrainedPlanner(Planner):
             )
         refuse_controls(self.policy, f"`planner` '{self.name}:{policy}'")
         config = self.policy.manifest.env_config
-        self._central = config.get("seats", CENTRAL) != APART
+        self._central, self._view = config.get("seats", CENTRAL) != APART, config.get("view", FOG)
         self._seed, self._memory = 0, self.policy.begin(0)
 
     def begin(self) -> None:
@@ -108,7 +116,9 @@ class TrainedPlanner(Planner):
         due = [agent for agent in game.agents if not current[agent]]
         for asked in [[agent] for agent in due] if self._central else [due]:
             seen = {
-                agent: seat_observation(game, state, agent, current, request.outcomes, self._central, candidates)
+                agent: seat_observation(
+                    game, state, agent, current, request.outcomes, self._central, candidates, self._view
+                )
                 for agent in asked
             }
             for agent, observation in seen.items():
