@@ -62,8 +62,7 @@ class CrossPlayStage(PlainStage):
         from rllib_llm_comm.evaluation.cross_play import CrossPlay
 
         given = self.settings(stage)
-        own = {name: getattr(given, name) for name in CrossPlaySettings.model_fields}
-        settings = CrossPlaySettings(**{**own, "trust": stage.trust, "trust_own": True})
+        settings = CrossPlaySettings.from_attributes(given, trust=stage.trust, trust_own=True)
         partners = {name: as_list(group) for name, group in given.partners.items()}
         json_path, page = stage.folder / CROSS_PLAY, stage.folder / "crossplay.html"
         players = as_list(given.players)

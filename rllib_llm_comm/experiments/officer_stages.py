@@ -66,8 +66,7 @@ class CloneOfficer(PlainStage):
     def settings(self, stage: Stage) -> tuple[str, OfficerCloningSettings]:
         """Folder of the demonstrations, and the checked rest of `config:`."""
         given = super().settings(stage)
-        own = {name: getattr(given, name) for name in OfficerCloningSettings.names()}
-        return given.demonstrations, OfficerCloningSettings(**own)
+        return given.demonstrations, OfficerCloningSettings.from_attributes(given)
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, and demonstrations and an officer to go on from that should be there by now."""

@@ -653,8 +653,7 @@ class REDConfig(MAPPOConfig):
     @override(NumericPPOConfig)
     def network_settings(self) -> Any:
         """The module's `model_config` as checked settings (`OfficerSettings`)."""
-        own = {name: getattr(self, name) for name in (*_NETWORK, "critic_observation")}
-        return OfficerSettings(**own, init_seed=self.seed)
+        return OfficerSettings.from_attributes(self, init_seed=self.seed)
 
     @override(PPOConfig)
     def get_default_rl_module_spec(self) -> RLModuleSpec:

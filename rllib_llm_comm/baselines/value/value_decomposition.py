@@ -561,8 +561,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
         Raises:
             UserError: If a value is not allowed.
         """
-        own = {name: getattr(self, name) for name in QSettings.names() if hasattr(self, name)}
-        return QSettings(**{**own, "init_seed": self.seed})
+        return QSettings.from_attributes(self, init_seed=self.seed)
 
     def team_loss(self) -> TeamLoss:
         """The loss of a batch of episodes."""
