@@ -19,7 +19,7 @@ from rllib_llm_comm.experiments.evaluation_run import (
     play_crosswise,
     refuse_code,
 )
-from rllib_llm_comm.experiments.stages import REFERENCE, PlainStage, Stage, StageResult, as_list
+from rllib_llm_comm.experiments.stages import REFERENCE, Stage, StageKind, StageResult, as_list
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, parse_partners
 
 
@@ -32,7 +32,7 @@ class CrossPlayStageSettings(CrossPlaySettings):
     """Group -> partners that none of them was trained with; likewise."""
 
 
-class CrossPlayStage(PlainStage):
+class CrossPlayStage(StageKind):
     """`run: crossplay`: every player in every seat with every other, with itself and with strangers."""
 
     name = "crossplay"

@@ -13,7 +13,7 @@ from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.experiments.env_settings import check_environment, without_missing
 from rllib_llm_comm.experiments.language_stages import kept_planner
-from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
+from rllib_llm_comm.experiments.stages import Stage, StageKind, StageResult
 from rllib_llm_comm.sama.planners import make_planner, planner_model
 
 
@@ -38,7 +38,7 @@ class PlayPlannersSettings(Settings):
         return found
 
 
-class PlayPlanners(PlainStage):
+class PlayPlanners(StageKind):
     """`run: play_planners`: games of the seats of `env` under each planner; figures as JSON and as a table."""
 
     name = "play_planners"

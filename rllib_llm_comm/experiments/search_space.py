@@ -29,14 +29,14 @@ _DISTRIBUTIONS: dict[str, int | None] = {
 }
 
 
-KINDS = (GRID, BY_SEED, *_DISTRIBUTIONS)
+SEARCHES = (GRID, BY_SEED, *_DISTRIBUTIONS)
 
 
 def search_kind(value: Any) -> str | None:
     """The kind of search that a config value asks for, or `None` if it is an ordinary value."""
     if isinstance(value, dict) and len(value) == 1:
         key = next(iter(value))
-        if key in KINDS:
+        if key in SEARCHES:
             return str(key)
     return None
 

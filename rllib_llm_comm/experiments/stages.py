@@ -283,7 +283,7 @@ def _without_own_classes(annotation: Any) -> Any:
     return Union[tuple(one for one in options if getattr(one, "__module__", "builtins") in _PLAIN)]  # noqa: UP007
 
 
-class PlainStage(ABC):
+class StageKind(ABC):
     """One kind of stage, named in `run:`: its settings, their check, and what it writes into its folder."""
 
     name: ClassVar[str]

@@ -34,7 +34,7 @@ from rllib_llm_comm.experiments.officer_stages import CloneOfficer, DemonstrateO
 from rllib_llm_comm.experiments.planner_stage import PlayPlanners
 from rllib_llm_comm.experiments.prerequisites import require_checkpoint
 from rllib_llm_comm.experiments.sama_report import SamaReport
-from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult, as_list, model_of
+from rllib_llm_comm.experiments.stages import Stage, StageKind, StageResult, as_list, model_of
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint, is_named, is_shipped
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, RANDOM, SCRIPTED, STAY
 from rllib_llm_comm.policies.policy_manifest import read_manifest
@@ -60,7 +60,7 @@ class ReplayStageSettings(ReplaySettings, _OfCheckpoints):
     """Write the first episode as an animated picture, too."""
 
 
-class _Collection(PlainStage):
+class _Collection(StageKind):
     """A stage whose `config:` are the parameters of a function that collects rows; `noun` is what they are."""
 
     takes_env = True
@@ -262,7 +262,7 @@ def _identity(config: Mapping[str, Any], teacher: Mapping[str, Any]) -> Mapping[
     return {**deciding, **{key: teacher_identity(value) for key, value in teacher.items()}}
 
 
-class _OnCheckpoint(PlainStage):
+class _OnCheckpoint(StageKind):
     """A stage that plays checkpoints. Settings that those which were written here recorded need no `trust`."""
 
     def to_play(self, stage: Stage) -> tuple[list[str], Any]:
@@ -351,7 +351,7 @@ class ChatPlaySettings(Settings):
     """Settings of the environment."""
 
 
-class ChatPlay(PlainStage):
+class ChatPlay(StageKind):
     """`run: chat_play`: episodes in which a chat model chooses every action."""
 
     name = "chat_play"
@@ -394,7 +394,7 @@ class ChatPlay(PlainStage):
         return StageResult([path], summary=figures)
 
 
-KINDS: Registry[PlainStage] = Registry(
+STAGE_KINDS: Registry[StageKind] = Registry(
     "run",
     {
         kind.name: kind()
@@ -421,5 +421,5 @@ KINDS: Registry[PlainStage] = Registry(
 
 def config_identity(experiment: Experiment) -> Mapping[str, Any]:
     """The part of an experiment's `config:` that decides its result."""
-    kind = KINDS.get(experiment.run)
+    kind = STAGE_KINDS.get(experiment.run)
     return kind.config_identity(experiment.config) if kind else experiment.config
