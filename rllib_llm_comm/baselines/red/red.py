@@ -666,8 +666,9 @@ class REDConfig(MAPPOConfig):
         return REDLearner
 
     @override(MAPPOConfig)
-    def _validate_training(self) -> None:
-        super()._validate_training()
+    def validate_training(self) -> None:
+        """Checks that officers order units themselves and learn from whole games, too."""
+        super().validate_training()
         level = (self.env_config or {}).get("action_level")
         if self.env == self.own_env and level != "red":  # other actions are no orders, which the network's parts make
             raise UserError(

@@ -597,7 +597,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
         ensure_registered(self.env)
         self._validate_seed()
         self.check_settings()
-        self._validate_training()
+        self.validate_training()
         self.network_settings()
         if self.array_games:
             self._validate_array_games()
@@ -622,7 +622,8 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
         self.env_config = settings
         self.env_runner_cls = KitchenTeamRunner
 
-    def _validate_training(self) -> None:
+    def validate_training(self) -> None:
+        """Checks what of the settings does not fit together, before a game is made; the next class adds its own."""
         require_whole("num_env_runners", self.num_env_runners, 0)
         if self.is_multi_agent:
             raise UserError(
