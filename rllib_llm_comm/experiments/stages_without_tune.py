@@ -95,7 +95,7 @@ class _Collection(StageKind):
 
     def run(self, stage: Stage) -> StageResult:
         """Collects the rows into a folder of the stage's."""
-        folder = stage.folder / self.noun
+        folder, settings = stage.folder / self.noun, dict(self.settings(stage))
         with counting_bar(f"collecting {self.noun}") as progress, count_scope() as asked:
             report = self.collector()(
                 str(stage.experiment.env), folder, progress=progress, **stage.experiment.config, **self.options(stage)
@@ -105,7 +105,7 @@ class _Collection(StageKind):
                 f"`{stage.name}` found no {self.noun} in {report.decisions} decisions; mend `config.{self.author}`, or "
                 "raise `config.max_decisions`."
             )
-        if not report.complete:
+        if not report.complete and not report.exhausted:
             raise UserError(
                 f"`{stage.name}` found only {report.labels} {self.noun} of {report.prompts} different observations in "
                 f"{report.decisions} decisions; raise `config.max_decisions` to go on from them or, if the game "
@@ -114,6 +114,13 @@ class _Collection(StageKind):
         counted = {"labels": self.noun}  # what the report calls rows of any kind
         figures = {counted.get(key, key): value for key, value in report.to_json().items() if key != "output"}
         say(f"{report.labels} {self.noun} of {report.prompts} different observations, {report.decisions} decisions")
+        if report.exhausted:
+            stale, target = (settings[name] for name in ("max_stale_decisions", f"target_{self.noun}"))
+            say(
+                f"`{stage.name}` ends before its {target} {self.noun}: {stale} decisions in a row brought nothing new, "
+                "so the game seems to show no others.",
+                "yellow",
+            )
         cost = cost_of(asked) if asked.requests or asked.cached else {}
         return StageResult([folder], summary={**figures, **cost})
 
@@ -149,7 +156,7 @@ class CollectLabels(_Collection):
     def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Without the teacher's time-outs, prices and the like: more budget or patience continues a collection.
 
-        `max_decisions` is left out, too: a finished collection has its `target_labels` whatever the limit was.
+        `max_decisions` is left out, too: what a finished collection has does not depend on it.
         """
         return _identity(config, {"teacher": config.get("teacher", "scripted")})
 
