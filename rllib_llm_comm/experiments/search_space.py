@@ -175,6 +175,15 @@ def single_points(value: Any) -> Iterator[Any]:
             yield from ({**first_point(value), key: point} for point in itertools.islice(single_points(item), 1, None))
 
 
+def flat_settings(value: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by their path below `above`, joined with dots; search spaces and lists stay whole."""
+    for key, item in value.items():
+        if isinstance(item, Mapping) and item and not search_kind(item):
+            yield from flat_settings(item, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", item
+
+
 def _spaces(value: Any) -> Iterator[Any]:
     if search_kind(value) or _is_domain(value):
         yield value
