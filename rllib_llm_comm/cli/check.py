@@ -1,21 +1,26 @@
-"""`rllib check`, `rllib example`, `rllib calibrate`: what is looked at before a training."""
+"""`rllib list`, `rllib check`, `rllib example`, `rllib calibrate`: what is looked at before a training."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 from typer import Argument, Option
 
 from rllib_llm_comm.cli.options import Imports, takes_settings
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.core.files import disk_error, write_atomically
+from rllib_llm_comm.core.lazy import load
+from rllib_llm_comm.envs.games import GAMES
 from rllib_llm_comm.experiments.calibration_run import CalibrationOptions, open_both, read_settings
 from rllib_llm_comm.experiments.console import (
     counting_bar,
@@ -29,7 +34,7 @@ from rllib_llm_comm.experiments.console import (
     short_path,
 )
 from rllib_llm_comm.experiments.experiment_file import load_json_option
-from rllib_llm_comm.experiments.packaged_examples import description, examples, find_example
+from rllib_llm_comm.experiments.packaged_examples import SENTENCE_END, description, examples, find_example
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
 from rllib_llm_comm.language.prompts import PromptTemplates
 
@@ -99,18 +104,86 @@ def check_golden_command(
         raise typer.Exit(1)
 
 
+def _print_names(heading: str, about: str, rows: Iterable[tuple[str, str]]) -> None:
+    """A table of names, which can be copied as they stand, and texts."""
+    table = Table()
+    table.add_column(heading, no_wrap=True)
+    table.add_column(about, overflow="fold")
+    for name, text in rows:
+        table.add_row(plain(name), plain(text))
+    out.print(table)
+
+
+_NAMED = ("algorithms", "stages", "games", "teachers", "planners")
+
+
+def list_names_command(
+    kind: Annotated[
+        str | None, Argument(metavar="|".join(_NAMED), help="Kind of things; all of them if omitted.")
+    ] = None,
+    modules: Imports = None,
+) -> None:
+    """List what settings can name: algorithms and stages (`run`), games (`env`), teachers and planners.
+
+    `rllib zoo list` shows trained policies, `rllib example list` examples.
+
+    Examples:
+
+        rllib list planners
+
+        rllib list algorithms --import my_package.algorithms
+    """
+    quiet_libraries(0)
+    import_modules(modules)
+    if kind is not None:
+        require_choice("KIND", kind, _NAMED)
+    for one in _NAMED if kind is None else (kind,):
+        _print_names(one, "what it is", ((name, _first_sentence(thing)) for name, thing in _named(one)))
+    if kind in (None, "algorithms"):
+        from ray.rllib.algorithms.registry import ALGORITHMS
+
+        say(f"RLlib's own algorithms: {', '.join(ALGORITHMS)}")
+
+
+def _named(kind: str) -> Iterator[tuple[str, Any]]:
+    """Names of a kind, with what has a docstring about each."""
+    if kind == "algorithms":
+        from rllib_llm_comm.rl.algorithms import ALGORITHMS
+
+        yield from ALGORITHMS.items()
+    elif kind == "stages":
+        from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
+
+        yield from STAGE_KINDS.items()
+    elif kind == "games":
+        for record in GAMES.values():
+            for env_id, maker in record.entry_points.items():
+                yield env_id, inspect.getmodule(load(maker) if isinstance(maker, str) else maker)
+    elif kind == "teachers":
+        from rllib_llm_comm.verco.teachers.base import TEACHERS
+
+        yield from TEACHERS.items()
+    else:
+        from rllib_llm_comm.sama.planners import PLANNERS
+
+        # What makes planners that ask a model says which ones.
+        yield from ((name, getattr(maker, "planner", maker)) for name, maker in PLANNERS.items())
+
+
+def _first_sentence(thing: Any) -> str:
+    """Of a docstring, behind its heading, and without what the list says itself."""
+    paragraphs = [part for part in (inspect.getdoc(thing) or "").split("\n\n") if not part.startswith("#")]
+    text = re.sub(r"^`run: \w+`: |; settings: `\w+`", "", " ".join("".join(paragraphs[:1]).split()))
+    return SENTENCE_END.split(text)[0]
+
+
 example_app = typer.Typer(no_args_is_help=True, help="List, copy or run the examples that come with the package.")
 
 
 @example_app.command("list")
 def list_command() -> None:
     """Show all examples with what they do."""
-    table = Table()
-    table.add_column("name", no_wrap=True)
-    table.add_column("what it does", overflow="fold")
-    for name, path in examples().items():
-        table.add_row(plain(name), plain(description(path)))
-    out.print(table)
+    _print_names("name", "what it does", ((name, description(path)) for name, path in examples().items()))
     say("rllib example run NAME runs one, rllib example get NAME copies it here.")
 
 

@@ -184,14 +184,19 @@ def clone_command(
         clone_language_agents(player, base_model, folder, **given)
 
 
+def _require_place_for_policy(folder: Path) -> None:
+    """Refuses a folder that holds something else than a policy."""
+    if folder.exists() and not (folder / MANIFEST).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{str(folder)!r} is there and is no policy folder; give a new one.")
+
+
 def _clone_numbers(trajectories: Path, folder: Path, given: dict[str, Any]) -> None:
     quiet_libraries(0)
     from rllib_llm_comm.baselines.numeric.behavior_cloning import CloningSettings, clone_players, read_demonstrations
 
     layout, dynamics = given.pop("layout", None), given.pop("dynamics", None)
     settings = CloningSettings(**given)
-    if folder.exists() and not (folder / MANIFEST).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{str(folder)!r} is there and is no policy folder; give a new one.")
+    _require_place_for_policy(folder)
     demonstrations = read_demonstrations(trajectories, layout, dynamics)
     with counting_bar("cloning") as progress:
         found = clone_players(demonstrations, folder, settings, progress)
@@ -259,8 +264,7 @@ def clone_officer_command(
     from rllib_llm_comm.baselines.red.officer_cloning import clone_into
 
     settings = settings.replace(network=network)
-    if folder.exists() and not (folder / MANIFEST).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{str(folder)!r} is there and is no policy folder; give a new one.")
+    _require_place_for_policy(folder)
     with counting_bar("cloning") as progress:
         found = clone_into(folder, source, settings, progress)
     say(

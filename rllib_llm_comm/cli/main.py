@@ -41,6 +41,7 @@ _COMMANDS: dict[str, Any] = {
     "manual": planning.manual_command,
     "officer": clone.officer_app,
     "planning": planning.planning_app,
+    "list": check.list_names_command,
     "example": check.example_app,
     "check": check.check_app,
     "schema": check.schema_command,

@@ -110,6 +110,20 @@ class Settings(BaseModel, metaclass=_ToldInOneSentence):
         """
         return cls.checked("", values)
 
+    @classmethod
+    def from_attributes(cls, holder: object, **others: Any) -> Self:
+        """The settings that an object such as wider settings or an algorithm's config holds as attributes.
+
+        Args:
+            holder: What it lacks has its default.
+            others: Values by name that count in place of the holder's.
+
+        Raises:
+            UserError: As of the constructor.
+        """
+        held = {name: getattr(holder, name) for name in cls.model_fields if hasattr(holder, name)}
+        return cls(**{**held, **others})
+
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain values, as JSON and YAML hold them."""
         plain: dict[str, Any] = _plain(self.model_dump())

@@ -40,7 +40,7 @@ NONE, OWN, TEACHER = "none", "own", "teacher"
 MESSAGES = (NONE, OWN, TEACHER)
 _COUNTS = (
     "target_demonstrations", "max_decisions", "max_choices_per_state", "num_envs", "max_message_words",
-    "max_empty_moments",
+    "max_empty_moments", "max_stale_decisions",
 )  # fmt: skip
 _SHARES = ("random_share",)
 _OF_PARTNERS = ("policy", "habit", "greedy", "unstuck")
@@ -62,6 +62,7 @@ def collect_demonstrations(
     num_envs: int = 16,
     max_message_words: int = 10,
     max_empty_moments: int = 100,
+    max_stale_decisions: int = 20_000,
     seed: int = 0,
     trust: bool = False,
     progress: Progress | None = None,
@@ -90,6 +91,8 @@ def collect_demonstrations(
         num_envs: Games played side by side.
         max_message_words: Longer messages of the teacher are cut.
         max_empty_moments: Gives up when the teacher said nothing in so many moments in a row, >= 1; 100 (ours).
+        max_stale_decisions: Ends with the rows that are there when so many decisions in a row brought no new one: the
+            game seems to show no others, >= 1; 20000 (ours).
         seed: The same seed gives the same rows.
         trust: True if what checkpoints and sessions recorded is used where it reaches beyond this program.
         progress: Called with the rows so far and the target.
@@ -103,6 +106,7 @@ def collect_demonstrations(
             "player": player, "messages": messages, "target_demonstrations": target_demonstrations,
             "max_decisions": max_decisions, "max_choices_per_state": max_choices_per_state, "num_envs": num_envs,
             "max_message_words": max_message_words, "max_empty_moments": max_empty_moments,
+            "max_stale_decisions": max_stale_decisions,
             "random_share": random_share, "seed": seed,
         }
     )  # fmt: skip
@@ -132,7 +136,7 @@ def collect_demonstrations(
         made.keep_answers(store.folder / ANSWERS)
         teaching = TeacherInCollection(made, max_message_words, max_empty_moments)
     return _Demonstrations(store, settings, who, messages, teaching, trust).collect(
-        target_demonstrations, max_decisions, progress
+        target_demonstrations, max_decisions, max_stale_decisions, progress
     )
 
 

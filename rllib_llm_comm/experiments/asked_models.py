@@ -10,7 +10,7 @@ from typing import Any
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.trust import texts_in
 from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list
-from rllib_llm_comm.experiments.stages_without_tune import KINDS
+from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.policies.policy_manifest import read_manifest
 
 _TEACHER = "teacher"
@@ -59,7 +59,7 @@ def played_with(checkpoint: Any, stages: Mapping[str, Stage]) -> dict[str, Any]:
     used = REFERENCE.fullmatch(str(checkpoint))
     if used:
         source = stages[used.group(1)].experiment
-        named = {} if source.run in KINDS else source.config
+        named = {} if source.run in STAGE_KINDS else source.config
     else:
         named = {}
         with suppress(UserError, OSError, ValueError):  # any other text

@@ -137,12 +137,12 @@ def open_both(settings: CalibrationSettings) -> tuple[BaseModel, Any]:
 def _stage_of(file: Path, stage: str | None) -> Experiment:
     """The stage of a file that trains a language model to act."""
     from rllib_llm_comm.experiments.pipeline import with_model
-    from rllib_llm_comm.experiments.stages_without_tune import KINDS
+    from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 
     found = {
         name: experiment
         for name, experiment in with_model(read_experiment_file(file)).experiments.items()
-        if experiment.run not in KINDS and experiment.env is not None and "temperature" in _defaults(experiment)
+        if experiment.run not in STAGE_KINDS and experiment.env is not None and "temperature" in _defaults(experiment)
     }
     listed = ", ".join(found) or "none"
     if stage is not None and stage not in found:

@@ -27,7 +27,7 @@ from rllib_llm_comm.experiments.console import print_table, say
 from rllib_llm_comm.experiments.experiment_file import parse_yaml
 from rllib_llm_comm.experiments.run_time import trials_of
 from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list
-from rllib_llm_comm.experiments.stages_without_tune import KINDS
+from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.policies.policy_manifest import read_manifest
 from rllib_llm_comm.sama.data_set import read_subgoals
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
@@ -215,7 +215,7 @@ def _told(value: Any, otherwise: Any) -> Any:
 
 
 def _manual(stage: Stage, _: Mapping[str, Stage]) -> Asked:
-    given = KINDS[stage.experiment.run].settings(stage)
+    given = STAGE_KINDS[stage.experiment.run].settings(stage)
     parts = [part for paper in as_list(given.paper) for part in split_latex(read_latex(find_paper(paper)))]
     times = len(listed("manual_relevance_questions")) + len(listed("manual_game_questions"))
     batches = math.ceil(len(parts) / given.batch)
@@ -233,13 +233,13 @@ _OF_CODE = 4000  # characters of a piece of code with its instruction
 
 
 def _translation(stage: Stage, _: Mapping[str, Stage]) -> Asked:
-    given = KINDS[stage.experiment.run].settings(stage)
+    given = STAGE_KINDS[stage.experiment.run].settings(stage)
     prompt = len(_opened(stage, given).manual()) + _OF_CODE * given.pieces
     return Asked(1 + given.actions, prompt, TRANSLATION, given.chat)
 
 
 def _subgoals(stage: Stage, _: Mapping[str, Stage]) -> Asked:
-    given = KINDS[stage.experiment.run].settings(stage)
+    given = STAGE_KINDS[stage.experiment.run].settings(stage)
     each, prompt = _plan(given.planner, _opened(stage, given))
     once = int(given.states_by == "model") + int(bool(given.planner.get("objects", True)))
     return Asked(once + given.states * each, prompt, PLAN, given.chat)
@@ -251,7 +251,7 @@ def _rewards(stage: Stage, stages: Mapping[str, Stage]) -> Asked:
     used = REFERENCE.fullmatch(subgoals)
     if used and stages[used.group(1)].experiment.run == "collect_subgoals":
         source = stages[used.group(1)]
-        given = KINDS[source.experiment.run].settings(source)
+        given = STAGE_KINDS[source.experiment.run].settings(source)
         game = _opened(source, given)
         library = {subgoal for agent in game.agents for subgoal in game.library(agent)}
         number = min(len(library), given.states * len(game.agents))
@@ -277,7 +277,7 @@ def _plan(planner: Any, game: Any) -> tuple[int, float]:
 def _games(stage: Stage, stages: Mapping[str, Stage], played: dict[str, int | None]) -> list[Asked]:
     """The questions of a stage that plays whole games to planners, per entry of its checkpoints."""
     config, found = stage.experiment.config, list[Asked]()
-    episodes = config.get("episodes") or KINDS[stage.experiment.run].model().model_fields["episodes"].default
+    episodes = config.get("episodes") or STAGE_KINDS[stage.experiment.run].model().model_fields["episodes"].default
     for checkpoint in as_list(config.get("checkpoint")):
         planner = config.get("planner") or played_with(checkpoint, stages).get("planner")
         if chats := chats_in(planner):

@@ -22,7 +22,7 @@ from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.experiments.console import counting_bar, out, require_writable, say, short_path
-from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult, as_list
+from rllib_llm_comm.experiments.stages import Stage, StageKind, StageResult, as_list
 from rllib_llm_comm.sama.data_set import (
     SubgoalDataset,
     distinct,
@@ -140,7 +140,7 @@ class ChatStageSettings(Settings):
     """Of everything that is drawn."""
 
 
-class _ChatStage(PlainStage):
+class _ChatStage(StageKind):
     """A stage that asks a chat model; a killed one goes on with the answers that it has."""
 
     texts: ClassVar[tuple[str, ...]] = ()

@@ -14,7 +14,7 @@ from rllib_llm_comm.baselines.red.officer_settings import (
 from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor, checkpoints_of
 from rllib_llm_comm.experiments.console import counting_bar, say
-from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult
+from rllib_llm_comm.experiments.stages import Stage, StageKind, StageResult
 
 _DEMONSTRATIONS = "demonstrations"
 
@@ -27,7 +27,7 @@ def _check_officer(stage: Stage, setting: str, checkpoint: str) -> None:
         load_officer(checkpoint, setting)
 
 
-class DemonstrateOfficers(PlainStage):
+class DemonstrateOfficers(StageKind):
     """`run: demonstrate_officers`: games of imperfect scripted officers, to learn from."""
 
     name = "demonstrate_officers"
@@ -57,7 +57,7 @@ class CloneOfficerSettings(OfficerCloningSettings):
     """Folder of the demonstrations."""
 
 
-class CloneOfficer(PlainStage):
+class CloneOfficer(StageKind):
     """`run: clone_officer`: behaviour cloning of demonstrated officers."""
 
     name = "clone_officer"
@@ -66,8 +66,7 @@ class CloneOfficer(PlainStage):
     def settings(self, stage: Stage) -> tuple[str, OfficerCloningSettings]:
         """Folder of the demonstrations, and the checked rest of `config:`."""
         given = super().settings(stage)
-        own = {name: getattr(given, name) for name in OfficerCloningSettings.names()}
-        return given.demonstrations, OfficerCloningSettings(**own)
+        return given.demonstrations, OfficerCloningSettings.from_attributes(given)
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, and demonstrations and an officer to go on from that should be there by now."""
@@ -93,7 +92,7 @@ class CloneOfficer(PlainStage):
         return StageResult([folder], summary=figures)
 
 
-class PlayOfficers(PlainStage):
+class PlayOfficers(StageKind):
     """`run: play_officers`: win rates of officers under scripted commanders."""
 
     name = "play_officers"

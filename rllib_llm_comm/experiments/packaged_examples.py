@@ -13,7 +13,8 @@ from rllib_llm_comm.core.files import read_text
 
 # Sub-packages made of the project's top-level folders (see setup.cfg).
 _FOLDERS = {"tuned_examples": ".yaml", "examples": ".py"}
-_SENTENCE_END = re.compile(r"(?<=[.?!])\s+(?=[A-Z`])")
+SENTENCE_END = re.compile(r"(?<=[.?!])\s+(?=[A-Z`])")
+"""Between two sentences of a description."""
 
 
 def examples() -> dict[str, Path]:
@@ -56,5 +57,5 @@ def description(path: Path) -> str:
     else:
         lines = itertools.takewhile(lambda line: line.startswith("#"), text.split("\n"))
         words = " ".join(line.lstrip("# ") for line in lines)
-    sentences = _SENTENCE_END.split(" ".join(words.split()))
+    sentences = SENTENCE_END.split(" ".join(words.split()))
     return " ".join(sentences[: 2 if sentences[0].endswith("?") else 1])

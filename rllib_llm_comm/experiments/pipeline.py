@@ -44,7 +44,7 @@ from rllib_llm_comm.experiments.remote_results import results_folder, sent
 from rllib_llm_comm.experiments.run_time import left_of, measured, rehearse, trials_of
 from rllib_llm_comm.experiments.search_space import check_searches, grid_points, search_kind, seeds_of
 from rllib_llm_comm.experiments.stages import REFERENCE, Stage, make_stages, resolve
-from rllib_llm_comm.experiments.stages_without_tune import KINDS, config_identity
+from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS, config_identity
 from rllib_llm_comm.experiments.tune_state import unsigned_parts
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.policy_manifest import read_manifest
@@ -69,7 +69,7 @@ def with_model(file: ExperimentFile) -> ExperimentFile:
 
     def known(run: str) -> tuple[str, ...]:
         """The settings of a language model that a kind of stage, or an algorithm, takes."""
-        if kind := KINDS.get(run):
+        if kind := STAGE_KINDS.get(run):
             return kind.model_settings
         return MODEL_SETTINGS if isinstance(default_config(run), LanguageModelConfigMixin) else ()
 
@@ -239,7 +239,7 @@ def _run(stage: Stage, resolved: Stage, ray: RaySession, settings: TrainSettings
         _make_room(stage, settings.resume)
         remove_scratch(stage.folder)
         stage.write()
-        result = tune_stage.run(resolved, ray) if _needs_ray(stage) else KINDS[stage.experiment.run].run(resolved)
+        result = tune_stage.run(resolved, ray) if _needs_ray(stage) else STAGE_KINDS[stage.experiment.run].run(resolved)
         put_in_order(stage.folder / ANSWERS)
         return stage.write(result, time.monotonic() - start)
     except KeyboardInterrupt:
@@ -284,12 +284,12 @@ def _stand_ins(stage: Stage) -> list[str]:
     config = stage.experiment.config
     if _needs_ray(stage):
         return stand_ins({"base_model": getattr(default_config(stage.experiment.run), "base_model", None), **config})
-    kind = KINDS[stage.experiment.run]
+    kind = STAGE_KINDS[stage.experiment.run]
     return [*([kind.stands_in] if kind.stands_in else []), *stand_ins(kind.loads(config))]
 
 
 def _needs_ray(stage: Stage) -> bool:
-    return stage.experiment.run not in KINDS
+    return stage.experiment.run not in STAGE_KINDS
 
 
 def _finished(stages: list[Stage], resume: bool) -> dict[str, StageRecord]:
@@ -345,10 +345,10 @@ def check_stages(
         if stage.name not in finished:
             try:
                 if _needs_ray(stage):
-                    tune_stage.check(resolved, tuple(KINDS), missing, checked_by_python, many_cpus)
+                    tune_stage.check(resolved, tuple(STAGE_KINDS), missing, checked_by_python, many_cpus)
                     cpus = max(cpus, tune_stage.cpus_needed(resolved, have))
                 else:
-                    KINDS[stage.experiment.run].check(resolved, missing)
+                    STAGE_KINDS[stage.experiment.run].check(resolved, missing)
             except OSError as error:
                 path = one_line(str(error.filename), 80)
                 raise UserError(f"`{stage.name}` names the path {path!r}, but {error.strerror or error}.") from error
@@ -425,7 +425,7 @@ def _check_sources(stages: list[Stage], sources: Mapping[str, Mapping[str, str]]
         for role, source in by_role.items():
             setting, run = f"{role}_checkpoint", made[source].run
             others = {algorithm for other, algorithm in TRAINS_ALONE.items() if other != role}
-            if run in KINDS or (run in others and not made[source].config.get(setting)):
+            if run in STAGE_KINDS or (run in others and not made[source].config.get(setting)):
                 raise UserError(
                     f"`{name}.config.{setting}` is the result of `{source}`, a stage of {run}, which trains no {role} "
                     f"adapter; name a stage of {TRAINS_ALONE[role]} or Verco."
@@ -455,7 +455,7 @@ def _seed_sweeps(stages: list[Stage]) -> dict[str, list[Any]]:
 
 def _resolved(stage: Stage, outputs: Mapping[str, list[str]], seeds: Mapping[str, list[Any]]) -> Stage:
     """A stage with paths for its references; of a sweep over the same seeds it takes the result of each seed."""
-    many = stage.experiment.run in KINDS
+    many = stage.experiment.run in STAGE_KINDS
     own = seeds_of(stage.experiment.config)
     same_seeds = [name for name in stage.uses if own and seeds.get(name) == own]
     config = resolve(stage.experiment.config, outputs, many, same_seeds)

@@ -24,6 +24,7 @@ from rllib_llm_comm.experiments.console import (
     short_path,
 )
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
+from rllib_llm_comm.experiments.search_space import flat_settings
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.load_policy import Loading
 
@@ -348,7 +349,7 @@ def planners_by_label(planners: Sequence[PlannerSettings]) -> dict[str, PlannerS
     Raises:
         UserError: If one is there twice.
     """
-    flat = [(_short(planner), _flat(with_settings(planner))) for planner in planners]
+    flat = [(_short(planner), dict(flat_settings(with_settings(planner)))) for planner in planners]
     found: dict[str, PlannerSettings] = {}
     for planner, (name, own) in zip(planners, flat, strict=True):
         others = [other for other_name, other in flat if other_name == name]
@@ -359,14 +360,6 @@ def planners_by_label(planners: Sequence[PlannerSettings]) -> dict[str, PlannerS
                 f"The planner {json.dumps(planner, default=str)} is given twice; give it once, or other settings."
             )
         found[label] = planner
-    return found
-
-
-def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Settings without nesting, under names such as `chat.model`."""
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        found |= _flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
     return found
 
 

@@ -65,9 +65,9 @@ def apply_settings(file: ExperimentFile, settings: TrainSettings, stage: str | N
     Raises:
         UserError: If that experiment is unclear or unknown, or a value is impossible.
     """
-    from rllib_llm_comm.experiments.stages_without_tune import KINDS
+    from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 
-    training = [name for name, experiment in file.experiments.items() if experiment.run not in KINDS]
+    training = [name for name, experiment in file.experiments.items() if experiment.run not in STAGE_KINDS]
     listed = ", ".join(training) or "none"
     if stage is not None and stage not in training:
         hint = did_you_mean(stage, training)

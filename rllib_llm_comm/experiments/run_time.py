@@ -18,7 +18,7 @@ from rllib_llm_comm.experiments.experiment_file import Experiment, ExperimentFil
 from rllib_llm_comm.experiments.ray_session import demand, trials_at_once
 from rllib_llm_comm.experiments.search_space import GRID, grid_points, search_kind
 from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list
-from rllib_llm_comm.experiments.stages_without_tune import KINDS
+from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.experiments.tune_stage import tune_config
 from rllib_llm_comm.policies.stage_record import read_record
 
@@ -49,7 +49,7 @@ class Left:
 
 def trials_of(experiment: Experiment) -> int:
     """The number of trials of a stage; 0 of one that does not train."""
-    return 0 if experiment.run in KINDS else experiment.num_samples * grid_points(experiment.config)
+    return 0 if experiment.run in STAGE_KINDS else experiment.num_samples * grid_points(experiment.config)
 
 
 def measured(stage: Stage) -> tuple[float, float] | None:
@@ -59,7 +59,7 @@ def measured(stage: Stage) -> tuple[float, float] | None:
         The seconds that the whole stage takes, and the share of it that is done; `None` if nothing is known yet.
     """
     record, finished = stage.record(), stage.finished() is not None
-    if stage.experiment.run in KINDS:
+    if stage.experiment.run in STAGE_KINDS:
         return (record.seconds, 1.0) if finished and record is not None else None
     if record is None or record.fingerprint != stage.fingerprint:
         return None
@@ -142,9 +142,9 @@ def rehearse(
     for name in by_name:
         experiment, stage = file.experiments[name], by_name[name]
         free = name in needed and set(stage.uses) <= set(small) and not chats_of(stage, by_name)
-        if free and (experiment.run not in KINDS or _amounts(experiment)):
+        if free and (experiment.run not in STAGE_KINDS or _amounts(experiment)):
             small[name] = in_small(experiment)
-            if experiment.run in KINDS:
+            if experiment.run in STAGE_KINDS:
                 played[f"{name}{_BEGUN}"] = in_small(experiment, most=1)
             played[name] = small[name]
     if not small:
@@ -169,7 +169,7 @@ def in_small(experiment: Experiment, most: int | None = None) -> Experiment:
     `most` are the most rows or episodes of a stage that does not train; `None` for as many as a rehearsal has.
     """
     config = dict(experiment.config)
-    if experiment.run in KINDS:
+    if experiment.run in STAGE_KINDS:
         config |= {name: min(amount, most or _AMOUNTS[name]) for name, amount in _amounts(experiment).items()}
         return experiment.model_copy(update={"config": config})
     if search_kind(config.get("seed")) == GRID:
@@ -190,7 +190,7 @@ def _scaled(file: ExperimentFile, small: Mapping[str, Experiment], name: str, fo
     experiment, record = file.experiments[name], read_record(folder)
     if record is None or record.status != "finished":
         return None
-    if experiment.run in KINDS:
+    if experiment.run in STAGE_KINDS:
         games = _seatings(experiment, file.experiments) / _seatings(small[name], small)
         begun = read_record(folder.with_name(f"{name}{_BEGUN}"))
         loads = begun.seconds if begun is not None else 0.0
@@ -261,14 +261,14 @@ def _value(experiment: Experiment, name: str) -> Any:
     """A setting of a stage, or its default."""
     if experiment.config.get(name) is not None:
         return experiment.config[name]
-    if kind := KINDS.get(experiment.run):
+    if kind := STAGE_KINDS.get(experiment.run):
         return kind.model().model_fields[name].default
     return getattr(default_config(experiment.run), name, None)
 
 
 def _amounts(experiment: Experiment) -> dict[str, float]:
     """The settings of a stage that does not train, in proportion to which it takes its time; of others none."""
-    kind = KINDS.get(experiment.run)
+    kind = STAGE_KINDS.get(experiment.run)
     known = () if kind is None else kind.model().model_fields
     return {name: _value(experiment, name) for name in _AMOUNTS if name in known}
 

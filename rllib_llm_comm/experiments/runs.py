@@ -41,7 +41,7 @@ from rllib_llm_comm.experiments.console import (
     short_path,
     summary_of,
 )
-from rllib_llm_comm.experiments.search_space import has_search, search_kind
+from rllib_llm_comm.experiments.search_space import flat_settings, has_search, search_kind
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record
 
 RESULTS, TABLE = "result.json", "progress.csv"
@@ -211,7 +211,7 @@ def _read(stage: Path, damaged: Callable[[str], object]) -> list[Run]:
     """The runs of one stage."""
     record = _record(stage)
     own = any(os.path.lexists(stage / name) for name in (RESULTS, TABLE))
-    folders = [stage] if own else _trial_folders(stage, damaged)
+    folders = [stage] if own else _trial_folders(stage)
     trials: list[Trial] = []
     for path in folders:
         with _passed_over(path, damaged):
@@ -255,7 +255,7 @@ def _checked(run: Run) -> Run:
     return run
 
 
-def _trial_folders(stage: Path, damaged: Callable[[str], object]) -> list[Path]:
+def _trial_folders(stage: Path) -> list[Path]:
     found = {
         path for path, _ in _below(stage, 1, say_damaged) for name in (RESULTS, TABLE) if os.path.lexists(path / name)
     }
@@ -311,15 +311,6 @@ def _settings(record: StageRecord | None, trials: Sequence[Trial]) -> dict[str, 
         chosen = dict(flat_settings({"config": _first_config(trials)}))
         found = {key: chosen.get(key, value) if search_kind(value) else value for key, value in found.items()}
     return found
-
-
-def flat_settings(value: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by their path below `above`, joined with dots; search spaces and lists stay whole."""
-    for key, item in value.items():
-        if isinstance(item, Mapping) and item and not search_kind(item):
-            yield from flat_settings(item, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", item
 
 
 def _status(record: StageRecord | None, stage: Path, trials: Sequence[Trial]) -> str:

@@ -14,7 +14,7 @@ from rllib_llm_comm.core.files import read_foreign_json, read_text, write_atomic
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.evaluation.study_results import COSTS, asked_in_training, read_rows
 from rllib_llm_comm.experiments.console import say, short_path
-from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult, as_list
+from rllib_llm_comm.experiments.stages import Stage, StageKind, StageResult, as_list
 from rllib_llm_comm.policies.stage_record import StageRecord, read_record
 from rllib_llm_comm.sama.plans import OWN, RANDOM, RULES, authors_in
 
@@ -36,7 +36,7 @@ class SamaReportSettings(Settings):
     """Heading of the page."""
 
 
-class SamaReport(PlainStage):
+class SamaReport(StageKind):
     """`run: sama_report`: one page about the stages of a SAMA run."""
 
     name = "sama_report"

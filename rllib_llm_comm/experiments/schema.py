@@ -32,9 +32,9 @@ from rllib_llm_comm.experiments.algorithm_settings import (
     range_of,
 )
 from rllib_llm_comm.experiments.experiment_file import MODEL, OLD_CHECKPOINT_KEYS, Experiment
-from rllib_llm_comm.experiments.search_space import KINDS as SEARCHES
+from rllib_llm_comm.experiments.search_space import SEARCHES
 from rllib_llm_comm.experiments.stages import entries
-from rllib_llm_comm.experiments.stages_without_tune import KINDS
+from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.experiments.study_file import Study
 from rllib_llm_comm.verco.settings import MODEL_SETTINGS, LanguageModelSettings
 
@@ -52,7 +52,7 @@ class _Lenient(GenerateJsonSchema):
 
 def file_schema() -> Schema:
     """The schema of experiment files and of study files."""
-    configs: dict[str, Schema] = {name: _stage_config(kind) for name, kind in KINDS.items()}
+    configs: dict[str, Schema] = {name: _stage_config(kind) for name, kind in STAGE_KINDS.items()}
     texts: dict[str, Schema] = {}
     for name in algorithm_names():
         try:

@@ -29,14 +29,14 @@ _DISTRIBUTIONS: dict[str, int | None] = {
 }
 
 
-KINDS = (GRID, BY_SEED, *_DISTRIBUTIONS)
+SEARCHES = (GRID, BY_SEED, *_DISTRIBUTIONS)
 
 
 def search_kind(value: Any) -> str | None:
     """The kind of search that a config value asks for, or `None` if it is an ordinary value."""
     if isinstance(value, dict) and len(value) == 1:
         key = next(iter(value))
-        if key in KINDS:
+        if key in SEARCHES:
             return str(key)
     return None
 
@@ -173,6 +173,15 @@ def single_points(value: Any) -> Iterator[Any]:
             yield from (first_point({**value, key: option}) for option in item[kind][1:])
         elif isinstance(item, dict):
             yield from ({**first_point(value), key: point} for point in itertools.islice(single_points(item), 1, None))
+
+
+def flat_settings(value: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by their path below `above`, joined with dots; search spaces and lists stay whole."""
+    for key, item in value.items():
+        if isinstance(item, Mapping) and item and not search_kind(item):
+            yield from flat_settings(item, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", item
 
 
 def _spaces(value: Any) -> Iterator[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import graphlib
 import hashlib
 import inspect
 import json
@@ -21,6 +22,7 @@ from pydantic import Field, create_model
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.core.trust import texts_in
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.search_space import BY_SEED
 from rllib_llm_comm.language.prompts import SHIPPED, SLOTS, read_prompts
@@ -179,20 +181,8 @@ def resolve(value: Any, outputs: Mapping[str, list[str]], many: bool = False, sa
 
 
 def _references(experiment: Experiment) -> tuple[str, ...]:
-    found: list[str] = []
-
-    def search(value: Any) -> None:
-        if isinstance(value, str):
-            found.extend(name for name in REFERENCE.findall(value) if name not in found)
-        elif isinstance(value, dict):
-            for item in value.values():
-                search(item)
-        elif isinstance(value, list | tuple):
-            for item in value:
-                search(item)
-
-    search(experiment.model_dump())
-    return tuple(found)
+    texts = texts_in(experiment.model_dump())
+    return tuple(dict.fromkeys(name for text in texts for name in REFERENCE.findall(text)))
 
 
 def _check_references(uses: Mapping[str, tuple[str, ...]]) -> None:
@@ -206,27 +196,15 @@ def _check_references(uses: Mapping[str, tuple[str, ...]]) -> None:
                     f"`{name}` uses `${{{reference}}}`, but no other stage of the file has this name (there "
                     f"are: {listed}).{did_you_mean(reference, others)}"
                 )
-    for name in names:
-        circle = _circle(name, uses)
-        if circle:
-            raise UserError(f"Stages wait for each other: {' uses '.join(f'`{stage}`' for stage in circle)}.")
+    try:
+        graphlib.TopologicalSorter(uses).prepare()
+    except graphlib.CycleError as error:
+        circle = reversed(error.args[1])  # each is used by the next
+        raise UserError(f"Stages wait for each other: {' uses '.join(f'`{stage}`' for stage in circle)}.") from None
     for position, name in enumerate(names):
         for reference in uses[name]:
             if names.index(reference) > position:
                 raise UserError(f"`{name}` uses `${{{reference}}}`, which comes later in the file; move it up.")
-
-
-def _circle(start: str, uses: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """A path of references from a stage back to itself, or an empty list."""
-    paths = [[start]]
-    while paths:
-        path = paths.pop()
-        for reference in uses.get(path[-1], ()):
-            if reference == start:
-                return [*path, start]
-            if reference not in path:
-                paths.append([*path, reference])
-    return []
 
 
 def _plain(value: dict[str, Any]) -> dict[str, Any]:
@@ -283,7 +261,7 @@ def _without_own_classes(annotation: Any) -> Any:
     return Union[tuple(one for one in options if getattr(one, "__module__", "builtins") in _PLAIN)]  # noqa: UP007
 
 
-class PlainStage(ABC):
+class StageKind(ABC):
     """One kind of stage, named in `run:`: its settings, their check, and what it writes into its folder."""
 
     name: ClassVar[str]

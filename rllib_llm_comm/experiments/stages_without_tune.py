@@ -1,4 +1,4 @@
-"""Stages that need no Ray: collecting labels, playing a checkpoint, play by a chat model; and the list of all."""
+"""Stages that need no Ray: collecting rows, playing checkpoints, chat models, planners; and the list of all kinds."""
 
 from __future__ import annotations
 
@@ -14,13 +14,20 @@ from rllib_llm_comm.chat.chat_model import ChatCounters, cost_of, count_scope
 from rllib_llm_comm.core.errors import UserError, require_choice, within
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.registry import Registry
-from rllib_llm_comm.core.settings import Settings
+from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.envs.games import make_env
-from rllib_llm_comm.evaluation.play_settings import EvaluationSettings, ReplaySettings
+from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings, EvaluationSettings, ReplaySettings
 from rllib_llm_comm.experiments.console import counting_bar, out, say, short_path
-from rllib_llm_comm.experiments.cross_play_stage import CrossPlayStage
 from rllib_llm_comm.experiments.env_settings import check_environment, check_shows_words, without_missing
-from rllib_llm_comm.experiments.evaluation_run import run_evaluation
+from rllib_llm_comm.experiments.evaluation_run import (
+    CROSS_PLAY,
+    SENTENCES,
+    ask_players,
+    labels_of,
+    play_crosswise,
+    refuse_code,
+    run_evaluation,
+)
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.language_stages import (
     CollectSubgoals,
@@ -31,13 +38,13 @@ from rllib_llm_comm.experiments.language_stages import (
     kept_planner,
 )
 from rllib_llm_comm.experiments.officer_stages import CloneOfficer, DemonstrateOfficers, PlayOfficers
-from rllib_llm_comm.experiments.planner_stage import PlayPlanners
 from rllib_llm_comm.experiments.prerequisites import require_checkpoint
 from rllib_llm_comm.experiments.sama_report import SamaReport
-from rllib_llm_comm.experiments.stages import PlainStage, Stage, StageResult, as_list, model_of
+from rllib_llm_comm.experiments.stages import REFERENCE, Stage, StageKind, StageResult, as_list, model_of
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint, is_named, is_shipped
-from rllib_llm_comm.policies.partner_settings import CHECKPOINT, RANDOM, SCRIPTED, STAY
+from rllib_llm_comm.policies.partner_settings import CHECKPOINT, RANDOM, SCRIPTED, STAY, parse_partners
 from rllib_llm_comm.policies.policy_manifest import read_manifest
+from rllib_llm_comm.sama.planners import make_planner, planner_model
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.rollout import Episode
@@ -60,7 +67,7 @@ class ReplayStageSettings(ReplaySettings, _OfCheckpoints):
     """Write the first episode as an animated picture, too."""
 
 
-class _Collection(PlainStage):
+class _Collection(StageKind):
     """A stage whose `config:` are the parameters of a function that collects rows; `noun` is what they are."""
 
     takes_env = True
@@ -95,7 +102,7 @@ class _Collection(PlainStage):
 
     def run(self, stage: Stage) -> StageResult:
         """Collects the rows into a folder of the stage's."""
-        folder = stage.folder / self.noun
+        folder, settings = stage.folder / self.noun, dict(self.settings(stage))
         with counting_bar(f"collecting {self.noun}") as progress, count_scope() as asked:
             report = self.collector()(
                 str(stage.experiment.env), folder, progress=progress, **stage.experiment.config, **self.options(stage)
@@ -105,7 +112,7 @@ class _Collection(PlainStage):
                 f"`{stage.name}` found no {self.noun} in {report.decisions} decisions; mend `config.{self.author}`, or "
                 "raise `config.max_decisions`."
             )
-        if not report.complete:
+        if not report.complete and not report.exhausted:
             raise UserError(
                 f"`{stage.name}` found only {report.labels} {self.noun} of {report.prompts} different observations in "
                 f"{report.decisions} decisions; raise `config.max_decisions` to go on from them or, if the game "
@@ -114,6 +121,13 @@ class _Collection(PlainStage):
         counted = {"labels": self.noun}  # what the report calls rows of any kind
         figures = {counted.get(key, key): value for key, value in report.to_json().items() if key != "output"}
         say(f"{report.labels} {self.noun} of {report.prompts} different observations, {report.decisions} decisions")
+        if report.exhausted:
+            stale, target = (settings[name] for name in ("max_stale_decisions", f"target_{self.noun}"))
+            say(
+                f"`{stage.name}` ends before its {target} {self.noun}: {stale} decisions in a row brought nothing new, "
+                "so the game seems to show no others.",
+                "yellow",
+            )
         cost = cost_of(asked) if asked.requests or asked.cached else {}
         return StageResult([folder], summary={**figures, **cost})
 
@@ -149,7 +163,7 @@ class CollectLabels(_Collection):
     def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Without the teacher's time-outs, prices and the like: more budget or patience continues a collection.
 
-        `max_decisions` is left out, too: a finished collection has its `target_labels` whatever the limit was.
+        `max_decisions` is left out, too: what a finished collection has does not depend on it.
         """
         return _identity(config, {"teacher": config.get("teacher", "scripted")})
 
@@ -262,7 +276,7 @@ def _identity(config: Mapping[str, Any], teacher: Mapping[str, Any]) -> Mapping[
     return {**deciding, **{key: teacher_identity(value) for key, value in teacher.items()}}
 
 
-class _OnCheckpoint(PlainStage):
+class _OnCheckpoint(StageKind):
     """A stage that plays checkpoints. Settings that those which were written here recorded need no `trust`."""
 
     def to_play(self, stage: Stage) -> tuple[list[str], Any]:
@@ -351,7 +365,7 @@ class ChatPlaySettings(Settings):
     """Settings of the environment."""
 
 
-class ChatPlay(PlainStage):
+class ChatPlay(StageKind):
     """`run: chat_play`: episodes in which a chat model chooses every action."""
 
     name = "chat_play"
@@ -394,7 +408,147 @@ class ChatPlay(PlainStage):
         return StageResult([path], summary=figures)
 
 
-KINDS: Registry[PlainStage] = Registry(
+class CrossPlayStageSettings(CrossPlaySettings):
+    """`config:` of `run: crossplay`."""
+
+    players: Several[Any] | str = Field(examples=["players: ${verco}"])
+    """Seeds of one method: checkpoints (usually `${stage}`), or mappings with the keys of `PartnerSettings`."""
+    partners: dict[str, Several[Any] | str] = Field(default_factory=dict)
+    """Group -> partners that none of them was trained with; likewise."""
+
+
+class CrossPlayStage(StageKind):
+    """`run: crossplay`: every player in every seat with every other, with itself and with strangers."""
+
+    name = "crossplay"
+    settings_class = CrossPlayStageSettings
+
+    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+        """Checks keys, values, and checkpoints that should be there by now."""
+        from rllib_llm_comm.policies.policy_folder import find_policy
+
+        if not stage.trust:
+            refuse_code(f"`{stage.name}.config`", stage.experiment.config)
+        given = self.settings(stage)
+        groups = {f"partners.{name}": group for name, group in given.partners.items()}
+        for place, listed in {"players": given.players, **groups}.items():
+            for one in parse_partners(as_list(listed), f"{stage.name}.config.{place}"):
+                waits = any(path in one.policy for path in unresolved) or REFERENCE.search(one.policy)
+                if one.kind == CHECKPOINT and not waits:
+                    with within(f"{stage.name}.config.{place}"):
+                        find_policy(one.policy)
+
+    def loads(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Its players tell themselves what stands in."""
+        return {}
+
+    def run(self, stage: Stage) -> StageResult:
+        """Plays all pairs; writes `crossplay.json` and, where somebody talks, `sentences.json`, each with its page."""
+        from rllib_llm_comm.evaluation.cross_play import CrossPlay
+
+        given = self.settings(stage)
+        settings = CrossPlaySettings.from_attributes(given, trust=stage.trust, trust_own=True)
+        partners = {name: as_list(group) for name, group in given.partners.items()}
+        json_path, page = stage.folder / CROSS_PLAY, stage.folder / "crossplay.html"
+        players = as_list(given.players)
+        if len(players) > 1 and all(isinstance(one, str) and Path(one).exists() for one in players):  # trials
+            players = [{"policy": one, "name": name} for one, name in zip(players, labels_of(players), strict=True)]
+        cross = CrossPlay(players, partners, settings)
+        told = play_crosswise(cross, json_path, page)
+        sentences = ask_players(cross, settings, stage.folder / SENTENCES)
+        groups = {name: group["mean"] for name, group in told["groups"].items()}
+        means = {name: told[name]["mean"] for name in ("self_play", "cross_play", "gap")}
+        files = {"page": page} | ({} if sentences is None else {"sentences": sentences})
+        return StageResult([json_path], files, summary={**means, "with": groups})
+
+
+class PlayPlannersSettings(Settings):
+    """`config:` of `run: play_planners`."""
+
+    planner: list[str | dict[str, Any]] = Field(default=["scripted", "random"], min_length=1)
+    """Planners, as of `make_planner`; `{name: trained, policy: ${stage}}` stands for all results of a stage."""
+    env_config: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the planners' seats: their game, who carries subgoals out, and the patience."""
+    episodes: int = Field(default=10, ge=1, le=1_000_000)
+    """Games per planner."""
+    seed: int = Field(default=1000, ge=0, le=2**31 - 1)
+    """Seed of the first game; the others count up."""
+
+    def planners(self) -> list[str | dict[str, Any]]:
+        """One entry per planner: those of several results are told apart."""
+        found: list[str | dict[str, Any]] = []
+        for one in self.planner:
+            several = one.get("policy") if isinstance(one, dict) else None
+            found += [{**one, "policy": path} for path in several] if isinstance(several, list) else [one]  # type: ignore[dict-item]
+        return found
+
+
+class PlayPlanners(StageKind):
+    """`run: play_planners`: games of the seats of `env` under each planner; figures as JSON and as a table."""
+
+    name = "play_planners"
+    settings_class = PlayPlannersSettings
+    takes_env = True
+
+    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+        """Checks keys, values, the seats, and planners that should be there by now."""
+        from rllib_llm_comm.experiments.planning_run import planners_by_label
+        from rllib_llm_comm.sama.planner_seats import SEATS
+
+        settings, env = self.settings(stage), stage.experiment.env
+        if env not in SEATS:
+            raise UserError(f"`{stage.name}.env` is {env!r} but must be one of {', '.join(SEATS)}.")
+        there = without_missing(settings.env_config, unresolved)
+        check_environment(stage.name, env, there, stage.trust)
+        game = make_env(str(env), **there).game
+        with within(f"{stage.name}.config.planner"):
+            for planner in planners_by_label(settings.planners()).values():
+                if not any(path in str(planner) for path in unresolved):
+                    make_planner(planner, planner_model(planner)).check_game(game)
+
+    def loads(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """All of `config:`, with the planners that it has by default."""
+        return {**self.settings_class.defaults(), **config}
+
+    def run(self, stage: Stage) -> StageResult:
+        """Plays the games that are not played yet and writes `planners.json` and `planners.md`."""
+        from rllib_llm_comm.evaluation.planner_scores import (
+            Cell,
+            PlannerScores,
+            PlanningSetup,
+            PolicyExecutor,
+            ScriptedExecutor,
+        )
+        from rllib_llm_comm.experiments.planning_run import ComparisonSettings, planners_by_label, play_and_tell
+        from rllib_llm_comm.policies.policy_folder import weights_digest
+        from rllib_llm_comm.sama.planner_seats import SEATS, SeatSettings, executor_of
+
+        settings: PlayPlannersSettings = self.settings(stage)
+        seats = SeatSettings.checked(f"{stage.name}.config.env_config", settings.env_config)
+        game_id = SEATS[str(stage.experiment.env)].game_id
+        policy, name = executor_of(seats, game_id), seats.executor.removeprefix("trained:")
+        executor = (
+            ScriptedExecutor(game_id, seats.game)
+            if policy is None
+            else PolicyExecutor(policy, name, seats.game, seats.greedy, weights_digest(name))
+        )
+        cells = []
+        for number, (label, planner) in enumerate(planners_by_label(settings.planners()).items()):
+            # A recording of its own each: planners of different models have the same questions.
+            kept = kept_planner(planner, stage.folder / f"planner_{number}")
+            cells.append(Cell({"planner": label}, executor, {}, PlanningSetup(kept, patience=seats.patience)))
+        seeds = range(settings.seed, settings.seed + settings.episodes)
+        scores = PlannerScores("planners", "which planner brings the most with the same executor", cells, seeds)
+        stage.folder.mkdir(parents=True, exist_ok=True)
+        json_file, table = stage.folder / "planners.json", stage.folder / "planners.md"
+        with count_scope() as asked:
+            play_and_tell(scores, ComparisonSettings(json_file=json_file, markdown_file=table))
+        told = {row["labels"]["planner"]: row["summary"]["value"] for row in scores.figures()}
+        cost = cost_of(asked) if asked.requests or asked.cached else {}
+        return StageResult([json_file], {"table": table}, summary={**told, **cost})
+
+
+STAGE_KINDS: Registry[StageKind] = Registry(
     "run",
     {
         kind.name: kind()
@@ -421,5 +575,5 @@ KINDS: Registry[PlainStage] = Registry(
 
 def config_identity(experiment: Experiment) -> Mapping[str, Any]:
     """The part of an experiment's `config:` that decides its result."""
-    kind = KINDS.get(experiment.run)
+    kind = STAGE_KINDS.get(experiment.run)
     return kind.config_identity(experiment.config) if kind else experiment.config

@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import read_foreign_json, read_regular
-from rllib_llm_comm.core.markdown import in_markdown
 from rllib_llm_comm.core.places import fetched, is_remote
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, MANIFEST, MOST_MANIFEST, names_a_folder
 from rllib_llm_comm.policies.stage_record import MARKER, read_record, require_readable
@@ -166,6 +165,12 @@ def digests(folder: Path) -> dict[str, str]:
     """SHA-256 of every file of a policy folder but its card."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CARD)
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def in_markdown(text: object) -> str:
+    """A text on one line that a reader of Markdown shows as it is: no HTML, no link, no further column of a table."""
+    plain = " ".join(str(text).split()).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
+    return plain.replace("](", "]\\(")
 
 
 def card_text(card: ModelCard) -> str:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.policies.policy_manifest import KINDS, LANGUAGE
+from rllib_llm_comm.policies.policy_manifest import LANGUAGE, POLICY_KINDS
 from rllib_llm_comm.policies.signatures import is_own_checkpoint
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def load_policy(
 
     folder = find_policy(checkpoint)
     manifest = read_manifest(folder)
-    policy: TrainedPolicy = KINDS[manifest.kind].load(
+    policy: TrainedPolicy = POLICY_KINDS[manifest.kind].load(
         folder,
         vouched_for(manifest) if trust else withhold(manifest),
         device=device,
@@ -96,7 +96,7 @@ class Loading(Settings):
         Raises:
             UserError: If one is not allowed.
         """
-        KINDS[LANGUAGE].check_options(self.messages, self.teacher, self.message_server, self.base_model)
+        POLICY_KINDS[LANGUAGE].check_options(self.messages, self.teacher, self.message_server, self.base_model)
 
     def load(self, path: str | Path, reference: str | None = None) -> TrainedPolicy:
         """The policy of a checkpoint.

@@ -31,7 +31,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import replace_folder
 from rllib_llm_comm.core.weights import read_weights
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.policies.policy_manifest import KINDS, MANIFEST, PolicyManifest
+from rllib_llm_comm.policies.policy_manifest import MANIFEST, POLICY_KINDS, PolicyManifest
 
 POLICY_FOLDER = "policy"
 _RLLIB_METADATA = "rllib_checkpoint.json"
@@ -50,7 +50,7 @@ def build_network(kind: str, model_config: Mapping[str, Any], weights: Mapping[s
         UserError: If a setting is missing or out of its range.
         RuntimeError: If the weights have other shapes than the settings want.
     """
-    build = KINDS[kind].network_builder(dict(model_config))
+    build = POLICY_KINDS[kind].network_builder(dict(model_config))
     require_shapes(build, weights)
     network = build()
     network.load_state_dict(weights)

@@ -20,7 +20,7 @@ from rllib_llm_comm.core.settings import Settings
 MANIFEST = "policy.json"
 FORMAT = 1
 LANGUAGE, NUMERIC, GROUNDED, VALUED, OFFICER = "language", "numeric", "grounded", "valued", "officer"
-KINDS: Registry[Any] = Registry(
+POLICY_KINDS: Registry[Any] = Registry(
     "kind",
     {
         LANGUAGE: "rllib_llm_comm.verco.policy:LanguagePolicy",
@@ -134,7 +134,7 @@ def _check(manifest: PolicyManifest) -> None:
     for name, (kind, words) in _TYPES.items():
         if not isinstance(getattr(manifest, name), kind):
             raise UserError(f"`{name}` is {shown(getattr(manifest, name))} but must be {words}.")
-    KINDS.require(manifest.kind)
+    POLICY_KINDS.require(manifest.kind)
     if manifest.planning is not None:
         RecordedPlanning.checked("planning", manifest.planning)
     if not isinstance(manifest.agents, list | tuple) or not all(map(names_a_folder, manifest.agents)):

@@ -209,7 +209,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
     def validate(self) -> None:
         """Checks all settings; registers the environment with RLlib if PettingZoo knows it."""
         self.check_settings()
-        self._validate_training()
+        self.validate_training()
         if isinstance(self.env_runner_cls, str):
             raise UserError(
                 f"`env_runner_cls` is {self.env_runner_cls!r} but must be a class, or null for RLlib's own one; files "
@@ -224,7 +224,8 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         self.add_callback(ResultWarnings)  # the last, so that it has seen what the others warn of
         super().validate()
 
-    def _validate_training(self) -> None:
+    def validate_training(self) -> None:
+        """Checks what of the settings does not fit together, before a game is made; the next class adds its own."""
         self.require_whole_setting("num_envs_per_env_runner", 1)
         if self.num_learners > 1 and not self.minibatch_size:
             raise UserError(

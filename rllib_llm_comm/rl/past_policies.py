@@ -17,7 +17,7 @@ from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LI
 from rllib_llm_comm.core.errors import LARGEST
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.policy_folder import POLICY_FOLDER, PolicyExport, write_policy
-from rllib_llm_comm.policies.policy_manifest import KINDS, PolicyManifest
+from rllib_llm_comm.policies.policy_manifest import POLICY_KINDS, PolicyManifest
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class PastPolicy:
         with tempfile.TemporaryDirectory() as scratch:
             folder = self.write(Path(scratch) / POLICY_FOLDER)
             manifest = PolicyManifest(**self.manifest)
-            policy: TrainedPolicy = KINDS[manifest.kind].load(folder, manifest, **options)
+            policy: TrainedPolicy = POLICY_KINDS[manifest.kind].load(folder, manifest, **options)
         return policy
 
 

@@ -22,11 +22,11 @@ from typing import Any
 
 from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.core.files import disk_error, read_text, replace_folder
-from rllib_llm_comm.core.markdown import in_markdown
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.weights import HALVES, in_half
 from rllib_llm_comm.language.adapters import ACTION, ADAPTER_CONFIG, ADAPTER_WEIGHTS, MESSAGE
 from rllib_llm_comm.language.model_sources import without_progress_bar
+from rllib_llm_comm.policies.find_checkpoint import in_markdown
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, read_manifest
 from rllib_llm_comm.policies.recorded_settings import withhold

@@ -47,8 +47,7 @@ class LanguageModelConfigMixin(StrictConfigMixin):
 
     def language_model_settings(self) -> LanguageModelSettings:
         """The module's `model_config` as checked settings."""
-        values = {name: getattr(self, name) for name in MODEL_SETTINGS}
-        return LanguageModelSettings(**{**values, **self.trained_parts(), "init_seed": self.seed})
+        return LanguageModelSettings.from_attributes(self, **self.trained_parts(), init_seed=self.seed)
 
     def trained_parts(self) -> dict[str, Any]:
         """Fields of `LanguageModelSettings` that say what is trained."""
@@ -56,7 +55,7 @@ class LanguageModelConfigMixin(StrictConfigMixin):
 
     def communication_settings(self) -> CommunicationSettings:
         """The connector's settings, checked."""
-        return CommunicationSettings(**{name: getattr(self, name) for name in CommunicationSettings.names()})
+        return CommunicationSettings.from_attributes(self)
 
     def policy_record(self) -> dict[str, Any]:
         """What a policy folder tells of the training; with the way of talking."""

@@ -65,7 +65,7 @@ def played_again(seen, actions, seat):
 def test_a_roll_out_holds_the_learners_rows_alone():
     """Beside cooks that stay: played again game by game in PettingZoo's form, with returns by hand."""
     with running(config().partners(pool=["stay"])) as algo:
-        algo.env_runner.use_partners(*algo._pool_of_runners())
+        algo.env_runner.use_partners(*algo.pool_of_runners())
         columns = algo.env_runner.roll_out(40, 0.5)
         network = algo.env_runner.module["shared"].unwrapped().network
     assert len(columns["actions"]) == 40 * 3
@@ -92,7 +92,7 @@ def test_a_roll_out_holds_the_learners_rows_alone():
 def test_the_critic_alone_is_told_who_the_partner_is(tmp_path):
     settings = config().policy_network(critic_observation="partner")
     with running(settings.partners(pool=["stay", "random"], self_play_share=0.3)) as algo:
-        algo.env_runner.use_partners(*algo._pool_of_runners())
+        algo.env_runner.use_partners(*algo.pool_of_runners())
         seated = algo.env_runner._seated
         partners, own = seated.partner.copy(), seated.own.copy()
         observed = algo.env_runner.roll_out(20, 0.5)["obs"]
@@ -256,7 +256,7 @@ def test_another_pool_begins_all_games_anew(checkpoint):
         runner = algo.env_runner
         assert runner._games.states[:, 0].tolist() == [10] * 3  # 40 steps of games of 30
         algo.set_pool(PartnerPool((FrozenPartner("late", exported(checkpoint)),)))
-        runner.use_partners(*algo._pool_of_runners())
+        runner.use_partners(*algo.pool_of_runners())
         assert runner._games.states[:, 0].tolist() == [0] * 3 and runner._seated.name(0) == "late"
         with pytest.raises(UserError, match="self_play_share"):
             algo.set_pool(PartnerPool((FrozenPartner("late", exported(checkpoint)),), 0.5))

@@ -256,8 +256,8 @@ def test_the_critic_rate_of_a_kind_moves_with_the_rate_of_pbt():
     config = small(VercoPBTConfig(), size=2, member_kinds={"slow": {"critic_lr": 1e-5}, "own": {}})
     algo = VercoPBT.__new__(VercoPBT)  # not built: nothing is trained
     algo.config = config
-    rates = [algo._member_config({"lr": 2 * config.lr}, kind, [0]).critic_lr for kind in config.member_kinds]
-    assert algo._member_config({}, "slow", [0])._adapters_are_known, "the population has tried all, once"
+    rates = [algo.run_config({"lr": 2 * config.lr}, kind, [0]).critic_lr for kind in config.member_kinds]
+    assert algo.run_config({}, "slow", [0])._adapters_are_known, "the population has tried all, once"
     assert rates == pytest.approx([2e-5, 2 * config.critic_lr])
     with pytest.raises(UserError, match=r"`member_kinds\.slow\.critic_lr` is a schedule"):
         small(VercoPBTConfig(), size=2, member_kinds={"slow": {"critic_lr": [[0, 1e-3], [9, 0.0]]}}).validate()

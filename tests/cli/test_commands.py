@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 import rllib_llm_comm
+from rllib_llm_comm.envs.games import env_ids
 from rllib_llm_comm.experiments.packaged_examples import description, examples
+from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
+from rllib_llm_comm.rl.algorithms import ALGORITHMS
+from rllib_llm_comm.sama.planners import PLANNERS
+from rllib_llm_comm.verco.teachers.base import TEACHERS
 from tests.cli.command import rllib, succeeds
 
 GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_text_golden.jsonl.gz"
@@ -184,3 +189,20 @@ def test_a_command_begins_without_what_it_does_not_need(module, heavy):
     told = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     assert not heavy & set(done.stdout.split())
+
+
+def test_list_shows_what_settings_can_name(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from rllib_llm_comm.sama.planners import register_planner\n\n\n"
+        'def lazy(**settings):\n    """Never plans. Not even then."""\n\n\nregister_planner(\'lazy\', lazy)\n'
+    )
+    planners = succeeds("list", "planners", "--import", "mine", cwd=tmp_path).stdout
+    for name in (*PLANNERS, "As `chat`, with the answers of a recording.", "lazy", "Never plans."):
+        assert name in planners
+    assert "Not even then" not in planners and "Verco" not in planners
+    everything = succeeds("list", cwd=tmp_path).stdout
+    for name in (*ALGORITHMS, *STAGE_KINDS, *env_ids(derived=True), *TEACHERS, *PLANNERS, "DQN"):
+        assert name in everything
+    assert "settings: `" not in everything and "`run: " not in everything
+    done = rllib("list", "planer", cwd=tmp_path)
+    assert done.returncode == 1 and "Did you mean 'planners'?" in done.stderr

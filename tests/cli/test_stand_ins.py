@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
-from rllib_llm_comm.experiments.stages import PlainStage
-from rllib_llm_comm.experiments.stages_without_tune import KINDS
+from rllib_llm_comm.experiments.stages import StageKind
+from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.language.base_model import PACKAGED
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.policies.recorded_settings import withhold
@@ -118,7 +118,7 @@ def test_each_thing_says_it_itself():
     assert [name for name, kind in TEACHERS.items() if kind.stands_in] == ["scripted"]
     by_rules = [name for name in PLANNERS if planner_stands_in(name)]
     assert by_rules == ["scripted", "plan4mc", "disturbed", "guessing"]
-    assert all(issubclass(type(kind), PlainStage) and isinstance(kind.stands_in, str) for kind in KINDS.values())
+    assert all(issubclass(type(kind), StageKind) and isinstance(kind.stands_in, str) for kind in STAGE_KINDS.values())
     assert (
         stand_ins({"base_model": "smollm2", "teacher": {"name": "chat"}, "planner": "random", "messages": "none"}) == []
     )

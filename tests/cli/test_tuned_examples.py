@@ -13,7 +13,7 @@ from rllib_llm_comm.experiments.algorithm_settings import default_config
 from rllib_llm_comm.experiments.experiment_file import read_experiment_file
 from rllib_llm_comm.experiments.packaged_examples import examples
 from rllib_llm_comm.experiments.stages import make_stages
-from rllib_llm_comm.experiments.stages_without_tune import KINDS
+from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.experiments.study_file import expand, is_study, read_study
 from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig
 
@@ -84,7 +84,7 @@ def test_ppo_is_paid_in_decisions(path):
     """Populations count rounds, RED updates between phases of cloning; all else that learns by PPO, decisions."""
     file = expand(read_study(path), path.stem) if path in STUDIES else read_experiment_file(path)
     for name, experiment in file.experiments.items():
-        if experiment.run in KINDS or experiment.run in IN_ROUNDS:
+        if experiment.run in STAGE_KINDS or experiment.run in IN_ROUNDS:
             continue
         if isinstance(default_config(experiment.run), MultiAgentPPOConfig):
             assert experiment.stop and "training_iteration" not in experiment.stop, name

@@ -85,6 +85,21 @@ def test_one_sentence_tells_the_setting_and_what_is_allowed(values, setting, all
     assert text.count("\n") == 0 and len(text) < 300
 
 
+class Wide(Rank):
+    size: int
+    """Size."""
+
+
+def test_settings_are_taken_from_what_holds_them_as_attributes():
+    wide = Wide(size=3, r=4, trained=True)
+    assert Rank.from_attributes(wide) == Rank(r=4, trained=True) and type(Rank.from_attributes(wide)) is Rank
+    assert Rank.from_attributes(wide, r=5) == Rank(r=5, trained=True)
+    with pytest.raises(UserError, match="`size` is missing"):
+        Wide.from_attributes(Rank())
+    with pytest.raises(UserError, match="`nothing` is no known key"):
+        Rank.from_attributes(wide, nothing=1)
+
+
 def test_settings_are_plain_data():
     settings = Rank(widths=[1, 2], parts={"a": Inner(share=1)})
     assert settings.widths == (1, 2)

@@ -59,12 +59,12 @@ def test_every_setting_says_what_it_means():
 
     import rllib_llm_comm
     from rllib_llm_comm.core.settings import Settings
-    from rllib_llm_comm.experiments.stages_without_tune import KINDS
+    from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 
     for module in pkgutil.walk_packages(rllib_llm_comm.__path__, "rllib_llm_comm."):
         if not module.name.startswith("rllib_llm_comm.examples"):
             importlib.import_module(module.name)
-    made = [kind.model() for kind in KINDS.values()]  # those of stages are made of what they call
+    made = [kind.model() for kind in STAGE_KINDS.values()]  # those of stages are made of what they call
     found, known = [Settings], set()
     while found:
         for model in found.pop().__subclasses__():

@@ -21,7 +21,7 @@ from rllib_llm_comm.evaluation.replay import write_animation
 from rllib_llm_comm.evaluation.rollout import record
 from rllib_llm_comm.experiments.experiment_file import make_experiment
 from rllib_llm_comm.experiments.stages import Stage
-from rllib_llm_comm.experiments.stages_without_tune import KINDS
+from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.language_agent import LanguageAgent
@@ -130,6 +130,6 @@ def test_the_command_writes_it_and_refuses_other_formats(cooks, tmp_path):
 def test_a_stage_writes_it(cooks, tmp_path):
     spec = {"run": "replay", "config": {"checkpoint": str(cooks), "animation": True}}
     stage = Stage("replay", make_experiment("replay", spec), tmp_path)
-    result = KINDS["replay"].run(stage)
+    result = STAGE_KINDS["replay"].run(stage)
     assert [Path(path).name for path in result.outputs] == ["replay.html", "replay.gif"]
     assert all(Path(path).is_file() for path in result.outputs)

@@ -228,6 +228,16 @@ def test_a_collection_that_falls_short_is_unfinished_and_goes_on_with_more_decis
     assert "already there, skipped" in collect(tmp_path, 60, capsys, few)
 
 
+def test_a_collection_ends_when_the_game_shows_nothing_new_and_says_so(tmp_path, capsys):
+    small = {"env_config": {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 1}, "max_stale_decisions": 40}
+    told = " ".join(collect(tmp_path, 4000, capsys, small).split())
+    assert "`labels` ends before its 4000 labels: 40 decisions in a row brought nothing new" in told
+    record = json.loads((tmp_path / "f" / "labels" / "stage.json").read_text())
+    assert record["status"] == "finished" and record["summary"]["exhausted"] and not record["summary"]["complete"]
+    assert 0 < record["summary"]["labels"] < 4000 and record["summary"]["decisions"] < 400
+    assert "already there, skipped" in collect(tmp_path, 4000, capsys, small)
+
+
 def test_damaged_labels_of_a_finished_stage_are_collected_again_after_the_remedy(tmp_path, capsys):
     collect(tmp_path, 5, capsys)
     labels = tmp_path / "f" / "labels" / "labels"
@@ -258,6 +268,7 @@ def test_a_foreign_folder_is_left_alone(tmp_path, capsys):
         ({"teacher": "scriptet"}, ["Did you mean 'scripted'?"]),
         ({"env_config": {"layout": "ful"}}, ["`layout` is 'ful'"]),
         ({"max_empty_moments": 0}, ["`labels.config.max_empty_moments` is 0", "at least 1"]),
+        ({"max_stale_decisions": 0}, ["`labels.config.max_stale_decisions` is 0", "at least 1"]),
         ({"num_envs": None}, ["`labels.config.num_envs` is None", "at least 1"]),
         ({"random_share": 1.5}, ["`labels.config.random_share` is 1.5", "between 0 and 1"]),
         ({"teacher_share": -0.1}, ["`labels.config.teacher_share` is -0.1", "between 0 and 1"]),

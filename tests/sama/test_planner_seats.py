@@ -25,7 +25,7 @@ from rllib_llm_comm.experiments.experiment_file import parse_experiments
 from rllib_llm_comm.experiments.packaged_examples import examples
 from rllib_llm_comm.experiments.pipeline import check_stages
 from rllib_llm_comm.experiments.stages import make_stages
-from rllib_llm_comm.experiments.stages_without_tune import KINDS
+from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.experiments.study_file import expand, part_of, read_study
 from rllib_llm_comm.policies.decision import Request
 from rllib_llm_comm.policies.recorded_settings import Withheld, vouched_for_game, withhold_game
@@ -380,7 +380,7 @@ def test_a_stage_plays_trained_planners_beside_rules_and_random_draws(trained, t
         check_stages([one], {})
         return one
 
-    result = KINDS["play_planners"].run(stage())
+    result = STAGE_KINDS["play_planners"].run(stage())
     cells = {cell["labels"]["planner"]: cell for cell in json.loads(result.outputs[0].read_text())["cells"]}
     assert all(cell["episodes"]["seed"] == [1000, 1001] for cell in cells.values())
     assert ["planner_sha256" in cell["made_with"] for cell in cells.values()] == [False, False, True]
@@ -402,7 +402,7 @@ def games_of(folder, *planners, **config):
 def test_planners_of_one_name_all_play_and_are_told_apart(tmp_path):
     shares = [{"name": "disturbed", "share": share} for share in (0.0, 1.0)]
     nested = [{"name": "disturbed", "share": 1.0, "planner": {"name": "random", "seed": seed}} for seed in (1, 2)]
-    result = KINDS["play_planners"].run(games_of(tmp_path, *shares, *nested, "scripted"))
+    result = STAGE_KINDS["play_planners"].run(games_of(tmp_path, *shares, *nested, "scripted"))
     cells = json.loads(result.outputs[0].read_text())["cells"]
     assert [cell["made_with"]["planner"] for cell in cells] == [*shares, *nested, "scripted"]
     labels = [cell["labels"]["planner"] for cell in cells]
@@ -423,18 +423,18 @@ def test_what_chat_models_answer_in_games_of_planners_is_recorded_apart_and_told
             {"name": "disturbed", "share": 0.0, "planner": {**asking, "chat": {**chat, "model": "other"}}},
         ]
         stage = games_of(tmp_path, "scripted", *several)
-        told = KINDS["play_planners"].run(stage).summary
+        told = STAGE_KINDS["play_planners"].run(stage).summary
         asked = len(server.requests)
         assert asked > 0 == told["kept_answers"] and told["requests"] == asked
         assert {request["model"] for request in server.requests} == {"tiny", "other"}
         (stage.folder / "planners.json").unlink()  # as after a kill
-        again = KINDS["play_planners"].run(stage).summary
+        again = STAGE_KINDS["play_planners"].run(stage).summary
         assert len(server.requests) == asked == again["kept_answers"] and again["requests"] == 0
-    assert "requests" not in KINDS["play_planners"].run(games_of(tmp_path / "rules", "scripted")).summary
+    assert "requests" not in STAGE_KINDS["play_planners"].run(games_of(tmp_path / "rules", "scripted")).summary
 
 
 def test_all_planners_of_a_stage_are_named_if_they_stand_in():
-    loads = KINDS["play_planners"].loads
+    loads = STAGE_KINDS["play_planners"].loads
     found = stand_ins(loads({"planner": ["random", {"name": "cassette", "cassette": "sama"}, "scripted"]}))
     assert [one.partition(":")[0] for one in found] == ["planner cassette", "planner scripted"]
     assert [one.partition(":")[0] for one in stand_ins(loads({}))] == ["planner scripted"]

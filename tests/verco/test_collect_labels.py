@@ -353,6 +353,16 @@ def test_a_collection_that_ended_early_goes_on_with_more_decisions(whole, tmp_pa
     assert collect(tmp_path / "more").complete
 
 
+def test_a_collection_ends_when_nothing_new_is_seen_any_more(tmp_path):
+    settings = {"env_config": {**SETTINGS["env_config"], "max_game_steps": 1}, "target_labels": 4000}
+    first = collect(tmp_path / "few", max_stale_decisions=40, **settings)
+    assert first.exhausted and not first.complete and 0 < first.labels < 100 and 40 <= first.decisions < 400
+    again = collect(tmp_path / "few", max_stale_decisions=8, **settings)  # begins to count anew
+    assert again.exhausted and first.decisions + 8 <= again.decisions < first.decisions + 20
+    limited = collect(tmp_path / "limit", max_decisions=first.decisions - 40, **settings)
+    assert not limited.exhausted and limited.labels == first.labels
+
+
 def test_labels_reach_the_disk_while_the_teacher_keeps_everybody_waiting(tmp_path, monkeypatch):
     monkeypatch.setattr(collect_module, "_SECONDS_PER_PART", 0.05)
     folder, seen = tmp_path / "labels", []

@@ -69,8 +69,9 @@ class MAPPOConfig(NumericPPOConfig):
         self.kl_target = None
 
     @override(NumericPPOConfig)
-    def _validate_training(self) -> None:
-        super()._validate_training()
+    def validate_training(self) -> None:
+        """Checks the input of the critic, too."""
+        super().validate_training()
         require_choice("critic_observation", self.critic_observation, ("auto", "state", "team", "own"))
 
     @override(NumericPPOConfig)

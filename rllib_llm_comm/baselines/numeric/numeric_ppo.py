@@ -254,8 +254,7 @@ class NumericPPOConfig(MultiAgentPPOConfig):
         Raises:
             UserError: If a value is not allowed.
         """
-        own = {name: getattr(self, name) for name in NumericSettings.names() if hasattr(self, name)}
-        return NumericSettings(**{**own, "network": self.network, "init_seed": self.seed})
+        return NumericSettings.from_attributes(self, init_seed=self.seed)
 
     @override(PPOConfig)
     def get_default_rl_module_spec(self) -> RLModuleSpec:

@@ -44,7 +44,7 @@ class NumericPolicy(ArrayPolicy):
     def network_builder(settings: dict[str, Any]) -> Callable[[], NumericNetwork]:
         """Makes a network from `model_config`."""
         told = NumericRecord.checked("model_config", settings)
-        own = NumericSettings(**{name: getattr(told, name) for name in NumericSettings.names()})
+        own = NumericSettings.from_attributes(told)
         return lambda: NumericNetwork(own, told.size, told.actions, told.critic_size)
 
     @property

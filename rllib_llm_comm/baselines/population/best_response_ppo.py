@@ -106,9 +106,10 @@ class BestResponsePPOConfig(SelfPlayPPOConfig):
                 f"{BY_OWN!r}."
             )
         super().validate()
-        self._validate_pool()
+        self.validate_pool()
 
-    def _validate_pool(self) -> None:
+    def validate_pool(self) -> None:
+        """Checks the partners; a population brings its own."""
         if not self.pool and self_play_games(self.num_envs_per_env_runner, self.self_play_share) < (
             self.num_envs_per_env_runner
         ):
@@ -188,7 +189,8 @@ class BestResponsePPO(Responder, SelfPlayPPO):
         self.sync_runners()
 
     @override(SelfPlayPPO)
-    def _pool_of_runners(self) -> tuple[Any, str | None]:
+    def pool_of_runners(self) -> tuple[Any, str | None]:
+        """The pool that the partners are drawn from."""
         return (None, None) if self._pool is None else (self._held, self._pool.key)
 
 

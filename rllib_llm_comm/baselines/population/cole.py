@@ -401,7 +401,8 @@ class COLEConfigMixin(StrictConfigMixin):
     def most_partners(self) -> None:
         """None: the population changes."""
 
-    def _validate_pool(self) -> None:
+    def validate_pool(self) -> None:
+        """Checks that members are met."""
         if self.self_play_share == 1:
             raise UserError("`self_play_share` is 1 but must be below 1: COLE trains with members of its population.")
 

@@ -367,7 +367,8 @@ class FCPConfigMixin(StrictConfigMixin):
         """The number of the members' policies that the learner meets."""
         return self.population_size * (len(AGES) if self.past_checkpoints else 1)
 
-    def _validate_pool(self) -> None:
+    def validate_pool(self) -> None:
+        """Checks the population, or where it is taken from."""
         if self.pool:
             raise UserError(
                 f"`pool` is {self.pool!r} but FCP makes its partners itself; omit it, or train a best response "
@@ -379,7 +380,7 @@ class FCPConfigMixin(StrictConfigMixin):
         if self.population_from is not None:
             self._take_population(self.population_from)
         elif not self._members_are_known:
-            self._validate_training_of_members()
+            self.validate_members()
 
     def _take_population(self, where: str | Path) -> None:
         if is_named(where):
@@ -403,7 +404,8 @@ class FCPConfigMixin(StrictConfigMixin):
             )
         self.population_size = len(members)
 
-    def _validate_training_of_members(self) -> None:
+    def validate_members(self) -> None:
+        """Checks the settings with which each kind of members is trained."""
         for kind in self.member_kinds or (NO_KIND,):
             member = self.member_config(kind)
             try:
@@ -447,8 +449,9 @@ class FCPConfig(FCPConfigMixin, BestResponsePPOConfig):
         return read_policy(folder, self.env_config)
 
     @override(FCPConfigMixin)
-    def _validate_training_of_members(self) -> None:
-        super()._validate_training_of_members()
+    def validate_members(self) -> None:
+        """Checks that a game ends within an iteration of a member, too."""
+        super().validate_members()
         for kind in self.member_kinds or (NO_KIND,):
             member = self.member_config(kind)
             steps = member.total_train_batch_size // member.rows_per_step()

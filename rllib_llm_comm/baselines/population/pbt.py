@@ -401,7 +401,7 @@ class PBTConfigMixin(StrictConfigMixin):
     def most_partners(self) -> None:
         """None: the population changes."""
 
-    def _validate_pool(self) -> None:
+    def validate_pool(self) -> None:
         """Checks the kinds of members; a population brings its own partners."""
         require_kinds(self.member_kinds, self.size, self.member_settings_known, self.partner_traits)
 
@@ -484,7 +484,7 @@ class PBTMixin(Responder):
         named = list(config.member_kinds) or [""]
         kinds = [named[agent % len(named)] for agent in range(config.size)]
         runs = [
-            MemberRun(config.run_algorithm, self._member_config(settings, kind, [agent]), 0)
+            MemberRun(config.run_algorithm, self.run_config(settings, kind, [agent]), 0)
             for agent, kind in enumerate(kinds)
         ]
         first = self._results(runs)
@@ -507,7 +507,7 @@ class PBTMixin(Responder):
         agent, other = self._population.agents[learner], self._population.agents[partner]
         return MemberRun(
             algorithm=self.config.run_algorithm,
-            config=self._member_config(agent.settings, agent.kind, place),
+            config=self.run_config(agent.settings, agent.kind, place),
             batches=self.config.run_batches,
             state=agent.state[STATE],
             partner=other.state[POLICY],
@@ -515,7 +515,7 @@ class PBTMixin(Responder):
             steps_before=agent.runs * self.config.run_steps(),
         )
 
-    def _member_config(self, settings: Mapping[str, Any], kind: str, place: Sequence[int]) -> Any:
+    def run_config(self, settings: Mapping[str, Any], kind: str, place: Sequence[int]) -> Any:
         """The config of a run: the agent's settings, those of its kind, and a seed of its own."""
         config: Any = self.config.copy(copy_frozen=False)
         config.update_from_dict(self.config.kind_settings(kind))

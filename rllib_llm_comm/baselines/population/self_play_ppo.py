@@ -401,7 +401,7 @@ class SelfPlayPPO(KeepsPastPolicies, NumericPPO):
         runners = max(1, config.num_env_runners)
         steps = config.total_train_batch_size // (config.rows_per_step() * runners)
         shaping = shaping_factor(self._game_steps(), config.shaping_horizon)
-        pool, key = self._pool_of_runners()
+        pool, key = self.pool_of_runners()
 
         def play(runner: OnionSoupEnvRunner) -> tuple[dict[str, Any], Any]:
             runner.use_partners(pool, key)
@@ -412,7 +412,7 @@ class SelfPlayPPO(KeepsPastPolicies, NumericPPO):
         rows = {name: _joined([columns[name] for columns, _ in parts]) for name in parts[0][0]}
         return MultiAgentBatch({SHARED: SampleBatch(rows)}, env_steps=steps * config.num_envs_per_env_runner * runners)
 
-    def _pool_of_runners(self) -> tuple[Any, str | None]:
+    def pool_of_runners(self) -> tuple[Any, str | None]:
         """The partners that EnvRunners seat, here or in Ray's store, and the pool's key; nobody in self-play."""
         return None, None
 

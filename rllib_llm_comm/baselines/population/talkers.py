@@ -108,9 +108,9 @@ class TalkersConfig(VercoConfig):
             )
         super().validate()
         self.add_callback(SeatPartners)
-        self._validate_pool()
+        self.validate_pool()
 
-    def _validate_pool(self) -> None:
+    def validate_pool(self) -> None:
         """Checks the population; it brings its own partners."""
 
     def _of_members(self, setting: str) -> dict[str, Any]:
@@ -350,8 +350,9 @@ class VercoFCPConfig(FCPConfigMixin, TalkersConfig):
                 )
 
     @override(FCPConfigMixin)
-    def _validate_training_of_members(self) -> None:
-        super()._validate_training_of_members()
+    def validate_members(self) -> None:
+        """Checks that members talk, too."""
+        super().validate_members()
         self.require_talkers()
 
 
@@ -401,8 +402,9 @@ class VercoPBTConfig(PBTConfigMixin, TalkersConfig):
         """Sets the defaults: a small population on the embedded model (ours)."""
         super().__init__(algo_class=algo_class or VercoPBT)
 
-    def _validate_pool(self) -> None:
-        super()._validate_pool()
+    def validate_pool(self) -> None:
+        """Checks that members talk, and that kinds and mutations share no setting, too."""
+        super().validate_pool()
         for name in set(self.mutate) & {name for kind in self.member_kinds.values() for name in kind}:
             raise UserError(f"`{name}` is a setting of `member_kinds` and in `mutate`; leave it out of one of both.")
         self.require_talkers()
@@ -412,8 +414,9 @@ class VercoPBT(PBTMixin, Talkers):
     """Population-based training of agents that talk; settings: `VercoPBTConfig`."""
 
     @override(PBTMixin)
-    def _member_config(self, settings: Mapping[str, Any], kind: str, place: Sequence[int]) -> Any:
-        config = super()._member_config(settings, kind, place)
+    def run_config(self, settings: Mapping[str, Any], kind: str, place: Sequence[int]) -> Any:
+        """The config of a run, whose adapters are known to fit."""
+        config = super().run_config(settings, kind, place)
         config._adapters_are_known = True
         return config
 
@@ -443,8 +446,9 @@ class VercoCOLEConfig(COLEConfigMixin, TalkersConfig):
         super().__init__(algo_class=algo_class or VercoCOLE)
         self.self_play_share = 0.25  # COLE's "1:3"
 
-    def _validate_pool(self) -> None:
-        super()._validate_pool()
+    def validate_pool(self) -> None:
+        """Checks that members talk, too."""
+        super().validate_pool()
         self.require_talkers()
 
 

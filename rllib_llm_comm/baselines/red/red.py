@@ -653,8 +653,7 @@ class REDConfig(MAPPOConfig):
     @override(NumericPPOConfig)
     def network_settings(self) -> Any:
         """The module's `model_config` as checked settings (`OfficerSettings`)."""
-        own = {name: getattr(self, name) for name in (*_NETWORK, "critic_observation")}
-        return OfficerSettings(**own, init_seed=self.seed)
+        return OfficerSettings.from_attributes(self, init_seed=self.seed)
 
     @override(PPOConfig)
     def get_default_rl_module_spec(self) -> RLModuleSpec:
@@ -667,8 +666,9 @@ class REDConfig(MAPPOConfig):
         return REDLearner
 
     @override(MAPPOConfig)
-    def _validate_training(self) -> None:
-        super()._validate_training()
+    def validate_training(self) -> None:
+        """Checks that officers order units themselves and learn from whole games, too."""
+        super().validate_training()
         level = (self.env_config or {}).get("action_level")
         if self.env == self.own_env and level != "red":  # other actions are no orders, which the network's parts make
             raise UserError(

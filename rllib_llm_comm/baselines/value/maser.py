@@ -178,8 +178,9 @@ class MASERConfig(QMIXConfig):
         self.distance_width = 128
 
     @override(QMIXConfig)
-    def _validate_training(self) -> None:
-        super()._validate_training()
+    def validate_training(self) -> None:
+        """Checks the width of the distances, too."""
+        super().validate_training()
         require_whole("distance_width", self.distance_width, 1)
 
 

@@ -59,7 +59,7 @@ class QPolicy(ArrayPolicy):
     def network_builder(settings: dict[str, Any]) -> Callable[[], QTeam]:
         """Makes a network from `model_config`."""
         told = QRecord.checked("model_config", settings)
-        own = QSettings(**{name: getattr(told, name) for name in QSettings.names()})
+        own = QSettings.from_attributes(told)
         return lambda: QTeam(own, told.size, told.actions, told.agents, told.state_size)
 
     def batch(self, asked: Sequence[AgentRequest]) -> dict[str, torch.Tensor]:

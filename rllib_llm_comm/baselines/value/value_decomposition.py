@@ -561,8 +561,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
         Raises:
             UserError: If a value is not allowed.
         """
-        own = {name: getattr(self, name) for name in QSettings.names() if hasattr(self, name)}
-        return QSettings(**{**own, "init_seed": self.seed})
+        return QSettings.from_attributes(self, init_seed=self.seed)
 
     def team_loss(self) -> TeamLoss:
         """The loss of a batch of episodes."""
@@ -598,7 +597,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
         ensure_registered(self.env)
         self._validate_seed()
         self.check_settings()
-        self._validate_training()
+        self.validate_training()
         self.network_settings()
         if self.array_games:
             self._validate_array_games()
@@ -623,7 +622,8 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
         self.env_config = settings
         self.env_runner_cls = KitchenTeamRunner
 
-    def _validate_training(self) -> None:
+    def validate_training(self) -> None:
+        """Checks what of the settings does not fit together, before a game is made; the next class adds its own."""
         require_whole("num_env_runners", self.num_env_runners, 0)
         if self.is_multi_agent:
             raise UserError(

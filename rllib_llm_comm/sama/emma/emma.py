@@ -168,8 +168,7 @@ class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
     @override(NumericPPOConfig)
     def network_settings(self) -> Any:
         """The module's `model_config` as checked settings (`EmmaSettings`)."""
-        own = {name: getattr(self, name) for name in EmmaSettings.names() if hasattr(self, name)}
-        return EmmaSettings(**{**own, "init_seed": self.seed})
+        return EmmaSettings.from_attributes(self, init_seed=self.seed)
 
     @override(PPOConfig)
     def get_default_rl_module_spec(self) -> RLModuleSpec:

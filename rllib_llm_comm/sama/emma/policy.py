@@ -96,7 +96,7 @@ class GroundedPolicy(ArrayPolicy):
         told = EmmaRecord.checked(
             "model_config", {**settings, "text_encoder": granted(settings.get("text_encoder", EMBEDDED))}
         )
-        own = EmmaSettings(**{name: getattr(told, name) for name in EmmaSettings.names()})
+        own = EmmaSettings.from_attributes(told)
         encoder = load_text_encoder(own.text_encoder)
         height, width = told.shape
         return lambda: EmmaNetwork(own, told.symbols, (height, width), told.actions, told.state_size, encoder)

@@ -85,6 +85,12 @@ class Plan4MCPlanner(_RulePlanner):
         return self._made(request, goal, in_order, reasons)
 
 
+class RecordedPlanner(ChatPlanner):
+    """As `chat`, with the answers of a recording."""
+
+    name, slow = "cassette", False
+
+
 _SOURCES = ("chat", "cassette")  # settings that name the chat model
 
 
@@ -104,10 +110,7 @@ class _AskingModel:
         asked = self.open(given) if model is None else model
         settings = self.settings(**{k: v for k, v in given.items() if k not in _SOURCES})
         require_recorded(asked, settings)
-        made = self.planner(asked, settings)
-        if self.name == "cassette":
-            made.name, made.slow = self.name, False
-        return made
+        return self.planner(asked, settings)
 
     def open(self, given: Mapping[str, Any]) -> ChatModel:
         """The chat model of the planner's settings."""
@@ -132,18 +135,20 @@ def _disturbed(
     seed: int = 0,
     model: ChatModel | None = None,
 ) -> Planner:
+    """Another planner, some of whose subgoals are replaced by random ones."""
     return DisturbedPlanner(make_planner(planner, model), share, seed)
 
 
 def _guessing(
     planner: str | Mapping[str, Any] | Planner = "scripted", seed: int = 0, model: ChatModel | None = None
 ) -> Planner:
+    """Another planner, which guesses what the game hides from agents."""
     return GuessingPlanner(make_planner(planner, model), seed)
 
 
 _ASKING = (
-    _AskingModel("chat", ChatPlanner),
-    _AskingModel("cassette", ChatPlanner),
+    _AskingModel(ChatPlanner.name, ChatPlanner),
+    _AskingModel(RecordedPlanner.name, RecordedPlanner),
     _AskingModel(DepsPlanner.name, DepsPlanner, DepsPlanSettings),
     _AskingModel(SamaPlanner.name, SamaPlanner, SamaPlanSettings),
 )

@@ -435,7 +435,8 @@ class ChatPlanner(Planner):
         )
         form = team_plan(len(game.agents), self.how.ahead)
         with self._asking("decomposition", by):
-            answer = self._ask(prompt, form, self._told_why(check), lambda answer: work_by_agent(answer, game.agents))
+            told = self.answer_check(check)
+            answer = self._ask(prompt, form, told, lambda answer: work_by_agent(answer, game.agents))
         work = work_by_agent(answer, game.agents)
         by["assignment"] = by["decomposition"]
         by["goal"] = request.failed[-1].plan.answered_by.goal if goal else by["decomposition"]
@@ -467,7 +468,7 @@ class ChatPlanner(Planner):
             by["goal"], by["decomposition"] = kept.answered_by.goal, kept.answered_by.decomposition
             authors = {one.words: one.answered_by for one in kept.subgoals}
         else:
-            goal, reason, subgoals = self._proposed(request, context, kept, by, refused)
+            goal, reason, subgoals = self.propose(request, context, kept, by, refused)
             authors = {one.subgoal: by["decomposition"] for one in subgoals}
         with self._asking("assignment", by):
             way, reasons = self._assign(request, context, goal, subgoals, refused)
@@ -601,7 +602,7 @@ class ChatPlanner(Planner):
 
     # ---- the questions -----------------------------------------------------------------------------------
 
-    def _proposed(
+    def propose(
         self,
         request: PlanRequest,
         context: str,
@@ -715,14 +716,14 @@ class ChatPlanner(Planner):
         )
         form = with_entries(Assignment, "assignment", len(agents))
         try:
-            answer = ask_for(self.model, prompt, form, check=self._told_why(check))
+            answer = ask_for(self.model, prompt, form, check=self.answer_check(check))
         except AnswerError:
             if self.how.fallback != BY_RULES:
                 raise
             return None, {}
         return assigned_way(answer, agents, subgoals), {one.agent: one.reason for one in answer.assignment}
 
-    def _told_why(self, check: Callable[[Any], None]) -> Callable[[Any], None]:
+    def answer_check(self, check: Callable[[Any], None]) -> Callable[[Any], None]:
         """The check of an answer, whose reasons the model is told."""
         return check
 
@@ -927,7 +928,7 @@ class SamaPlanner(ChatPlanner):
             for one in plan.subgoals
         )
 
-    def _proposed(
+    def propose(
         self,
         request: PlanRequest,
         context: str,
@@ -935,6 +936,7 @@ class SamaPlanner(ChatPlanner):
         by: dict[Phase, Answerer],
         refused: list[Refusal],
     ) -> tuple[str, str, list[ProposedSubgoal]]:
+        """The goal, the thoughts and the subgoals of one question."""
         game, goal = request.game, kept.goal if kept is not None else ""
         failed = failed_assignments(request)
 
@@ -969,11 +971,11 @@ class SamaPlanner(ChatPlanner):
         )
         form = with_entries(Proposal, "subgoals", len(game.agents))
         with self._asking("decomposition", by):
-            answer = ask_for(self.model, prompt, form, check=self._told_why(check))
+            answer = ask_for(self.model, prompt, form, check=self.answer_check(check))
         by["goal"] = by["decomposition"]
         return goal or answer.goal, answer.thoughts, answer.subgoals
 
-    def _told_why(self, check: Callable[[Any], None]) -> Callable[[Any], None]:
+    def answer_check(self, check: Callable[[Any], None]) -> Callable[[Any], None]:
         """The check of an answer, whose reasons the model is told, or not."""
         if self.how.reasons:
             return check

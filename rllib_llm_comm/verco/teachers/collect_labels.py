@@ -39,9 +39,10 @@ class CollectionReport:
         prompts: Distinct prompts among them.
         decisions: Decisions of agents in all roll-outs.
         episodes: Roll-outs begun.
-        complete: Whether the target was reached (else `max_decisions` ended it); of rows that were recorded before,
-            whether all of them were taken.
+        complete: Whether the target was reached (else `exhausted`, or `max_decisions` ended it); of rows that were
+            recorded before, whether all of them were taken.
         output: The folder.
+        exhausted: Whether it ended because `max_stale_decisions` in a row brought nothing new.
     """
 
     labels: int
@@ -50,6 +51,7 @@ class CollectionReport:
     episodes: int
     complete: bool
     output: str
+    exhausted: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain values."""
@@ -175,15 +177,21 @@ class Collector(ABC):
             Per game the actions of those who have to choose.
         """
 
-    def collect(self, target: int, max_decisions: int, progress: Progress | None = None) -> CollectionReport:
-        """Plays until there are enough rows."""
-        while self.store.labels < target and self.decisions < max_decisions:
+    def collect(
+        self, target: int, max_decisions: int, max_stale: int, progress: Progress | None = None
+    ) -> CollectionReport:
+        """Plays until there are enough rows, or `max_stale` decisions in whole rounds brought none."""
+        newest = self.decisions  # when a round brought a row last; a call that goes on begins to count anew
+        while self.store.labels < target and self.decisions < max_decisions and self.decisions - newest < max_stale:
+            before = self.store.labels
             self._play_round(target, progress)
-        complete = self.store.labels >= target
+            if self.store.labels > before:
+                newest = self.decisions
+        complete, exhausted = self.store.labels >= target, self.decisions - newest >= max_stale
         self.store.flush(self._state(), complete=complete)
         episodes = self.round * len(self._envs)
-        folder = str(self.store.folder)
-        return CollectionReport(self.store.labels, self.store.prompts, self.decisions, episodes, complete, folder)
+        counts = (self.store.labels, self.store.prompts, self.decisions, episodes)
+        return CollectionReport(*counts, complete, str(self.store.folder), exhausted)
 
     def _state(self) -> dict[str, int]:
         """The round and decision from which a collection goes on."""
@@ -323,6 +331,7 @@ POLICIES = ("base", "random")
 # Settings with limits: counts of at least 1, shares between 0 and 1.
 _COUNTS = (
     "target_labels", "max_decisions", "max_labels_per_prompt", "num_envs", "max_message_words", "max_empty_moments",
+    "max_stale_decisions",
 )  # fmt: skip
 _SHARES = ("random_share", "teacher_share")
 
@@ -349,6 +358,7 @@ def collect_labels(
     num_envs: int = 16,
     max_message_words: int = 10,
     max_empty_moments: int = 100,
+    max_stale_decisions: int = 20_000,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> CollectionReport:
@@ -380,6 +390,8 @@ def collect_labels(
         num_envs: Games played side by side.
         max_message_words: Longer labels are cut. Verco: 10.
         max_empty_moments: Gives up when the teacher gave no label in so many moments in a row, >= 1; 100 (ours).
+        max_stale_decisions: Ends with the rows that are there when so many decisions in a row brought no new one: the
+            game seems to show no others, >= 1; 20000 (ours).
         seed: The same seed gives the same labels.
         progress: Called with the labels so far and the target.
 
@@ -392,6 +404,7 @@ def collect_labels(
             "policy": policy, "target_labels": target_labels, "max_decisions": max_decisions,
             "max_labels_per_prompt": max_labels_per_prompt, "num_envs": num_envs, "seed": seed,
             "max_message_words": max_message_words, "max_empty_moments": max_empty_moments,
+            "max_stale_decisions": max_stale_decisions,
             "random_share": random_share, "teacher_share": teacher_share,
         }
     )  # fmt: skip
@@ -422,7 +435,7 @@ def collect_labels(
         player = InitialPolicy(base.in_format(prompt_format, str(prompt_date)), read_prompts(prompts))
     shares = (random_share, teacher_share)
     collector = _LabelCollector(store, teacher, settings, player, shares, max_empty_moments)
-    return collector.collect(target_labels, max_decisions, progress)
+    return collector.collect(target_labels, max_decisions, max_stale_decisions, progress)
 
 
 def _take_recorded(
