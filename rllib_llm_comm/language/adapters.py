@@ -27,8 +27,8 @@ from rllib_llm_comm.language.base_model import KNOWN, SMOLLM2, BaseModel, read_c
 from rllib_llm_comm.language.compiled_layers import CompiledLayers
 from rllib_llm_comm.language.layer_cut import above, added_mask, layers_below
 from rllib_llm_comm.language.llama import LlamaAdapter, LlamaDecoder, Lora, layer_parts, llama_weights
+from rllib_llm_comm.language.multi_lora import Role, Rows
 from rllib_llm_comm.language.prefix_cache import PrefixCache, Prefixes
-from rllib_llm_comm.language.rows import Role, Rows
 from rllib_llm_comm.language.static_decoding import StaticWriters, free_bytes
 
 if TYPE_CHECKING:
@@ -417,7 +417,7 @@ class AdaptedModel:
         self.static_writers: StaticWriters | None = None
         if self._llama is not None and weights is not None and self.device.type == "cuda" and autocast == "none":
             self.static_writers = StaticWriters(base, weights, base.head)
-        self._prefixes = {role: PrefixCache(self, role, prefix_cache_bytes) for role in (None, *self.roles)}
+        self._prefixes = {role: PrefixCache(self, prefix_cache_bytes) for role in (None, *self.roles)}
         self.prefix_cache_bytes, self.autocast = prefix_cache_bytes, autocast
         self._autocast = torch.bfloat16 if autocast == "bfloat16" else None
         self._checkpoints = gradient_checkpointing
@@ -615,7 +615,7 @@ class AdaptedModel:
             size, free = self._llama_adapters[role].merged_bytes, free_bytes(self.device)
             self._merged[role] = free is None or size < _SHARE * free
         adapter = self._llama_adapters[role]
-        return adapter.detached(self._merged[role] and adapter.survives)
+        return adapter.detached(self._merged[role] and adapter.survives_rounding)
 
     def decoder(
         self,

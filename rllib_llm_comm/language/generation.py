@@ -17,9 +17,9 @@ import torch
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.multi_lora import Role, Rows, of_rows
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import TOKENS_PER_WORD, limit_words
-from rllib_llm_comm.language.rows import Role, Rows, of_rows
 from rllib_llm_comm.language.static_decoding import ROWS_PER_BATCH
 
 # ---- messages ---------------------------------------------------------------------------------------------------
@@ -194,8 +194,7 @@ def _decode(
     lengths = torch.tensor([len(row) for row in rows])
     prefixes = model.prefixes(role)
     assert prefixes is not None
-    mixed = role if isinstance(role, Rows) else None
-    known = prefixes.find(prompts, lengths, mixed)
+    known = prefixes.find(prompts, lengths, role)
     rows = [row[int(before) :] for row, before in zip(rows, known.lengths, strict=True)]
     width = max(len(row) for row in rows)
     # Left padding: every row's next token then stands in the same column.
@@ -211,7 +210,7 @@ def _decode(
         with model.use(of_rows(role, active)):
             hidden = model.decoder(input_ids=step_ids, attention_mask=mask, position_ids=positions, cache=cache)
         if step_ids is ids:
-            prefixes.put(prompts, lengths, known, cache, hidden, [width - len(row) for row in rows], mixed)
+            prefixes.put(prompts, lengths, role, known, cache, hidden, [width - len(row) for row in rows])
         logits = model.logits(hidden[:, -1])
         chosen = choose_token(logits, temperature, [draws[i] for i in active] if draws else None)
         alive = _unfinished(base, written, active, chosen.tolist(), max_words)

@@ -12,8 +12,8 @@ import torch
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, AdaptedModel
 from rllib_llm_comm.language.generation import Written, draw_messages
+from rllib_llm_comm.language.multi_lora import AdapterPool, Rows
 from rllib_llm_comm.language.prefix_cache import PrefixCache
-from rllib_llm_comm.language.rows import AdapterPool, Rows
 from rllib_llm_comm.language.scoring import prompt_features, score_candidates
 
 RowRoles = str | Sequence[str | None] | None
@@ -143,7 +143,7 @@ class MixedBatch:
                 self._pools[readers] = None
             else:
                 most = max(model.prefix_cache_bytes for model in self.models)
-                self._pools[readers] = AdapterPool(adapters, PrefixCache(first, "rows", most))
+                self._pools[readers] = AdapterPool(adapters, PrefixCache(first, most))
         return self._pools[readers]
 
     def _asked(

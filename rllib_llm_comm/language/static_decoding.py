@@ -127,7 +127,7 @@ class StaticWriter:
         device = base.device
         self._decoder, self._head, self._lora = LlamaDecoder(weights), head, lora
         self._stops, self._eos, self._temperature = stop_table(base), base.eos_id, temperature
-        heads = weights.layers[0].maps["qkv"].sizes[1] // weights.head_size
+        heads = weights.layers[0].projections["qkv"].sizes[1] // weights.head_size
         self._cache = StaticCache(weights, heads, self.rows, self.width + self.most)
         self._column = torch.arange(self.width + self.most, device=device)
         self._tokens = torch.zeros(self.rows, dtype=torch.long, device=device)

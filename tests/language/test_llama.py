@@ -187,7 +187,7 @@ def test_a_whole_matrix_is_there_once():
     before = frozen.model(torch.arange(9)[None]).logits
     weights = LlamaWeights(frozen, fused=True)
     attention = frozen.model.model.layers[0].self_attn
-    whole = weights.layers[0].maps["qkv"].weights[0]
+    whole = weights.layers[0].projections["qkv"].weights[0]
     assert attention.q_proj.weight.data_ptr() == whole.data_ptr()
     assert attention.v_proj.weight.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
     torch.testing.assert_close(frozen.model(torch.arange(9)[None]).logits, before)
@@ -275,9 +275,9 @@ def test_maps_in_one_matrix_have_one_product_of_the_adapter(name):
     weights = LlamaWeights(frozen, fused=True)
     one = llama.LlamaAdapter(weights, model._llama_adapters["action"]._layers, "action", lambda: 0).detached(False)
     attention, gates = one[0]["qkv"], one[0]["gate_up"]
-    assert [len(thin.b) for thin in (attention, gates)] == [1, 1]
+    assert [len(lora.b) for lora in (attention, gates)] == [1, 1]
     rank = model.config.r
-    assert attention.b[0].shape == (weights.layers[0].maps["qkv"].weights[0].shape[0], 2 * rank)
+    assert attention.b[0].shape == (weights.layers[0].projections["qkv"].weights[0].shape[0], 2 * rank)
     assert gates.b[0].shape == (160, rank) and not gates.b[0][:80].any() and gates.b[0][80:].any()
 
 
@@ -311,4 +311,4 @@ def test_an_adapter_that_rounding_takes_away_stays_beside_weights_in_half_precis
     with torch.no_grad():
         for _, parameter in exact.named_adapter_parameters("action"):
             parameter.mul_(1e-4)
-    assert exact._llama_adapters["action"].survives
+    assert exact._llama_adapters["action"].survives_rounding

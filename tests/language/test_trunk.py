@@ -51,10 +51,11 @@ def deep_base(random_base):
 
 
 @functools.cache
-def adapted(base, layers=TOP, *, folds=True, **settings_):
+def adapted(base, layers=TOP, *, merges=True, **settings_):
     torch.manual_seed(1)
     model = AdaptedModel(base, AdapterConfig(r=4, alpha=8, layers=layers), **settings_)
-    model._folds = folds  # small models fold their adapters, large ones do not
+    for adapter in model._llama_adapters.values():  # small models merge their adapters, large ones do not
+        adapter.merges = adapter._merges_in_updates = merges
     with torch.no_grad():
         for _, parameter in model.named_adapter_parameters():
             parameter.normal_(std=0.2).requires_grad_(True)
@@ -131,7 +132,7 @@ def check(model, what, role, texts, left, allowed):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
 @given(steps=STEPS, size=BYTES, large=st.booleans())
 def test_everything_is_as_the_plain_engine_has_it(deep_base, steps, size, large):
-    model = adapted(deep_base, trunk_cache_bytes=size, prefix_cache_bytes=0 if large else 2**20, folds=not large)
+    model = adapted(deep_base, trunk_cache_bytes=size, prefix_cache_bytes=0 if large else 2**20, merges=not large)
     model.forget()
     for step in steps:
         check(model, *step)
