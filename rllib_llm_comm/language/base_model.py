@@ -165,12 +165,17 @@ class BaseModel:
         require_positions(self.name, self.config, tokens)
 
     @property
-    def kept_bytes_per_token(self) -> int:
-        """Bytes of a token's keys and values in all layers."""
+    def kv_heads(self) -> tuple[int, int]:
+        """Heads of keys and values in a layer, and the size of one."""
         queries, keys = (getattr(self.config, f"num_{name}_heads", None) for name in ("attention", "key_value"))
         size = getattr(self.config, "head_dim", None) or self.hidden_size // (queries or 1)
-        width = size * keys if isinstance(keys, int) else size * (queries or 1)
-        return int(2 * self.config.num_hidden_layers * width * self.model.dtype.itemsize)
+        return keys if isinstance(keys, int) else queries or 1, int(size)
+
+    @property
+    def kept_bytes_per_token(self) -> int:
+        """Bytes of a token's keys and values in all layers."""
+        heads, size = self.kv_heads
+        return int(2 * self.config.num_hidden_layers * heads * size * self.model.dtype.itemsize)
 
     def require_room(self, tokens: int, free: int) -> None:
         """Refuses a device that does not hold the keys and values of a single text.

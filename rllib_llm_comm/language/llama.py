@@ -125,7 +125,7 @@ class LlamaWeights:
         self.embedding, self.norm = decoder.embed_tokens.weight, decoder.norm.weight
         self.eps = float(config.rms_norm_eps)
         self.activation: Callable[[torch.Tensor], torch.Tensor] = decoder.layers[0].mlp.act_fn
-        self.head_size = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+        self.head_size = base.kv_heads[1]
         self.layers = [self._layer(number, layer, fused) for number, layer in enumerate(decoder.layers)]
         rotary = decoder.rotary_emb
         self._frequencies, self._attention_scaling = rotary.inv_freq, float(rotary.attention_scaling)

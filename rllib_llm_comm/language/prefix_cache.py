@@ -19,8 +19,8 @@ from rllib_llm_comm.language.multi_lora import Role, Rows
 from rllib_llm_comm.language.packing import PAD
 
 _STRIDE = 4  # beginnings are looked up at multiples of so many tokens
-_LEAST_COMMON = 8  # a common beginning shorter than this is not worth a pass of its own
-_LEAST_ROWS = 4
+LEAST_COMMON = 8  # a common beginning shorter than this is not worth a pass of its own
+LEAST_ROWS = 4
 _TOKEN_BYTES = 4
 _PASS_TOKENS = 192  # a forward pass costs about as much as so many tokens more in another one
 
@@ -166,9 +166,9 @@ class PrefixCache:
         with _LOCK:
             self._check_weights(role)
             found = self._look_up(prompts, lengths, role)
-            common = _common_length(prompts, lengths) // _STRIDE * _STRIDE
+            common = common_length(prompts, lengths) // _STRIDE * _STRIDE
             longest = max(place.length for place in found)
-            if len(prompts) >= _LEAST_ROWS and common - longest >= _LEAST_COMMON:
+            if len(prompts) >= LEAST_ROWS and common - longest >= LEAST_COMMON:
                 self._read_alone(prompts[:1, :common], role)
                 found = self._look_up(prompts, lengths, role)
             return self._gather(prompts, found)
@@ -391,7 +391,8 @@ def without(prompts: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
     return padded.gather(1, column.clamp(max=prompts.shape[1]))
 
 
-def _common_length(prompts: torch.Tensor, lengths: torch.Tensor) -> int:
+def common_length(prompts: torch.Tensor, lengths: torch.Tensor) -> int:
+    """Tokens that all left-aligned prompts (B, P) have in common at their beginning; at least one of each is left."""
     common = int(lengths.min()) - 1
     differs = (prompts[:, :common] != prompts[:1, :common]).any(0).nonzero()
     return int(differs[0]) if len(differs) else common

@@ -253,13 +253,13 @@ def test_the_oldest_texts_make_room_and_what_lies_below_others_stays():
     first, fresh = trie.add(NONE, 7)
     second, _ = trie.add(first, 8)
     assert fresh and trie.add(first, 8) == (second, False)
-    assert [trie.add_extra(node) for node in (first, second)] == [0, 1]
+    assert [trie.add_kv(node) for node in (first, second)] == [0, 1]
     trie.begin_round()
     third, _ = trie.add(NONE, 9)
     trie.use(np.array([first, NONE]))
     assert trie.find([7, 8, 8], [-1, 0, 1]) == [first, second, NONE]
-    assert trie.add_extra(third) == 1 and trie.extra_of[second] == NONE  # the second one's, which is older
-    assert trie.add_extra(third) == NONE  # the others are in use
+    assert trie.add_kv(third) == 1 and trie.kv_of[second] == NONE  # the second one's, which is older
+    assert trie.add_kv(third) == NONE  # the others are in use
     trie.add(third, 1)
     fifth, fresh = trie.add(third, 2)
     assert fresh and fifth == second and trie.find([7, 8, 9], [-1, 0, -1]) == [first, NONE, third]
