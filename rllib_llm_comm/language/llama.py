@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from rllib_llm_comm.language.base_model import BaseModel
-from rllib_llm_comm.language.compiled_layers import CompiledLayers
+from rllib_llm_comm.language.compiled_layers import CompiledLayers, difference
 from rllib_llm_comm.language.layer_cut import added_mask
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,6 @@ _PROJECTIONS = {
 """Linear maps that read the same input, under one name."""
 _FIXED_ROPE = ("default", "linear", "llama3", "yarn")  # others change with the length of a text
 _PROBE = 12
-_TOLERANCE, _TOLERANCE_OF_HALF = 1e-4, 0.05  # shares of the largest number
 
 _MOST_MERGED_BYTES = 2**30
 """Merged weights of one role are kept if they take no more; beyond that the thin products are cheaper than memory."""
@@ -214,11 +213,8 @@ def _unsupported(base: BaseModel) -> str:
 def _difference(base: BaseModel, weights: LlamaWeights) -> str:
     """The way in which a few tokens are read otherwise than by Hugging Face's model; empty if they are not."""
     ids = (torch.arange(2 * _PROBE, device=base.device).view(2, _PROBE) * 31 + base.vocab_size // 2) % base.vocab_size
-    theirs = base.decoder(input_ids=ids, use_cache=False).last_hidden_state.float()
-    ours = LlamaDecoder(weights)(input_ids=ids).float()
-    apart, largest = float((ours - theirs).abs().max()), max(1.0, float(theirs.abs().max()))
-    allowed = _TOLERANCE if base.model.dtype == torch.float32 else _TOLERANCE_OF_HALF
-    return "" if apart <= allowed * largest else f"hidden states differ by {apart:.2g}"
+    theirs = base.decoder(input_ids=ids, use_cache=False).last_hidden_state
+    return difference(LlamaDecoder(weights)(input_ids=ids), theirs)
 
 
 class LlamaAdapter:
@@ -464,11 +460,11 @@ layer_parts = (_before_attention, _behind_attention)
 def _projected(name: str, x: torch.Tensor, layer: _Layer, lora: Mapping[str, Any]) -> Sequence[torch.Tensor]:
     """Outputs (..., size) of each of some maps of one input (..., inputs)."""
     adapter = lora.get(name)
-    merged = isinstance(adapter, _Projections)
-    base = adapter if merged else layer.projections[name]
+    merged = adapter if isinstance(adapter, _Projections) else None
+    base = merged or layer.projections[name]
     biases = base.biases or (None,) * len(base.weights)
     outs: Sequence[torch.Tensor] = [F.linear(x, w, b) for w, b in zip(base.weights, biases, strict=True)]
-    if adapter is not None and not merged:
+    if adapter is not None and merged is None:
         outs = adapter.added(outs, x)
     return outs if len(outs) == len(base.sizes) else outs[0].split(base.sizes, dim=-1)
 

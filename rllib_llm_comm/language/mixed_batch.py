@@ -136,14 +136,12 @@ class MixedBatch:
 
     def _pool(self, readers: tuple[tuple[int, str | None], ...]) -> AdapterPool | None:
         if readers not in self._pools:
-            first = self.models[0]
-            try:
-                adapters = [self.models[number].adapter(role) for number, role in readers]
-            except LookupError:
-                self._pools[readers] = None
-            else:
+            pool, first = None, self.models[0]
+            if first.llama_adapters:
                 most = max(model.prefix_cache_bytes for model in self.models)
-                self._pools[readers] = AdapterPool(adapters, PrefixCache(first, most))
+                adapters = [None if role is None else self.models[i].llama_adapters[role] for i, role in readers]
+                pool = AdapterPool(adapters, PrefixCache(first, most))
+            self._pools[readers] = pool
         return self._pools[readers]
 
     def _asked(

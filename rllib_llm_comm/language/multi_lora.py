@@ -31,7 +31,7 @@ class AdapterPool:
 
     def __init__(self, adapters: Sequence[LlamaAdapter | None], prefixes: Any) -> None:
         self._adapters, self.prefixes = adapters, prefixes
-        self._kept: tuple[Hashable, Lora] | None = None
+        self._kept: tuple[Hashable, dict[int, dict[str, _Stack]]] | None = None
 
     def rows(self, owners: Any) -> Rows:
         """Rows (B,) of the adapters with these numbers."""

@@ -54,7 +54,7 @@ def deep_base(random_base):
 def adapted(base, layers=TOP, *, merges=True, **settings_):
     torch.manual_seed(1)
     model = AdaptedModel(base, AdapterConfig(r=4, alpha=8, layers=layers), **settings_)
-    for adapter in model._llama_adapters.values():  # small models merge their adapters, large ones do not
+    for adapter in model.llama_adapters.values():  # small models merge their adapters, large ones do not
         adapter.merges = adapter._merges_in_updates = merges
     with torch.no_grad():
         for _, parameter in model.named_adapter_parameters():
