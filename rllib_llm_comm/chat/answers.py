@@ -151,11 +151,7 @@ def read_answer(text: str, form: type[Answer], check: Callable[[Answer], object]
 
 
 def read_yes_no(text: str) -> bool | None:
-    """Yes or no of an answer: by its first word, else by the only one of the two that occurs in it; `None` if unclear.
-
-    Returns:
-        `None` if it says neither, or both.
-    """
+    """Yes or no of an answer: by its first word, else by the only one of the two in it; `None` of neither or both."""
     words = re.findall(r"[a-z]+", without_thoughts(text).lower())
     said = words[:1] if words[:1] in (["yes"], ["no"]) else sorted({"yes", "no"} & set(words))
     return said == ["yes"] if len(said) == 1 else None

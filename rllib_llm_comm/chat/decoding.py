@@ -17,6 +17,7 @@ import torch
 from rllib_llm_comm.chat.answers import resolved
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.generation import choose_token
+from rllib_llm_comm.language.packing import common_prefix
 
 _QUOTE = '"'
 _LINE_CIRCLE, _TEXT_CIRCLE = 8, 24
@@ -35,15 +36,6 @@ class KeptPrefix:
 
     ids: list[int] = field(default_factory=list)
     cache: Any = None
-
-    def shared_with(self, ids: Sequence[int]) -> int:
-        """Number of first token ids that need not be read again; at least the last one is always read."""
-        same = 0
-        for mine, theirs in zip(self.ids, ids[:-1], strict=False):
-            if mine != theirs:
-                break
-            same += 1
-        return same
 
 
 class Decoding:
@@ -76,7 +68,7 @@ class Decoding:
         self.ended = False
         self._temperature, self._draws = temperature, draws
         self._kept = kept
-        same = kept.shared_with(prompt)
+        same = common_prefix(kept.ids, prompt[:-1])  # the last token is always read
         if kept.cache is None or same == 0:
             kept.cache, same = DynamicCache(), 0
         elif same < len(kept.ids):
@@ -208,21 +200,18 @@ _MOST_DIGITS = 4
 _DIGITS = tuple("0123456789")
 
 
-def fill_form(decoding: Decoding, schema: Mapping[str, Any]) -> str:
+def fill_form(decoding: Decoding, schema: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> str:
     """Lets a model fill in a form.
 
     Args:
-        decoding: The answer in the making; nothing is written yet.
+        decoding: The answer in the making.
         schema: The JSON schema; see `rllib_llm_comm.chat.answers.form_in`.
+        root: The schema that it is a part of; `None` if it is the whole.
 
     Returns:
-        A JSON object.
+        What was written, as JSON.
     """
-    return _value(decoding, schema, schema)
-
-
-def _value(decoding: Decoding, schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
-    """Writes a value and returns it as JSON."""
+    root = root or schema
     schema = resolved(schema, root)
     if "enum" in schema:
         return decoding.choose([json.dumps(option) for option in schema["enum"]])
@@ -232,7 +221,7 @@ def _value(decoding: Decoding, schema: Mapping[str, Any], root: Mapping[str, Any
         for number, (name, inner) in enumerate(schema["properties"].items()):
             lead = f"{', ' if number else '{'}{json.dumps(name)}: "
             decoding.force(lead)
-            parts.append(lead + _value(decoding, inner, root))
+            parts.append(lead + fill_form(decoding, inner, root))
         decoding.force("}")
         return "".join(parts) + "}"
     if kind == "array":
@@ -251,13 +240,13 @@ def _list(decoding: Decoding, schema: Mapping[str, Any], root: Mapping[str, Any]
     """Writes entries until the model ends the list, may write no more, or says an entry twice."""
     least, most = max(1, schema.get("minItems", 0)), min(_MOST_ENTRIES, schema.get("maxItems", _MOST_ENTRIES))
     decoding.force("[")
-    entries = [_value(decoding, schema["items"], root)]
+    entries = [fill_form(decoding, schema["items"], root)]
     while len(entries) < max(least, most if decoding.open else 0):
         if len(entries) < least:
             decoding.force(", ")
         elif decoding.choose([", ", "]"]) == "]":
             return f"[{', '.join(entries)}]"
-        entry = _value(decoding, schema["items"], root)
+        entry = fill_form(decoding, schema["items"], root)
         if entry in entries and len(entries) >= least:
             break
         entries.append(entry)

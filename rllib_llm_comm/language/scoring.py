@@ -13,7 +13,15 @@ from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.language.adapters import ACTION, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.multi_lora import Role, Rows, of_rows
-from rllib_llm_comm.language.packing import PAD, compact, distinct_rows, pack_candidates, rows_of_prompts, trimmed
+from rllib_llm_comm.language.packing import (
+    PAD,
+    common_prefix,
+    compact,
+    distinct_rows,
+    pack_candidates,
+    rows_of_prompts,
+    trimmed,
+)
 from rllib_llm_comm.language.prefix_cache import PrefixCache, split_by_size, without
 
 # ---- scores -----------------------------------------------------------------------------------------------------
@@ -57,12 +65,7 @@ def encode_candidates(base: BaseModel, prompt: str, candidates: Sequence[str]) -
         if tails is not None:
             return alone, list(map(list, tails))
     whole = [base.encode_with(prompt, candidate) for candidate in candidates]
-    shared = len(alone)
-    for ids in whole:
-        common = 0
-        while common < min(shared, len(ids)) and ids[common] == alone[common]:
-            common += 1
-        shared = min(shared, common)
+    shared = common_prefix(alone, *whole)
     rest = [ids[shared:] for ids in whole]
     _require_tokens(base, tuple(candidates), tuple(map(tuple, rest)))
     return alone[:shared], rest
