@@ -1,8 +1,7 @@
 """Answers with a form: JSON from a chat model, checked, and asked again once when it does not fit.
 
-`fill_form` lets a small model, which seldom closes all its braces, write the texts and numbers alone. `ask_batch` asks
-several questions in one request, so that what they share is sent once (Cheng et al. 2023, arXiv 2301.08721, as in
-SAMA).
+`form_in` finds a form for a model that is led through it (`decoding.fill_form`). `ask_batch` asks several questions in
+one request, so that what they share is sent once (Cheng et al. 2023, arXiv 2301.08721, as in SAMA).
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -29,9 +28,6 @@ from rllib_llm_comm.chat.chat_model import (
 from rllib_llm_comm.chat.thoughts import objects_in, without_thoughts
 from rllib_llm_comm.core.errors import require_whole
 from rllib_llm_comm.language.prompts import fill
-
-if TYPE_CHECKING:
-    from rllib_llm_comm.language.generation import Decoding
 
 _CUT = "it was cut off after {} tokens (raise `max_tokens`)"
 _MOST_SHOWN = 4000
@@ -155,11 +151,7 @@ def read_answer(text: str, form: type[Answer], check: Callable[[Answer], object]
 
 
 def read_yes_no(text: str) -> bool | None:
-    """Yes or no of an answer: by its first word, else by the only one of the two that occurs in it; `None` if unclear.
-
-    Returns:
-        `None` if it says neither, or both.
-    """
+    """Yes or no of an answer: by its first word, else by the only one of the two in it; `None` of neither or both."""
     words = re.findall(r"[a-z]+", without_thoughts(text).lower())
     said = words[:1] if words[:1] in (["yes"], ["no"]) else sorted({"yes", "no"} & set(words))
     return said == ["yes"] if len(said) == 1 else None
@@ -176,9 +168,6 @@ def _sentence(problem: ErrorDetails) -> str:
     return f"{where}: {problem['msg']}" if where else problem["msg"]
 
 
-_MOST_ENTRIES = 12
-_MOST_DIGITS = 4
-_DIGITS = tuple("0123456789")
 _STRICT = ("type", "enum", "const", "description", "minItems", "maxItems")
 
 
@@ -232,20 +221,6 @@ def strict_form(schema: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def fill_form(decoding: Decoding, schema: Mapping[str, Any], line_tokens: int = 80) -> str:
-    """Lets a model fill in a form.
-
-    Args:
-        decoding: The answer in the making; nothing is written yet.
-        schema: The JSON schema; see `rllib_llm_comm.chat.answers.form_in`.
-        line_tokens: Most tokens of one text.
-
-    Returns:
-        A JSON object.
-    """
-    return _value(decoding, schema, schema, line_tokens)
-
-
 def any_answer(schema: Mapping[str, Any]) -> str:
     """An answer that has the right form and says nothing: first options, lists of one entry, ones and single letters.
 
@@ -256,7 +231,7 @@ def any_answer(schema: Mapping[str, Any]) -> str:
 
 
 def _any(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
-    schema = _resolved(schema, root)
+    schema = resolved(schema, root)
     if "enum" in schema:
         return schema["enum"][0]
     if schema["type"] == "object":
@@ -266,58 +241,8 @@ def _any(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
     return {"boolean": True, "integer": 1}.get(schema["type"], "x" * max(1, schema.get("minLength", 0)))
 
 
-def _value(decoding: Decoding, schema: Mapping[str, Any], root: Mapping[str, Any], line_tokens: int) -> str:
-    """Writes a value and returns it as JSON."""
-    schema = _resolved(schema, root)
-    if "enum" in schema:
-        return decoding.choose([json.dumps(option) for option in schema["enum"]])
-    kind = schema["type"]
-    if kind == "object":
-        parts = []
-        for number, (name, inner) in enumerate(schema["properties"].items()):
-            lead = f"{', ' if number else '{'}{json.dumps(name)}: "
-            decoding.force(lead)
-            parts.append(lead + _value(decoding, inner, root, line_tokens))
-        decoding.force("}")
-        return "".join(parts) + "}"
-    if kind == "array":
-        return _list(decoding, schema, root, line_tokens)
-    if kind == "boolean":
-        return decoding.choose(["true", "false"])
-    if kind == "integer":
-        return _number(decoding)
-    decoding.force('"')
-    text = decoding.line(line_tokens, min(1, schema.get("minLength", 0)))[: schema.get("maxLength")]
-    decoding.force('"')
-    return json.dumps(text)
-
-
-def _list(decoding: Decoding, schema: Mapping[str, Any], root: Mapping[str, Any], line_tokens: int) -> str:
-    """Writes entries until the model ends the list, may write no more, or says an entry twice."""
-    least, most = max(1, schema.get("minItems", 0)), min(_MOST_ENTRIES, schema.get("maxItems", _MOST_ENTRIES))
-    decoding.force("[")
-    entries = [_value(decoding, schema["items"], root, line_tokens)]
-    while len(entries) < max(least, most if decoding.open else 0):
-        if len(entries) < least:
-            decoding.force(", ")
-        elif decoding.choose([", ", "]"]) == "]":
-            return f"[{', '.join(entries)}]"
-        entry = _value(decoding, schema["items"], root, line_tokens)
-        if entry in entries and len(entries) >= least:
-            break
-        entries.append(entry)
-    decoding.force("]")
-    return f"[{', '.join(entries)}]"
-
-
-def _number(decoding: Decoding) -> str:
-    digits = decoding.choose(_DIGITS)
-    while len(digits) < _MOST_DIGITS and digits != "0" and decoding.likes(_DIGITS):
-        digits += decoding.choose(_DIGITS)
-    return digits
-
-
-def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+def resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A part of a JSON schema with the definition in the schema that it refers to, if it does."""
     if "$ref" not in schema:
         return schema
     found: Any = root
@@ -328,12 +253,12 @@ def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str
 
 
 def _check(schema: Mapping[str, Any], root: Mapping[str, Any], above: tuple[str, ...]) -> None:
-    """Raises if a schema has anything that `_value` does not know."""
+    """Raises if a schema has anything that `decoding.fill_form` does not know."""
     name = str(schema.get("$ref", ""))
     if name in above and name:
         raise UnknownFormError(f"{name} holds itself")
     above = (*above, name) if name else above
-    schema = _resolved(schema, root)
+    schema = resolved(schema, root)
     if "enum" in schema:
         return
     kind = schema.get("type")

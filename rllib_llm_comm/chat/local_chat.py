@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from rllib_llm_comm.chat.answers import form_in
 from rllib_llm_comm.chat.chat_model import ChatAnswer, ChatCounters, ChatError, ChatModel
 from rllib_llm_comm.chat.client import AnswerCache, request_key
 from rllib_llm_comm.chat.settings import LocalChatSettings
 from rllib_llm_comm.core.errors import UserError
-
-_LINE_TOKENS = 48
 
 _REGISTERED: dict[str, Callable[..., ChatModel]] = {}
 _RULES = "rules"  # came with the package once
@@ -98,8 +97,8 @@ class LocalChat:
         return request_key({**settings, "prompt": prompt, "system": system})
 
     def _write(self, prompt: str, system: str) -> str:
-        from rllib_llm_comm.chat.answers import fill_form, form_in
-        from rllib_llm_comm.language.generation import Decoding, row_generator
+        from rllib_llm_comm.chat.decoding import Decoding, fill_form
+        from rllib_llm_comm.language.generation import row_generator
 
         begun, base = time.perf_counter(), self._base()
         messages = [{"role": "system", "content": system}] if system else []
@@ -113,7 +112,7 @@ class LocalChat:
             raise ChatError(f"The prompt has {len(ids)} tokens, but {self.model!r} takes {room} with its answer.")
         draws = row_generator(self.seed, (shown, 0)) if self.temperature else None
         decoding = Decoding(base, ids, self._kept, self.max_tokens, self.temperature, draws)
-        answer = decoding.text() if schema is None else fill_form(decoding, schema, _LINE_TOKENS)
+        answer = decoding.text() if schema is None else fill_form(decoding, schema)
         cut = not decoding.ended if schema is None else not decoding.open
         seconds = time.perf_counter() - begun
         used = {"input_tokens": len(ids), "output_tokens": decoding.written, "seconds": seconds}
@@ -122,13 +121,10 @@ class LocalChat:
 
     def _base(self) -> Any:
         if self._loaded is None:
-            import torch
+            from rllib_llm_comm.chat.decoding import KeptPrefix
+            from rllib_llm_comm.language.base_model import PACKAGED, load_base_model, resolve_device
 
-            from rllib_llm_comm.language.base_model import PACKAGED, load_base_model
-            from rllib_llm_comm.language.generation import KeptPrefix
-
-            device = ("cuda" if torch.cuda.is_available() else "cpu") if self.device == "auto" else self.device
-            base = load_base_model(self.model, self.dtype, device)
+            base = load_base_model(self.model, self.dtype, resolve_device(self.device))
             # The embedded models' template only joins what is said: they continue texts and answer no questions.
             if self.model in PACKAGED or not base.tokenizer.chat_template:
                 why = "it answers no questions" if self.model in PACKAGED else "its tokenizer has no chat template"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.chat.endpoint import build_client, read_key, shown
+from rllib_llm_comm.chat.endpoint import read_key, shown
 from rllib_llm_comm.chat.settings import MessageServerSettings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import local_path
@@ -124,15 +124,10 @@ class MessageServer:
             raise self._failed(f"did not answer ({exchange.trouble or type(error).__name__}{exchange.blame})") from None
 
     def _open(self, secret: str, fits: Callable[[bytes], bool]) -> tuple[openai.OpenAI, Exchange]:
-        import openai
+        from rllib_llm_comm.chat.wire import Exchange, open_sdk
 
-        from rllib_llm_comm.chat.wire import BoundedHttp, Exchange
-
-        http = build_client(lambda: BoundedHttp(self.timeout))
+        client, http = open_sdk(secret, self.base_url, self.timeout, self.max_retries)
         exchange = http.own.exchange = Exchange(lambda body: body if fits(body) else None, "completion", secret=secret)
-        client = openai.OpenAI(
-            api_key=secret, base_url=self.base_url, timeout=self.timeout, max_retries=self.max_retries, http_client=http
-        )
         return client, exchange
 
     def _ask(

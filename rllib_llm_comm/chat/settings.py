@@ -119,7 +119,7 @@ class LocalChatSettings(Settings):
     device: str = "auto"
     """A torch device, or "auto": "cuda" where there is one, else "cpu"."""
     forms: bool = True
-    """Whether an answer for which the prompt shows a JSON schema is written into that form (`answers.fill_form`);
+    """Whether an answer for which the prompt shows a JSON schema is written into that form (`decoding.fill_form`);
     otherwise the model has to write the braces itself."""
     cache_dir: str | Path | None = None
     """Answers are kept here; `None` keeps nothing."""

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
+import ssl
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import openai
 
-from rllib_llm_comm.chat.endpoint import blame, build_client, shown
+from rllib_llm_comm.chat.endpoint import shown
+from rllib_llm_comm.core.errors import UserError, without_passwords
 
 _MAX_BODY_BYTES = 1 << 20
 _MOST_TOKENS = 2**40
@@ -119,6 +122,23 @@ class BoundedHttp(openai.DefaultHttpxClient):
         return exchange.run(request, lambda: super(BoundedHttp, self).send(request, **options), self._longest)
 
 
+def open_sdk(secret: str, base_url: str | None, timeout: float, max_retries: int) -> tuple[openai.OpenAI, BoundedHttp]:
+    """OpenAI's client for a server, and its HTTP client; arguments as of `Wire`.
+
+    Raises:
+        UserError: If a variable of the environment, for proxies or certificates, holds what cannot be used.
+    """
+    try:
+        http = BoundedHttp(timeout)
+    except Exception as error:
+        fault = _certificate_fault() if isinstance(error, OSError) else _proxy_fault()
+        if not fault:
+            raise
+        raise UserError(fault) from None
+    sdk = openai.OpenAI(api_key=secret, base_url=base_url, timeout=timeout, max_retries=max_retries, http_client=http)
+    return sdk, http
+
+
 class Exchange:
     """A question, with as many requests as the package sends for it.
 
@@ -171,7 +191,7 @@ class Exchange:
         try:
             response = send()
             try:
-                self.blame = blame(request.url, guard.met)
+                self.blame = _blame(request.url, guard.met)
                 body = bytearray()
                 for chunk in response.iter_bytes():
                     body += chunk
@@ -183,7 +203,7 @@ class Exchange:
         except Exception as error:
             name = type(error).__name__
             free = name in _NEVER_SENT
-            self.blame = blame(request.url, guard.met, error)
+            self.blame = _blame(request.url, guard.met, error)
             late = "Timeout" in name or guard.passed
             self.trouble = _LATE if late else "no connection" if free else f"broken answer, {name}"
             raise
@@ -243,10 +263,7 @@ class Wire:
 
     def __init__(self, secret: str, base_url: str | None, timeout: float, max_retries: int) -> None:
         self._secret = secret
-        self._http = build_client(lambda: BoundedHttp(timeout))
-        self._sdk = openai.OpenAI(
-            api_key=secret, base_url=base_url, timeout=timeout, max_retries=max_retries, http_client=self._http
-        )
+        self._sdk, self._http = open_sdk(secret, base_url, timeout, max_retries)
 
     def send(
         self, body: dict[str, Any], begin: Callable[[], None], end: Callable[[Completion | None, bool], None]
@@ -413,3 +430,86 @@ def _told(body: bytes) -> tuple[str, str]:
         return "", str(error)
     words = error.get("message") or error.get("detail") or text
     return str(error.get("code") or ""), words if isinstance(words, str) else json.dumps(words)
+
+
+# ---- proxies and certificates of the environment ------------------------------------------------------------------
+
+
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+_SOCKS = ("socks5", "socks5h")
+_PORTS = {"http": 80, "https": 443}
+
+
+def _certificate_fault() -> str:
+    for name, value in _given("ssl_cert_file"):
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=value)
+        except OSError as error:
+            why = "holds no certificate" if isinstance(error, ssl.SSLError) else f"cannot be read ({error.strerror})"
+            return f"`{name}` is {value!r}, which {why}; give a file with certificates in PEM format, or unset it."
+    for name, value in _given("sslkeylogfile"):
+        try:
+            open(value, "a").close()
+        except OSError as error:
+            return f"`{name}` is {value!r} but cannot be written to ({error.strerror}); correct or unset it."
+    return ""
+
+
+def _proxy_fault() -> str:
+    for name, value in _given(*_PROXIES):
+        address = value if "://" in value else f"http://{value}"
+        try:
+            openai.DefaultHttpxClient(proxy=address, trust_env=False).close()
+        except Exception as error:
+            told = f"`{name}` is {without_passwords(value)!r}"
+            if isinstance(error, ImportError):
+                return f"{told}, a SOCKS proxy, which needs `pip install socksio`; install it, or unset the variable."
+            schemes = ", ".join(f"{scheme}://" for scheme in (*_PORTS, *_SOCKS))
+            return f"{told} but must be an address such as http://host:3128 that begins with one of {schemes}."
+    for name, value in _given("no_proxy"):
+        return f"`{name}` is {without_passwords(value)!r} but must be names of servers with commas between."
+    return ""
+
+
+def _given(*names: str) -> Iterator[tuple[str, str]]:
+    """Variables that are set, by names in small letters; such a name goes before its twin in capitals."""
+    for name in sorted(os.environ, reverse=True):
+        if name.lower() in names and os.environ[name]:
+            yield name, os.environ[name]
+
+
+def _blame(url: Any, met: tuple[str, int] | None, error: Exception | None = None) -> str:
+    """What the environment has to do with a failed request, to be told behind the failure.
+
+    Args:
+        url: Address of the request, as the HTTP library has it.
+        met: Host and port that were connected to, or were to be; `None` if it did not come to that.
+        error: The failure; `None` if there was an answer.
+
+    Returns:
+        Words that go on a sentence; empty if it has nothing to do with it.
+    """
+    why = _untrusted(error)
+    if why:
+        given = [f"`{name}` is {value!r}" for name, value in _given("ssl_cert_file", "ssl_cert_dir")]
+        remedy = "name a file with the right certificates in `SSL_CERT_FILE`"
+        return f": its certificate is not trusted ({why}); {', '.join([*given, remedy])}"
+    host = url.raw_host.decode()
+    if met is None or met == (host, url.port or _PORTS.get(url.scheme)):
+        return ""
+    for name, value in (*_given(f"{url.scheme}_proxy"), *_given("all_proxy")):
+        told = f", which answers {str(error)[:3]}" if type(error).__name__ == "ProxyError" else ""
+        return (
+            f" through the proxy {without_passwords(value)} of `{name}`{told}; correct or unset the variable, or name "
+            f"{host} in `NO_PROXY`"
+        )
+    return ""
+
+
+def _untrusted(error: BaseException | None) -> str:
+    """Why a certificate was refused; empty if none was."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return error.verify_message
+        error = error.__cause__ or error.__context__
+    return ""

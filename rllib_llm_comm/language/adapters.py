@@ -27,8 +27,8 @@ from rllib_llm_comm.language.base_model import KNOWN, SMOLLM2, BaseModel, read_c
 from rllib_llm_comm.language.compiled_layers import CompiledLayers
 from rllib_llm_comm.language.layer_cut import above, added_mask, layers_below
 from rllib_llm_comm.language.llama import LlamaAdapter, LlamaDecoder, Lora, layer_parts, llama_weights
+from rllib_llm_comm.language.multi_lora import Role, Rows
 from rllib_llm_comm.language.prefix_cache import PrefixCache, Prefixes
-from rllib_llm_comm.language.rows import Role, Rows
 from rllib_llm_comm.language.static_decoding import StaticWriters, free_bytes
 
 if TYPE_CHECKING:
@@ -353,6 +353,9 @@ class AdaptedModel:
 
     The base weights are shared with every other `AdaptedModel` of the process: only the adapters are copied.
     All adapters start as the identity (LoRA B is zero), so a fresh role behaves like the base.
+
+    Attributes:
+        llama_adapters: The adapters as of our own engine; empty where Hugging Face's model computes this one.
     """
 
     def __init__(
@@ -405,10 +408,10 @@ class AdaptedModel:
         self._parameters = {role: [p for _, p in self.named_adapter_parameters(role)] for role in self.roles}
         named = {n.removeprefix("base_model.model.model."): m for n, m in self.peft_model.named_modules()}
         lora = {name: layer for name, layer in named.items() if isinstance(layer, BaseTunerLayer)}
-        self._llama_adapters = {
+        self.llama_adapters = {
             role: LlamaAdapter(weights, lora, role, functools.partial(self.stamp, role))
             for role in self.roles
-            if weights is not None
+            if weights is not None and self._llama is not None
         }
         self._merged: dict[str, bool] = {}
         self.compiled: CompiledLayers | None = None
@@ -417,7 +420,7 @@ class AdaptedModel:
         self.static_writers: StaticWriters | None = None
         if self._llama is not None and weights is not None and self.device.type == "cuda" and autocast == "none":
             self.static_writers = StaticWriters(base, weights, base.head)
-        self._prefixes = {role: PrefixCache(self, role, prefix_cache_bytes) for role in (None, *self.roles)}
+        self._prefixes = {role: PrefixCache(self, prefix_cache_bytes) for role in (None, *self.roles)}
         self.prefix_cache_bytes, self.autocast = prefix_cache_bytes, autocast
         self._autocast = torch.bfloat16 if autocast == "bfloat16" else None
         self._checkpoints = gradient_checkpointing
@@ -542,18 +545,8 @@ class AdaptedModel:
     @property
     def adapter_bytes(self) -> int:
         """Bytes of its adapters, with the copies of weights to which they are added where that is quicker."""
-        copies = sum(one.merged_bytes for one in self._llama_adapters.values() if one.merges)
+        copies = sum(one.merged_bytes for one in self.llama_adapters.values() if one.merges)
         return copies + sum(weights.nbytes for _, weights in self.named_adapter_parameters())
-
-    def adapter(self, role: str | None) -> LlamaAdapter | None:
-        """The adapter of a role as our own engine has it; `None` for the bare base.
-
-        Raises:
-            LookupError: If Hugging Face's model computes this one.
-        """
-        if self._llama is None:
-            raise LookupError
-        return None if role is None else self._llama_adapters[role]
 
     def read(
         self,
@@ -612,10 +605,10 @@ class AdaptedModel:
         if role is None:
             return None
         if role not in self._merged:
-            size, free = self._llama_adapters[role].merged_bytes, free_bytes(self.device)
+            size, free = self.llama_adapters[role].merged_bytes, free_bytes(self.device)
             self._merged[role] = free is None or size < _SHARE * free
-        adapter = self._llama_adapters[role]
-        return adapter.detached(self._merged[role] and adapter.survives)
+        adapter = self.llama_adapters[role]
+        return adapter.detached(self._merged[role] and adapter.survives_rounding)
 
     def decoder(
         self,
@@ -641,17 +634,15 @@ class AdaptedModel:
             inputs["inputs_embeds"] = self._trunk.read(input_ids, attention_mask, cache, self.tokens_per_pass)
         with torch.autocast(self.device.type, self._autocast, enabled=self._autocast is not None):
             if self._llama is not None:
-                graded, mixed = torch.is_grad_enabled(), isinstance(self._active, Rows)
-                lora = self._lora(self._active, input_ids.numel())
-                compiled = None if graded or mixed else self.compiled
-                again = self._checkpoints and graded
+                role, graded, compiled = self._active, torch.is_grad_enabled(), self.compiled
+                lora: Lora | None = None
+                if isinstance(role, Rows):
+                    lora, compiled = role.pool.lora(role.owners, input_ids.numel(), self.device), None
+                elif role is not None:
+                    lora = self.llama_adapters[role].current()
+                again, compiled = self._checkpoints and graded, None if graded else compiled
                 return self._llama(**inputs, cache=cache, lora=lora, checkpointed=again, compiled=compiled)
             return self._by_hugging_face(inputs, cache)
-
-    def _lora(self, role: Role, tokens: int) -> Lora | None:
-        if isinstance(role, Rows):
-            return role.pool.lora(role.owners, tokens, self.device)
-        return None if role is None else self._llama_adapters[role].current()
 
     def _by_hugging_face(self, inputs: dict[str, Any], cache: Any) -> torch.Tensor:
         if inputs["attention_mask"].dim() == 4:

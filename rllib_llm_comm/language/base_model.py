@@ -117,7 +117,8 @@ class BaseModel:
             if key not in _FORMATS:
                 other = dataclasses.replace(self, prompt_format=prompt_format, prompt_date=prompt_date)
                 if prompt_format == CHAT:
-                    _require_ids(self.name, (*other.chat_frame.before, *other.chat_frame.after), self._embedded_ids)
+                    rows = int(self.model.get_input_embeddings().weight.shape[0])
+                    _require_ids(self.name, (*other.chat_frame.before, *other.chat_frame.after), rows)
                 _FORMATS[key] = (self, other)
             return _FORMATS[key][1]
 
@@ -156,21 +157,22 @@ class BaseModel:
         """Number of token ids."""
         return int(self.model.get_output_embeddings().weight.shape[0])
 
-    @property
-    def _embedded_ids(self) -> int:
-        return int(self.model.get_input_embeddings().weight.shape[0])
-
     def require_positions(self, tokens: int) -> None:
         """Raises a `UserError` if a text is longer than the model's positions go, or than they stay what they are."""
         require_positions(self.name, self.config, tokens)
 
     @property
-    def kept_bytes_per_token(self) -> int:
-        """Bytes of a token's keys and values in all layers."""
+    def kv_heads(self) -> tuple[int, int]:
+        """Heads of keys and values in a layer, and the size of one."""
         queries, keys = (getattr(self.config, f"num_{name}_heads", None) for name in ("attention", "key_value"))
         size = getattr(self.config, "head_dim", None) or self.hidden_size // (queries or 1)
-        width = size * keys if isinstance(keys, int) else size * (queries or 1)
-        return int(2 * self.config.num_hidden_layers * width * self.model.dtype.itemsize)
+        return keys if isinstance(keys, int) else queries or 1, int(size)
+
+    @property
+    def kept_bytes_per_token(self) -> int:
+        """Bytes of a token's keys and values in all layers."""
+        heads, size = self.kv_heads
+        return int(2 * self.config.num_hidden_layers * heads * size * self.model.dtype.itemsize)
 
     def require_room(self, tokens: int, free: int) -> None:
         """Refuses a device that does not hold the keys and values of a single text.
@@ -201,6 +203,11 @@ class BaseModel:
         """Device of the weights."""
         device: torch.device = self.model.get_input_embeddings().weight.device
         return device
+
+    @functools.cached_property
+    def start_ids(self) -> tuple[int, ...]:
+        """What the tokenizer puts in front of a text."""
+        return start_ids(self.tokenizer, self.name)
 
     def encode(self, text: str) -> list[int]:
         """The token ids of a text, with the tokenizer's own start token if it has one, and without an end token.
@@ -280,7 +287,7 @@ def _crosses_blanks(token: Any) -> bool:
 
 @functools.lru_cache(maxsize=65536)
 def _encode_cached(base: BaseModel, text: str) -> tuple[int, ...]:
-    return _start_ids(base) + _text_ids(base, text)
+    return base.start_ids + _text_ids(base, text)
 
 
 def _text_ids(base: BaseModel, text: str) -> tuple[int, ...]:
@@ -323,11 +330,6 @@ def _ids(base: BaseModel, text: str) -> tuple[int, ...]:
 @functools.lru_cache(maxsize=65536)
 def _ids_after_blank(base: BaseModel, text: str) -> tuple[int, ...]:
     return _ids(base, f"{_ANY_WORD} {text}")[len(_ids(base, _ANY_WORD)) :]
-
-
-@functools.lru_cache(maxsize=64)
-def _start_ids(base: BaseModel) -> tuple[int, ...]:
-    return start_ids(base.tokenizer, base.name)
 
 
 def start_ids(tokenizer: Any, name: str) -> tuple[int, ...]:

@@ -71,7 +71,7 @@ class CompiledLayers:
                 return self._compiled[part](*arguments)
             start = time.perf_counter()
             ours, known = self._compiled[part](*arguments), part(*arguments)
-            apart = _apart(ours, known)
+            apart = difference(ours, known)
         except Exception as error:
             told = [line for line in str(error).splitlines() if line.strip()]
             self._give_up(" ".join([f"{type(error).__name__}:", *told[:2]]))  # the compiler's own error comes second
@@ -88,12 +88,12 @@ class CompiledLayers:
         logger.warning("Layers are computed without `torch.compile`, which is slower (%s).", reason)
 
 
-def _apart(ours: Any, known: Any) -> str:
-    """The way in which results differ; empty if they do not."""
+def difference(ours: Any, known: Any) -> str:
+    """The way in which tensors, or tuples of tensors, differ by more than rounding; empty if they do not."""
     both = (ours, known) if isinstance(ours, tuple) else ((ours,), (known,))
     for one, other in zip(*both, strict=True):
         allowed = _TOLERANCE if other.dtype == torch.float32 else _TOLERANCE_OF_HALF
         apart, largest = (float(x.float().abs().max()) for x in (one.float() - other.float(), other))
         if not apart <= allowed * max(1.0, largest):
-            return f"its results differ by {apart:.2g}"
+            return f"results differ by {apart:.2g}"
     return ""

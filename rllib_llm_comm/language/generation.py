@@ -1,4 +1,4 @@
-"""Texts that a model writes: messages behind prompts, and answers of chat models, free or into a form."""
+"""Messages that a model writes behind prompts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import functools
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,13 +17,10 @@ import torch
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.multi_lora import Role, Rows, of_rows
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import TOKENS_PER_WORD, limit_words
-from rllib_llm_comm.language.rows import Role, Rows, of_rows
-from rllib_llm_comm.language.static_decoding import ROWS_PER_BATCH
-
-# ---- messages ---------------------------------------------------------------------------------------------------
-
+from rllib_llm_comm.language.static_decoding import ROWS_PER_BATCH, sampled
 
 logger = logging.getLogger(__name__)
 
@@ -93,16 +90,13 @@ def draw_messages(
         part = sorted(by_length[start : start + most], key=lambda key: key.owner)
         rows = [model.base.encode(key.prompt) for key in part]
         whose = role.pool.rows([key.owner for key in part]) if isinstance(role, Rows) else role
-
-        def draws(keys: Sequence[_Message] = part) -> list[np.random.Generator] | None:
-            return None if temperature == 0 else [row_generator(key.seed, (key.prompt, key.number)) for key in keys]
-
-        ids = _decode_statically(rows, model, max_words, temperature, draws(), whose)
+        ids = _decode_statically(rows, model, max_words, temperature, _generators(part, temperature), whose)
         if ids is None:
             ids = []
             for first in range(0, len(rows), _ROWS_PER_BATCH):  # a growing cache has room for fewer
                 those = slice(first, first + _ROWS_PER_BATCH)
-                ids += _decode(rows[those], model, max_words, temperature, draws(part[those]), of_rows(whose, those))
+                draws = _generators(part[those], temperature)
+                ids += _decode(rows[those], model, max_words, temperature, draws, of_rows(whose, those))
         for key, row in zip(part, ids, strict=True):
             drawn[key] = as_written(model.base, row, max_words)
     return [drawn[key] for key in keys]
@@ -115,6 +109,10 @@ class _Message(NamedTuple):
     number: int
     owner: int
     seed: int | None
+
+
+def _generators(keys: Sequence[_Message], temperature: float) -> list[np.random.Generator] | None:
+    return None if temperature == 0 else [row_generator(key.seed, (key.prompt, key.number)) for key in keys]
 
 
 def as_written(base: BaseModel, ids: Sequence[int], max_words: int) -> Written:
@@ -194,8 +192,7 @@ def _decode(
     lengths = torch.tensor([len(row) for row in rows])
     prefixes = model.prefixes(role)
     assert prefixes is not None
-    mixed = role if isinstance(role, Rows) else None
-    known = prefixes.find(prompts, lengths, mixed)
+    known = prefixes.find(prompts, lengths, role)
     rows = [row[int(before) :] for row, before in zip(rows, known.lengths, strict=True)]
     width = max(len(row) for row in rows)
     # Left padding: every row's next token then stands in the same column.
@@ -211,7 +208,7 @@ def _decode(
         with model.use(of_rows(role, active)):
             hidden = model.decoder(input_ids=step_ids, attention_mask=mask, position_ids=positions, cache=cache)
         if step_ids is ids:
-            prefixes.put(prompts, lengths, known, cache, hidden, [width - len(row) for row in rows], mixed)
+            prefixes.put(prompts, lengths, role, known, cache, hidden, [width - len(row) for row in rows])
         logits = model.logits(hidden[:, -1])
         chosen = choose_token(logits, temperature, [draws[i] for i in active] if draws else None)
         alive = _unfinished(base, written, active, chosen.tolist(), max_words)
@@ -293,191 +290,5 @@ def choose_token(logits: torch.Tensor, temperature: float, draws: list[np.random
     """
     if draws is None:
         return logits.argmax(-1)
-    probabilities = (logits / temperature).softmax(-1).double()
-    threshold = torch.tensor([generator.random() for generator in draws], device=logits.device)
-    cumulative = probabilities.cumsum(-1)
-    return (cumulative < threshold[:, None] * cumulative[:, -1:]).sum(-1).clamp(max=logits.shape[-1] - 1)
-
-
-# ---- answers ----------------------------------------------------------------------------------------------------
-
-
-_QUOTE = '"'
-_LINE_CIRCLE, _TEXT_CIRCLE = 8, 24
-"""Length of a repetition: a text whose last tokens, as many as this, stood there before goes in circles. Small models
-do not end by themselves. Code in a longer text repeats itself without."""
-
-
-@dataclass
-class KeptPrefix:
-    """Keys and values of what a model read last, so that what the next prompt shares with it is not read again.
-
-    Attributes:
-        ids: Token ids of what was read.
-        cache: The model's keys and values of them; `None` at first.
-    """
-
-    ids: list[int] = field(default_factory=list)
-    cache: Any = None
-
-    def shared_with(self, ids: Sequence[int]) -> int:
-        """Number of first token ids that need not be read again; at least the last one is always read."""
-        same = 0
-        for mine, theirs in zip(self.ids, ids[:-1], strict=False):
-            if mine != theirs:
-                break
-            same += 1
-        return same
-
-
-class Decoding:
-    """One answer in the making.
-
-    Attributes:
-        ended: Whether `text` ended by itself, and was not cut off.
-
-    Args:
-        base: The model.
-        prompt: Token ids to go on from.
-        kept: The prefix that was read before; is changed.
-        most: Most tokens that the model may write.
-        temperature: 0 takes the likeliest token.
-        draws: Random numbers, for a temperature above 0.
-    """
-
-    def __init__(
-        self,
-        base: BaseModel,
-        prompt: Sequence[int],
-        kept: KeptPrefix,
-        most: int,
-        temperature: float = 0.0,
-        draws: np.random.Generator | None = None,
-    ) -> None:
-        from transformers import DynamicCache
-
-        self.base, self.written, self.most = base, 0, most
-        self.ended = False
-        self._temperature, self._draws = temperature, draws
-        self._kept = kept
-        same = kept.shared_with(prompt)
-        if kept.cache is None or same == 0:
-            kept.cache, same = DynamicCache(), 0
-        elif same < len(kept.ids):
-            kept.cache.crop(same - len(kept.ids))
-        kept.ids = list(prompt[:same])
-        self._read(prompt[same:])
-
-    @property
-    def open(self) -> bool:
-        """True if the model may write on."""
-        return self.written < self.most
-
-    def force(self, text: str) -> None:
-        """Goes on with a given text, which counts for nothing."""
-        ids = self.base.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-        if ids:
-            self._read(ids)
-
-    def text(self) -> str:
-        """Text that the model writes until it ends, goes in circles or may write no more."""
-        ids: list[int] = []
-        while self.open and not _circles(ids, _TEXT_CIRCLE):
-            token = self._next()
-            if token == self.base.eos_id:
-                self.ended = True
-                break
-            ids.append(token)
-            self._read([token])
-        self.ended |= _circles(ids, _TEXT_CIRCLE)
-        return self.base.decode(ids)
-
-    def line(self, most: int, least: int = 0) -> str:
-        """Text that the model writes until a quotation mark, a line's end or its own end; none of these is part of it.
-
-        It also ends when it goes in circles.
-
-        Args:
-            most: Most tokens.
-            least: 1 if it must not be empty, not even if the model may write no more.
-        """
-        ids: list[int] = []
-        enders = _enders(self.base)
-        while (self.open and len(ids) < most and not _circles(ids, _LINE_CIRCLE)) or len(ids) < least:
-            token = self._next(None if ids or not least else lambda logits: logits.masked_fill(enders, -torch.inf))
-            if bool(enders[token]):
-                rest = self._head(token)
-                self.force(rest)
-                return _without_marks(self.base.tokenizer.decode(ids) + rest)
-            ids.append(token)
-            self._read([token])
-        return _without_marks(self.base.tokenizer.decode(ids))
-
-    def choose(self, options: Sequence[str]) -> str:
-        """The option that the model would write, token by token; it is written.
-
-        Args:
-            options: Different texts, none of which begins another.
-        """
-        whole = {"add_special_tokens": False, "split_special_tokens": True}
-        rows = {option: self.base.tokenizer(option, **whole)["input_ids"] for option in options}
-        at = 0
-        while len(rows) > 1:
-            allowed = sorted({row[at] for row in rows.values() if len(row) > at})
-            chosen = allowed[int(self._logits[allowed].argmax())]
-            rows = {option: row for option, row in rows.items() if len(row) > at and row[at] == chosen}
-            self._read([chosen])
-            at += 1
-        option, row = next(iter(rows.items()))
-        if row[at:]:
-            self._read(row[at:])
-        return option
-
-    def likes(self, options: Sequence[str]) -> bool:
-        """True if the likeliest next token is one of some; nothing is written.
-
-        Args:
-            options: Texts of one token each.
-        """
-        likeliest = str(self.base.tokenizer.decode([int(self._logits.argmax())]))
-        return likeliest in options
-
-    def _next(self, change: Callable[[torch.Tensor], torch.Tensor] | None = None) -> int:
-        logits = self._logits if change is None else change(self._logits)
-        self.written += 1
-        draws = None if self._temperature == 0 or self._draws is None else [self._draws]
-        return int(choose_token(logits[None], self._temperature, draws)[0])
-
-    @torch.no_grad()
-    def _read(self, ids: Sequence[int]) -> None:
-        rows = torch.tensor([list(ids)], device=self.base.device)
-        cache = {self.base.cache_argument: self._kept.cache}
-        output = self.base.model(rows, use_cache=True, logits_to_keep=1, **cache)
-        self._kept.ids += ids
-        self._logits: torch.Tensor = output.logits[0, -1].float().cpu()
-
-    def _head(self, token: int) -> str:
-        """Part of a token before a mark that ends a line."""
-        if token == self.base.eos_id:
-            return ""
-        text = str(self.base.tokenizer.decode([token]))
-        return text[: min(text.find(mark) for mark in (_QUOTE, "\n", "\r") if mark in text)]
-
-
-@functools.lru_cache(maxsize=8)
-def _enders(base: BaseModel) -> torch.Tensor:
-    """bool (vocabulary,): tokens that end a line."""
-    texts = base.tokenizer.batch_decode([[token] for token in range(base.vocab_size)])
-    ends = torch.tensor([any(mark in text for mark in (_QUOTE, "\n", "\r")) for text in texts])
-    ends[base.eos_id] = True
-    return ends
-
-
-def _circles(ids: Sequence[int], length: int) -> bool:
-    """True if the last tokens are a repetition."""
-    last = list(ids[-length:])
-    return any(list(ids[at : at + length]) == last for at in range(len(ids) - length))
-
-
-def _without_marks(text: str) -> str:
-    return " ".join(text.replace("\\", " ").split())
+    uniform = torch.tensor([[generator.random()] for generator in draws], device=logits.device)
+    return sampled(logits, temperature, uniform)

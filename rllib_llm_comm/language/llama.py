@@ -9,44 +9,37 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from rllib_llm_comm.language.base_model import BaseModel
-from rllib_llm_comm.language.compiled_layers import CompiledLayers
+from rllib_llm_comm.language.compiled_layers import CompiledLayers, difference
 from rllib_llm_comm.language.layer_cut import added_mask
 
 logger = logging.getLogger(__name__)
 
 FAMILY = ("llama", "mistral", "qwen2", "qwen3")
 """`model_type` of the architectures that are computed here: LLaMA 2 and 3, SmolLM, Mistral, Qwen 2 and 3."""
-_MAPS = {
+_PROJECTIONS = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "out": ("self_attn.o_proj",),
     "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
     "down": ("mlp.down_proj",),
 }
-"""Linear maps that read the same input, under the name of the product that computes them together."""
+"""Linear maps that read the same input, under one name."""
 _FIXED_ROPE = ("default", "linear", "llama3", "yarn")  # others change with the length of a text
 _PROBE = 12
-_TOLERANCE, _TOLERANCE_OF_HALF = 1e-4, 0.05  # shares of the largest number
 
 _MOST_MERGED_BYTES = 2**30
 """Merged weights of one role are kept if they take no more; beyond that the thin products are cheaper than memory."""
 _SURVIVING = 0.98
 """Share of an adapter that has to be left behind rounding, for it to be merged in half precision."""
-_LONG_STRETCH = 32
-"""Tokens per adapter of a batch from which on a CPU computes one adapter's products after the other's: a few large
-products rather than a batch of small ones, whose rows would be copied into place."""
-_MOST_SLOTS = 2
-"""Slots per row up to which adapters' products are a batch, in which each adapter has as many slots as the busiest."""
 _MERGED_IN_UPDATES = 512
 """Hidden size up to which gradients flow through merged weights: there, more kernels cost more than more products."""
 
@@ -55,8 +48,8 @@ _WEIGHTS: weakref.WeakKeyDictionary[nn.Module, LlamaWeights | None] = weakref.We
 
 
 @dataclass(frozen=True)
-class _Map:
-    """Linear maps with a common input.
+class _Projections:
+    """Linear maps with a common input, such as those of queries, keys and values.
 
     Attributes:
         weights: One (outputs, inputs) per map, or all of them as one matrix.
@@ -68,23 +61,14 @@ class _Map:
     sizes: tuple[int, ...]
     biases: tuple[torch.Tensor, ...] = ()
 
-    def __call__(self, x: torch.Tensor, thin: _Thin | _Shared | None) -> Sequence[torch.Tensor]:
-        """Outputs (..., size) of every map.
-
-        Args:
-            x: (..., inputs).
-            thin: The adapter's products beside the weights; `None` if there are none.
-        """
-        biases = self.biases or (None,) * len(self.weights)
-        outs: Sequence[torch.Tensor] = [F.linear(x, w, b) for w, b in zip(self.weights, biases, strict=True)]
-        if thin is not None:
-            outs = thin.added(outs, x)
-        return outs if len(outs) == len(self.sizes) else outs[0].split(self.sizes, dim=-1)
+    def apart(self) -> Sequence[torch.Tensor]:
+        """The weights of each map, also where they are one matrix."""
+        return self.weights if len(self.weights) > 1 else self.weights[0].split(self.sizes)
 
 
 @dataclass(frozen=True)
-class _Thin:
-    """LoRA's products for maps with a common input: all A as one, B apart or, where the maps are one matrix, as one.
+class LowRank:
+    """LoRA's factors for projections: all A as one, B apart or, where the maps are one matrix, as one.
 
     Attributes:
         a: (total rank, inputs).
@@ -103,125 +87,25 @@ class _Thin:
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where the rows of each adapter stand in a batch.
-
-    Attributes:
-        stretches: Number of an adapter, its first row, and the row behind its last one.
-        count: Number of adapters.
-        slots: (count * n,) row of the batch that stands in each slot, n slots per adapter; `None` where rows fill them
-            as they are.
-        back: (B,) slot of each row.
-        batched: Whether the adapters' products are one batch of products, and not one after the other.
-    """
-
-    stretches: tuple[tuple[int, int, int], ...]
-    count: int
-    slots: torch.Tensor | None
-    back: torch.Tensor
-    batched: bool
-
-    @classmethod
-    def of(cls, owners: np.ndarray, count: int, tokens: int, device: torch.device) -> Places:
-        """The places of rows that are sorted by adapter.
-
-        Args:
-            owners: (B,) number of each row's adapter.
-            count: Number of adapters.
-            tokens: Of all rows.
-            device: Of the model.
-        """
-        starts = np.flatnonzero(np.diff(owners, prepend=-1))
-        ends = [*starts[1:].tolist(), len(owners)]
-        stretches = tuple(zip(owners[starts].tolist(), starts.tolist(), ends, strict=True))
-        room = max(end - start for _, start, end in stretches)
-        slots, back = np.zeros(count * room, np.int64), np.zeros(len(owners), np.int64)
-        for owner, start, end in stretches:
-            back[start:end] = owner * room + np.arange(end - start)
-        slots[back] = np.arange(len(owners))
-        filled = bool((back == np.arange(count * room)).all()) if len(back) == len(slots) else False
-        long = device.type == "cpu" and tokens >= _LONG_STRETCH * len(stretches)
-        wasteful = len(slots) > _MOST_SLOTS * len(owners)
-        as_they_are = None if filled else torch.from_numpy(slots).to(device)
-        return cls(stretches, count, as_they_are, torch.from_numpy(back).to(device), not (long or wasteful))
-
-
-@dataclass(frozen=True)
-class _Stack:
-    """LoRA's products of several adapters for maps with a common input.
-
-    Attributes:
-        a: Per adapter (inputs, total rank); in one array where there are no gradients.
-        b: Per matrix of the maps and adapter scaled B (rank, outputs), as of `_Thin`.
-    """
-
-    a: Sequence[torch.Tensor] | torch.Tensor
-    b: tuple[Sequence[torch.Tensor] | torch.Tensor | None, ...]
-
-
-@dataclass(frozen=True)
-class _Shared:
-    """Several adapters' products beside the weights, each for rows of its own."""
-
-    stack: _Stack
-    places: Places
-
-    def added(self, outs: Sequence[torch.Tensor], x: torch.Tensor) -> Sequence[torch.Tensor]:
-        """The maps' outputs with those of each row's adapter added."""
-        return self._in_a_batch(outs, x) if self.places.batched else self._one_by_one(outs, x)
-
-    def _one_by_one(self, outs: Sequence[torch.Tensor], x: torch.Tensor) -> Sequence[torch.Tensor]:
-        own = [b for b in self.stack.b if b is not None]
-        changed = [out for out, b in zip(outs, self.stack.b, strict=True) if b is not None]
-        rows = [end - start for _, start, end in self.places.stretches]
-        stretches = zip(self.places.stretches, x.split(rows), *(out.split(rows) for out in changed), strict=True)
-        parts: list[list[torch.Tensor]] = []
-        for (number, *_), read, *before in stretches:
-            narrow = (read @ self.stack.a[number]).split([b[number].shape[0] for b in own], dim=-1)
-            if torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type):
-                parts.append([out + one @ b[number] for out, one, b in zip(before, narrow, own, strict=True)])
-            else:  # into the outputs, which nobody else has
-                for out, one, b in zip(before, narrow, own, strict=True):
-                    out.flatten(0, -2).addmm_(one.flatten(0, -2), b[number])
-        added = iter([torch.cat(part) for part in zip(*parts, strict=True)] if parts else changed)
-        return [out if b is None else next(added) for out, b in zip(outs, self.stack.b, strict=True)]
-
-    def _in_a_batch(self, outs: Sequence[torch.Tensor], x: torch.Tensor) -> Sequence[torch.Tensor]:
-        places = self.places
-        a, *wide = [_whole(one) for one in (self.stack.a, *self.stack.b) if one is not None]
-        taken = x if places.slots is None else x.index_select(0, places.slots)
-        narrow = torch.bmm(taken.reshape(places.count, -1, x.shape[-1]), a).split([b.shape[1] for b in wide], dim=-1)
-        parts = []
-        for one, b in zip(narrow, wide, strict=True):
-            part = torch.bmm(one, b).view(*taken.shape[:-1], -1)
-            parts.append(part if places.slots is None else part.index_select(0, places.back))
-        added = iter(parts)
-        return [out if b is None else out + next(added) for out, b in zip(outs, self.stack.b, strict=True)]
-
-
-def _whole(arrays: Sequence[torch.Tensor] | torch.Tensor) -> torch.Tensor:
-    return arrays if isinstance(arrays, torch.Tensor) else torch.stack(list(arrays))
-
-
-@dataclass(frozen=True)
 class _Layer:
     """Frozen weights of a layer; `number` counts in the whole model."""
 
     number: int
     norm_1: torch.Tensor
     norm_2: torch.Tensor
-    maps: Mapping[str, _Map]
+    projections: Mapping[str, _Projections]
     q_norm: torch.Tensor | None
     k_norm: torch.Tensor | None
 
 
 Lora = Mapping[int, Mapping[str, Any]]
-"""By layer and name of the product: a `_Map` in place of the base's, or a `_Thin` or `_Shared` beside it."""
+"""By layer and name of the projections: `_Projections` in place of the base's (merged), or what has `added` as
+`LowRank`."""
 
 
 def is_merged(lora: Lora | None) -> bool:
     """Whether an adapter is in the weights."""
-    return any(isinstance(one, _Map) for maps in (lora or {}).values() for one in maps.values())
+    return any(isinstance(one, _Projections) for names in (lora or {}).values() for one in names.values())
 
 
 class LlamaWeights:
@@ -240,15 +124,15 @@ class LlamaWeights:
         self.embedding, self.norm = decoder.embed_tokens.weight, decoder.norm.weight
         self.eps = float(config.rms_norm_eps)
         self.activation: Callable[[torch.Tensor], torch.Tensor] = decoder.layers[0].mlp.act_fn
-        self.head_size = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+        self.head_size = base.kv_heads[1]
         self.layers = [self._layer(number, layer, fused) for number, layer in enumerate(decoder.layers)]
         rotary = decoder.rotary_emb
         self._frequencies, self._attention_scaling = rotary.inv_freq, float(rotary.attention_scaling)
         self.table: tuple[torch.Tensor, ...] | None = None
 
     def _layer(self, number: int, layer: Any, fused: bool) -> _Layer:
-        maps = {}
-        for name, parts in _MAPS.items():
+        projections = {}
+        for name, parts in _PROJECTIONS.items():
             linears = [layer.get_submodule(part) for part in parts]
             biases = [linear.bias for linear in linears if linear.bias is not None]
             if len(biases) not in (0, len(linears)):
@@ -258,13 +142,14 @@ class LlamaWeights:
                 whole = torch.cat([linear.weight.data for linear in linears])
                 for linear, part in zip(linears, whole.split(sizes), strict=True):
                     linear.weight.data = part
-                maps[name] = _Map((whole,), sizes, (torch.cat([b.data for b in biases]),) if biases else ())
+                bias = (torch.cat([bias.data for bias in biases]),) if biases else ()
+                projections[name] = _Projections((whole,), sizes, bias)
             else:
-                maps[name] = _Map(tuple(linear.weight for linear in linears), sizes, tuple(biases))
+                projections[name] = _Projections(tuple(linear.weight for linear in linears), sizes, tuple(biases))
         norms = [getattr(getattr(layer.self_attn, name, None), "weight", None) for name in ("q_norm", "k_norm")]
-        return _Layer(number, layer.input_layernorm.weight, layer.post_attention_layernorm.weight, maps, *norms)
+        return _Layer(number, layer.input_layernorm.weight, layer.post_attention_layernorm.weight, projections, *norms)
 
-    def rotation(self, positions: torch.Tensor, most: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    def rope(self, positions: torch.Tensor, most: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and sines of rotary embeddings, looked up in a table that grows with the longest text.
 
         Args:
@@ -286,7 +171,7 @@ class LlamaWeights:
 def llama_weights(base: BaseModel) -> LlamaWeights | None:
     """The weights of a base for this engine; `None`, told once in the log, where Hugging Face's model is used."""
     if base.model not in _WEIGHTS:
-        reason, weights = _other_kind(base), None
+        reason, weights = _unsupported(base), None
         if not reason:
             weights = LlamaWeights(base, fused=base.device.type != "cpu")
             reason = _difference(base, weights)
@@ -306,7 +191,7 @@ def compute_by_hugging_face(base: BaseModel) -> None:
     _WEIGHTS[base.model] = None
 
 
-def _other_kind(base: BaseModel) -> str:
+def _unsupported(base: BaseModel) -> str:
     """Reason for which a model is not computed here; empty if it is."""
     config = base.config
     kind = getattr(config, "model_type", "")
@@ -316,7 +201,7 @@ def _other_kind(base: BaseModel) -> str:
         return "its weights are quantized"
     decoder = base.decoder
     for layer in decoder.layers:
-        for part in (part for parts in _MAPS.values() for part in parts):
+        for part in (part for parts in _PROJECTIONS.values() for part in parts):
             if type(layer.get_submodule(part)) is not nn.Linear:
                 return f"its {part} is no plain linear map"
     if decoder.rotary_emb.rope_type not in _FIXED_ROPE:
@@ -328,11 +213,8 @@ def _other_kind(base: BaseModel) -> str:
 def _difference(base: BaseModel, weights: LlamaWeights) -> str:
     """The way in which a few tokens are read otherwise than by Hugging Face's model; empty if they are not."""
     ids = (torch.arange(2 * _PROBE, device=base.device).view(2, _PROBE) * 31 + base.vocab_size // 2) % base.vocab_size
-    theirs = base.decoder(input_ids=ids, use_cache=False).last_hidden_state.float()
-    ours = LlamaDecoder(weights)(input_ids=ids).float()
-    apart, largest = float((ours - theirs).abs().max()), max(1.0, float(theirs.abs().max()))
-    allowed = _TOLERANCE if base.model.dtype == torch.float32 else _TOLERANCE_OF_HALF
-    return "" if apart <= allowed * largest else f"hidden states differ by {apart:.2g}"
+    theirs = base.decoder(input_ids=ids, use_cache=False).last_hidden_state
+    return difference(LlamaDecoder(weights)(input_ids=ids), theirs)
 
 
 class LlamaAdapter:
@@ -343,51 +225,47 @@ class LlamaAdapter:
         layers: PEFT's layers by their names in the whole decoder, such as `layers.3.self_attn.q_proj`.
         role: Name of the adapter in them.
         stamp: Changes whenever the adapter's weights do.
+
+    Attributes:
+        merged_bytes: Bytes of the weights to which it is added.
+        merges: Whether that is done in passes without gradients.
     """
 
     def __init__(
         self, weights: LlamaWeights, layers: Mapping[str, Any], role: str, stamp: Callable[[], Hashable]
     ) -> None:
-        self._weights, self._layers, self._role, self._stamp = weights, layers, role, stamp
-        hidden = weights.embedding.shape[1]
+        self._weights, self._layers, self._role, self.stamp = weights, layers, role, stamp
         self.merged_bytes = sum(layer.base_layer.weight.nbytes for layer in layers.values())
         self.merges = self.merged_bytes <= _MOST_MERGED_BYTES
-        self._merges_in_updates = hidden <= _MERGED_IN_UPDATES
+        self._merges_in_updates = weights.embedding.shape[1] <= _MERGED_IN_UPDATES
         self._detached: dict[bool, tuple[Hashable, Lora]] = {}
         self._survival: tuple[Hashable, bool] = (None, False)
 
     def current(self) -> Lora:
         """The adapter as it is; gradients flow through it where they are wanted."""
         if torch.is_grad_enabled():
-            return self._each(self._merged if self._merges_in_updates else self._thin)
-        return self.detached(self.merges and self.survives)
+            return self._each(self._merged if self._merges_in_updates else self._low_rank)
+        return self.detached(self.merges and self.survives_rounding)
 
-    def beside(self) -> Lora:
+    def low_rank(self) -> Lora:
         """The adapter as it is, beside the weights; gradients flow through it where they are wanted."""
-        return self._each(self._thin)
-
-    def stamp(self) -> Hashable:
-        """Changes whenever its weights do."""
-        return self._stamp()
+        return self._each(self._low_rank)
 
     @property
     @torch.no_grad()
-    def survives(self) -> bool:
+    def survives_rounding(self) -> bool:
         """Whether nearly all of it is left where it is added to the weights; half precision rounds a small one off."""
         if self._weights.embedding.dtype == torch.float32:
             return True
-        stamp = self._stamp()
+        stamp = self.stamp()
         if self._survival[0] != stamp:
             left, whole = torch.zeros((), device=self._weights.embedding.device), 0.0
-            for layer in self._weights.layers:
-                for name, parts in _MAPS.items():
-                    lora = [self._layers.get(f"layers.{layer.number}.{part}") for part in parts]
-                    frozen = _apart(layer.maps[name])
-                    for weight, product in zip(frozen, self._products(lora), strict=True):
-                        if product is not None:
-                            added = product[1] @ product[0]
-                            moved = (weight.float() + added).to(weight.dtype).float() - weight.float()
-                            left, whole = left + (moved * added).sum(), whole + added.square().sum()
+            for _, _, base, factors in self._adapted():
+                for weight, factor in zip(base.apart(), factors, strict=True):
+                    if factor is not None:
+                        added = factor[1] @ factor[0]
+                        moved = (weight.float() + added).to(weight.dtype).float() - weight.float()
+                        left, whole = left + (moved * added).sum(), whole + added.square().sum()
             self._survival = (stamp, bool(left >= _SURVIVING * whole))
         return self._survival[1]
 
@@ -398,99 +276,60 @@ class LlamaAdapter:
         Args:
             merged: Whether it is added to the weights, or stays beside them.
         """
-        stamp, (known, lora) = self._stamp(), self._detached.get(merged, (None, {}))
+        stamp, (known, lora) = self.stamp(), self._detached.get(merged, (None, {}))
         if stamp != known:
-            lora = self._each(self._merged if merged else self._thin, lora)
+            lora = self._each(self._merged if merged else self._low_rank, lora)
             self._detached[merged] = (stamp, lora)
         return lora
 
-    def _each(self, make: Callable[..., _Map | _Thin], into: Lora | None = None) -> Lora:
+    def _each(self, make: Callable[..., _Projections | LowRank], into: Lora | None = None) -> Lora:
         found: dict[int, dict[str, Any]] = {}
-        for layer in self._weights.layers:
-            for name, parts in _MAPS.items():
-                lora = [self._layers.get(f"layers.{layer.number}.{part}") for part in parts]
-                if any(one is not None for one in lora):
-                    old = into[layer.number][name] if into else None
-                    found.setdefault(layer.number, {})[name] = make(layer.maps[name], self._products(lora), old)
+        for layer, name, base, factors in self._adapted():
+            found.setdefault(layer, {})[name] = make(base, factors, into[layer][name] if into else None)
         return found
 
-    def _products(self, lora: Sequence[Any]) -> list[tuple[torch.Tensor, torch.Tensor] | None]:
-        """A and scaled B of each map."""
+    def _adapted(self) -> Iterator[tuple[int, str, _Projections, list[tuple[torch.Tensor, torch.Tensor] | None]]]:
+        """Layer, name and weights of adapted projections, with A and scaled B of each map."""
         role = self._role
-        return [
-            None if one is None else (one.lora_A[role].weight, one.lora_B[role].weight * one.scaling[role])
-            for one in lora
-        ]
+        for layer in self._weights.layers:
+            for name, parts in _PROJECTIONS.items():
+                lora = [self._layers.get(f"layers.{layer.number}.{part}") for part in parts]
+                factors = [
+                    None if one is None else (one.lora_A[role].weight, one.lora_B[role].weight * one.scaling[role])
+                    for one in lora
+                ]
+                if any(factor is not None for factor in factors):
+                    yield layer.number, name, layer.projections[name], factors
 
-    def _thin(self, base: _Map, products: Sequence[Any], old: _Thin | None) -> _Thin:
-        a = torch.cat([product[0] for product in products if product is not None])
-        wide = [None if product is None else product[1] for product in products]
-        if len(base.weights) < len(products):
+    def _low_rank(self, base: _Projections, factors: Sequence[Any], old: LowRank | None) -> LowRank:
+        a = torch.cat([factor[0] for factor in factors if factor is not None])
+        wide = [None if factor is None else factor[1] for factor in factors]
+        if len(base.weights) < len(factors):
             blocks = [a.new_zeros(size, 0) if one is None else one for size, one in zip(base.sizes, wide, strict=True)]
             wide = [torch.block_diag(*blocks)]
         if old is None:
             dtype = self._weights.embedding.dtype
-            return _Thin(a.to(dtype), tuple(None if one is None else one.to(dtype) for one in wide))
+            return LowRank(a.to(dtype), tuple(None if one is None else one.to(dtype) for one in wide))
         old.a.copy_(a)
         for target, one in zip(old.b, wide, strict=True):
             if target is not None:
                 target.copy_(one)
         return old
 
-    def _merged(self, base: _Map, products: Sequence[Any], old: _Map | None) -> _Map:
-        frozen = _apart(base)
+    def _merged(self, base: _Projections, factors: Sequence[Any], old: _Projections | None) -> _Projections:
+        frozen = base.apart()
         # Added in float32 and rounded once: in half precision a small product would be rounded before it is added.
         parts = [
-            weight if product is None else weight.float() + product[1] @ product[0]
-            for weight, product in zip(frozen, products, strict=True)
+            weight if factor is None else weight.float() + factor[1] @ factor[0]
+            for weight, factor in zip(frozen, factors, strict=True)
         ]
         if old is None:
             parts = [part.to(weight.dtype) for part, weight in zip(parts, frozen, strict=True)]
             biases = (torch.cat(base.biases),) if len(base.biases) > 1 else base.biases
-            return _Map((torch.cat(parts) if len(parts) > 1 else parts[0],), base.sizes, biases)
-        for target, part in zip(old.weights[0].split(base.sizes), parts, strict=True):
+            return _Projections((torch.cat(parts) if len(parts) > 1 else parts[0],), base.sizes, biases)
+        for target, part in zip(old.apart(), parts, strict=True):
             target.copy_(part)
         return old
-
-
-def _apart(base: _Map) -> Sequence[torch.Tensor]:
-    """The weights of each map, also where they are one matrix."""
-    return base.weights if len(base.weights) > 1 else base.weights[0].split(base.sizes)
-
-
-def stacked(adapters: Sequence[LlamaAdapter | None]) -> Lora:
-    """Adapters of one shape beside each other; gradients flow through them where they are wanted.
-
-    Args:
-        adapters: `None` is the bare base.
-
-    Returns:
-        For `placed`.
-    """
-    loras = [None if one is None else one.beside() for one in adapters]
-    shape: Lora = next((lora for lora in loras if lora is not None), {})
-    graded = torch.is_grad_enabled()
-
-    def beside(like: torch.Tensor, own: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor] | torch.Tensor:
-        arrays = [torch.zeros_like(like).T if one is None else one.T for one in own]
-        return arrays if graded else torch.stack(arrays)
-
-    found: dict[int, dict[str, Any]] = {}
-    for layer, maps in shape.items():
-        for name, first in maps.items():
-            thin = [None if lora is None else lora[layer][name] for lora in loras]
-            b = [
-                None if like is None else beside(like, [None if one is None else one.b[matrix] for one in thin])
-                for matrix, like in enumerate(first.b)
-            ]
-            a = beside(first.a, [None if one is None else one.a for one in thin])
-            found.setdefault(layer, {})[name] = _Stack(a, tuple(b))
-    return found
-
-
-def placed(stacks: Lora, places: Places) -> Lora:
-    """Adapters beside each other (`stacked`), each for its rows of a batch."""
-    return {layer: {name: _Shared(stack, places) for name, stack in maps.items()} for layer, maps in stacks.items()}
 
 
 class LlamaDecoder:
@@ -543,11 +382,11 @@ class LlamaDecoder:
         if position_ids is None:
             position_ids = torch.arange(x.shape[1], device=x.device)[None]
         columns = x.shape[1] if attention_mask is None else attention_mask.shape[-1]
-        rotation = w.rotation(position_ids, columns, x.dtype)
-        mask = _seen(attention_mask, x.shape[1])
+        rotation = w.rope(position_ids, columns, x.dtype)
+        mask = _boolean_mask(attention_mask, x.shape[1])
         if mask is not None:
             mask = added_mask(mask, x.dtype)  # a boolean one would be made into numbers by every layer
-        run: Callable[..., Any] = _as_it_is
+        run: Callable[..., Any] = _uncompiled
         if compiled is not None and compiled.wants(x[..., 0].numel(), len(self._layers) * x.shape[-1]):
             cosines, sines = (wave.expand(*x.shape[:2], -1, -1).flatten(0, 1) for wave in rotation)
             rotation, run = (cosines, sines), compiled
@@ -567,18 +406,18 @@ class LlamaDecoder:
         run: Callable[..., Any],
     ) -> torch.Tensor:
         w, rows = self._weights, x.shape[:2]
-        kind = tuple(type(lora.get(name)) for name in _MAPS)
-        x = x if run is _as_it_is else x.flatten(0, 1)
+        kind = tuple(type(lora.get(name)) for name in _PROJECTIONS)
+        x = x if run is _uncompiled else x.flatten(0, 1)
         parts = run(_before_attention, kind, x, *rotation, layer, lora, w.head_size, w.eps)
         queries, keys, values = (part.view(*rows, -1, w.head_size).transpose(1, 2) for part in parts)
         if cache is not None:
             keys, values = cache.update(keys, values, layer.number)
-        heard = _heard(queries, keys, values, mask).transpose(1, 2).reshape(*x.shape[:-1], -1)
-        x = run(_behind_attention, kind, x, heard, layer, lora, w.activation, w.eps)
-        return x if run is _as_it_is else x.view(*rows, -1)
+        attended = _attention(queries, keys, values, mask).transpose(1, 2).reshape(*x.shape[:-1], -1)
+        x = run(_behind_attention, kind, x, attended, layer, lora, w.activation, w.eps)
+        return x if run is _uncompiled else x.view(*rows, -1)
 
 
-def _as_it_is(part: Callable[..., Any], _kind: Any, *arguments: Any) -> Any:
+def _uncompiled(part: Callable[..., Any], _kind: Any, *arguments: Any) -> Any:
     return part(*arguments)
 
 
@@ -597,19 +436,19 @@ def _before_attention(
     if layer.q_norm is not None and layer.k_norm is not None:
         queries = F.rms_norm(queries, (size,), layer.q_norm, eps)
         keys = F.rms_norm(keys, (size,), layer.k_norm, eps)
-    return _rotated(queries, cosines, sines), _rotated(keys, cosines, sines), values
+    return _rope(queries, cosines, sines), _rope(keys, cosines, sines), values
 
 
 def _behind_attention(
     x: torch.Tensor,
-    heard: torch.Tensor,
+    attended: torch.Tensor,
     layer: _Layer,
     lora: Mapping[str, Any],
     activation: Callable[[torch.Tensor], torch.Tensor],
     eps: float,
 ) -> torch.Tensor:
-    """Tokens (..., hidden size) behind a layer; `heard` (..., heads * size) is what attention gave."""
-    x = x + _projected("out", heard, layer, lora)[0]
+    """Tokens (..., hidden size) behind a layer; `attended` (..., heads * size) is what attention gave."""
+    x = x + _projected("out", attended, layer, lora)[0]
     gate, up = _projected("gate_up", F.rms_norm(x, (x.shape[-1],), layer.norm_2, eps), layer, lora)
     return x + _projected("down", activation(gate) * up, layer, lora)[0]
 
@@ -619,11 +458,20 @@ layer_parts = (_before_attention, _behind_attention)
 
 
 def _projected(name: str, x: torch.Tensor, layer: _Layer, lora: Mapping[str, Any]) -> Sequence[torch.Tensor]:
-    one = lora.get(name)
-    return one(x, None) if isinstance(one, _Map) else layer.maps[name](x, one)
+    """Outputs (..., size) of each of some maps of one input (..., inputs)."""
+    adapter = lora.get(name)
+    merged = adapter if isinstance(adapter, _Projections) else None
+    base = merged or layer.projections[name]
+    biases = base.biases or (None,) * len(base.weights)
+    outs: Sequence[torch.Tensor] = [F.linear(x, w, b) for w, b in zip(base.weights, biases, strict=True)]
+    if adapter is not None and merged is None:
+        outs = adapter.added(outs, x)
+    return outs if len(outs) == len(base.sizes) else outs[0].split(base.sizes, dim=-1)
 
 
-def _heard(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+def _attention(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
+) -> torch.Tensor:
     """Attention (B, heads, T, size), with fewer heads of keys and values than of queries."""
     rows, heads, tokens, size = queries.shape
     if tokens == 1:  # all see the same, so that the heads of a group are queries of one head
@@ -633,12 +481,12 @@ def _heard(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask
     return F.scaled_dot_product_attention(queries, keys, values, mask, is_causal=mask is None, enable_gqa=grouped)
 
 
-def _rotated(x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
+def _rope(x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
     left, right = x.chunk(2, dim=-1)
     return x * cosines + torch.cat([-right, left], dim=-1) * sines
 
 
-def _seen(mask: torch.Tensor | None, tokens: int) -> torch.Tensor | None:
+def _boolean_mask(mask: torch.Tensor | None, tokens: int) -> torch.Tensor | None:
     """A boolean mask (B, 1, T, S), or `None` if every token sees all before it."""
     if mask is None or mask.dim() == 4:
         return mask

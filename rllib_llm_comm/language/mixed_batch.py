@@ -12,8 +12,8 @@ import torch
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, AdaptedModel
 from rllib_llm_comm.language.generation import Written, draw_messages
+from rllib_llm_comm.language.multi_lora import AdapterPool, Rows
 from rllib_llm_comm.language.prefix_cache import PrefixCache
-from rllib_llm_comm.language.rows import AdapterPool, Rows
 from rllib_llm_comm.language.scoring import prompt_features, score_candidates
 
 RowRoles = str | Sequence[str | None] | None
@@ -136,14 +136,12 @@ class MixedBatch:
 
     def _pool(self, readers: tuple[tuple[int, str | None], ...]) -> AdapterPool | None:
         if readers not in self._pools:
-            first = self.models[0]
-            try:
-                adapters = [self.models[number].adapter(role) for number, role in readers]
-            except LookupError:
-                self._pools[readers] = None
-            else:
+            pool, first = None, self.models[0]
+            if first.llama_adapters:
                 most = max(model.prefix_cache_bytes for model in self.models)
-                self._pools[readers] = AdapterPool(adapters, PrefixCache(first, "rows", most))
+                adapters = [None if role is None else self.models[i].llama_adapters[role] for i, role in readers]
+                pool = AdapterPool(adapters, PrefixCache(first, most))
+            self._pools[readers] = pool
         return self._pools[readers]
 
     def _asked(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -9,6 +11,12 @@ import torch
 
 PAD = -1
 """Stands in our arrays where no token is. No token has this id; a model reads any token in its place, unseen."""
+
+
+def common_prefix(*rows: Sequence[int]) -> int:
+    """Number of tokens at the beginning that all rows have in common."""
+    columns = zip(*rows, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
 
 
 def compact(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

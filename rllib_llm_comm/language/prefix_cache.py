@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
+from rllib_llm_comm.language.multi_lora import Role, Rows
 from rllib_llm_comm.language.packing import PAD
-from rllib_llm_comm.language.rows import Role, Rows
 
 _STRIDE = 4  # beginnings are looked up at multiples of so many tokens
-_LEAST_COMMON = 8  # a common beginning shorter than this is not worth a pass of its own
-_LEAST_ROWS = 4
+LEAST_COMMON = 8  # a common beginning shorter than this is not worth a pass of its own
+LEAST_ROWS = 4
 _TOKEN_BYTES = 4
 _PASS_TOKENS = 192  # a forward pass costs about as much as so many tokens more in another one
 
@@ -124,7 +124,7 @@ class Reader(Protocol):
 
 
 class PrefixCache:
-    """Keys and values of the prompts that one role, or an adapter per row, has read since weights changed last.
+    """Keys and values of the prompts that one role, or a pool of adapters, has read since weights changed last.
 
     A new prompt takes over the longest beginning that it shares with an earlier one, to a multiple of four tokens. Of
     the prompts of a game, which differ in a few words, most is known that way. For use without gradients: keys and
@@ -133,12 +133,11 @@ class PrefixCache:
 
     Args:
         model: It reads the prompts.
-        role: The adapter.
         max_bytes: Most bytes kept in all caches on the base model.
     """
 
-    def __init__(self, model: Reader, role: str | None, max_bytes: int) -> None:
-        self._model, self._role, self._max_bytes = model, role, max_bytes
+    def __init__(self, model: Reader, max_bytes: int) -> None:
+        self._model, self._max_bytes = model, max_bytes
         self._used = next(_CLOCK)
         self.clear()
         with _LOCK:
@@ -152,7 +151,7 @@ class PrefixCache:
         self.nbytes = 0
         self._stamp: Hashable = None
 
-    def find(self, prompts: torch.Tensor, lengths: torch.Tensor, rows: Rows | None = None) -> Prefixes:
+    def find(self, prompts: torch.Tensor, lengths: torch.Tensor, role: Role) -> Prefixes:
         """Known prefixes of some prompts.
 
         Where the prompts have much more in common than is known of any, that common beginning is read first, by a
@@ -161,34 +160,34 @@ class PrefixCache:
         Args:
             prompts: (B, P) token ids, left-aligned, on the CPU.
             lengths: (B,) tokens per prompt; at least one of each is left to compute.
-            rows: The adapter of each prompt, where they have different ones.
+            role: The cache's own role; of a pool the adapter of each prompt.
         """
         self._used = next(_CLOCK)
         with _LOCK:
-            self._check_weights(rows)
-            found = self._look_up(prompts, lengths, rows)
-            common = _common_length(prompts, lengths) // _STRIDE * _STRIDE
+            self._check_weights(role)
+            found = self._look_up(prompts, lengths, role)
+            common = common_length(prompts, lengths) // _STRIDE * _STRIDE
             longest = max(place.length for place in found)
-            if len(prompts) >= _LEAST_ROWS and common - longest >= _LEAST_COMMON:
-                self._read_alone(prompts[:1, :common], rows)
-                found = self._look_up(prompts, lengths, rows)
+            if len(prompts) >= LEAST_ROWS and common - longest >= LEAST_COMMON:
+                self._read_alone(prompts[:1, :common], role)
+                found = self._look_up(prompts, lengths, role)
             return self._gather(prompts, found)
 
-    def rests(self, prompts: torch.Tensor, lengths: torch.Tensor, rows: Rows | None = None) -> torch.Tensor:
+    def rests(self, prompts: torch.Tensor, lengths: torch.Tensor, role: Role) -> torch.Tensor:
         """Tokens (B,) of each prompt that are not known; arguments as of `find`."""
         with _LOCK:
-            self._check_weights(rows)
-            found = self._look_up(prompts, lengths, rows)
+            self._check_weights(role)
+            found = self._look_up(prompts, lengths, role)
         return lengths - torch.tensor([place.length for place in found])
 
-    def _check_weights(self, rows: Rows | None) -> None:
-        stamp = self._model.stamp(self._role) if rows is None else rows.pool.stamp()
+    def _check_weights(self, role: Role) -> None:
+        stamp = self._model.stamp(role)
         if stamp != self._stamp:
             self.clear()
             self._stamp = stamp
 
-    def _look_up(self, prompts: torch.Tensor, lengths: torch.Tensor, rows: Rows | None) -> list[_Place]:
-        return [self._longest(raw, int(count)) for raw, count in zip(_texts(prompts, rows), lengths, strict=True)]
+    def _look_up(self, prompts: torch.Tensor, lengths: torch.Tensor, role: Role) -> list[_Place]:
+        return [self._longest(raw, int(count)) for raw, count in zip(_texts(prompts, role), lengths, strict=True)]
 
     def _longest(self, raw: bytes, count: int) -> _Place:
         """The longest beginning that is known of a prompt and leaves at least one token."""
@@ -199,16 +198,16 @@ class PrefixCache:
                 return place
         return _NOWHERE
 
-    def _read_alone(self, ids: torch.Tensor, rows: Rows | None) -> None:
+    def _read_alone(self, ids: torch.Tensor, role: Role) -> None:
         """Reads a common beginning, once for each adapter."""
-        if rows is not None:
-            rows = rows.pool.rows(np.unique(rows.owners))
-            ids = ids.repeat(len(rows.owners), 1)
+        if isinstance(role, Rows):
+            role = role.pool.rows(np.unique(role.owners))
+            ids = ids.repeat(len(role.owners), 1)
         lengths = torch.tensor([ids.shape[1]] * len(ids))
-        nothing = self._gather(ids, [_NOWHERE] * len(ids))
-        with self._model.use(self._role if rows is None else rows):
+        nothing = self.nothing(len(ids))
+        with self._model.use(role):
             hidden, cache = self._model.read(ids.to(self._model.device), torch.ones_like(ids), None, nothing)
-        self.put(ids, lengths, nothing, cache, hidden, rows=rows)
+        self.put(ids, lengths, role, nothing, cache, hidden)
 
     def _gather(self, prompts: torch.Tensor, found: Sequence[_Place]) -> Prefixes:
         lengths = torch.tensor([place.length for place in found])
@@ -217,8 +216,8 @@ class PrefixCache:
         totals = torch.zeros(len(found), self._model.base.hidden_size, device=device)
         rows = [(row, self._passes[place.number], place) for row, place in enumerate(found) if place.length]
         layers = []
-        if self._role is None:
-            for row, source, place in rows:
+        for row, source, place in rows:
+            if source.totals.shape[1]:
                 totals[row] = source.totals[place.row, place.total]
         for index in range(len(rows[0][1].layers) if rows else 0):
             both = []
@@ -248,22 +247,22 @@ class PrefixCache:
         self,
         prompts: torch.Tensor,
         lengths: torch.Tensor,
+        role: Role,
         row_of: torch.Tensor,
         columns: torch.Tensor,
         cache: Any,
         hidden: torch.Tensor,
-        rows: Rows | None = None,
     ) -> None:
         """Keeps what a forward pass has computed of prompts that share rows.
 
         Args:
             prompts: (B, P) token ids, left-aligned, on the CPU.
             lengths: (B,) tokens per prompt.
+            role: As of `find`.
             row_of: (B,) row of each prompt.
             columns: (B, P) column of each of its tokens.
             cache: The key-value cache after the pass, which had nothing in it.
             hidden: (R, T, hidden_size) last hidden states of the pass.
-            rows: The adapter of each prompt, where they have different ones.
         """
         row = row_of[:, None].to(hidden.device)
         layers = [
@@ -272,29 +271,29 @@ class PrefixCache:
             )
             for layer in cache.layers
         ]
-        own = hidden[row, columns] if self._role is None else hidden[:, :0]
-        self.put(prompts, lengths, self.nothing(len(prompts)), SimpleNamespace(layers=layers), own, rows=rows)
+        own = hidden[row, columns] if role is None else hidden[:, :0]
+        self.put(prompts, lengths, role, self.nothing(len(prompts)), SimpleNamespace(layers=layers), own)
 
     def put(
         self,
         prompts: torch.Tensor,
         lengths: torch.Tensor,
+        role: Role,
         known: Prefixes,
         cache: Any,
         hidden: torch.Tensor,
         starts: Sequence[int] | None = None,
-        rows: Rows | None = None,
     ) -> None:
         """Keeps what a forward pass has computed.
 
         Args:
             prompts: (B, P) token ids, left-aligned, on the CPU.
             lengths: (B,) tokens per prompt.
+            role: As of `find`.
             known: Result of `find` for them.
             cache: The key-value cache after the pass.
             hidden: (B, T, hidden_size) last hidden states of the pass.
             starts: The column in which each prompt's rest begins in the pass; 0 by default.
-            rows: The adapter of each prompt, where they have different ones.
         """
         width = known.mask.shape[1]
         layers = [(layer.keys, layer.values) for layer in cache.layers]
@@ -305,7 +304,7 @@ class PrefixCache:
             hidden = hidden.gather(1, column.to(hidden.device)[..., None].expand_as(hidden))
         places = {}
         with _LOCK:
-            for row, (raw, count) in enumerate(zip(_texts(prompts, rows), lengths.tolist(), strict=True)):
+            for row, (raw, count) in enumerate(zip(_texts(prompts, role), lengths.tolist(), strict=True)):
                 before = int(known.lengths[row])
                 for length in range(count // _STRIDE * _STRIDE, before, -_STRIDE):
                     key = raw[: _TOKEN_BYTES * (1 + length)]
@@ -313,9 +312,7 @@ class PrefixCache:
                         break  # then its own beginnings are known, too
                     places[key] = _Place(self._number, row, width - before, length, length - before - 1)
             if places:
-                totals = hidden[:, :0]
-                if self._role is None:
-                    totals = known.totals[:, None].to(hidden) + hidden.cumsum(1)
+                totals = known.totals[:, None].to(hidden) + hidden.cumsum(1) if role is None else hidden[:, :0]
                 self._keep(places, _Pass(layers, totals, list(places)))
 
     def _keep(self, places: Mapping[bytes, _Place], new: _Pass) -> None:
@@ -338,9 +335,9 @@ class PrefixCache:
         return old.nbytes
 
 
-def _texts(prompts: torch.Tensor, rows: Rows | None) -> list[bytes]:
+def _texts(prompts: torch.Tensor, role: Role) -> list[bytes]:
     """Prompts as bytes, the number of the adapter in front."""
-    owners = np.zeros(len(prompts)) if rows is None else rows.owners
+    owners = role.owners if isinstance(role, Rows) else np.zeros(len(prompts))
     return [row.tobytes() for row in np.column_stack([owners, prompts.numpy()]).astype(np.int32)]
 
 
@@ -394,7 +391,8 @@ def without(prompts: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
     return padded.gather(1, column.clamp(max=prompts.shape[1]))
 
 
-def _common_length(prompts: torch.Tensor, lengths: torch.Tensor) -> int:
+def common_length(prompts: torch.Tensor, lengths: torch.Tensor) -> int:
+    """Tokens that all left-aligned prompts (B, P) have in common at their beginning; at least one of each is left."""
     common = int(lengths.min()) - 1
     differs = (prompts[:, :common] != prompts[:1, :common]).any(0).nonzero()
     return int(differs[0]) if len(differs) else common

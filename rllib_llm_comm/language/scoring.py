@@ -12,9 +12,17 @@ from torch.utils.checkpoint import checkpoint
 from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.language.adapters import ACTION, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
-from rllib_llm_comm.language.packing import PAD, compact, distinct_rows, pack_candidates, rows_of_prompts, trimmed
+from rllib_llm_comm.language.multi_lora import Role, Rows, of_rows
+from rllib_llm_comm.language.packing import (
+    PAD,
+    common_prefix,
+    compact,
+    distinct_rows,
+    pack_candidates,
+    rows_of_prompts,
+    trimmed,
+)
 from rllib_llm_comm.language.prefix_cache import PrefixCache, split_by_size, without
-from rllib_llm_comm.language.rows import Role, Rows, of_rows, owners_of
 
 # ---- scores -----------------------------------------------------------------------------------------------------
 
@@ -57,12 +65,7 @@ def encode_candidates(base: BaseModel, prompt: str, candidates: Sequence[str]) -
         if tails is not None:
             return alone, list(map(list, tails))
     whole = [base.encode_with(prompt, candidate) for candidate in candidates]
-    shared = len(alone)
-    for ids in whole:
-        common = 0
-        while common < min(shared, len(ids)) and ids[common] == alone[common]:
-            common += 1
-        shared = min(shared, common)
+    shared = common_prefix(alone, *whole)
     rest = [ids[shared:] for ids in whole]
     _require_tokens(base, tuple(candidates), tuple(map(tuple, rest)))
     return alone[:shared], rest
@@ -202,11 +205,11 @@ def _score_in_chunks(
     ids, count = compact(prompts)
     behind = ((candidates != PAD).sum(2) * allowed).sum(1)
     cache = model.prefixes(role)
-    row_of, sizes = rows_of_prompts(ids, count, behind, _ROW_TOKENS, owners_of(role))
-    mixed = role if isinstance(role, Rows) else None
-    rests = None if cache is None else cache.rests(ids, count, mixed) + behind
+    owners = role.owners if isinstance(role, Rows) else None
+    row_of, sizes = rows_of_prompts(ids, count, behind, _ROW_TOKENS, owners)
+    rests = None if cache is None else cache.rests(ids, count, role) + behind
     if rests is None or (model.trunk is None and sizes.sum() < _WORTH_SHARING * int(rests.sum())):
-        if mixed is not None:  # rows of about one length stay sorted by adapter, so that a pass has few of them
+        if owners is not None:  # rows of about one length stay sorted by adapter, so that a pass has few of them
             sizes = -(-sizes // _ALIKE) * _ALIKE
         rows = split_by_size(torch.from_numpy(sizes), model.tokens_per_pass)
         parts = [torch.from_numpy(np.isin(row_of, part.numpy()).nonzero()[0]) for part in rows]
@@ -234,14 +237,13 @@ def _score_packed(
     row_of: np.ndarray | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Sums and lengths of one pass; `row_of` (B,) is the row of each prompt, `None` if they go on from the cache."""
-    mixed = role if isinstance(role, Rows) else None
     if row_of is None:
         assert cache is not None
-        known = cache.find(prompts, count, mixed)
+        known = cache.find(prompts, count, role)
         packed = pack_candidates(without(prompts, known.lengths), candidates, allowed).to(model.device)
         with model.use(role):
             hidden, after = model.read(packed.input_ids, packed.attention_mask, packed.position_ids, known)
-        cache.put(prompts, count, known, after, hidden, rows=mixed)
+        cache.put(prompts, count, role, known, after, hidden)
     else:
         _, first, row_of = np.unique(row_of, return_index=True, return_inverse=True)
         packed = pack_candidates(prompts, candidates, allowed, row_of).to(model.device)
@@ -253,7 +255,7 @@ def _score_packed(
             else:
                 hidden, after = model.read(*inputs, kept.nothing(len(packed.input_ids)))
         if kept is not None:
-            kept.put_packed(prompts, count, torch.from_numpy(row_of), packed.columns, after, hidden, mixed)
+            kept.put_packed(prompts, count, role, torch.from_numpy(row_of), packed.columns, after, hidden)
     # At each node, every candidate has at most one next token.
     which = packed.owner % allowed.shape[1]
     following = torch.zeros(len(packed.source), allowed.shape[1], dtype=torch.long, device=hidden.device)
@@ -318,20 +320,20 @@ def prompt_features(model: AdaptedModel, prompt_ids: torch.Tensor) -> torch.Tens
     features = torch.empty((len(ids), feature_size(model.base)), device=model.device)
     # A few at a time, so that later prompts can go on from earlier ones.
     for some in torch.arange(len(ids)).split(_ROWS_AT_A_TIME):
-        for part in split_by_size(cache.rests(ids[some], lengths[some]), model.tokens_per_pass):
+        for part in split_by_size(cache.rests(ids[some], lengths[some], None), model.tokens_per_pass):
             rows = some[part]
             features[rows.to(model.device)] = _features(model, cache, ids[rows], lengths[rows])
     return features[inverse.to(model.device)]
 
 
 def _features(model: AdaptedModel, cache: PrefixCache, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    known = cache.find(ids, lengths)
+    known = cache.find(ids, lengths, None)
     left = lengths - known.lengths
     rests = without(ids, known.lengths)[:, : int(left.max())].clamp(min=0).to(model.device)
     mask = torch.arange(rests.shape[1], device=model.device) < left[:, None].to(model.device)
     with model.use(None):
         hidden, after = model.read(rests, mask.long(), None, known)
-    cache.put(ids, lengths, known, after, hidden)
+    cache.put(ids, lengths, None, known, after, hidden)
     hidden = hidden.float()
     last = hidden[torch.arange(len(ids), device=hidden.device), left.to(hidden.device) - 1]
     total = (hidden * mask[..., None]).sum(1) + known.totals

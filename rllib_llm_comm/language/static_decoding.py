@@ -64,6 +64,12 @@ def free_bytes(device: torch.device) -> int | None:
     return int(torch.cuda.mem_get_info(device)[0]) + idle
 
 
+def sampled(logits: torch.Tensor, temperature: float, uniform: torch.Tensor) -> torch.Tensor:
+    """Tokens (B,) that random numbers (B, 1), uniform in [0, 1), draw by logits (B, vocabulary)."""
+    cumulative = (logits / temperature).softmax(-1).double().cumsum(-1)
+    return (cumulative < uniform * cumulative[:, -1:]).sum(-1).clamp(max=logits.shape[-1] - 1)
+
+
 class StaticCache:
     """Keys and values (rows, heads, columns, size) per layer, written in place.
 
@@ -127,8 +133,7 @@ class StaticWriter:
         device = base.device
         self._decoder, self._head, self._lora = LlamaDecoder(weights), head, lora
         self._stops, self._eos, self._temperature = stop_table(base), base.eos_id, temperature
-        heads = weights.layers[0].maps["qkv"].sizes[1] // weights.head_size
-        self._cache = StaticCache(weights, heads, self.rows, self.width + self.most)
+        self._cache = StaticCache(weights, base.kv_heads[0], self.rows, self.width + self.most)
         self._column = torch.arange(self.width + self.most, device=device)
         self._tokens = torch.zeros(self.rows, dtype=torch.long, device=device)
         self._written = torch.zeros(self.rows, self.most, dtype=torch.long, device=device)
@@ -195,9 +200,8 @@ class StaticWriter:
         if self._temperature == 0:
             tokens = logits.argmax(-1)
         else:
-            cumulative = (logits / self._temperature).softmax(-1).double().cumsum(-1)
-            draw = self._draws.gather(1, self._count.expand(self.rows)[:, None])
-            tokens = (cumulative < draw * cumulative[:, -1:]).sum(-1).clamp(max=logits.shape[-1] - 1)
+            uniform = self._draws.gather(1, self._count.expand(self.rows)[:, None])
+            tokens = sampled(logits, self._temperature, uniform)
         tokens = torch.where(self._done, self._eos, tokens)
         self._written.scatter_(1, self._count.expand(self.rows)[:, None], tokens[:, None])
         stops = self._stops

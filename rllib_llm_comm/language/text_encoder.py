@@ -9,7 +9,6 @@ import threading
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +71,7 @@ class WordVectors:
         return list(zip(starts, [*ends, len(ids)] if inside else ends, strict=True))
 
 
-@lru_cache(maxsize=65536)
+@functools.lru_cache(maxsize=65536)
 def _vector(word: str) -> np.ndarray:
     return np.random.default_rng(zlib.crc32(word.encode())).standard_normal(WORD_WIDTH).astype(np.float32)
 

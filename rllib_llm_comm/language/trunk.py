@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,20 +17,17 @@ from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.layer_cut import added_mask, below
 from rllib_llm_comm.language.llama import LlamaDecoder, llama_weights
 from rllib_llm_comm.language.model_sources import KEPT_DTYPES
-from rllib_llm_comm.language.prefix_cache import split_by_size
-
-if TYPE_CHECKING:
-    from rllib_llm_comm.language.prefix_cache import Prefixes
-
+from rllib_llm_comm.language.prefix_cache import LEAST_COMMON, LEAST_ROWS, Prefixes, common_length, split_by_size
 
 # ---- prefixes of token ids --------------------------------------------------------------------------------------
 
 
 NONE = -1
+"""In place of a node, or of the token in front, where there is none."""
 _TOKENS = 2**32
 
 
-class Places:
+class FreeList:
     """A bounded number of places, handed out to owners and taken back.
 
     Args:
@@ -69,17 +66,17 @@ class TokenTrie:
     """A trie of token ids with a bounded number of nodes; those used longest ago go first.
 
     A node stands for the sequence from the first token to its own, so equal beginnings of texts are one path. Some
-    nodes have a second place, in a smaller store (`extra`). Whoever uses a node uses those above it in the same round.
+    nodes have a second place, among keys and values (`kv`). Whoever uses a node uses those above it in the same round.
     So a node is never older than those below it, and goes no sooner.
 
     Args:
         capacity: Most nodes, >= 0.
-        extra: Most nodes with a place in the smaller store, >= 0.
+        kv_capacity: Most nodes with a place among keys and values, >= 0.
     """
 
-    def __init__(self, capacity: int, extra: int) -> None:
-        self.nodes, self.extras = Places(capacity), Places(extra)
-        self.extra_of = np.full(capacity, NONE, np.int64)
+    def __init__(self, capacity: int, kv_capacity: int) -> None:
+        self.nodes, self.kv = FreeList(capacity), FreeList(kv_capacity)
+        self.kv_of = np.full(capacity, NONE, np.int64)
         self._used = np.zeros(capacity, np.int64)
         self._key_of = np.zeros(capacity, np.int64)
         self._node_at: dict[int, int] = {}
@@ -132,14 +129,14 @@ class TokenTrie:
         self._key_of[node], self._used[node] = key, self._round
         return node, True
 
-    def add_extra(self, node: int) -> int:
-        """A place of a node in the smaller store; `NONE` where there is no room."""
-        place = self._take(self.extras, self._drop_oldest_extras)
+    def add_kv(self, node: int) -> int:
+        """A place of a node among keys and values; `NONE` where there is no room."""
+        place = self._take(self.kv, self._drop_oldest_kv)
         if place != NONE:
-            self.extra_of[node] = place
+            self.kv_of[node] = place
         return place
 
-    def _take(self, places: Places, make_room: Callable[[], bool]) -> int:
+    def _take(self, places: FreeList, make_room: Callable[[], bool]) -> int:
         place = places.take()
         if place != NONE or places.exhausted == self._round:
             return place
@@ -153,18 +150,18 @@ class TokenTrie:
         old = self._oldest(nodes)
         for key in self._key_of[old].tolist():
             del self._node_at[key]
-        self._drop_extras(old[self.extra_of[old] != NONE])
+        self._drop_kv(old[self.kv_of[old] != NONE])
         self.nodes.give_back(old)
         return len(old) > 0
 
-    def _drop_oldest_extras(self) -> bool:
-        old = self._oldest(np.nonzero(self.extra_of != NONE)[0])
-        self._drop_extras(old)
+    def _drop_oldest_kv(self) -> bool:
+        old = self._oldest(np.nonzero(self.kv_of != NONE)[0])
+        self._drop_kv(old)
         return len(old) > 0
 
-    def _drop_extras(self, nodes: np.ndarray) -> None:
-        self.extras.give_back(self.extra_of[nodes])
-        self.extra_of[nodes] = NONE
+    def _drop_kv(self, nodes: np.ndarray) -> None:
+        self.kv.give_back(self.kv_of[nodes])
+        self.kv_of[nodes] = NONE
 
     def _oldest(self, nodes: np.ndarray) -> np.ndarray:
         """About the older half of some nodes, of whole rounds, none of this one."""
@@ -173,19 +170,16 @@ class TokenTrie:
         return nodes[rounds <= np.median(before)] if len(before) else nodes[:0]
 
 
-# ---- texts along them -------------------------------------------------------------------------------------------
-
-
-ROOT = -1
+# ---- rows along them --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class TextPaths:
+class TokenTrees:
     """Rows of tokens without gaps, each with the place of the token in front of it.
 
     Attributes:
         ids: (B, S) token ids, left-aligned.
-        parents: (B, S) place of the token in front, smaller than its own; `ROOT` for the first.
+        parents: (B, S) place of the token in front, smaller than its own; `NONE` for the first.
         counts: (B,) tokens per row.
         place: (B, S') place of each column that was given; 0 of padding.
     """
@@ -195,11 +189,11 @@ class TextPaths:
     counts: np.ndarray
     place: np.ndarray
 
-    def rows(self, which: np.ndarray, width: int | None = None) -> TextPaths:
+    def rows(self, which: np.ndarray, width: int | None = None) -> TokenTrees:
         """Some rows, and of each at most so many tokens."""
         counts = self.counts[which] if width is None else np.minimum(self.counts[which], width)
         most = int(counts.max(initial=0))
-        return TextPaths(self.ids[which, :most], self.parents[which, :most], counts, self.place[which])
+        return TokenTrees(self.ids[which, :most], self.parents[which, :most], counts, self.place[which])
 
     def chains(self) -> np.ndarray:
         """Tokens (B,) at the beginning of each row that follow one on the other."""
@@ -214,52 +208,45 @@ class TextPaths:
         rows = np.arange(batch)
         for column in range(width):
             above = self.parents[:, column]
-            visible[:, column] = visible[rows, above] & (above != ROOT)[:, None]
+            visible[:, column] = visible[rows, above] & (above != NONE)[:, None]
             visible[:, column, column] = True
         return visible
 
 
-def text_paths(ids: torch.Tensor, mask: torch.Tensor, before: TextPaths | None = None) -> TextPaths:
-    """The paths of rows.
+def token_trees(ids: torch.Tensor, mask: torch.Tensor, known: Prefixes | None) -> TokenTrees:
+    """The trees of rows.
 
     Args:
         ids: (B, T) token ids.
-        mask: (B, T) of 0/1: each token sees those in front of it; or (B, 1, T, T) bool, True where token t may look at
-            column s, which is an ancestor of it or itself.
-        before: Chains of tokens in front of the rows, which every token sees.
+        mask: (B, P + T) of 0/1: each token sees those in front of it; or (B, 1, T, P + T) bool, True where token t may
+            look at column s, which is an ancestor of it or itself.
+        known: P columns of tokens in front of the rows, which every token sees; `None` if P = 0.
     """
     tokens = ids.cpu().numpy()
     batch, width = tokens.shape
     column = np.arange(width)
+    mask = mask[..., mask.shape[-1] - width :]
     if mask.dim() == 4:
         visible = mask[:, 0].cpu().numpy()
         valid = visible[:, column, column]
-        earlier = visible & (column[None, :] < column[:, None])
     else:
         valid = mask.cpu().numpy().astype(bool)
-        earlier = valid[:, None, :] & (column[None, :] < column[:, None])
+        visible = valid[:, None, :]
+    earlier = visible & (column[None, :] < column[:, None])
     last = width - 1 - earlier[:, :, ::-1].argmax(2)
-    ahead = np.zeros(batch, np.int64) if before is None else before.counts
+    ahead = np.zeros(batch, np.int64) if known is None else known.lengths.numpy()
     place = np.where(valid, valid.cumsum(1) - 1 + ahead[:, None], 0)
     parents = np.where(earlier.any(2), np.take_along_axis(place, last, 1), ahead[:, None] - 1)
     counts = ahead + valid.sum(1)
     total = int(counts.max(initial=0))
-    whole_ids, whole_parents = np.zeros((batch, total), np.int64), np.zeros((batch, total), np.int64)
-    if before is not None:
-        front = before.ids.shape[1]
-        whole_ids[:, :front], whole_parents[:, :front] = before.ids, before.parents
+    whole_ids, whole_parents = np.zeros((batch, total), np.int64), np.tile(np.arange(total) - 1, (batch, 1))
+    if known is not None:
+        front = int(ahead.max(initial=0))
+        whole_ids[:, :front] = known.prompts[:, :front].numpy()
     row, which = np.nonzero(valid)
     whole_ids[row, place[row, which]] = tokens[row, which]
     whole_parents[row, place[row, which]] = parents[row, which]
-    return TextPaths(whole_ids, whole_parents, counts, place)
-
-
-def chains(ids: torch.Tensor, counts: torch.Tensor) -> TextPaths:
-    """Left-aligned rows (B, S) in which each of the first (B,) tokens follows the one in front of it."""
-    width = int(counts.max()) if len(counts) else 0
-    tokens = ids[:, :width].cpu().numpy().astype(np.int64)
-    column = np.broadcast_to(np.arange(width), tokens.shape)
-    return TextPaths(tokens, column - 1, counts.numpy(), column)
+    return TokenTrees(whole_ids, whole_parents, counts, place)
 
 
 # ---- what is kept of them ---------------------------------------------------------------------------------------
@@ -299,8 +286,11 @@ class KeptStates:
         """Writes arrays (N, ...) to places (N,)."""
         if self._table is None:
             self._dtype = arrays.dtype
-            self._allocate(arrays.device)
-        assert self._table is not None
+            inside = {"same": self._dtype, "bfloat16": torch.bfloat16, "int8": torch.int8}[self._kept]
+            with torch.inference_mode(False):  # what is read from it later goes into passes with gradients
+                self._table = torch.empty((self.capacity, *self._shape), dtype=inside, device=arrays.device)
+                if self._kept == "int8":
+                    self._scales = torch.empty((self.capacity, *self._shape[:-1], 1), device=arrays.device)
         places = places.to(arrays.device)
         if self._scales is not None:
             arrays = arrays.float()
@@ -317,13 +307,6 @@ class KeptStates:
         if self._scales is not None:
             arrays = arrays.float() * self._scales[places]
         return arrays.to(self._dtype)
-
-    def _allocate(self, device: torch.device) -> None:
-        inside = {"same": self._dtype, "bfloat16": torch.bfloat16, "int8": torch.int8}[self._kept]
-        with torch.inference_mode(False):  # what is read from it later goes into passes with gradients
-            self._table = torch.empty((self.capacity, *self._shape), dtype=inside, device=device)
-            if self._kept == "int8":
-                self._scales = torch.empty((self.capacity, *self._shape[:-1], 1), device=device)
 
 
 # ---- keys and values --------------------------------------------------------------------------------------------
@@ -368,9 +351,6 @@ class CutCache(DynamicCache):  # type: ignore[misc]  # transformers has no types
 # ---- the trunk --------------------------------------------------------------------------------------------------
 
 
-_LEAST_COMMON = 8  # as of the prefix cache: a shorter common beginning is not worth a pass of its own
-_LEAST_ROWS = 4
-
 _TRUNKS: weakref.WeakKeyDictionary[BaseModel, dict[tuple[Any, ...], Trunk]] = weakref.WeakKeyDictionary()
 _LOCK = threading.Lock()
 
@@ -407,12 +387,9 @@ class Trunk:
         self._dtype, self.kept = base.model.dtype, kept
         self._depth, self._autocast, self._device = depth, autocast, base.device
         self._cache_argument = base.cache_argument
-        config, dtype = base.config, base.model.dtype
-        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self._hidden_size = base.hidden_size
-        self._states = KeptStates(max_bytes // 2, (base.hidden_size,), dtype, kept)
-        self._keys_values = KeptStates(max_bytes // 2, (depth, 2, heads, size), dtype, kept)
+        self._states = KeptStates(max_bytes // 2, (base.hidden_size,), self._dtype, kept)
+        self._keys_values = KeptStates(max_bytes // 2, (depth, 2, *base.kv_heads), self._dtype, kept)
         self._lock = threading.RLock()
         self.computed_tokens = 0
         self.clear()
@@ -430,7 +407,7 @@ class Trunk:
         trie = self._trie
         return {
             "hidden states": trie.nodes.count * self._states.bytes_each,
-            "keys and values": trie.extras.count * self._keys_values.bytes_each,
+            "keys and values": trie.kv.count * self._keys_values.bytes_each,
         }
 
     @property
@@ -455,32 +432,34 @@ class Trunk:
         with self._lock, torch.autocast(self._device.type, self._autocast, enabled=self._autocast is not None):
             if cache is not None and cache.lower is not None:
                 return self._step(ids, mask, cache)
-            paths = _paths(ids, mask, cache)
+            trees = token_trees(ids, mask, None if cache is None else cache.known)
             self._trie.begin_round()
-            grows = cache is not None and cache.grows
-            states = self._grown(paths, cache) if cache is not None and grows else self._all(paths, tokens_per_pass)
+            if cache is not None and cache.grows:
+                states = self._grown(trees, cache)
+            else:
+                states = self._all(trees, tokens_per_pass)
             rows = torch.arange(len(ids), device=states.device)[:, None]
-            states = states[rows, torch.from_numpy(paths.place).to(states.device)]
+            states = states[rows, torch.from_numpy(trees.place).to(states.device)]
             return states.contiguous()  # the residual stream keeps its strides, and products of others are slow
 
-    def _all(self, paths: TextPaths, tokens_per_pass: int) -> torch.Tensor:
+    def _all(self, trees: TokenTrees, tokens_per_pass: int) -> torch.Tensor:
         """Hidden states (B, S, hidden_size) of all tokens, from memory where they are there."""
-        nodes = self._find(paths)
-        real = np.arange(paths.ids.shape[1]) < paths.counts[:, None]
+        nodes = self._find(trees)
+        real = np.arange(trees.ids.shape[1]) < trees.counts[:, None]
         missing = np.nonzero((real & (nodes == NONE)).any(1))[0]
         if len(missing) == 0:
             return self._states.take(torch.from_numpy(np.maximum(nodes, 0)))
-        if self._read_common(paths, nodes, missing):
-            nodes = self._find(paths)
-        known = self._context(paths, nodes)
+        if self._read_common(trees, nodes, missing):
+            nodes = self._find(trees)
+        known = self._cached_prefix(trees, nodes)
         computed = []
-        for part in split_by_size(torch.from_numpy((paths.counts - known)[missing]), tokens_per_pass):
+        for part in split_by_size(torch.from_numpy((trees.counts - known)[missing]), tokens_per_pass):
             rows = missing[part.numpy()]
-            computed.append((rows, self._compute(paths.rows(rows), nodes[rows], known[rows])[0]))
-        return self._assembled(paths, nodes, known, computed)
+            computed.append((rows, self._compute(trees.rows(rows), nodes[rows], known[rows])[0]))
+        return self._assembled(trees, nodes, known, computed)
 
     def _assembled(
-        self, paths: TextPaths, nodes: np.ndarray, known: np.ndarray, computed: list[tuple[np.ndarray, torch.Tensor]]
+        self, trees: TokenTrees, nodes: np.ndarray, known: np.ndarray, computed: list[tuple[np.ndarray, torch.Tensor]]
     ) -> torch.Tensor:
         """Hidden states as kept, and those just computed, for which memory may have had no room."""
         states = torch.zeros((*nodes.shape, self._hidden_size), dtype=computed[0][1].dtype, device=self._device)
@@ -488,48 +467,47 @@ class Trunk:
         if len(row):
             states[row, column] = self._states.take(torch.from_numpy(nodes[row, column])).to(states.dtype)
         for rows, fresh in computed:
-            row, column = np.nonzero(np.arange(fresh.shape[1]) < (paths.counts - known)[rows][:, None])
+            row, column = np.nonzero(np.arange(fresh.shape[1]) < (trees.counts - known)[rows][:, None])
             states[rows[row], known[rows[row]] + column] = fresh[row, column]
         return states
 
-    def _read_common(self, paths: TextPaths, nodes: np.ndarray, missing: np.ndarray) -> bool:
+    def _read_common(self, trees: TokenTrees, nodes: np.ndarray, missing: np.ndarray) -> bool:
         """Reads the beginning that all of these rows share once, if that pays."""
-        common = int(paths.chains()[missing].min()) - 1
-        if len(missing) < _LEAST_ROWS or common < _LEAST_COMMON:
+        if len(missing) < LEAST_ROWS:
             return False
-        differs = (paths.ids[missing, :common] != paths.ids[missing[:1], :common]).any(0).nonzero()[0]
-        head = paths.rows(missing[:1], int(differs[0]) if len(differs) else common)
-        common = int(head.counts[0])
-        known = self._context(head, nodes[missing[:1], :common])
-        if common - int(known[0]) < _LEAST_COMMON or common > self._trie.extras.capacity:
+        chains = trees.chains()[missing]
+        common = common_length(torch.from_numpy(trees.ids[missing]), torch.from_numpy(chains))
+        head, own = trees.rows(missing[:1], common), nodes[missing[:1], :common]
+        known = self._cached_prefix(head, own)
+        if common - int(known[0]) < LEAST_COMMON or common > self._trie.kv.capacity:
             return False
-        self._compute(head, nodes[missing[:1], :common], known)
+        self._compute(head, own, known)
         return True
 
-    def _find(self, paths: TextPaths) -> np.ndarray:
+    def _find(self, trees: TokenTrees) -> np.ndarray:
         """Nodes (B, S) of tokens, marked as used; `NONE` where there is none."""
-        nodes = np.full(paths.ids.shape, NONE, np.int64)
-        for row, (ids, parents, count) in enumerate(zip(paths.ids, paths.parents, paths.counts, strict=True)):
+        nodes = np.full(trees.ids.shape, NONE, np.int64)
+        for row, (ids, parents, count) in enumerate(zip(trees.ids, trees.parents, trees.counts, strict=True)):
             nodes[row, :count] = self._trie.find(ids[:count].tolist(), parents[:count].tolist())
         self._trie.use(nodes)
         return nodes
 
-    def _context(self, paths: TextPaths, nodes: np.ndarray) -> np.ndarray:
+    def _cached_prefix(self, trees: TokenTrees, nodes: np.ndarray) -> np.ndarray:
         """Tokens (B,) at the beginning of each row of which keys and values are kept."""
-        if self._trie.extras.capacity == 0:
+        if self._trie.kv.capacity == 0:
             return np.zeros(len(nodes), np.int64)
-        held = (nodes != NONE) & (self._trie.extra_of[nodes] != NONE)
-        held &= np.arange(nodes.shape[1]) < paths.chains()[:, None]
+        held = (nodes != NONE) & (self._trie.kv_of[nodes] != NONE)
+        held &= np.arange(nodes.shape[1]) < trees.chains()[:, None]
         found: np.ndarray = held.cumprod(1).sum(1)
         return found
 
     def _compute(
-        self, paths: TextPaths, nodes: np.ndarray, known: np.ndarray
+        self, trees: TokenTrees, nodes: np.ndarray, known: np.ndarray
     ) -> tuple[torch.Tensor, Any, torch.Tensor]:
         """Computes what comes behind the known beginnings, and keeps it.
 
         Args:
-            paths: The rows.
+            trees: The rows.
             nodes: (B, S) their nodes.
             known: (B,) tokens of which keys and values are kept.
 
@@ -537,21 +515,21 @@ class Trunk:
             Hidden states (B, T, hidden_size) from the first token on that is not known, the key-value cache, and what
             of it is filled (B, W + T).
         """
-        width, left = int(known.max()), paths.counts - known
+        width, left = int(known.max()), trees.counts - known
         steps = int(left.max())
-        cache = self._lower_cache(nodes, known, width)
+        cache = self._cache_below(nodes, known, width)
         column = np.arange(steps)
-        at = np.minimum(known[:, None] + column, paths.ids.shape[1] - 1)
+        at = np.minimum(known[:, None] + column, trees.ids.shape[1] - 1)
         inside = column < left[:, None]
-        ids = np.where(inside, np.take_along_axis(paths.ids, at, 1), 0)
-        sees = np.take_along_axis(paths.ancestors(), at[:, :, None], 1)
+        ids = np.where(inside, np.take_along_axis(trees.ids, at, 1), 0)
+        sees = np.take_along_axis(trees.ancestors(), at[:, :, None], 1)
         positions = sees.sum(2) - 1
         context = np.arange(width) < known[:, None]
         own = np.take_along_axis(sees, np.broadcast_to(at[:, None, :], (len(at), steps, steps)), 2)
         mask = np.concatenate([sees[:, :, :width] & context[:, None], own & inside[:, None, :]], axis=2)
         hidden = self._forward(torch.from_numpy(ids), torch.from_numpy(mask), torch.from_numpy(positions), cache)
         self.computed_tokens += int(left.sum())
-        self._keep(paths, nodes, known, hidden, cache)
+        self._keep(trees, nodes, known, hidden, cache)
         filled = torch.from_numpy(np.concatenate([context, inside], axis=1)).to(self._device)
         return hidden, cache, filled
 
@@ -568,12 +546,10 @@ class Trunk:
         ).last_hidden_state
         return hidden
 
-    def _lower_cache(self, nodes: np.ndarray, known: np.ndarray, width: int) -> Any:
-        from transformers import DynamicCache
-
+    def _cache_below(self, nodes: np.ndarray, known: np.ndarray, width: int) -> Any:
         cache = DynamicCache()
         if width:
-            places = self._trie.extra_of[np.maximum(nodes[:, :width], 0)]
+            places = self._trie.kv_of[np.maximum(nodes[:, :width], 0)]
             places[np.arange(width) >= known[:, None]] = 0
             kept = self._keys_values.take(torch.from_numpy(np.maximum(places, 0)))  # (B, W, layers, 2, heads, size)
             for layer in range(self._depth):
@@ -581,25 +557,25 @@ class Trunk:
                 cache.update(keys, values, layer)
         return cache
 
-    def _keep(self, paths: TextPaths, nodes: np.ndarray, known: np.ndarray, hidden: torch.Tensor, cache: Any) -> None:
+    def _keep(self, trees: TokenTrees, nodes: np.ndarray, known: np.ndarray, hidden: torch.Tensor, cache: Any) -> None:
         new: list[tuple[int, int, int]] = []
         chained: list[tuple[int, int, int]] = []
-        chain = paths.chains()
-        for row, (count, start) in enumerate(zip(paths.counts.tolist(), known.tolist(), strict=True)):
+        chain = trees.chains()
+        for row, (count, start) in enumerate(zip(trees.counts.tolist(), known.tolist(), strict=True)):
             own = nodes[row].tolist()
             for place in range(start, count):
-                parent = int(paths.parents[row, place])
+                parent = int(trees.parents[row, place])
                 node = own[place]
                 if node == NONE and (parent < 0 or own[parent] != NONE):
-                    node, fresh = self._trie.add(own[parent] if parent >= 0 else NONE, int(paths.ids[row, place]))
+                    node, fresh = self._trie.add(own[parent] if parent >= 0 else NONE, int(trees.ids[row, place]))
                     own[place] = node
                     if fresh:
                         new.append((node, row, place - start))
-                if node == NONE or place >= chain[row] or self._trie.extra_of[node] != NONE:
+                if node == NONE or place >= chain[row] or self._trie.kv_of[node] != NONE:
                     continue
-                extra = self._trie.add_extra(node)
-                if extra != NONE:
-                    chained.append((extra, row, place - start))
+                kv = self._trie.add_kv(node)
+                if kv != NONE:
+                    chained.append((kv, row, place - start))
         if new:
             where, row, step = torch.tensor(new).T
             self._states.put(where, hidden[row, step])
@@ -612,12 +588,12 @@ class Trunk:
             ]
             self._keys_values.put(where, torch.stack(sides, 1))
 
-    def _grown(self, paths: TextPaths, cache: CutCache) -> torch.Tensor:
+    def _grown(self, trees: TokenTrees, cache: CutCache) -> torch.Tensor:
         """As `_all`, in one pass that leaves keys and values of all tokens in the cache."""
-        nodes = self._find(paths)
-        known = np.minimum(self._context(paths, nodes), paths.counts - 1)
-        fresh, cache.lower, cache.lower_mask = self._compute(paths, nodes, known)
-        return self._assembled(paths, nodes, known, [(np.arange(len(nodes)), fresh)])
+        nodes = self._find(trees)
+        known = np.minimum(self._cached_prefix(trees, nodes), trees.counts - 1)
+        fresh, cache.lower, cache.lower_mask = self._compute(trees, nodes, known)
+        return self._assembled(trees, nodes, known, [(np.arange(len(nodes)), fresh)])
 
     def _step(self, ids: torch.Tensor, mask: torch.Tensor, cache: CutCache) -> torch.Tensor:
         """The next token of rows that go on."""
@@ -626,10 +602,3 @@ class Trunk:
         positions = cache.lower_mask.sum(1, keepdim=True) - 1
         self.computed_tokens += ids.numel()
         return self._forward(ids, cache.lower_mask[:, None, :], positions, cache.lower)
-
-
-def _paths(ids: torch.Tensor, mask: torch.Tensor, cache: CutCache | None) -> TextPaths:
-    known = None if cache is None else cache.known
-    if known is None or known.mask.shape[1] == 0:
-        return text_paths(ids, mask)
-    return text_paths(ids, mask[..., known.mask.shape[1] :], chains(known.prompts, known.lengths))

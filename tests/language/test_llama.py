@@ -117,7 +117,7 @@ def test_kept_weights_follow_the_adapter_into_the_same_storage(merged, monkeypat
     batch = packed()
 
     def storage():
-        detached = model._llama_adapters["action"].detached(merged=merged)
+        detached = model.llama_adapters["action"].detached(merged=merged)
         tensors = {
             (n, m): one.weights[0] if merged else one.a for n, maps in detached.items() for m, one in maps.items()
         }
@@ -158,7 +158,7 @@ def test_checkpointed_layers_leave_the_gradient_as_it_is(monkeypatch):
     monkeypatch.setattr(llama, "_MERGED_IN_UPDATES", 0)
     model = adapted(CONFIGS["llama"])
     ids, mask, positions = packed()
-    adapter, gradients = model._llama_adapters["action"], []
+    adapter, gradients = model.llama_adapters["action"], []
     for again in (False, True):
         hidden = model._llama(
             input_ids=ids, attention_mask=mask, position_ids=positions, lora=adapter.current(), checkpointed=again
@@ -187,7 +187,7 @@ def test_a_whole_matrix_is_there_once():
     before = frozen.model(torch.arange(9)[None]).logits
     weights = LlamaWeights(frozen, fused=True)
     attention = frozen.model.model.layers[0].self_attn
-    whole = weights.layers[0].maps["qkv"].weights[0]
+    whole = weights.layers[0].projections["qkv"].weights[0]
     assert attention.q_proj.weight.data_ptr() == whole.data_ptr()
     assert attention.v_proj.weight.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
     torch.testing.assert_close(frozen.model(torch.arange(9)[None]).logits, before)
@@ -221,7 +221,7 @@ def test_compiled_layers_compute_the_same_whatever_the_batch_and_are_compiled_on
     """As on a GPU, but for the code that the compiler writes."""
     monkeypatch.setattr(compiled_layers, "LEAST_TOKENS", 2)
     model = adapted(CONFIGS[name])
-    monkeypatch.setattr(model._llama_adapters["action"], "merges", name == "qwen3")
+    monkeypatch.setattr(model.llama_adapters["action"], "merges", name == "qwen3")
     ids, mask, positions = packed()
 
     def states(rows):
@@ -273,11 +273,11 @@ def test_maps_in_one_matrix_have_one_product_of_the_adapter(name):
     model = adapted(CONFIGS[name], target_modules=("q_proj", "v_proj", "up_proj"))
     frozen = model.base
     weights = LlamaWeights(frozen, fused=True)
-    one = llama.LlamaAdapter(weights, model._llama_adapters["action"]._layers, "action", lambda: 0).detached(False)
+    one = llama.LlamaAdapter(weights, model.llama_adapters["action"]._layers, "action", lambda: 0).detached(False)
     attention, gates = one[0]["qkv"], one[0]["gate_up"]
-    assert [len(thin.b) for thin in (attention, gates)] == [1, 1]
+    assert [len(lora.b) for lora in (attention, gates)] == [1, 1]
     rank = model.config.r
-    assert attention.b[0].shape == (weights.layers[0].maps["qkv"].weights[0].shape[0], 2 * rank)
+    assert attention.b[0].shape == (weights.layers[0].projections["qkv"].weights[0].shape[0], 2 * rank)
     assert gates.b[0].shape == (160, rank) and not gates.b[0][:80].any() and gates.b[0][80:].any()
 
 
@@ -285,13 +285,13 @@ def test_an_adapter_is_rounded_once_when_it_is_added_to_weights_in_half_precisio
     model = adapted(CONFIGS["llama"], dtype=torch.bfloat16)
     layer = model.model.model.layers[0].self_attn.q_proj
     whole = layer.base_layer.weight.float() + layer.get_delta_weight("action").float()
-    merged = model._llama_adapters["action"].detached(merged=True)[0]["qkv"].weights[0][: layer.out_features]
+    merged = model.llama_adapters["action"].detached(merged=True)[0]["qkv"].weights[0][: layer.out_features]
     assert torch.equal(merged, whole.to(torch.bfloat16))
 
 
 def test_an_adapter_that_rounding_takes_away_stays_beside_weights_in_half_precision(fused):
     model = adapted(CONFIGS["llama"], dtype=torch.bfloat16)
-    adapter, batch = model._llama_adapters["action"], packed()
+    adapter, batch = model.llama_adapters["action"], packed()
 
     def merged():
         with torch.no_grad(), model.use("action"):
@@ -311,4 +311,4 @@ def test_an_adapter_that_rounding_takes_away_stays_beside_weights_in_half_precis
     with torch.no_grad():
         for _, parameter in exact.named_adapter_parameters("action"):
             parameter.mul_(1e-4)
-    assert exact._llama_adapters["action"].survives
+    assert exact.llama_adapters["action"].survives_rounding

@@ -10,7 +10,7 @@ import torch
 from transformers import GPT2Config, LlamaConfig, Qwen3Config
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.language import llama
+from rllib_llm_comm.language import llama, multi_lora
 from rllib_llm_comm.language.adapters import AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import load_base_model, wrap_base_model
 from rllib_llm_comm.language.generation import draw_messages
@@ -46,8 +46,8 @@ def members(config="llama", count=3, frozen=None, **settings):
 @pytest.fixture(params=["one by one", "in a batch"])
 def way(request, monkeypatch):
     """Both ways of computing the adapters' products."""
-    monkeypatch.setattr(llama, "_LONG_STRETCH", 1 if request.param == "one by one" else 10**6)
-    monkeypatch.setattr(llama, "_MOST_SLOTS", 10**6)
+    monkeypatch.setattr(multi_lora, "_LONG_STRETCH", 1 if request.param == "one by one" else 10**6)
+    monkeypatch.setattr(multi_lora, "_MOST_SLOTS", 10**6)
 
 
 def peft_of_all(models, role):
@@ -239,9 +239,9 @@ def test_a_busy_adapter_beside_idle_ones(monkeypatch):
     models = members(count=6)
     mixed, owners = MixedBatch(models), [3] * 40 + [0]
     arrays = asked(models[0], rows=41)
-    monkeypatch.setattr(llama, "_LONG_STRETCH", 10**6)
+    monkeypatch.setattr(multi_lora, "_LONG_STRETCH", 10**6)
     for most in (1, 10**6):
-        monkeypatch.setattr(llama, "_MOST_SLOTS", most)
+        monkeypatch.setattr(multi_lora, "_MOST_SLOTS", most)
         with torch.no_grad():
             found = mixed.scores(owners, *arrays)
         torch.testing.assert_close(found, alone(models, owners, arrays), atol=1e-4, rtol=1e-4)

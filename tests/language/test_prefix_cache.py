@@ -86,18 +86,18 @@ def test_beginnings_are_found_and_bytes_are_bounded(adapted):
     heads, _, _ = arrays(base, [f"{HEAD} bob", f"{HEAD} here at the first board"])
     lengths = (heads != PAD).sum(1)
     cache = adapted.prefixes(None)
-    assert cache.find(heads, lengths).lengths.tolist() == [0, 0]
+    assert cache.find(heads, lengths, None).lengths.tolist() == [0, 0]
     prompt_features(adapted, heads)
-    found = cache.find(heads, lengths)
+    found = cache.find(heads, lengths, None)
     known = found.lengths
     assert found.totals.abs().sum() > 0
     assert all(0 < n - k <= 4 for n, k in zip(lengths.tolist(), known.tolist(), strict=True))
-    assert cache.rests(heads, lengths).tolist() == (lengths - known).tolist()
+    assert cache.rests(heads, lengths, None).tolist() == (lengths - known).tolist()
     other, _, _ = arrays(base, [f"{HEAD} wait wait wait"])
-    shared = int(cache.find(other, torch.tensor([other.shape[1]])).lengths)
+    shared = int(cache.find(other, torch.tensor([other.shape[1]]), None).lengths)
     assert shared >= len(base.encode(HEAD)) // 4 * 4
     most = cache.nbytes // 2
-    small = PrefixCache(adapted, None, max_bytes=most)
+    small = PrefixCache(adapted, max_bytes=most)
     adapted._prefixes[None] = small
     for prompts in BATCHES:
         ids, _, _ = arrays(base, prompts)

@@ -51,10 +51,11 @@ def deep_base(random_base):
 
 
 @functools.cache
-def adapted(base, layers=TOP, *, folds=True, **settings_):
+def adapted(base, layers=TOP, *, merges=True, **settings_):
     torch.manual_seed(1)
     model = AdaptedModel(base, AdapterConfig(r=4, alpha=8, layers=layers), **settings_)
-    model._folds = folds  # small models fold their adapters, large ones do not
+    for adapter in model.llama_adapters.values():  # small models merge their adapters, large ones do not
+        adapter.merges = adapter._merges_in_updates = merges
     with torch.no_grad():
         for _, parameter in model.named_adapter_parameters():
             parameter.normal_(std=0.2).requires_grad_(True)
@@ -131,7 +132,7 @@ def check(model, what, role, texts, left, allowed):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
 @given(steps=STEPS, size=BYTES, large=st.booleans())
 def test_everything_is_as_the_plain_engine_has_it(deep_base, steps, size, large):
-    model = adapted(deep_base, trunk_cache_bytes=size, prefix_cache_bytes=0 if large else 2**20, folds=not large)
+    model = adapted(deep_base, trunk_cache_bytes=size, prefix_cache_bytes=0 if large else 2**20, merges=not large)
     model.forget()
     for step in steps:
         check(model, *step)
@@ -252,13 +253,13 @@ def test_the_oldest_texts_make_room_and_what_lies_below_others_stays():
     first, fresh = trie.add(NONE, 7)
     second, _ = trie.add(first, 8)
     assert fresh and trie.add(first, 8) == (second, False)
-    assert [trie.add_extra(node) for node in (first, second)] == [0, 1]
+    assert [trie.add_kv(node) for node in (first, second)] == [0, 1]
     trie.begin_round()
     third, _ = trie.add(NONE, 9)
     trie.use(np.array([first, NONE]))
     assert trie.find([7, 8, 8], [-1, 0, 1]) == [first, second, NONE]
-    assert trie.add_extra(third) == 1 and trie.extra_of[second] == NONE  # the second one's, which is older
-    assert trie.add_extra(third) == NONE  # the others are in use
+    assert trie.add_kv(third) == 1 and trie.kv_of[second] == NONE  # the second one's, which is older
+    assert trie.add_kv(third) == NONE  # the others are in use
     trie.add(third, 1)
     fifth, fresh = trie.add(third, 2)
     assert fresh and fifth == second and trie.find([7, 8, 9], [-1, 0, -1]) == [first, NONE, third]

@@ -13,7 +13,7 @@ from toys import ColourTalk, language_model, randomise, register
 from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.mixed_batch import MixedBatch
-from rllib_llm_comm.language.rows import Rows
+from rllib_llm_comm.language.multi_lora import Rows
 from rllib_llm_comm.policies.decision import Request
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.partners import Partner
