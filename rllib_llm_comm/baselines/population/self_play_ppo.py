@@ -44,6 +44,7 @@ from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.phases import ENV, phase
 from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
+from rllib_llm_comm.envs.overcooked_ai.recipes import SOUP_REWARD
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS
 from rllib_llm_comm.policies.numeric_network import BY_OWN, BY_PARTNER, CRITIC_STATE, VECTOR, NumericSettings
 from rllib_llm_comm.rl.gae import gae_of_steps, standardized
@@ -234,7 +235,7 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
             self._games.horizon, 2 * score, 0.0, returns, {SHARED: learners * score}, dict.fromkeys(AGENTS, 0)
         )
         window = self.config.metrics_num_episodes_for_smoothing
-        own = {"score": score, "soups": score / 20, "shaped": float(self._shaped[game].sum())}
+        own = {"score": score, "soups": score / SOUP_REWARD, "shaped": float(self._shaped[game].sum())}
         for name, value in own.items():
             self.metrics.log_value(name, value, window=window)
         if self._pool is not None:
