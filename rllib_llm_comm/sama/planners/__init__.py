@@ -17,7 +17,13 @@ from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.policies.find_checkpoint import is_shipped
 from rllib_llm_comm.policies.recorded_settings import has_no_text, model_stays_inside, packaged_models
-from rllib_llm_comm.sama.planners.baselines import DisturbedPlanner, GuessingPlanner, RandomPlanner
+from rllib_llm_comm.sama.planners.baselines import (
+    DisturbedPlanner,
+    GuessingPlanner,
+    Plan4MCPlanner,
+    RandomPlanner,
+    ScriptedPlanner,
+)
 from rllib_llm_comm.sama.planners.chat import (
     ChatPlanner,
     ChatPlanSettings,
@@ -26,64 +32,9 @@ from rllib_llm_comm.sama.planners.chat import (
     SamaPlanner,
     SamaPlanSettings,
 )
-from rllib_llm_comm.sama.planners.matching import NearestByEmbedding, assigned, made_possible
 from rllib_llm_comm.sama.planning_game import PlanningGame
-from rllib_llm_comm.sama.plans import MENU, RULES, PhaseAnswers, Plan, Planner, PlanRequest, Refusal
+from rllib_llm_comm.sama.plans import Planner, PlanRequest
 from rllib_llm_comm.sama.recordings import find_recording, recordings, require_recorded
-from rllib_llm_comm.sama.skill_graph import share_out
-
-
-class _RulePlanner(Planner):
-    """Base class of planners by rules: after failures the subgoals that were not done are replaced."""
-
-    answerers = (RULES, MENU)
-    stands_in = "rules, no language model"
-
-    def __init__(self) -> None:
-        self._nearest = NearestByEmbedding()
-
-    def _made(self, request: PlanRequest, goal: str, way: dict[str, str], reasons: dict[str, str]) -> Plan:
-        refused: list[Refusal] = []
-        possible = made_possible(request, way, self._nearest, refused)
-        return Plan(
-            goal=goal,
-            subgoals=assigned(possible, reasons, dict.fromkeys(possible.values(), RULES), refused),
-            refused=refused,
-            planner=self.name,
-            answered_by=PhaseAnswers.all_by(RULES),
-        )
-
-
-class ScriptedPlanner(_RulePlanner):
-    """The game's own rules: no network, no model, the same plan for the same moment."""
-
-    name = "scripted"
-
-    def plan(self, request: PlanRequest) -> Plan:
-        """Plan by the game's own rules.
-
-        Raises:
-            UserError: If the game has no rules to plan by.
-        """
-        goal, way = request.game.scripted(request.state)
-        return self._made(request, goal, way, {})
-
-
-class Plan4MCPlanner(_RulePlanner):
-    """Searches backwards on the game's skill graph, from what is wanted to what can be done now."""
-
-    name = "plan4mc"
-
-    def plan(self, request: PlanRequest) -> Plan:
-        """Plan by a backward search on the skill graph.
-
-        Raises:
-            UserError: If the game has no skill graph.
-        """
-        goal, way, reasons = share_out(request.game.skills(request.state), request.game.agents)
-        in_order = {agent: way[agent] for agent in request.game.agents}
-        return self._made(request, goal, in_order, reasons)
-
 
 _SOURCES = ("chat", "cassette")  # settings that name the chat model
 

@@ -13,9 +13,21 @@ import numpy as np
 from rllib_llm_comm.core.errors import UserError, require_number, require_whole
 from rllib_llm_comm.core.files import read_foreign_json
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.sama.planners.matching import failed_assignments
+from rllib_llm_comm.sama.planners.matching import NearestByEmbedding, assigned, failed_assignments, made_possible
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
-from rllib_llm_comm.sama.plans import RANDOM, AssignedSubgoal, PhaseAnswers, Plan, Planner, PlanRequest, made_plan
+from rllib_llm_comm.sama.plans import (
+    MENU,
+    RANDOM,
+    RULES,
+    AssignedSubgoal,
+    PhaseAnswers,
+    Plan,
+    Planner,
+    PlanRequest,
+    Refusal,
+    made_plan,
+)
+from rllib_llm_comm.sama.skill_graph import share_out
 
 _MOST_BYTES = 64 * 2**20
 _LARGEST_SEED = 2**128 - 1  # as large as those that NumPy draws itself
@@ -47,6 +59,58 @@ def read_record(path: str | os.PathLike[str], setting: str = "subgoals") -> tupl
     if not texts:
         raise UserError(f"{named}, which has no subgoals; {MADE_BY}.")
     return record, texts
+
+
+class _RulePlanner(Planner):
+    """Base class of planners by rules: after failures the subgoals that were not done are replaced."""
+
+    answerers = (RULES, MENU)
+    stands_in = "rules, no language model"
+
+    def __init__(self) -> None:
+        self._nearest = NearestByEmbedding()
+
+    def _made(self, request: PlanRequest, goal: str, way: dict[str, str], reasons: dict[str, str]) -> Plan:
+        refused: list[Refusal] = []
+        possible = made_possible(request, way, self._nearest, refused)
+        return Plan(
+            goal=goal,
+            subgoals=assigned(possible, reasons, dict.fromkeys(possible.values(), RULES), refused),
+            refused=refused,
+            planner=self.name,
+            answered_by=PhaseAnswers.all_by(RULES),
+        )
+
+
+class ScriptedPlanner(_RulePlanner):
+    """The game's own rules: no network, no model, the same plan for the same moment."""
+
+    name = "scripted"
+
+    def plan(self, request: PlanRequest) -> Plan:
+        """Plan by the game's own rules.
+
+        Raises:
+            UserError: If the game has no rules to plan by.
+        """
+        goal, way = request.game.scripted(request.state)
+        return self._made(request, goal, way, {})
+
+
+class Plan4MCPlanner(_RulePlanner):
+    """Searches backwards on the game's skill graph, from what is wanted to what can be done now."""
+
+    name = "plan4mc"
+
+    def plan(self, request: PlanRequest) -> Plan:
+        """Plan by a backward search on the skill graph.
+
+        Raises:
+            UserError: If the game has no skill graph.
+        """
+        goal, way, reasons = share_out(request.game.skills(request.state), request.game.agents)
+        in_order = {agent: way[agent] for agent in request.game.agents}
+        return self._made(request, goal, in_order, reasons)
 
 
 DRAWN = "drawn at random"
