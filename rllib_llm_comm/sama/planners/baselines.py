@@ -136,7 +136,7 @@ class RandomPlanner(Planner):
         require_whole("seed", seed, 0, _LARGEST_SEED)
         self._rng = np.random.default_rng(seed)
         self.subgoals = subgoals
-        self._drawn = frozenset(read_record(subgoals)[1] if subgoals else ())
+        self._among = frozenset(read_record(subgoals)[1] if subgoals else ())
 
     def reseed(self, seed: int) -> None:
         """Begins a new series of draws."""
@@ -149,15 +149,15 @@ class RandomPlanner(Planner):
     def draw_also(self, texts: Iterable[str]) -> None:
         """Draws other subgoals, too; who draws all that there are leaves it."""
         if self.subgoals:
-            self._drawn |= frozenset(texts)
+            self._among |= frozenset(texts)
 
     def plan(self, request: PlanRequest) -> Plan:
         """Plan of random subgoals that the agents can set about now."""
         given: dict[str, str] = {}
         for agent in request.game.agents:
             where = self._rng.random()
-            given[agent] = _going_on(request, agent) or _draw(request, agent, given, where, self._drawn)
-        subgoals = [_drawn(agent, given[agent]) for agent in given]
+            given[agent] = _going_on(request, agent) or _draw(request, agent, given, where, self._among)
+        subgoals = [_random(agent, given[agent]) for agent in given]
         by = PhaseAnswers.all_by(RANDOM)
         return Plan(goal="do anything", subgoals=subgoals, planner=self.name, answered_by=by)
 
@@ -245,13 +245,13 @@ class DisturbedPlanner(AroundPlanner):
             chance, where = self._rng.random(2)
             kept = _going_on(request, one.agent)
             if kept and self._drawn.get(one.agent) == kept:
-                one = _drawn(one.agent, kept)
+                one = _random(one.agent, kept)
             elif kept != one.subgoal:
                 self._drawn.pop(one.agent, None)
                 if chance < self.share:
                     drawn = self._drawn[one.agent] = _draw(request, one.agent, given, where)
                     self.replaced += 1
-                    one = _drawn(one.agent, drawn)
+                    one = _random(one.agent, drawn)
             given[one.agent] = one.subgoal
             subgoals.append(one)
         return made.model_copy(update={"subgoals": subgoals})
@@ -305,7 +305,7 @@ def thinker(planner: Planner) -> Planner:
     return thinker(planner.planner) if isinstance(planner, AroundPlanner) else planner
 
 
-def _drawn(agent: str, subgoal: str) -> AssignedSubgoal:
+def _random(agent: str, subgoal: str) -> AssignedSubgoal:
     return AssignedSubgoal(agent=agent, subgoal=subgoal, reason=DRAWN, answered_by=RANDOM)
 
 
