@@ -25,12 +25,12 @@ from rllib_llm_comm.sama.data_set import distinct, diverse_states, propose_state
 from rllib_llm_comm.sama.games.overcooked_ai import (
     effect_check,
     goal_cell_actions,
-    kitchen_code,
     primitive_actions,
     surroundings,
 )
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.preparation import CodeIndex, Piece, split_code, words
+from rllib_llm_comm.sama.recordings import recorded_code
 from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError, Sandbox
 from rllib_llm_comm.sama.translation import (
     Translation,
@@ -146,7 +146,9 @@ FALSE = GOOD.replace('["Alice', '["There are 3 soups in the pot.", "Alice')
 
 def written(game, *answers):
     model = Answers(*answers)
-    return model, write_translator(model, game, list(diverse_states(game, 5).values()), kitchen_code(), manual="Cook.")
+    return model, write_translator(
+        model, game, list(diverse_states(game, 5).values()), recorded_code("kitchen_source"), manual="Cook."
+    )
 
 
 def test_a_translator_that_says_something_false_is_asked_for_again(game):
@@ -255,7 +257,9 @@ def test_right_words_are_kept_and_wrong_ones_thrown_away():
     with ChatServer(json.dumps({"effects": said})) as server:
         model = ChatClient("tiny", server.url, requests_per_minute=1e6)
         actions = primitive_actions(game, state, "alice")
-        found = translate_actions(model, kitchen_code(), game.plain(state), "alice", actions, manual=game.manual())
+        found = translate_actions(
+            model, recorded_code("kitchen_source"), game.plain(state), "alice", actions, manual=game.manual()
+        )
         prompt = server.requests[0]["messages"][-1]["content"]
     numbers = {name: [int(action.split()[1].rstrip(":")) for action in getattr(found, name)] for name in vars(found)}
     assert numbers == {"true": [0, 2, 3, 4], "unclear": [1], "false": [5]}
@@ -274,7 +278,9 @@ def test_the_model_is_told_what_is_around_the_cook():
     with ChatServer(json.dumps({"effects": ["stay"] * 6})) as server:
         model = ChatClient("tiny", server.url, requests_per_minute=1e6)
         actions = primitive_actions(game, state, "alice")
-        translate_actions(model, kitchen_code(), game.plain(state), "alice", actions, beside=told, pieces=1)
+        translate_actions(
+            model, recorded_code("kitchen_source"), game.plain(state), "alice", actions, beside=told, pieces=1
+        )
         assert (
             f"Beside alice: north {told['north']}, south {told['south']}, "
             in server.requests[0]["messages"][-1]["content"]
@@ -306,7 +312,12 @@ def test_too_few_words_are_asked_for_again():
         model = ChatClient("tiny", server.url, requests_per_minute=1e6)
         with pytest.raises(AnswerError, match="at least 6 items"):
             translate_actions(
-                model, kitchen_code(), game.plain(state), "bob", primitive_actions(game, state, "bob"), pieces=1
+                model,
+                recorded_code("kitchen_source"),
+                game.plain(state),
+                "bob",
+                primitive_actions(game, state, "bob"),
+                pieces=1,
             )
         assert len(server.requests) == 2
 

@@ -16,10 +16,18 @@ from rllib_llm_comm.envs.overcooked_ai import ENV_ID, SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SubgoalKitchen
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin
 from rllib_llm_comm.sama.data_set import BY_MODEL, ENCOUNTERED, NewSubgoals, NewSubgoalSettings
-from rllib_llm_comm.sama.games.overcooked_ai import KitchenSubgoals
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners.baselines import RandomPlanner
+from rllib_llm_comm.sama.planning_game import PlanningGame
 from rllib_llm_comm.sama.preparation import preparation_class
+
+
+class KitchenSubgoals(NewSubgoals):
+    """Asks in states of kitchens that give subgoals themselves, which no planner looks at while agents train."""
+
+    def put(self, game: PlanningGame, snapshot: Any) -> None:
+        """Puts a kitchen into a state of `Kitchen.snapshot`."""
+        game.env.unwrapped.kitchen.restore(snapshot)
 
 
 class DrawNewSubgoals(RLlibCallback):
@@ -76,9 +84,9 @@ def _draws(game: Any) -> bool:
     return isinstance(game, PlannedSubgoals) and isinstance(game.planner, RandomPlanner) and bool(game.planner.subgoals)
 
 
-def drawing(env_runner: Any) -> DrawNewSubgoals | None:
+def _callbacks(env_runner: Any) -> list[DrawNewSubgoals]:
     """The callback of an EnvRunner, if it has one."""
-    return next((one for one in env_runner._callbacks if isinstance(one, DrawNewSubgoals)), None)
+    return [one for one in env_runner._callbacks if isinstance(one, DrawNewSubgoals)]
 
 
 NEW_SUBGOALS = "new_subgoals"
@@ -187,21 +195,18 @@ class NewSubgoalsMixin(Algorithm):
         texts, sources = list(self._new_subgoals.subgoals), dict(self._new_subgoals.sources)
 
         def learn(runner: Any) -> None:
-            games = drawing(runner)
-            if games is not None:
-                games.learn(texts, sources)
+            for callback in _callbacks(runner):
+                callback.learn(texts, sources)
 
         for group in (self.env_runner_group, self.eval_env_runner_group):
             if group is not None:
                 group.foreach_env_runner(learn)
 
     def _encountered(self) -> list[Any]:
-        def snapshots(runner: Any) -> list[Any]:
-            games = drawing(runner)
-            return [] if games is None else games.snapshots()
-
         assert self.env_runner_group is not None
-        parts = self.env_runner_group.foreach_env_runner(snapshots)
+        parts = self.env_runner_group.foreach_env_runner(
+            lambda runner: [snapshot for callback in _callbacks(runner) for snapshot in callback.snapshots()]
+        )
         return [snapshot for part in parts for snapshot in part]
 
     @override(Algorithm)

@@ -56,7 +56,6 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     task_subgoal,
 )
 from rllib_llm_comm.envs.overcooked_ai.text import cook_sentences, primitive_phrases, state_sentences, target_phrases
-from rllib_llm_comm.sama.data_set import NewSubgoals
 from rllib_llm_comm.sama.planning_game import PlanningGame, RulePlayer, State, examples_in
 from rllib_llm_comm.sama.preparation import Check, CodeIndex, GamePreparation, Transition
 from rllib_llm_comm.sama.recordings import recorded_code
@@ -460,11 +459,6 @@ def _goal(tasks: Sequence[Task]) -> str:
 # ---- preparation ------------------------------------------------------------------------------------------------
 
 
-def kitchen_code() -> CodeIndex:
-    """The code of the onion-soup kitchens that recordings are asked about, to search in."""
-    return recorded_code("kitchen_source")
-
-
 _LONGEST = 200
 _WAYS = "north|south|east|west"
 _OTHER_WAYS = {"up": "north", "down": "south", "right": "east", "left": "west"}
@@ -553,14 +547,6 @@ def surroundings(game: KitchenPlanning, state: Moment, agent: str) -> dict[str, 
     return {way: names[x + dx, y + dy] for way, (dx, dy) in zip(ACTION_NAMES, STEPS, strict=False)}
 
 
-class KitchenSubgoals(NewSubgoals):
-    """Asks in states of kitchens that give subgoals themselves, which no planner looks at while agents train."""
-
-    def put(self, game: PlanningGame, snapshot: Any) -> None:
-        """Puts a kitchen into a state of `Kitchen.snapshot`."""
-        game.env.unwrapped.kitchen.restore(snapshot)
-
-
 _EMPTY = "nothing"
 _TICKS = {"no": IDLE, "yes": COOK_TIME // 2, "ready": COOK_TIME}
 _SHARE_OF_RANDOM_STEPS = 0.3
@@ -622,7 +608,7 @@ class KitchenPreparation(GamePreparation):
 
     def code(self) -> CodeIndex:
         """The recorded copy, which recordings quote."""
-        return kitchen_code()
+        return recorded_code("kitchen_source")
 
     def draw(self, rng: np.random.Generator) -> Moment:
         """Random legal state."""
