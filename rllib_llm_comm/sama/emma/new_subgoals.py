@@ -26,7 +26,7 @@ from rllib_llm_comm.sama.manuals.manual import read_manual
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import WITH_MODEL, make_planner, planner_model
 from rllib_llm_comm.sama.planners.baselines import RandomPlanner, read_record
-from rllib_llm_comm.sama.planners.chat import SamaPlanner
+from rllib_llm_comm.sama.planners.sama import SamaPlanner
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
 from rllib_llm_comm.sama.plans import PlanRequest
 from rllib_llm_comm.sama.preparation import Transition, open_game, played_with, preparation_class, preparation_of

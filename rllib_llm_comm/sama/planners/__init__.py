@@ -24,14 +24,9 @@ from rllib_llm_comm.sama.planners.baselines import (
     RandomPlanner,
     ScriptedPlanner,
 )
-from rllib_llm_comm.sama.planners.chat import (
-    ChatPlanner,
-    ChatPlanSettings,
-    DepsPlanner,
-    DepsPlanSettings,
-    SamaPlanner,
-    SamaPlanSettings,
-)
+from rllib_llm_comm.sama.planners.chat import ChatPlanner, ChatPlanSettings
+from rllib_llm_comm.sama.planners.deps import DepsPlanner, DepsPlanSettings
+from rllib_llm_comm.sama.planners.sama import SamaPlanner, SamaPlanSettings
 from rllib_llm_comm.sama.planning_game import PlanningGame
 from rllib_llm_comm.sama.plans import Planner, PlanRequest
 from rllib_llm_comm.sama.recordings import find_recording, recordings, require_recorded
