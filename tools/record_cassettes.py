@@ -30,10 +30,6 @@ from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
-from rllib_llm_comm.sama.games.overcooked_ai import (
-    primitive_actions,
-    surroundings,
-)
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import make_planner
 from rllib_llm_comm.sama.planning_game import planning_game
@@ -159,8 +155,8 @@ def translated_actions(model: ChatModel, layout: str, seed: int, agent: str) -> 
     """
     game = planning_game(random_kitchen(layout, seed))
     state = game.state()
-    actions = primitive_actions(game, state, agent)  # type: ignore[arg-type]
-    beside = surroundings(game, state, agent)  # type: ignore[arg-type]
+    actions = preparation_of(game).actions(state, agent)
+    beside = preparation_of(game).beside(state, agent)
     return translate_actions(
         model, recorded_code("kitchen_source"), game.plain(state), agent, actions, beside=beside, pieces=1
     )

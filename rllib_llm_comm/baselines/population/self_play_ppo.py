@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import ray
 import torch
+import tree
 from pydantic import Field
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.ppo import PPO
@@ -410,7 +411,7 @@ class SelfPlayPPO(KeepsPastPolicies, NumericPPO):
 
         parts = self.env_runner_group.foreach_env_runner(play, local_env_runner=config.num_env_runners == 0)
         self.metrics.aggregate([metrics for _, metrics in parts], key=ENV_RUNNER_RESULTS)
-        rows = {name: _joined([columns[name] for columns, _ in parts]) for name in parts[0][0]}
+        rows = tree.map_structure(lambda *columns: np.concatenate(columns), *(columns for columns, _ in parts))
         return MultiAgentBatch({SHARED: SampleBatch(rows)}, env_steps=steps * config.num_envs_per_env_runner * runners)
 
     def _pool_of_runners(self) -> tuple[Any, str | None]:
@@ -428,9 +429,3 @@ def shaping_factor(game_steps: int, horizon: int | None) -> float:
     if horizon is None:
         return 1.0
     return max(0.0, 1.0 - game_steps / horizon) if horizon else 0.0
-
-
-def _joined(parts: list[Any]) -> Any:
-    if isinstance(parts[0], dict):
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return np.concatenate(parts)

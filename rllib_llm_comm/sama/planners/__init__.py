@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
@@ -18,6 +18,7 @@ from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.policies.find_checkpoint import is_shipped
 from rllib_llm_comm.policies.recorded_settings import has_no_text, model_stays_inside, packaged_models
 from rllib_llm_comm.sama.planners.baselines import (
+    AroundPlanner,
     DisturbedPlanner,
     GuessingPlanner,
     Plan4MCPlanner,
@@ -188,14 +189,10 @@ def planner_stands_in(settings: str | Mapping[str, Any] | Planner) -> str:
     Raises:
         UserError: If it plays a recording that is not there.
     """
-    tape = played_recording(settings)
-    if isinstance(settings, DisturbedPlanner | GuessingPlanner):
-        return planner_stands_in(settings.planner)
-    given = settings if isinstance(settings, Planner) else _undisturbed(settings)
-    name = given.name if isinstance(given, Planner) else given.get("name")
-    what = getattr(given if isinstance(given, Planner) else PLANNERS.get(name), "stands_in", "")
-    what = describe_recording(tape) if tape is not None else what
-    return f"planner {name}: {what}" if what else ""
+    tape, name = played_recording(settings), _undisturbed(settings).get("name")
+    planner = name if isinstance(name, Planner) else PLANNERS.get(name)
+    what = describe_recording(tape) if tape is not None else getattr(planner, "stands_in", "")
+    return f"planner {name.name if isinstance(name, Planner) else name}: {what}" if what else ""
 
 
 def trained_policy(settings: str | Mapping[str, Any] | Planner | None) -> str | None:
@@ -231,21 +228,24 @@ def guesses(settings: str | Mapping[str, Any] | Planner | None) -> bool:
     Args:
         settings: See `rllib_llm_comm.sama.planners.make_planner`; `None`: nobody plans.
     """
-    if isinstance(settings, GuessingPlanner) or settings == GuessingPlanner.name:
-        return True
-    if isinstance(settings, DisturbedPlanner):
-        return guesses(settings.planner)
-    if not isinstance(settings, Mapping):
-        return False
-    name = settings.get("name")
-    return name == GuessingPlanner.name or name == DisturbedPlanner.name and guesses(settings.get("planner"))
+    names = [] if settings is None else [one.get("name") for one in _layers(settings)]
+    return any(name == GuessingPlanner.name or isinstance(name, GuessingPlanner) for name in names)
+
+
+def _layers(settings: str | Mapping[str, Any] | Planner) -> Iterator[dict[str, Any]]:
+    """Settings of a planner, with its name (or itself as its name), and of those that it disturbs, from outside."""
+    given = {"name": settings} if isinstance(settings, Planner) else _named_settings(settings)
+    yield given
+    if isinstance(settings, AroundPlanner):
+        yield from _layers(settings.planner)
+    elif given.get("name") in (DisturbedPlanner.name, GuessingPlanner.name):
+        yield from _layers(given.get("planner", ScriptedPlanner.name))
 
 
 def _undisturbed(settings: str | Mapping[str, Any] | Planner) -> dict[str, Any]:
-    """Settings of the planner that makes the plans, below those that disturb it, with its name."""
-    given = {"name": settings} if isinstance(settings, Planner) else _named_settings(settings)
-    wraps = given.get("name") in (DisturbedPlanner.name, GuessingPlanner.name)
-    return _undisturbed(given.get("planner", "scripted")) if wraps else given
+    """Settings of the planner that makes the plans, below those that disturb it."""
+    *_, innermost = _layers(settings)
+    return innermost
 
 
 def _named_settings(settings: str | Mapping[str, Any]) -> dict[str, Any]:
