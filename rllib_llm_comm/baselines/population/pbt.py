@@ -4,6 +4,7 @@ not Ray Tune's. `PBT` is that of the onion-soup kitchens; that of agents that ta
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -209,11 +210,6 @@ def drawn_rounds(agents: int, rng: np.random.Generator) -> list[list[tuple[int, 
     return [[own[learner][turn] for learner in range(agents)] for turn in range(agents)]
 
 
-def played_pairs(agents: int) -> list[tuple[int, int]]:
-    """Ordered pairs (player 0, player 1) that play for the fitness: every agent with every one in both seats."""
-    return [(first, second) for first in range(agents) for second in range(agents)]
-
-
 def fitness(rewards: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Reward per step (K,) of each agent, the mean over all partners, itself among them.
 
@@ -226,31 +222,6 @@ def fitness(rewards: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """
     rates: np.ndarray = (rewards + rewards.T) / (lengths + lengths.T)
     return rates.mean(1)
-
-
-def exploited(
-    agents: Sequence[PBTAgent],
-    fitnesses: np.ndarray,
-    rng: np.random.Generator,
-    probability: float,
-    factors: Sequence[float],
-) -> tuple[list[PBTAgent], int, int]:
-    """The population after the worst agent has taken over the best one's weights, count and mutated settings.
-
-    Args:
-        fitnesses: (K,) as of `fitness`; of equal ones the first counts.
-        probability: As of `mutated`.
-        factors: As of `mutated`.
-
-    Returns:
-        The new population, and the numbers of the worst and of the best agent. If both are the same nothing changes.
-    """
-    worst, best = int(np.argmin(fitnesses)), int(np.argmax(fitnesses))
-    following = list(agents)
-    if worst != best:
-        settings = mutated(agents[best].settings, rng, probability, factors)
-        following[worst] = dataclasses.replace(agents[best], settings=settings)
-    return following, worst, best
 
 
 def mutated(
@@ -314,8 +285,10 @@ class PBTPopulation:
     ) -> tuple[int, int]:
         """Ends the iteration: keeps the best policies, lets the worst agent take over the best one, draws new rounds.
 
+        The worst agent takes over the best one's weights, count and mutated settings.
+
         Args:
-            fitnesses: (K,) as of `fitness`.
+            fitnesses: (K,) as of `fitness`; of equal ones the first counts.
             scores: (K,) mean points of a game, as of `fitness`.
             policies: Of each agent, as far as it is kept where it is its best.
             probability: As of `mutated`.
@@ -328,7 +301,10 @@ class PBTPopulation:
             kept = self.best[number]
             if kept is None or score > kept[0]:
                 self.best[number] = (score, policy)
-        self.agents, worst, best = exploited(self.agents, fitnesses, self._rng, probability, factors)
+        worst, best = int(np.argmin(fitnesses)), int(np.argmax(fitnesses))
+        if worst != best:
+            settings = mutated(self.agents[best].settings, self._rng, probability, factors)
+            self.agents[worst] = dataclasses.replace(self.agents[best], settings=settings)
         self.iteration += 1
         self.rounds = drawn_rounds(len(self.agents), self._rng)
         return worst, best
@@ -504,7 +480,7 @@ class PBTMixin(PopulationMixin):
 
     def _select(self, population: PBTPopulation) -> None:
         config = self.config
-        pairs = played_pairs(config.size)
+        pairs = list(itertools.product(range(config.size), repeat=2))  # every agent with every one in both seats
         policies = [PastPolicy.from_state(agent.state[POLICY]) for agent in population.agents]
         seed = [config.seed or 0, population.iteration]
         matches = self.play_pairs(policies, pairs, config.selection_games // 2, seed)
