@@ -480,7 +480,8 @@ class PBTMixin(PopulationMixin):
 
     def _select(self, population: PBTPopulation) -> None:
         config = self.config
-        pairs = list(itertools.product(range(config.size), repeat=2))  # every agent with every one in both seats
+        agents = range(config.size)
+        pairs = list(itertools.product(agents, agents))  # every agent with every one in both seats
         policies = [PastPolicy.from_state(agent.state[POLICY]) for agent in population.agents]
         seed = [config.seed or 0, population.iteration]
         matches = self.play_pairs(policies, pairs, config.selection_games // 2, seed)
