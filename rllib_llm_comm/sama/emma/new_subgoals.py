@@ -317,7 +317,7 @@ def _draws(game: Any) -> bool:
     return isinstance(game, PlannedSubgoals) and isinstance(game.planner, RandomPlanner) and bool(game.planner.subgoals)
 
 
-def _callbacks(env_runner: Any) -> list[DrawNewSubgoals]:
+def draw_callbacks(env_runner: Any) -> list[DrawNewSubgoals]:
     """The callback of an EnvRunner, if it has one."""
     return [one for one in env_runner._callbacks if isinstance(one, DrawNewSubgoals)]
 
@@ -428,7 +428,7 @@ class NewSubgoalsMixin(Algorithm):
         texts, sources = list(self._new_subgoals.subgoals), dict(self._new_subgoals.sources)
 
         def learn(runner: Any) -> None:
-            for callback in _callbacks(runner):
+            for callback in draw_callbacks(runner):
                 callback.learn(texts, sources)
 
         for group in (self.env_runner_group, self.eval_env_runner_group):
@@ -438,7 +438,7 @@ class NewSubgoalsMixin(Algorithm):
     def _encountered(self) -> list[Any]:
         assert self.env_runner_group is not None
         parts = self.env_runner_group.foreach_env_runner(
-            lambda runner: [snapshot for callback in _callbacks(runner) for snapshot in callback.snapshots()]
+            lambda runner: [snapshot for callback in draw_callbacks(runner) for snapshot in callback.snapshots()]
         )
         return [snapshot for part in parts for snapshot in part]
 
