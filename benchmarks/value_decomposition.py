@@ -19,7 +19,6 @@ import torch
 
 from harness import Row, alternate, compare, main
 from rllib_llm_comm import QMIXConfig
-from rllib_llm_comm.baselines.value.value_decomposition import tensors
 
 ENV = "rllib_llm_comm/overcooked_ai-v0"
 EPISODES, GAMES = 32, 8
@@ -75,7 +74,7 @@ def update(name: str, algo: Any, settings: dict[str, Any], rounds: int) -> Row:
     def plain() -> None:
         """An update without RLlib."""
         episodes = algo.local_replay_buffer.sample(EPISODES, algo.config.sequence_length)
-        value, _ = loss(live, target, tensors(episodes))
+        value, _ = loss(live, target, {name: torch.as_tensor(values) for name, values in episodes.items()})
         optimizer.zero_grad()
         value.backward()
         torch.nn.utils.clip_grad_norm_(live.parameters(), 10.0)

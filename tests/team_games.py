@@ -10,10 +10,15 @@ import torch
 
 from rllib_llm_comm.baselines.value.joint_game import joined
 from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam, epsilon_greedy
-from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, ValueTraining, tensors
+from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, ValueTraining
 
 TWO_STEP = np.array([[[7.0, 7.0], [7.0, 7.0]], [[0.0, 1.0], [1.0, 8.0]]])
 NOT_MONOTONE = np.array([[8.0, -12, -12], [-12, 0, 0], [-12, 0, 0]])
+
+
+def tensors(batch):
+    """A batch of `joint_game.joined` as tensors."""
+    return {name: torch.as_tensor(values) for name, values in batch.items()}
 
 
 def episode(seen, actions, rewards, terminated, num_actions, masks=None, state=None):

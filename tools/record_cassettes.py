@@ -30,17 +30,12 @@ from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
-from rllib_llm_comm.sama.games.overcooked_ai import (
-    kitchen_code,
-    primitive_actions,
-    surroundings,
-)
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import make_planner
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import RULES, Plan
 from rllib_llm_comm.sama.preparation import open_game, preparation_of
-from rllib_llm_comm.sama.recordings import recording
+from rllib_llm_comm.sama.recordings import recorded_code, recording
 from rllib_llm_comm.sama.rewards.subgoal_rewards import Agreement, measure_agreement, write_reward
 from rllib_llm_comm.sama.translation import ActionWords, Translation, translate, translate_actions
 from tools import rules_chat  # noqa: F401  (makes the chat model "rules" known)
@@ -143,7 +138,7 @@ def translated_state(model: ChatModel, layout: str, seed: int) -> Translation:
     """
     game = planning_game(random_kitchen(layout, seed))
     state = game.state()
-    return translate(model, kitchen_code(), game.plain(state), partial(game.holds, state), pieces=1)
+    return translate(model, recorded_code("kitchen_source"), game.plain(state), partial(game.holds, state), pieces=1)
 
 
 def translated_actions(model: ChatModel, layout: str, seed: int, agent: str) -> ActionWords:
@@ -160,9 +155,11 @@ def translated_actions(model: ChatModel, layout: str, seed: int, agent: str) -> 
     """
     game = planning_game(random_kitchen(layout, seed))
     state = game.state()
-    actions = primitive_actions(game, state, agent)  # type: ignore[arg-type]
-    beside = surroundings(game, state, agent)  # type: ignore[arg-type]
-    return translate_actions(model, kitchen_code(), game.plain(state), agent, actions, beside=beside, pieces=1)
+    actions = preparation_of(game).actions(state, agent)
+    beside = preparation_of(game).beside(state, agent)
+    return translate_actions(
+        model, recorded_code("kitchen_source"), game.plain(state), agent, actions, beside=beside, pieces=1
+    )
 
 
 def reward_agreement(model: ChatModel, subgoal: str) -> Agreement | None:

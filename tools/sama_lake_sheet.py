@@ -33,7 +33,7 @@ from rllib_llm_comm.experiments.language_stages import (
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
 from rllib_llm_comm.sama.manuals.manual import make_manual
 from rllib_llm_comm.sama.planners import make_planner
-from rllib_llm_comm.sama.planners.chat import SamaPlanner
+from rllib_llm_comm.sama.planners.sama import SamaPlanner
 from rllib_llm_comm.sama.planning_game import PlanningGame
 from rllib_llm_comm.sama.plans import DONE, STUCK, FailedAttempt, Outcome, Plan, Planner, PlanRequest
 from rllib_llm_comm.sama.preparation import open_game, preparation_of

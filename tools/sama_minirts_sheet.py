@@ -30,7 +30,7 @@ from rllib_llm_comm.experiments.language_stages import (
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
 from rllib_llm_comm.sama.manuals.manual import make_manual
 from rllib_llm_comm.sama.planners import make_planner
-from rllib_llm_comm.sama.planners.chat import SamaPlanner
+from rllib_llm_comm.sama.planners.sama import SamaPlanner
 from rllib_llm_comm.sama.recordings import ANSWERS_TO, asked_with, recording
 from tools.sama_sheet import AUTHOR, HOW
 

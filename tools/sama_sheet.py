@@ -26,7 +26,7 @@ from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
 from rllib_llm_comm.sama.manuals.manual import make_manual
 from rllib_llm_comm.sama.planners import make_planner
-from rllib_llm_comm.sama.planners.chat import SamaPlanner
+from rllib_llm_comm.sama.planners.sama import SamaPlanner
 from rllib_llm_comm.sama.planning_game import PlanningGame, planning_game
 from rllib_llm_comm.sama.plans import DONE, STUCK, FailedAttempt, Outcome, Plan, Planner, PlanRequest
 from rllib_llm_comm.sama.recordings import ANSWERS_TO, asked_with, recording

@@ -28,7 +28,7 @@ from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.sama.planned_env import ALL, PATIENCE
 from rllib_llm_comm.sama.planners import make_planner, planner_model
 from rllib_llm_comm.sama.planners.baselines import thinker
-from rllib_llm_comm.sama.planners.chat import remembers_games
+from rllib_llm_comm.sama.planners.sama import remembers_games
 from rllib_llm_comm.sama.planning_game import Player
 from rllib_llm_comm.sama.plans import Attempt, Planner, no_plan
 from rllib_llm_comm.sama.reflection import SNAPSHOT, ReflectedEpisode, ReflectivePlay, check_recovery

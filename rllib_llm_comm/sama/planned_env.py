@@ -18,8 +18,8 @@ from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.envs.interface import STEP_REWARDS, SUBGOAL, with_figures
 from rllib_llm_comm.policies.planning_settings import ALL, PlanningSettings
 from rllib_llm_comm.policies.play_loop import PlayedGame
-from rllib_llm_comm.sama.planners import ScriptedPlanner, make_planner
-from rllib_llm_comm.sama.planners.baselines import DisturbedPlanner, RandomPlanner
+from rllib_llm_comm.sama.planners import make_planner
+from rllib_llm_comm.sama.planners.baselines import DisturbedPlanner, RandomPlanner, ScriptedPlanner
 from rllib_llm_comm.sama.planning_game import PlanningGame, State, planning_game
 from rllib_llm_comm.sama.plans import (
     DONE,
@@ -176,9 +176,12 @@ class SubgoalTeller:
         """The text `subgoal` of an agent; empty if it is told none."""
         return planned if self.tells(agent) else ""
 
-    def told(self, agent: Any, seen: Mapping[str, Any], planned: str) -> dict[str, Any]:
-        """Observation of an agent with its subgoal, if it is told it."""
-        said, subgoal = dict(seen), self.words(agent, planned)
+    def told(self, observations: Mapping[Any, Mapping[str, Any]], planned: Mapping[str, str]) -> dict[Any, Any]:
+        """The observations of agents with the subgoals that they are told."""
+        return {agent: self._told(seen, self.words(agent, planned[str(agent)])) for agent, seen in observations.items()}
+
+    def _told(self, seen: Mapping[str, Any], subgoal: str) -> dict[str, Any]:
+        said = dict(seen)
         if SUBGOAL in said:
             said[SUBGOAL] = subgoal
         if self._in_vector:
@@ -343,7 +346,7 @@ class PlannedSubgoals(BaseParallelWrapper):
         if seed is not None and self._stale is None:
             self.planner.reseed(seed)
         self._ask()
-        return self._told(observations), with_figures(infos, self.figures())
+        return self._teller.told(observations, self.tracker.told), with_figures(infos, self.figures())
 
     def step(self, actions: dict[Any, Any]) -> Any:
         """One step of the game."""
@@ -359,7 +362,8 @@ class PlannedSubgoals(BaseParallelWrapper):
         self._take()
         if self.agents and self._pending is None and self._retry <= 0 and self._due():
             self._ask()
-        return self._told(observations), rewards, terminations, truncations, with_figures(infos, self.figures())
+        told = self._teller.told(observations, self.tracker.told)
+        return told, rewards, terminations, truncations, with_figures(infos, self.figures())
 
     def close(self) -> None:
         """Ends the planner's thread and the game; a request that is under way is not waited for."""
@@ -487,10 +491,6 @@ class PlannedSubgoals(BaseParallelWrapper):
 
     # ---- what agents get ---------------------------------------------------------------------------------
 
-    def _told(self, observations: Mapping[Any, Any]) -> dict[Any, Any]:
-        told = self.tracker.told
-        return {agent: self._teller.told(agent, seen, told[str(agent)]) for agent, seen in observations.items()}
-
     def _rewarded(
         self, outcomes: list[Outcome], rewards: Mapping[Any, float], infos: Mapping[Any, dict[str, Any]]
     ) -> tuple[dict[Any, float], dict[Any, dict[str, Any]]]:
@@ -519,13 +519,20 @@ class PlannedSubgoals(BaseParallelWrapper):
             "subgoals_stuck": float(counts[STUCK] + counts[LOST]),
             "subgoals_refused": float(self._refused),
             "subgoals_share": counts[DONE] / max(1, counts["given"]),
-            "plan_questions": float(self.cost.questions),
-            "plan_requests": float(self.cost.requests),
-            "plan_tokens": float(self.cost.input_tokens + self.cost.output_tokens),
-            "plan_cost": float(self.cost.cost),
-            "plan_seconds": float(self.cost.seconds),
+            **cost_figures(self.cost),
             **self._judged.figures(),
         }
+
+
+def cost_figures(cost: ChatCounters) -> dict[str, float]:
+    """What the questions of an episode have cost, by their names in `episode_metrics`."""
+    return {
+        "plan_questions": float(cost.questions),
+        "plan_requests": float(cost.requests),
+        "plan_tokens": float(cost.input_tokens + cost.output_tokens),
+        "plan_cost": float(cost.cost),
+        "plan_seconds": float(cost.seconds),
+    }
 
 
 _SHARE_OF_RANDOM_ACTIONS = 0.3

@@ -70,7 +70,7 @@ from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.policies.recorded_settings import granted
 from rllib_llm_comm.sama.planned_env import PATIENCE, SubgoalTeller, SubgoalTracker
-from rllib_llm_comm.sama.planners import ScriptedPlanner
+from rllib_llm_comm.sama.planners.baselines import ScriptedPlanner
 from rllib_llm_comm.sama.planning_game import PlanningGame, Player, PolicyPlayer, State, planning_game
 from rllib_llm_comm.sama.plans import (
     DONE,
@@ -328,8 +328,7 @@ class PlannerSeats(Game):
         """Plays the game until a subgoal has ended or the game is over."""
         played, scale = self._played, self._own.reward_scale
         while not played.over:
-            told = self._tracker.told
-            seen = {a: self._teller.told(a, played.observations[a], told[str(a)]) for a in played.asked}
+            seen = self._teller.told({a: played.observations[a] for a in played.asked}, self._tracker.told)
             played.advance(self._player.act(self._memory, seen) if seen else {})
             for agent, reward in played.rewards.items():
                 info = played.infos.get(agent, {})

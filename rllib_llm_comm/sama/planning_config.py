@@ -95,9 +95,6 @@ class AddPlannedSubgoals(RLlibCallback):
             metrics_logger.log_value(name, value, window=window)
 
 
-_SEVERAL = 2
-
-
 def require_one_budget(where: str, settings: Any, runners: int) -> None:
     """Refuses a budget of a chat model that each of several EnvRunners would spend for itself.
 
@@ -108,7 +105,7 @@ def require_one_budget(where: str, settings: Any, runners: int) -> None:
     Raises:
         UserError: If there is one.
     """
-    if not isinstance(settings, Mapping) or runners < _SEVERAL:
+    if not isinstance(settings, Mapping) or runners < 2:
         return
     chat = settings.get("chat")
     if isinstance(chat, Mapping) and chat.get("budget") is not None and not chat.get("cache_dir"):

@@ -16,37 +16,29 @@ from rllib_llm_comm.language.prompts import template
 from rllib_llm_comm.policies.decision import Policy, Request
 from rllib_llm_comm.sama.skill_graph import SkillProblem
 
-SameMoment = Callable[[Any, Any], bool]
-"""Tells whether two states are of one moment: `PlanningGame.same_moment`."""
-
-
-@dataclass
-class _Begun:
-    """A subgoal, the first moment at which it was looked at, and the last one."""
-
-    subgoal: str
-    start: Any
-    last: Any
-
 
 class SubgoalStarts:
-    """Starts of the agents' subgoals, as far as they are looked at step by step."""
+    """Starts of the agents' subgoals, as far as they are looked at step by step.
 
-    def __init__(self) -> None:
-        self._begun: dict[str, _Begun] = {}
+    Args:
+        same: Tells whether two states are of one moment, by which steps follow on each other.
+    """
 
-    def of(self, same: SameMoment, before: Any, after: Any, agent: str, subgoal: str) -> Any:
+    def __init__(self, same: Callable[[Any, Any], bool]) -> None:
+        self._same = same
+        self._begun: dict[str, tuple[str, Any, Any]] = {}  # by agent its subgoal, its first moment and its last one
+
+    def of(self, before: Any, after: Any, agent: str, subgoal: str) -> Any:
         """The moment at which an agent began with a subgoal: before the first of the steps in a row that are looked at.
 
         Args:
-            same: The game's test of moments, by which steps follow on each other.
             before: The moment before a game step.
         """
-        begun = self._begun.get(agent)
-        if begun is None or begun.subgoal != subgoal or not same(begun.last, before):
-            begun = self._begun[agent] = _Begun(subgoal, before, after)
-        begun.last = after
-        return begun.start
+        begun, start, last = self._begun.get(agent, (None, None, None))
+        if begun != subgoal or not self._same(last, before):
+            start = before
+        self._begun[agent] = subgoal, start, after
+        return start
 
     def end(self, agent: str) -> None:
         """Ends an agent's subgoal: the same one begins anew when it is looked at again."""
@@ -147,7 +139,7 @@ class PlanningGame(ABC):
 
     def __init__(self, env: Any) -> None:
         self.env = env
-        self.judged_starts = SubgoalStarts()
+        self.judged_starts = SubgoalStarts(self.same_moment)
 
     @property
     def agents(self) -> tuple[str, ...]:

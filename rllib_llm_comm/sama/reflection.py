@@ -23,7 +23,7 @@ from rllib_llm_comm.language.prompts import fill
 from rllib_llm_comm.policies.decision import Memory
 from rllib_llm_comm.policies.planning_settings import ALL, PlanningSettings
 from rllib_llm_comm.policies.play_loop import PlayedGame
-from rllib_llm_comm.sama.planned_env import PATIENCE, SubgoalTeller, SubgoalTracker
+from rllib_llm_comm.sama.planned_env import PATIENCE, SubgoalTeller, SubgoalTracker, cost_figures
 from rllib_llm_comm.sama.planners.baselines import thinker
 from rllib_llm_comm.sama.planners.chat import Blame, ChatPlanner
 from rllib_llm_comm.sama.planning_game import PAPER, Player, planning_game, worded
@@ -200,10 +200,7 @@ class Rounds:
         attempt.outcomes += self.tracker.watch(self.game.passed())
 
     def _seen(self) -> dict[Any, Any]:
-        told = self.tracker.told
-        return {
-            agent: self._teller.told(agent, seen, told[str(agent)]) for agent, seen in self._played.observations.items()
-        }
+        return self._teller.told(self._played.observations, self.tracker.told)
 
     def save(self) -> RoundStart:
         """All that an attempt changes."""
@@ -292,19 +289,19 @@ class ChatReflector:
             goal=plan.goal,
             subgoals="; ".join(one.words for one in plan.subgoals),
             assignment="; ".join(f"{one.agent}: {one.words}" for one in plan.subgoals),
-            description=self.planner.described(plan, outcomes),
+            description=planner.described(plan, outcomes),
             earlier=told,
         )
         try:
             with count_scope() as asked:
-                blame = ask_for(self.planner.model, prompt, Blame, purpose=REFLECTION)
+                blame = ask_for(planner.model, prompt, Blame, purpose=REFLECTION)
         except AnswerError as error:
-            if self.planner.how.fallback == ERROR:
+            if planner.how.fallback == ERROR:
                 raise gave_up(error) from error
-            if self.planner.how.fallback == NONE:
+            if planner.how.fallback == NONE:
                 raise
             return reflect_by_rules(request, plan, outcomes)
-        return Reflection(**blame.model_dump(), answered_by=answerer_of(self.planner.model, asked))
+        return Reflection(**blame.model_dump(), answered_by=answerer_of(planner.model, asked))
 
     @property
     def answerers(self) -> tuple[Answerer, ...]:
@@ -355,11 +352,7 @@ class ReflectedEpisode:
             "subgoals_stuck": float(ends.count(STUCK) + ends.count(LOST)),
             "subgoals_refused": float(sum(len(one.plan.refused) for attempts in self.rounds for one in attempts)),
             "subgoals_share": ends.count(DONE) / max(1, given),
-            "plan_questions": float(self.cost.questions),
-            "plan_requests": float(self.cost.requests),
-            "plan_tokens": float(self.cost.input_tokens + self.cost.output_tokens),
-            "plan_cost": float(self.cost.cost),
-            "plan_seconds": float(self.cost.seconds),
+            **cost_figures(self.cost),
         }
 
     @property

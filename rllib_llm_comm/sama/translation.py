@@ -157,9 +157,9 @@ class Translator:
         Raises:
             RefusedCodeError: As of `told`.
         """
-        told = self.told(game, state)
-        kept = {*told.true, *told.unclear}
-        return " ".join(one for one in self.sandbox.translate(self.source, game.plain(state)) if one in kept)
+        said = self.sandbox.translate(self.source, game.plain(state))
+        false = sorted_by(said, lambda sentence: game.holds(state, sentence)).false
+        return " ".join(one for one in said if one not in false)
 
 
 def write_translator(

@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import load
 
 from rllib_llm_comm import COLEConfig, load_policy
-from rllib_llm_comm.baselines.population.cole import COLE
+from rllib_llm_comm.baselines.population.cole import COLE, kept_member
 from rllib_llm_comm.baselines.population.kitchen_partners import play_matches
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
@@ -53,7 +53,7 @@ def test_generations_and_a_restored_run_goes_on_with_the_same_partners(tmp_path)
             last = again.train()["population"]
         assert last["generation"] == 2 and last["game_steps"] > grown["game_steps"] + 4 * 80
         assert last["members"] == 2 + int(last["accepted"])
-        kept = again._population.kept()
+        kept = kept_member(again._population.payoffs)
         policy = load_policy(again.save_to_path(str(tmp_path / "end")))
         expected = load(*files(again)[kept].values())
     assert policy.manifest.algorithm == "COLE" and evaluate(policy, episodes=2).lengths == [20, 20]

@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_llm_comm.baselines.population.pbt import (
-    PBTAgent,
-    drawn_rounds,
-    exploited,
-    fitness,
-    mutated,
-    played_pairs,
-)
+from rllib_llm_comm.baselines.population.pbt import PBTAgent, PBTPopulation, drawn_rounds, fitness, mutated
 
 FACTORS = (0.75, 1.25)
 
@@ -43,13 +36,14 @@ def test_fitness_counts_both_seats_and_itself():
     np.testing.assert_allclose(fitness(rewards, lengths), [(1.0 + 4.0) / 2, (4.0 + 0.5) / 2])
     np.testing.assert_allclose(fitness(rewards.T, lengths.T), fitness(rewards, lengths))
     np.testing.assert_allclose(fitness(rewards, np.full((2, 2), 2.0)), [(5 + 30) / 2, (30 + 2.5) / 2])
-    assert played_pairs(2) == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
 @given(fitnesses=st.lists(st.floats(-5, 5), min_size=2, max_size=5), seed=st.integers(0, 99))
 def test_the_worst_takes_weights_count_and_mutated_settings_of_the_best(fitnesses, seed):
     agents = [PBTAgent(f"weights {i}", i, {"lr": 10.0**-i}) for i in range(len(fitnesses))]
-    after, worst, best = exploited(agents, np.array(fitnesses), np.random.default_rng(seed), 1.0, FACTORS)
+    population = PBTPopulation(agents, seed)
+    worst, best = population.select(np.array(fitnesses), np.zeros(len(agents)), agents, 1.0, FACTORS)
+    after = population.agents
     assert fitnesses[worst] == min(fitnesses) and fitnesses[best] == max(fitnesses)
     if worst == best:
         assert after == agents

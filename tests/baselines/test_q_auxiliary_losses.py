@@ -7,14 +7,14 @@ import copy
 import numpy as np
 import pytest
 import torch
-from team_games import episode, train
+from team_games import episode, tensors, train
 
 from rllib_llm_comm.baselines.value.joint_game import joined
 from rllib_llm_comm.baselines.value.ldsa import LDSALoss, LDSATraining
 from rllib_llm_comm.baselines.value.maser import MASERLoss, MASERTraining
 from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam, epsilon_greedy
 from rllib_llm_comm.baselines.value.roma import ROMALoss, ROMATraining
-from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, judge, tensors
+from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, unroll_teams
 
 POSTS = 4
 
@@ -134,8 +134,8 @@ def test_the_released_code_trains_neither_distances_nor_evenness(faithful):
     )
     rewards = torch.zeros_like(batch["rewards"])
     loss = MASERLoss(only)
-    judged = judge(live, target, batch)
-    terms = loss.more(live, target, judged, rewards)
+    unrolled = unroll_teams(live, target, batch)
+    terms = loss.auxiliary_losses(live, unrolled, rewards)
     assert terms["exploring_loss"].requires_grad is not faithful
     assert float(terms["exploring_loss"].detach()) > 0
     usual = MASERLoss(MASERTraining(faithful=faithful))
@@ -151,10 +151,10 @@ def test_the_released_code_trains_neither_distances_nor_evenness(faithful):
 
 def test_masers_subgoal_is_where_the_targets_are_highest_among_the_steps_played():
     live, target, batch = maser(), maser(init_seed=4), tensors(joined(games()))
-    judged = judge(live, target, batch)
-    distances, goals = MASERLoss()._distances(live, judged)
+    unrolled = unroll_teams(live, target, batch)
+    distances, goals = MASERLoss()._distances(live, unrolled)
     lengths = batch["filled"].sum(1).long()
     assert (goals < lengths[:, None]).all()
     torch.testing.assert_close(distances.gather(1, goals[:, None])[:, 0], torch.zeros(goals.shape))
-    paid = MASERLoss().rewards(live, target, judged) - batch["rewards"]
+    paid = MASERLoss().rewards(live, unrolled) - batch["rewards"]
     torch.testing.assert_close(paid, -0.03 * distances.mean(-1).detach(), rtol=1e-4, atol=1e-6)

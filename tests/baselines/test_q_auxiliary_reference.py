@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from team_games import episode
+from team_games import episode, tensors
 
 from rllib_llm_comm.baselines.value.joint_game import PER_OBSERVATION, joined
 from rllib_llm_comm.baselines.value.ldsa import LDSALoss, LDSATraining
 from rllib_llm_comm.baselines.value.maser import MASERLoss, MASERTraining
 from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam
 from rllib_llm_comm.baselines.value.roma import ROMALoss, ROMATraining
-from rllib_llm_comm.baselines.value.value_decomposition import judge, tensors
+from rllib_llm_comm.baselines.value.value_decomposition import unroll_teams
 
 AGENTS, ACTIONS, SIZE, STATE, GAMMA = 3, 4, 5, 7, 0.9
 CLOSED = -9999999.0
@@ -72,8 +72,8 @@ def softmax(values):
 
 def test_subtasks_are_paid_for_their_distance():
     live = team(1, kind="ldsa")
-    judged = judge(live, team(2, kind="ldsa"), tensors(joined(games())))
-    term = ldsa_loss(0.7, 0.0).more(live, live, judged, None)["subtask_distance"]
+    unrolled = unroll_teams(live, team(2, kind="ldsa"), tensors(joined(games())))
+    term = ldsa_loss(0.7, 0.0).auxiliary_losses(live, unrolled, None)["subtask_distance"]
     tasks = live.agents.subtasks().detach().double().numpy()
     apart = [((tasks[i] - tasks[j]) ** 2).sum() for i in range(len(tasks)) for j in range(len(tasks)) if i != j]
     assert float(term.detach()) == pytest.approx(-0.7 * np.mean(apart), rel=1e-4)
@@ -83,8 +83,8 @@ def test_agents_pay_for_changes_of_their_chances_of_subtasks():
     live = team(1, kind="ldsa", subtask_width=16)
     with torch.no_grad():
         live.agents.ability.weight.mul_(8.0)  # chances far from equal, so that their order in time shows
-    judged = judge(live, team(2, kind="ldsa", subtask_width=16), tensors(joined(games())))
-    term = ldsa_loss(0.0, 0.6).more(live, live, judged, None)["subtask_change"]
+    unrolled = unroll_teams(live, team(2, kind="ldsa", subtask_width=16), tensors(joined(games())))
+    term = ldsa_loss(0.0, 0.6).auxiliary_losses(live, unrolled, None)["subtask_change"]
     crossed = []
     for one in games():
         logits = alone(live, one).more["subtask_logits"][0].double().numpy()
@@ -101,10 +101,10 @@ def test_ldsas_gradients_stop_at_the_other_subtask_and_at_the_chances_of_before(
     logits = torch.tensor(rng.normal(size=(2, steps + 1, AGENTS, kinds)), requires_grad=True)
     filled = np.array([[1, 1, 1, 1], [1, 1, 0, 0]])
     live = SimpleNamespace(agents=SimpleNamespace(subtasks=lambda: tasks))
-    judged = SimpleNamespace(
+    unrolled = SimpleNamespace(
         live=SimpleNamespace(more={"subtask_logits": logits}), batch={"filled": torch.tensor(filled)}
     )
-    sum(ldsa_loss(0.7, 0.6).more(live, live, judged, None).values()).backward()
+    sum(ldsa_loss(0.7, 0.6).auxiliary_losses(live, unrolled, None).values()).backward()
     x, p = tasks.detach().numpy(), np.zeros(logits.shape)
     for where in np.ndindex(logits.shape[:3]):
         p[where] = softmax(logits[where].detach().numpy())
@@ -175,11 +175,11 @@ def roma_loss(entropy, inference):
 @pytest.mark.parametrize(("entropy", "inference"), [(0.3, 0.2), (900.0, 0.2), (0.01, 0.7)])
 def test_romas_terms_are_those_of_plain_loops(entropy, inference):
     live, told = team(1, kind="roma"), roles(np.random.default_rng(0))
-    judged = SimpleNamespace(
+    unrolled = SimpleNamespace(
         live=SimpleNamespace(more={name: torch.tensor(a, dtype=torch.float32) for name, a in told.items()}),
         batch=tensors(joined(games())),
     )
-    terms = roma_loss(entropy, inference).more(live, live, judged, None)
+    terms = roma_loss(entropy, inference).auxiliary_losses(live, unrolled, None)
     known, special, floored = role_terms(told, live.agents.difference, entropy, inference)
     assert 0.1 < floored < 0.9
     assert float(terms["role_loss"].detach()) == pytest.approx(known, rel=1e-4)
@@ -190,7 +190,7 @@ def test_romas_loss_has_the_terms_of_the_roles_that_it_drew():
     live, target = team(1, kind="roma").train(), team(2, kind="roma").eval()
     batch, loss = tensors(joined(games())), roma_loss(0.3, 0.2)
     torch.manual_seed(0)
-    told = judge(live, target, batch).live.more
+    told = unroll_teams(live, target, batch).live.more
     torch.manual_seed(0)
     _, report = loss(live, target, batch)
     told = {name: values.detach().double().numpy() for name, values in told.items()}
@@ -307,11 +307,11 @@ def test_masers_terms_teach_only_what_they_are_about(faithful):
     taught = {}
     for name in ("individual_weight", "exploring_weight", "distance_weight"):
         live, target = (team(seed, distance_width=6) for seed in (1, 2))
-        judged = judge(live, target, tensors(joined(games())))
+        unrolled = unroll_teams(live, target, tensors(joined(games())))
         only = {"individual_weight": 0.0, "exploring_weight": 0.0, "distance_weight": 0.0, name: 1.0}
         weights = MASERTraining(faithful=faithful, subgoal_reward=0.3, maser_weight=1.0, mixed_weight=1.0, **only)
         loss = MASERLoss(weights)
-        (term,) = loss.more(live, target, judged, loss.rewards(live, target, judged)).values()
+        (term,) = loss.auxiliary_losses(live, unrolled, loss.rewards(live, unrolled)).values()
         if term.requires_grad:
             term.backward()
         parts = {"agents": live.agents, "distance": live.distance, "mixer": live.mixer, "target": target}

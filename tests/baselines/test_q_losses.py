@@ -16,13 +16,14 @@ from team_games import (
     memory_seen,
     plain,
     table,
+    tensors,
     train,
     two_step,
 )
 
 from rllib_llm_comm.baselines.value.joint_game import PER_OBSERVATION, EpisodeBuffer, joined, last_actions
 from rllib_llm_comm.baselines.value.q_network import CLOSED, QSettings, QTeam, epsilon_greedy, open_values
-from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, ValueTraining, tensors
+from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, ValueTraining
 from rllib_llm_comm.core.errors import UserError
 
 STATES = np.eye(3)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from team_games import episode
+from team_games import episode, tensors
 
 from rllib_llm_comm.baselines.value.joint_game import SEEN, STATE, joined
 from rllib_llm_comm.baselines.value.ldsa import LDSALoss
 from rllib_llm_comm.baselines.value.maser import MASERLoss
 from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam
 from rllib_llm_comm.baselines.value.roma import ROMALoss
-from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, ValueTraining, narrow, tensors
+from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, ValueTraining, narrow
 from rllib_llm_comm.policies import numeric_network
 
 AGENTS, SIZE, ACTIONS = 2, 12, 3

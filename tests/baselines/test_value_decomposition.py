@@ -14,7 +14,6 @@ from toys import ColourTalk, register
 
 from rllib_llm_comm import LDSAConfig, MASERConfig, QMIXConfig, ROMAConfig, VDNConfig, load_policy
 from rllib_llm_comm.baselines.value.joint_game import JointGame
-from rllib_llm_comm.baselines.value.value_decomposition import tensors
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.rollout import evaluate
@@ -269,7 +268,7 @@ def evaluate_team(team, games=40):
         seen, _ = game.reset(seed=seed)
         memory, last, over, earned = team.initial_memory(1), torch.full((1, 1, 2), -1), False, 0.0
         while not over:
-            batch = tensors({"seen": seen["seen"][None, None]})
+            batch = {"seen": torch.as_tensor(seen["seen"][None, None])}
             with torch.no_grad():
                 out = team.unroll(batch["seen"], last, memory, sample=False)
             memory, last = out.memory, out.values.argmax(-1)

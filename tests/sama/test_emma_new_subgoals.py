@@ -14,7 +14,7 @@ from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoals import GO, all_subgoals, kitchen_record, subgoal_text
-from rllib_llm_comm.sama.emma.new_subgoals import drawing
+from rllib_llm_comm.sama.emma.new_subgoals import draw_callbacks
 from rllib_llm_comm.sama.recordings import recording
 from rllib_llm_comm.sama.rewards.subgoal_rewards import file_name
 from tests.running import running
@@ -49,7 +49,7 @@ def drawn(algo):
     """What the games of all EnvRunners draw, in words."""
 
     def texts(runner):
-        games = drawing(runner)._games if drawing(runner) else []
+        games = [game for callback in draw_callbacks(runner) for game in callback._games]
         return [sorted(subgoal_text(g.unwrapped.kitchen.layout, s) for s in g.unwrapped._drawn) for g in games]
 
     found = [one for part in algo.env_runner_group.foreach_env_runner(texts) for one in part]

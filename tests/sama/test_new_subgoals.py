@@ -16,8 +16,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoals import kitchen_record
-from rllib_llm_comm.sama.data_set import NewSubgoalSettings
-from rllib_llm_comm.sama.games.overcooked_ai import KitchenSubgoals
+from rllib_llm_comm.sama.emma.new_subgoals import KitchenSubgoals, NewSubgoalSettings
 from rllib_llm_comm.sama.recordings import recording
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")

@@ -11,7 +11,7 @@ from planner_model import planner
 
 from rllib_llm_comm import SymbolicPPO, SymbolicPPOConfig
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.sama.emma.new_subgoals import drawing
+from rllib_llm_comm.sama.emma.new_subgoals import draw_callbacks
 from rllib_llm_comm.sama.preparation import open_game
 from rllib_llm_comm.sama.rewards.subgoal_rewards import file_name
 from tests.running import running
@@ -53,7 +53,9 @@ def config(env, path, chat, **new):
 
 def drawn(algo):
     """The data set from which the games draw."""
-    found = algo.env_runner_group.foreach_env_runner(lambda one: [game.planner._drawn for game in drawing(one)._games])
+    found = algo.env_runner_group.foreach_env_runner(
+        lambda one: [game.planner._among for game in draw_callbacks(one)[0]._games]
+    )
     assert len(found[0]) == 2 and found[0][0] == found[0][1]
     return found[0][0]
 
@@ -84,7 +86,7 @@ def test_states_that_are_asked_are_those_of_the_games(data_set):
 
     with ChatServer(tells) as server, running(config(LAKE, data_set(LAKE), server.settings(), every=1)) as algo:
         algo.train()
-        games = [game.game for game in drawing(algo.env_runner)._games]
+        games = [game.game for game in draw_callbacks(algo.env_runner)[0]._games]
         places = [game.situation_of(game.state(), "alice") for game in games if game.env.unwrapped.agents]
     assert places and all(any(place in prompt for prompt in seen) for place in places)
 
@@ -115,9 +117,9 @@ def test_games_under_reward_code_get_the_code_of_new_subgoals(data_set, tmp_path
         with running(built) as algo:
             told = algo.train()["new_subgoals"]
             assert told["subgoals"] > 0 and not told["left_out"]
-            (judge,) = {game.rewards for game in drawing(algo.env_runner)._games}
+            (judge,) = {game.rewards for game in draw_callbacks(algo.env_runner)[0]._games}
             new = drawn(algo) - {FIRST[LAKE]}
-            game = drawing(algo.env_runner)._games[0].game
+            game = draw_callbacks(algo.env_runner)[0]._games[0].game
             for subgoal in new:
                 judge.prepare(game, game.state(), "alice", subgoal)
                 assert judge._rewards[subgoal] is not None, subgoal

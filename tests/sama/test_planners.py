@@ -25,7 +25,8 @@ from rllib_llm_comm.sama.games.frozen_lake import LakePlanning
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import ScriptedPlanner, make_planner, planner_model
 from rllib_llm_comm.sama.planners.baselines import DRAWN, DisturbedPlanner, RandomPlanner
-from rllib_llm_comm.sama.planners.chat import ChatPlanner, ChatPlanSettings, DepsPlanner
+from rllib_llm_comm.sama.planners.chat import ChatPlanner, ChatPlanSettings
+from rllib_llm_comm.sama.planners.deps import DepsPlanner
 from rllib_llm_comm.sama.planners.matching import NearestByEmbedding
 from rllib_llm_comm.sama.planning_game import PHASES, examples_in, planning_game
 from rllib_llm_comm.sama.plans import DONE, LOST, AssignedSubgoal, FailedAttempt, Outcome, Plan, Planner, PlanRequest

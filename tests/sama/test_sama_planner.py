@@ -12,7 +12,7 @@ from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.sama.planners import fallback_of, make_planner
-from rllib_llm_comm.sama.planners.chat import SamaPlanSettings
+from rllib_llm_comm.sama.planners.sama import SamaPlanSettings
 from rllib_llm_comm.sama.plans import DONE, STUCK, FailedAttempt, Outcome, PlanRequest
 from rllib_llm_comm.sama.reflection import ChatReflector, ReflectivePlay
 from rllib_llm_comm.sama.translation import Translator, to_json

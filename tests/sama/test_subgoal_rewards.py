@@ -118,7 +118,8 @@ def test_a_judge_says_yes_or_no_and_costs_once(tmp_path):
     with ChatServer(lambda prompt: "Yes." if '"t": 2' in prompt else "no" if '"t": 3' in prompt else "hm") as server:
         judge = JudgeReward(client(server, cache_dir=tmp_path), ADD, manual="Cooks cook.")
         assert [judge({"t": 1}, {"t": t}, "bob") for t in (2, 3, 4, 2)] == [1, 0, 0, 1]
-        assert judge.unclear == 1 and len(server.requests) == 3 and judge.model.counters.cached == 1
+        assert len(server.requests) == 3 and judge.model.counters.cached == 1
+        assert judge.answer({"t": 1}, {"t": 4}, "bob") is None
         prompt = server.requests[0]["messages"][-1]["content"]
     assert prompt.index("Cooks cook.") < prompt.index('{"t": 1}') < prompt.index('{"t": 2}')
     assert f"Has bob reached this subgoal in this step: {ADD}?" in prompt

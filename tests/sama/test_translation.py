@@ -25,12 +25,10 @@ from rllib_llm_comm.sama.data_set import distinct, diverse_states, propose_state
 from rllib_llm_comm.sama.games.overcooked_ai import (
     effect_check,
     goal_cell_actions,
-    kitchen_code,
-    primitive_actions,
-    surroundings,
 )
 from rllib_llm_comm.sama.planning_game import planning_game
-from rllib_llm_comm.sama.preparation import CodeIndex, Piece, split_code, words
+from rllib_llm_comm.sama.preparation import CodeIndex, Piece, preparation_of, split_code, words
+from rllib_llm_comm.sama.recordings import recorded_code
 from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError, Sandbox
 from rllib_llm_comm.sama.translation import (
     Translation,
@@ -146,7 +144,9 @@ FALSE = GOOD.replace('["Alice', '["There are 3 soups in the pot.", "Alice')
 
 def written(game, *answers):
     model = Answers(*answers)
-    return model, write_translator(model, game, list(diverse_states(game, 5).values()), kitchen_code(), manual="Cook.")
+    return model, write_translator(
+        model, game, list(diverse_states(game, 5).values()), recorded_code("kitchen_source"), manual="Cook."
+    )
 
 
 def test_a_translator_that_says_something_false_is_asked_for_again(game):
@@ -254,8 +254,10 @@ def test_right_words_are_kept_and_wrong_ones_thrown_away():
     said = [f"Alice would {true[0]}.", "go nowhere", *true[2:5], "deliver the soup at the serving counter"]
     with ChatServer(json.dumps({"effects": said})) as server:
         model = ChatClient("tiny", server.url, requests_per_minute=1e6)
-        actions = primitive_actions(game, state, "alice")
-        found = translate_actions(model, kitchen_code(), game.plain(state), "alice", actions, manual=game.manual())
+        actions = preparation_of(game).actions(state, "alice")
+        found = translate_actions(
+            model, recorded_code("kitchen_source"), game.plain(state), "alice", actions, manual=game.manual()
+        )
         prompt = server.requests[0]["messages"][-1]["content"]
     numbers = {name: [int(action.split()[1].rstrip(":")) for action in getattr(found, name)] for name in vars(found)}
     assert numbers == {"true": [0, 2, 3, 4], "unclear": [1], "false": [5]}
@@ -267,14 +269,16 @@ def test_right_words_are_kept_and_wrong_ones_thrown_away():
 def test_the_model_is_told_what_is_around_the_cook():
     game = kitchen()
     state = game.state()
-    told = surroundings(game, state, "alice")
+    told = preparation_of(game).beside(state, "alice")
     cook = game.plain(state)["cooks"]["alice"]
     assert list(told) == ["north", "south", "east", "west"]
     assert cook["faces"] in told.values() and cook["cell"] not in told.values()
     with ChatServer(json.dumps({"effects": ["stay"] * 6})) as server:
         model = ChatClient("tiny", server.url, requests_per_minute=1e6)
-        actions = primitive_actions(game, state, "alice")
-        translate_actions(model, kitchen_code(), game.plain(state), "alice", actions, beside=told, pieces=1)
+        actions = preparation_of(game).actions(state, "alice")
+        translate_actions(
+            model, recorded_code("kitchen_source"), game.plain(state), "alice", actions, beside=told, pieces=1
+        )
         assert (
             f"Beside alice: north {told['north']}, south {told['south']}, "
             in server.requests[0]["messages"][-1]["content"]
@@ -285,9 +289,9 @@ def test_the_model_is_told_what_is_around_the_cook():
 def test_the_place_in_a_direction_may_be_named(layout, seed, agent):
     game = kitchen(layout, seed)
     state = game.state()
-    beside = surroundings(game, state, agent)
+    beside = preparation_of(game).beside(state, agent)
     phrases = primitive_phrases(game.kitchen(state), game.agents.index(agent))
-    actions = list(primitive_actions(game, state, agent).values())
+    actions = list(preparation_of(game).actions(state, agent).values())
     for (way, place), phrase, check in zip(beside.items(), phrases, actions, strict=False):
         other = next(name for name in beside.values() if name != place)
         if phrase.startswith("go"):
@@ -306,7 +310,12 @@ def test_too_few_words_are_asked_for_again():
         model = ChatClient("tiny", server.url, requests_per_minute=1e6)
         with pytest.raises(AnswerError, match="at least 6 items"):
             translate_actions(
-                model, kitchen_code(), game.plain(state), "bob", primitive_actions(game, state, "bob"), pieces=1
+                model,
+                recorded_code("kitchen_source"),
+                game.plain(state),
+                "bob",
+                preparation_of(game).actions(state, "bob"),
+                pieces=1,
             )
         assert len(server.requests) == 2
 
@@ -316,7 +325,7 @@ def test_the_games_own_words_are_true_and_those_of_other_actions_are_not(layout,
     game = kitchen(layout, seed)
     state = game.state()
     kitchen_, player = game.kitchen(state), game.agents.index(agent)
-    actions = primitive_actions(game, state, agent)
+    actions = preparation_of(game).actions(state, agent)
     phrases = primitive_phrases(kitchen_, player)
     for number, check in enumerate(actions.values()):
         told = [check(phrase) for phrase in phrases]

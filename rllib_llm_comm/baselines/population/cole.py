@@ -11,14 +11,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import combinations
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 from ray.rllib.utils.annotations import override
-from ray.rllib.utils.checkpoints import Checkpointable
 from typing_extensions import Self
 
 from rllib_llm_comm.baselines.population.best_response_ppo import (
@@ -26,13 +24,13 @@ from rllib_llm_comm.baselines.population.best_response_ppo import (
     BestResponsePPO,
     BestResponsePPOConfig,
 )
-from rllib_llm_comm.baselines.population.responder import POPULATION, Met, Responder
+from rllib_llm_comm.baselines.population.responder import POPULATION, Met, PopulationConfigMixin, PopulationMixin
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.policy_folder import PolicyExport
-from rllib_llm_comm.rl.past_policies import KeepsPastPolicies, PastPolicy
+from rllib_llm_comm.rl.past_policies import PastPolicy
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
-from rllib_llm_comm.rl.strict_config import StrictConfigMixin, select_fields
+from rllib_llm_comm.rl.strict_config import select_fields
 
 SIGNED, CLAMPED = "signed", "clamped"
 DAMPING = 0.85
@@ -167,11 +165,6 @@ def _joins(n: int, permutations: int, rng: np.random.Generator | None) -> Iterat
                 yield order[:place], joining, 1.0 / (draws * n)
 
 
-def symmetrised(payoffs: np.ndarray) -> np.ndarray:
-    """The mean (n, n) over both seats."""
-    return np.asarray((payoffs + payoffs.T) / 2)
-
-
 def preference_centrality(payoffs: np.ndarray) -> np.ndarray:
     """eta (n,): 1 minus the in-degree centrality in the preference graph; low for members that many play best with.
 
@@ -179,7 +172,7 @@ def preference_centrality(payoffs: np.ndarray) -> np.ndarray:
     member), and none if all its payoffs are 0. An in-degree is divided by n - 1, so values may be below 0.
 
     Args:
-        payoffs: (n, n), symmetrised.
+        payoffs: (n, n), the mean over both seats.
     """
     n = len(payoffs)
     indegrees = np.zeros(n)
@@ -212,11 +205,6 @@ def partner_weights(values: np.ndarray, visits: np.ndarray, visit_bonus: float |
     return np.asarray(weights + factor * _unit(np.sqrt(visits.sum()) / (1.0 + visits)))
 
 
-def drawn_partner(weights: np.ndarray, rng: np.random.Generator) -> int:
-    """The number of a partner, drawn in proportion to weights."""
-    return int(rng.choice(len(weights), p=weights / weights.sum()))
-
-
 def is_accepted(payoffs: np.ndarray, trained_rounds: int, tries: int, initial: int) -> bool:
     """True if the learner's copy becomes a member.
 
@@ -231,19 +219,9 @@ def is_accepted(payoffs: np.ndarray, trained_rounds: int, tries: int, initial: i
     """
     members = len(payoffs) - 1
     share = LATER_SHARE if trained_rounds > LATER_AFTER else NEWEST_SHARE
-    preferred = int(np.argmin(preference_centrality(symmetrised(payoffs))))
+    preferred = int(np.argmin(preference_centrality((payoffs + payoffs.T) / 2)))
     newest = preferred >= members - (int(share * members) + 1)
     return newest or tries >= MOST_TRIES or trained_rounds < initial
-
-
-def removed_member(members: int, most: int, rng: np.random.Generator) -> int | None:
-    """The number of a member, one of the ten oldest, that makes room; `None` while there are not too many.
-
-    Args:
-        members: n, their number.
-        most: The largest n allowed.
-    """
-    return None if members <= most else int(rng.integers(min(OLDEST, members)))
 
 
 def kept_member(payoffs: np.ndarray) -> int:
@@ -255,26 +233,6 @@ def kept_member(payoffs: np.ndarray) -> int:
     oldest = slice(0, OLDEST)
     scores = payoffs[:, oldest].mean(1) + payoffs[oldest].mean(0)
     return len(scores) - 1 - int(np.argmax(scores[::-1]))
-
-
-def with_learner(payoffs: np.ndarray, row: np.ndarray, column: np.ndarray, own: float) -> np.ndarray:
-    """Payoffs (n + 1, n + 1) of the members and, last, the learner.
-
-    Args:
-        payoffs: (n, n) of the members.
-        row: (n,) the learner as player 0 with each member.
-        column: (n,) each member as player 0 with the learner.
-        own: The learner with itself.
-    """
-    n = len(payoffs)
-    grown = np.zeros((n + 1, n + 1))
-    grown[:n, :n], grown[n, :n], grown[:n, n], grown[n, n] = payoffs, row, column, own
-    return grown
-
-
-def without_member(payoffs: np.ndarray, member: int) -> np.ndarray:
-    """Payoffs without a member's row and column."""
-    return np.asarray(np.delete(np.delete(payoffs, member, 0), member, 1))
 
 
 def _unit(values: np.ndarray) -> np.ndarray:
@@ -321,7 +279,8 @@ class COLEPopulation:
             return []
         drawn = []
         for _ in range(self._settings.drawn_partners):
-            drawn.append(drawn_partner(self.weights(), self._rng))
+            weights = self.weights()
+            drawn.append(int(self._rng.choice(len(weights), p=weights / weights.sum())))
             self._visits[drawn[-1]] += 1
         return drawn
 
@@ -334,6 +293,8 @@ class COLEPopulation:
     def judge(self, learner: Any, row: Sequence[float], column: Sequence[float], own: float) -> bool:
         """Ends a generation: the learner's copy becomes a member (true), or is trained on.
 
+        If there are too many members then, one of the oldest makes room.
+
         Args:
             row: (n,) mean scores of the learner as player 0 with each member.
             column: (n,) of each member as player 0 with the learner.
@@ -341,22 +302,18 @@ class COLEPopulation:
         """
         self.generation += 1
         self.runs_done = 0
-        grown = with_learner(self.payoffs, np.asarray(row), np.asarray(column), own)
+        grown = np.block([[self.payoffs, np.asarray(column)[:, None]], [np.asarray(row), np.asarray([own])]])
         accepted = is_accepted(grown, self.generation, self.refusals + 1, self._settings.initial_size)
         self.refusals = 0 if accepted else self.refusals + 1
         if accepted:
             self.members, self.payoffs = [*self.members, learner], grown
-            leaving = removed_member(len(self.members), self._settings.most_members, self._rng)
-            if leaving is not None:
+            if len(self.members) > self._settings.most_members:
+                leaving = int(self._rng.integers(min(OLDEST, len(self.members))))
                 del self.members[leaving]
-                self.payoffs = without_member(self.payoffs, leaving)
+                self.payoffs = np.delete(np.delete(self.payoffs, leaving, 0), leaving, 1)
             self.values = shapley_values(self.payoffs, self._settings.marginals, self._settings.permutations, self._rng)
         self._visits = np.zeros(len(self.members))
         return accepted
-
-    def kept(self) -> int:
-        """Number of the member with the best mean score with the ten oldest in both seats."""
-        return kept_member(self.payoffs)
 
     def entropy(self) -> float:
         """Entropy in nats of the weights at the beginning of a generation."""
@@ -382,24 +339,14 @@ class COLEPopulation:
         self._rng.bit_generator.state = state["rng"]
 
 
-class COLEConfigMixin(StrictConfigMixin):
+class COLEConfigMixin(PopulationConfigMixin):
     """Adds `.population(...)` to the config of a learner that meets frozen policies."""
-
-    pool: Any
-    self_play_share: float
-
-    def population(self, **settings: Any) -> Self:
-        """Sets the population; the settings are those of `COLESettings`, and `self_play_share`."""
-        return self.assign("population", settings)
 
     def validate(self) -> None:
         """Checks all settings; a `UserError` names one that is not allowed or does not fit the others."""
         if self.pool:
             raise UserError(f"`pool` is {self.pool!r} but COLE's partners are its own members; omit it.")
         super().validate()
-
-    def most_partners(self) -> None:
-        """None: the population changes."""
 
     def validate_pool(self) -> None:
         """Checks that members are met."""
@@ -431,7 +378,7 @@ class COLEConfig(COLEConfigMixin, BestResponsePPOConfig):
         self.self_play_share = 0.25  # COLE's "1:3"
 
 
-class COLEMixin(Responder):
+class COLEMixin(PopulationMixin):
     """Open-ended learning with members of low Shapley value.
 
     A training iteration is a train batch. `run_batches` of them are a run with the same partners, some runs a
@@ -501,7 +448,7 @@ class COLEMixin(Responder):
         return np.maximum(matches.scores, 0.0)
 
     def _log_population(self, population: COLEPopulation) -> None:
-        kept = population.kept()
+        kept = kept_member(population.payoffs)
         oldest = slice(0, OLDEST)
         figures = {
             "members": len(population.members),
@@ -522,42 +469,34 @@ class COLEMixin(Responder):
         """The kept member; before the first training the learner."""
         if self._population is None:
             return super().policy_exports()
-        return {"": PastPolicy.from_state(self._population.members[self._population.kept()]).policy}
+        return {"": PastPolicy.from_state(self._population.members[kept_member(self._population.payoffs)]).policy}
 
-    @override(KeepsPastPolicies)
-    def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
-        """Saves with the policy folder, and with one of each member."""
-        where = super().save_to_path(path, **kwargs)
-        if self._population is not None and Path(where).is_dir():
-            for number, member in enumerate(self._population.members):
-                PastPolicy.from_state(member).write(Path(where) / POPULATION / f"member_{number}")
-        return where
+    @override(PopulationMixin)
+    def population_policies(self) -> Mapping[str, PastPolicy]:
+        """One of each member."""
+        members = [] if self._population is None else self._population.members
+        return {f"member_{number}": PastPolicy.from_state(member) for number, member in enumerate(members)}
 
-    @override(Checkpointable)
-    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """As RLlib's, with the whole population and the partners of the running run."""
-        state = super().get_state(components, not_components=not_components, **kwargs)
-        if self._population is not None and self._check_component(POPULATION, components, not_components):
-            state[POPULATION] = {
-                "members": self._population.get_state(),
-                "partners": self._partners,
-                "batches": self._batches,
-                "played_steps": self._played_steps,
-                "judged": dict(self._judged),
-            }
-        return state
+    @override(PopulationMixin)
+    def population_state(self) -> dict[str, Any] | None:
+        """The members, and the partners of the running run."""
+        if self._population is None:
+            return None
+        return {
+            "members": self._population.get_state(),
+            "partners": self._partners,
+            "batches": self._batches,
+            "played_steps": self._played_steps,
+            "judged": dict(self._judged),
+        }
 
-    @override(Checkpointable)
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """As RLlib's, with the whole population."""
-        super().set_state(state)
-        if POPULATION not in state:
-            return
-        held = state[POPULATION]
+    @override(PopulationMixin)
+    def set_population_state(self, state: Any) -> None:
+        """Sets the members, and the partners of the running run, who sit down anew."""
         self._population = COLEPopulation(self.config.checked_settings("population"), None, 0.0, 0)
-        self._population.set_state(held["members"])
-        self._partners, self._judged = held["partners"], held["judged"]
-        self._batches, self._played_steps, self._seated = held["batches"], held["played_steps"], False
+        self._population.set_state(state["members"])
+        self._partners, self._judged = state["partners"], state["judged"]
+        self._batches, self._played_steps, self._seated = state["batches"], state["played_steps"], False
 
 
 class COLE(COLEMixin, BestResponsePPO):

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import math
 import os
@@ -28,14 +27,15 @@ from typing_extensions import Self
 from rllib_llm_comm.baselines.population.best_response_ppo import BestResponsePPO, BestResponsePPOConfig
 from rllib_llm_comm.baselines.population.kitchen_partners import read_policy
 from rllib_llm_comm.baselines.population.responder import (
-    AS_PARTNER,
     POPULATION,
     MemberKinds,
     Met,
-    Responder,
-    require_kinds,
+    PopulationConfigMixin,
+    PopulationMixin,
+    end,
     require_own,
     talk_figures,
+    with_members,
 )
 from rllib_llm_comm.baselines.population.self_play_ppo import SelfPlayPPOConfig
 from rllib_llm_comm.core.errors import LARGEST, UserError, did_you_mean
@@ -46,7 +46,6 @@ from rllib_llm_comm.policies.policy_folder import PolicyExport, find_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.rl.past_policies import AGES, FINAL, HALF_WAY, KeepsPastPolicies, PastPolicy, milestones
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
-from rllib_llm_comm.rl.strict_config import StrictConfigMixin
 
 # Between the seeds of two parts of a member, whose games are not to begin with the same random numbers.
 _PART = 100_003
@@ -131,7 +130,7 @@ class Member:
 class Population:
     """Members that are trained one part after the other, as many side by side as Ray has CPUs for.
 
-    A part that is under way belongs to no state: whoever goes on from a checkpoint begins it anew. What a select_fields
+    A part that is under way belongs to no state: whoever goes on from a checkpoint begins it anew. What a part
     computes depends on the member and the part alone, not on which part ends first.
 
     Args:
@@ -234,9 +233,7 @@ def train_part(config: Any, state: Mapping[str, Any] | None, iterations: int) ->
         past = [one.to_state() for one in algo.past_policies()]
         return {"state": algo.get_state(), "iterations": algo.iteration, "past": past, "talk": talk}
     finally:
-        algo.stop()
-        with contextlib.suppress(OSError):
-            os.rmdir(algo.logdir)  # Tune's folder for log files, of which there are none
+        end(algo)
 
 
 def read_members(where: str, read: Callable[[Path], tuple[PolicyExport, PolicyManifest]], past: bool) -> list[Member]:
@@ -302,24 +299,18 @@ def partners_of(members: Sequence[Member], past: bool) -> dict[str, PastPolicy]:
     }
 
 
-class FCPConfigMixin(StrictConfigMixin):
+class FCPConfigMixin(PopulationConfigMixin):
     """Adds `.population(...)` to the config of a learner that meets frozen policies.
 
     Attributes:
-        member_settings_known: Settings in which members may differ from the learner.
         not_of_members: Settings of the learner alone, or of the config itself; members have their own.
-        partner_traits: Keys of `as_partner`.
     """
 
-    member_settings_known: ClassVar[tuple[str, ...]] = ()
     not_of_members: ClassVar[tuple[str, ...]] = _NOT_OF_MEMBERS
-    partner_traits: ClassVar[tuple[str, ...]] = ()
-    pool: Any
     population_size: int
     population_from: str | Path | None
     past_checkpoints: bool
     member_settings: Mapping[str, Any]
-    member_kinds: Mapping[str, Mapping[str, Any]]
     member_keep_every: int
     member_iterations: int
     iterations_per_task: int
@@ -331,7 +322,7 @@ class FCPConfigMixin(StrictConfigMixin):
 
     def population(self, **settings: Any) -> Self:
         """Sets the population of self-play; the settings are those of `FCPPopulation` (`size`: `population_size`)."""
-        return self.assign("population", {"population_size" if n == "size" else n: v for n, v in settings.items()})
+        return super().population(**{"population_size" if n == "size" else n: v for n, v in settings.items()})
 
     @abstractmethod
     def untrained_member(self) -> Any:
@@ -360,8 +351,7 @@ class FCPConfigMixin(StrictConfigMixin):
             if name in vars(config) and name not in self.not_of_members:
                 setattr(config, name, copy.deepcopy(value))
         config.keep_policy_every = self.member_keep_every
-        own = {name: value for name, value in self.member_kinds.get(kind, {}).items() if name != AS_PARTNER}
-        return config.update_from_dict({**self.member_settings, **own})
+        return config.update_from_dict({**self.member_settings, **self.kind_settings(kind)})
 
     def most_partners(self) -> int:
         """The number of the members' policies that the learner meets."""
@@ -375,8 +365,7 @@ class FCPConfigMixin(StrictConfigMixin):
                 "to a pool of your own (BestResponsePPO; of language agents Verco)."
             )
         require_own("member_settings", self.member_settings, self.member_settings_known)
-        members = _SEEDS if self.population_from is not None else self.population_size
-        require_kinds(self.member_kinds, members, self.member_settings_known, self.partner_traits)
+        self.check_kinds(_SEEDS if self.population_from is not None else self.population_size)
         if self.population_from is not None:
             self._take_population(self.population_from)
         elif not self._members_are_known:
@@ -464,7 +453,7 @@ class FCPConfig(FCPConfigMixin, BestResponsePPOConfig):
                 )
 
 
-class FCPMixin(Responder):
+class FCPMixin(PopulationMixin):
     """Fictitious co-play of a learner that meets frozen policies: self-play members first, then a best response.
 
     An iteration is the end of one member's part while the population grows, and one of the learner afterwards.
@@ -480,10 +469,8 @@ class FCPMixin(Responder):
         settings = cls.get_default_config().update_from_dict(config)
         if settings.population_from is not None:
             return request
-        at_once = (os.cpu_count() or 1) if settings.members_at_once is None else settings.members_at_once
-        member = {"CPU": settings.num_cpus_per_member}
-        bundles = [*request.bundles, *[member] * min(at_once, settings.population_size)]
-        return PlacementGroupFactory(bundles, strategy=request.strategy)
+        cpus = settings.num_cpus_per_member
+        return with_members(request, settings.members_at_once, settings.population_size, cpus)
 
     @override(Algorithm)
     def setup(self, config: Any) -> None:
@@ -528,39 +515,30 @@ class FCPMixin(Responder):
                 )
             return
         if not self._seated:
-            self.meet(self._partners())
+            partners = [
+                Met(name, one, traits=self.config.traits_of(member.kind))
+                for member in self._population.members
+                for name, one in partners_of([member], self.config.past_checkpoints).items()
+            ]
+            self.meet(partners)
             self._seated = True
         super().training_step()
 
-    def _partners(self) -> list[Met]:
-        kinds, past = self.config.member_kinds, self.config.past_checkpoints
-        return [
-            Met(name, one, traits=kinds.get(member.kind, {}).get(AS_PARTNER, {}))
-            for member in self._population.members
-            for name, one in partners_of([member], past).items()
-        ]
+    @override(PopulationMixin)
+    def population_policies(self) -> Mapping[str, PastPolicy]:
+        """When the population is done, those of each member and age."""
+        return partners_of(self._population.members, past=True) if self._population.done else {}
 
-    @override(KeepsPastPolicies)
-    def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The learner's state and the population's; parts that are under way belong to neither."""
-        return {**super().get_state(*args, **kwargs), POPULATION: self._population.to_state()}
+    @override(PopulationMixin)
+    def population_state(self) -> list[dict[str, Any]]:
+        """The members; parts that are under way are not among it."""
+        return self._population.to_state()
 
-    @override(KeepsPastPolicies)
-    def set_state(self, state: Any) -> None:
-        """Goes on from a state; the partners are those of its population."""
-        super().set_state(state)
-        if POPULATION in state:
-            self._population.set_state(state[POPULATION])
-            self._seated = False
-
-    @override(KeepsPastPolicies)
-    def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
-        """Saves with the policy folder and, when the population is done, with one of each member and age."""
-        where = super().save_to_path(path, **kwargs)
-        if self._population.done and Path(where).is_dir():
-            for name, one in partners_of(self._population.members, past=True).items():
-                one.write(Path(where) / POPULATION / name)
-        return where
+    @override(PopulationMixin)
+    def set_population_state(self, state: Any) -> None:
+        """The partners are those of this population."""
+        self._population.set_state(state)
+        self._seated = False
 
     @override(Checkpointable)
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:

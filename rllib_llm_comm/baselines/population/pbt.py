@@ -3,10 +3,9 @@ not Ray Tune's. `PBT` is that of the onion-soup kitchens; that of agents that ta
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import itertools
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +19,6 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core import COMPONENT_LEARNER
 from ray.rllib.core.learner.learner import COMPONENT_METRICS_LOGGER
 from ray.rllib.utils.annotations import override
-from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.metrics import (
     ENV_RUNNER_RESULTS,
     NUM_AGENT_STEPS_SAMPLED_LIFETIME,
@@ -34,20 +32,21 @@ from typing_extensions import Self
 
 from rllib_llm_comm.baselines.population.best_response_ppo import BestResponsePPO, BestResponsePPOConfig
 from rllib_llm_comm.baselines.population.responder import (
-    AS_PARTNER,
     POPULATION,
     MemberKinds,
     Met,
+    PopulationConfigMixin,
+    PopulationMixin,
     Responder,
-    require_kinds,
+    end,
     talk_figures,
+    with_members,
 )
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.phases import TOKENS
 from rllib_llm_comm.core.settings import Several
-from rllib_llm_comm.rl.past_policies import KeepsPastPolicies, PastPolicy
+from rllib_llm_comm.rl.past_policies import PastPolicy
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin
-from rllib_llm_comm.rl.strict_config import StrictConfigMixin
 
 STATE, POLICY = "learner", "policy"
 _MOST = 10**6
@@ -154,9 +153,7 @@ def run_member(run: MemberRun) -> MemberResult:
             tokens = int(results.get(TOKENS, 0))
         return MemberResult(state_of(algo), figures, steps, games, decisions, talk, tokens)
     finally:
-        algo.stop()
-        with contextlib.suppress(OSError):
-            os.rmdir(algo.logdir)  # Tune's folder for log files, of which there are none
+        end(algo)
 
 
 run_member_remotely = ray.remote(run_member)
@@ -213,11 +210,6 @@ def drawn_rounds(agents: int, rng: np.random.Generator) -> list[list[tuple[int, 
     return [[own[learner][turn] for learner in range(agents)] for turn in range(agents)]
 
 
-def played_pairs(agents: int) -> list[tuple[int, int]]:
-    """Ordered pairs (player 0, player 1) that play for the fitness: every agent with every one in both seats."""
-    return [(first, second) for first in range(agents) for second in range(agents)]
-
-
 def fitness(rewards: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Reward per step (K,) of each agent, the mean over all partners, itself among them.
 
@@ -230,31 +222,6 @@ def fitness(rewards: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """
     rates: np.ndarray = (rewards + rewards.T) / (lengths + lengths.T)
     return rates.mean(1)
-
-
-def exploited(
-    agents: Sequence[PBTAgent],
-    fitnesses: np.ndarray,
-    rng: np.random.Generator,
-    probability: float,
-    factors: Sequence[float],
-) -> tuple[list[PBTAgent], int, int]:
-    """The population after the worst agent has taken over the best one's weights, count and mutated settings.
-
-    Args:
-        fitnesses: (K,) as of `fitness`; of equal ones the first counts.
-        probability: As of `mutated`.
-        factors: As of `mutated`.
-
-    Returns:
-        The new population, and the numbers of the worst and of the best agent. If both are the same nothing changes.
-    """
-    worst, best = int(np.argmin(fitnesses)), int(np.argmax(fitnesses))
-    following = list(agents)
-    if worst != best:
-        settings = mutated(agents[best].settings, rng, probability, factors)
-        following[worst] = dataclasses.replace(agents[best], settings=settings)
-    return following, worst, best
 
 
 def mutated(
@@ -318,8 +285,10 @@ class PBTPopulation:
     ) -> tuple[int, int]:
         """Ends the iteration: keeps the best policies, lets the worst agent take over the best one, draws new rounds.
 
+        The worst agent takes over the best one's weights, count and mutated settings.
+
         Args:
-            fitnesses: (K,) as of `fitness`.
+            fitnesses: (K,) as of `fitness`; of equal ones the first counts.
             scores: (K,) mean points of a game, as of `fitness`.
             policies: Of each agent, as far as it is kept where it is its best.
             probability: As of `mutated`.
@@ -332,7 +301,10 @@ class PBTPopulation:
             kept = self.best[number]
             if kept is None or score > kept[0]:
                 self.best[number] = (score, policy)
-        self.agents, worst, best = exploited(self.agents, fitnesses, self._rng, probability, factors)
+        worst, best = int(np.argmin(fitnesses)), int(np.argmax(fitnesses))
+        if worst != best:
+            settings = mutated(self.agents[best].settings, self._rng, probability, factors)
+            self.agents[worst] = dataclasses.replace(self.agents[best], settings=settings)
         self.iteration += 1
         self.rounds = drawn_rounds(len(self.agents), self._rng)
         return worst, best
@@ -356,28 +328,17 @@ class PBTPopulation:
         self._rng.bit_generator.state = state["rng"]
 
 
-class PBTConfigMixin(StrictConfigMixin):
+class PBTConfigMixin(PopulationConfigMixin):
     """Adds `.population(...)` to the config of a learner that meets frozen policies.
 
     Attributes:
         run_algorithm: Class of a member's learner.
-        member_settings_known: Settings in which kinds of members may differ.
-        partner_traits: Keys of `as_partner`.
     """
 
     run_algorithm: ClassVar[type[Responder]]
-    member_settings_known: ClassVar[tuple[str, ...]] = ()
-    partner_traits: ClassVar[tuple[str, ...]] = ()
-    pool: Any
-    self_play_share: float
     size: int
     run_batches: int
     mutate: Sequence[str]
-    member_kinds: Mapping[str, Mapping[str, Any]]
-
-    def population(self, **settings: Any) -> Self:
-        """Sets the population; the settings are those of `PBTSettings`."""
-        return self.assign("population", settings)
 
     def validate(self) -> None:
         """Checks all settings; a `UserError` names one that is not allowed or does not fit the others."""
@@ -398,20 +359,13 @@ class PBTConfigMixin(StrictConfigMixin):
                 )
         super().validate()
 
-    def most_partners(self) -> None:
-        """None: the population changes."""
-
     def validate_pool(self) -> None:
         """Checks the kinds of members; a population brings its own partners."""
-        require_kinds(self.member_kinds, self.size, self.member_settings_known, self.partner_traits)
+        self.check_kinds(self.size)
 
     def run_steps(self) -> int:
         """Game steps of a PPO run."""
         return int(self.run_batches * self.total_train_batch_size)
-
-    def kind_settings(self, kind: str) -> dict[str, Any]:
-        """The settings of a kind of members."""
-        return {name: value for name, value in self.member_kinds.get(kind, {}).items() if name != AS_PARTNER}
 
 
 class PBTConfig(PBTConfigMixin, BestResponsePPOConfig):
@@ -436,7 +390,7 @@ class PBTConfig(PBTConfigMixin, BestResponsePPOConfig):
         super().__init__(algo_class=algo_class or PBT)
 
 
-class PBTMixin(Responder):
+class PBTMixin(PopulationMixin):
     """A population whose agents learn with each other, the worst replaced by the best.
 
     A training iteration is a round: every agent learns with one frozen partner, all side by side. After K rounds each
@@ -453,10 +407,7 @@ class PBTMixin(Responder):
         """As RLlib's, and a CPU for each agent that trains at the same time."""
         request = super().default_resource_request(config)
         own = cls.get_default_config().update_from_dict(dict(config))
-        at_once = own.members_at_once
-        if at_once is None:
-            at_once = min(own.size, len(os.sched_getaffinity(0)))
-        return PlacementGroupFactory([*request.bundles, *[{"CPU": 1.0}] * at_once], strategy=request.strategy)
+        return with_members(request, own.members_at_once, own.size, 1.0)
 
     @override(PolicyCheckpointMixin)
     def training_step(self) -> None:
@@ -511,7 +462,7 @@ class PBTMixin(Responder):
             batches=self.config.run_batches,
             state=agent.state[STATE],
             partner=other.state[POLICY],
-            traits=self.config.member_kinds.get(other.kind, {}).get(AS_PARTNER, {}),
+            traits=self.config.traits_of(other.kind),
             steps_before=agent.runs * self.config.run_steps(),
         )
 
@@ -529,7 +480,8 @@ class PBTMixin(Responder):
 
     def _select(self, population: PBTPopulation) -> None:
         config = self.config
-        pairs = played_pairs(config.size)
+        agents = range(config.size)
+        pairs = list(itertools.product(agents, agents))  # every agent with every one in both seats
         policies = [PastPolicy.from_state(agent.state[POLICY]) for agent in population.agents]
         seed = [config.seed or 0, population.iteration]
         matches = self.play_pairs(policies, pairs, config.selection_games // 2, seed)
@@ -601,35 +553,26 @@ class PBTMixin(Responder):
             kept, manifest={**kept.manifest, "algorithm": type(self).__name__, "provenance": own}
         ).write(Path(folder))
 
-    @override(KeepsPastPolicies)
-    def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
-        """Saves with the policy folder, and with one of each agent."""
-        where = super().save_to_path(path, **kwargs)
-        if self._population is not None and Path(where).is_dir():
-            for number, agent in enumerate(self._population.agents):
-                PastPolicy.from_state(agent.state[POLICY]).write(Path(where) / POPULATION / f"agent_{number}")
-        return where
+    @override(PopulationMixin)
+    def population_policies(self) -> Mapping[str, PastPolicy]:
+        """One of each agent."""
+        agents = [] if self._population is None else self._population.agents
+        return {f"agent_{number}": PastPolicy.from_state(one.state[POLICY]) for number, one in enumerate(agents)}
 
-    @override(Checkpointable)
-    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """As RLlib's, with the whole population."""
-        state = super().get_state(components, not_components=not_components, **kwargs)
-        if self._population is not None and self._check_component(POPULATION, components, not_components):
-            state[POPULATION] = {
-                "agents": self._population.get_state(),
-                "played_steps": self._played_steps,
-                "selected": dict(self._selected),
-            }
-        return state
+    @override(PopulationMixin)
+    def population_state(self) -> dict[str, Any] | None:
+        """The agents, and the figures of the last selection."""
+        if self._population is None:
+            return None
+        agents = self._population.get_state()
+        return {"agents": agents, "played_steps": self._played_steps, "selected": dict(self._selected)}
 
-    @override(Checkpointable)
-    def set_state(self, state: dict[str, Any]) -> None:
-        """As RLlib's, with the whole population."""
-        super().set_state(state)
-        if POPULATION in state:
-            self._population = PBTPopulation([], 0)
-            self._population.set_state(state[POPULATION]["agents"])
-            self._played_steps, self._selected = state[POPULATION]["played_steps"], state[POPULATION]["selected"]
+    @override(PopulationMixin)
+    def set_population_state(self, state: Any) -> None:
+        """Sets the agents, and the figures of the last selection."""
+        self._population = PBTPopulation([], 0)
+        self._population.set_state(state["agents"])
+        self._played_steps, self._selected = state["played_steps"], state["selected"]
 
 
 class PBT(PBTMixin, BestResponsePPO):

@@ -1,27 +1,33 @@
-"""What a population asks of its learners, whatever these play: to meet frozen policies, and to play games with them."""
+"""What FCP, PBT and COLE share, whatever their learners play: kinds of members, meetings, matches and checkpoints."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
+from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.utils.annotations import override
+from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS
+from ray.tune.execution.placement_groups import PlacementGroupFactory
+from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.policy_manifest import names_a_folder
 from rllib_llm_comm.rl.past_policies import KeepsPastPolicies, PastPolicy
+from rllib_llm_comm.rl.strict_config import StrictConfigMixin
 
 POPULATION = "population"
 """Key of a population in results, states and checkpoints."""
-
-
 AS_PARTNER = "as_partner"
 
 
@@ -34,37 +40,63 @@ class MemberKinds(Settings):
     turn. None: they differ by their seeds alone (ours)."""
 
 
-def require_kinds(kinds: Mapping[str, Any], members: int, known: Sequence[str], traits: Sequence[str]) -> None:
-    """Refuses kinds of members that cannot be.
+class PopulationConfigMixin(StrictConfigMixin):
+    """Adds `.population(...)` to the config of a learner that meets the members of its own population.
 
-    Args:
-        kinds: As of `MemberKinds`.
-        known: Settings in which members may differ.
-        traits: Keys of `as_partner`.
-
-    Raises:
-        UserError: If a name or a setting is not allowed, or a kind would have no member.
+    Attributes:
+        member_settings_known: Settings in which members may differ from the learner.
+        partner_traits: Keys of `as_partner`.
     """
-    for kind, settings in kinds.items():
-        where = f"member_kinds.{kind}"
-        if not names_a_folder(kind) or not isinstance(settings, Mapping):
+
+    member_settings_known: ClassVar[tuple[str, ...]] = ()
+    partner_traits: ClassVar[tuple[str, ...]] = ()
+    pool: Any
+    self_play_share: float
+    member_kinds: Mapping[str, Mapping[str, Any]]
+
+    def population(self, **settings: Any) -> Self:
+        """Sets the population; the settings are those of `settings_models["population"]`."""
+        return self.assign("population", settings)
+
+    def most_partners(self) -> int | None:
+        """The number of policies that the learner meets; `None`: they change while it learns."""
+        return None
+
+    def kind_settings(self, kind: str) -> dict[str, Any]:
+        """The settings of a kind of members."""
+        return {name: value for name, value in self.member_kinds.get(kind, {}).items() if name != AS_PARTNER}
+
+    def traits_of(self, kind: str) -> Mapping[str, Any]:
+        """The settings of a kind of members that hold while such a member is a partner."""
+        traits: Mapping[str, Any] = self.member_kinds.get(kind, {}).get(AS_PARTNER, {})
+        return traits
+
+    def check_kinds(self, members: int) -> None:
+        """Refuses kinds of members that cannot be.
+
+        Raises:
+            UserError: If a name or a setting is not allowed, or a kind would have no member.
+        """
+        for kind, settings in self.member_kinds.items():
+            where = f"member_kinds.{kind}"
+            if not names_a_folder(kind) or not isinstance(settings, Mapping):
+                raise UserError(
+                    f"`{where}` is {shown(settings)} but must be settings under a name of letters, digits, '_' and '-'."
+                )
+            require_own(where, settings, (*self.member_settings_known, AS_PARTNER))
+            own = settings.get(AS_PARTNER, {})
+            if not isinstance(own, Mapping):
+                raise UserError(
+                    f"`{where}.{AS_PARTNER}` is {shown(own)} but must be a mapping with some of "
+                    f"{', '.join(sorted(self.partner_traits))}."
+                )
+            require_own(f"{where}.{AS_PARTNER}", own, self.partner_traits)
+            PartnerSettings.checked(f"{where}.{AS_PARTNER}", {"policy": f"{POPULATION}/{kind}", **own})
+        if len(self.member_kinds) > members:
             raise UserError(
-                f"`{where}` is {shown(settings)} but must be settings under a name of letters, digits, '_' and '-'."
+                f"`member_kinds` has {len(self.member_kinds)} kinds but the population {members} members, so that some "
+                "kinds would have none; raise its size."
             )
-        require_own(where, settings, (*known, AS_PARTNER))
-        own = settings.get(AS_PARTNER, {})
-        if not isinstance(own, Mapping):
-            raise UserError(
-                f"`{where}.{AS_PARTNER}` is {shown(own)} but must be a mapping with some of "
-                f"{', '.join(sorted(traits))}."
-            )
-        require_own(f"{where}.{AS_PARTNER}", own, traits)
-        PartnerSettings.checked(f"{where}.{AS_PARTNER}", {"policy": f"{POPULATION}/{kind}", **own})
-    if len(kinds) > members:
-        raise UserError(
-            f"`member_kinds` has {len(kinds)} kinds but the population {members} members, so that some kinds would "
-            "have none; raise its size."
-        )
 
 
 def require_own(where: str, settings: Mapping[str, Any], known: Sequence[str]) -> None:
@@ -176,3 +208,66 @@ class Responder(KeepsPastPolicies):
     @abstractmethod
     def take_policy(self, policy: PastPolicy) -> None:
         """Takes over a policy's weights, in Learners and EnvRunners."""
+
+
+class PopulationMixin(Responder):
+    """A learner that meets the members of its own population, which belongs to its state and its checkpoints."""
+
+    @abstractmethod
+    def population_policies(self) -> Mapping[str, PastPolicy]:
+        """The members' policies that checkpoints hold as folders, by name; empty where there are none yet."""
+
+    @abstractmethod
+    def population_state(self) -> Any:
+        """All that the population goes on from; `None` before it begins."""
+
+    @abstractmethod
+    def set_population_state(self, state: Any) -> None:
+        """Goes on from what `population_state` gave."""
+
+    @override(KeepsPastPolicies)
+    def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
+        """Saves with the policy folder, and with those of the members."""
+        where = super().save_to_path(path, **kwargs)
+        if Path(where).is_dir():
+            for name, policy in self.population_policies().items():
+                policy.write(Path(where) / POPULATION / name)
+        return where
+
+    @override(Checkpointable)
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """As RLlib's, with the whole population."""
+        state = super().get_state(components, not_components=not_components, **kwargs)
+        own = self.population_state()
+        if own is not None and self._check_component(POPULATION, components, not_components):
+            state[POPULATION] = own
+        return state
+
+    @override(Checkpointable)
+    def set_state(self, state: Any) -> None:
+        """As RLlib's, with the whole population."""
+        super().set_state(state)
+        if POPULATION in state:
+            self.set_population_state(state[POPULATION])
+
+
+def with_members(
+    request: PlacementGroupFactory, at_once: int | None, members: int, cpus: float
+) -> PlacementGroupFactory:
+    """A trial's resources, and as many CPUs for each member that trains at the same time.
+
+    Args:
+        request: Those of RLlib.
+        at_once: As of `members_at_once`.
+    """
+    if at_once is None:
+        at_once = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    bundles = [*request.bundles, *[{"CPU": cpus}] * min(at_once, members)]
+    return PlacementGroupFactory(bundles, strategy=request.strategy)
+
+
+def end(algo: Algorithm) -> None:
+    """Stops a member's algorithm and removes the folder that Tune made for its log files, of which there are none."""
+    algo.stop()
+    with contextlib.suppress(OSError):
+        os.rmdir(algo.logdir)

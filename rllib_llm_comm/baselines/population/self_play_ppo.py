@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import ray
 import torch
+import tree
 from pydantic import Field
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.ppo import PPO
@@ -44,6 +45,7 @@ from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.core.phases import ENV, phase
 from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
+from rllib_llm_comm.envs.overcooked_ai.recipes import SOUP_REWARD
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS
 from rllib_llm_comm.policies.numeric_network import BY_OWN, BY_PARTNER, CRITIC_STATE, VECTOR, NumericSettings
 from rllib_llm_comm.rl.gae import gae_of_steps, standardized
@@ -234,7 +236,7 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
             self._games.horizon, 2 * score, 0.0, returns, {SHARED: learners * score}, dict.fromkeys(AGENTS, 0)
         )
         window = self.config.metrics_num_episodes_for_smoothing
-        own = {"score": score, "soups": score / 20, "shaped": float(self._shaped[game].sum())}
+        own = {"score": score, "soups": score / SOUP_REWARD, "shaped": float(self._shaped[game].sum())}
         for name, value in own.items():
             self.metrics.log_value(name, value, window=window)
         if self._pool is not None:
@@ -409,7 +411,7 @@ class SelfPlayPPO(KeepsPastPolicies, NumericPPO):
 
         parts = self.env_runner_group.foreach_env_runner(play, local_env_runner=config.num_env_runners == 0)
         self.metrics.aggregate([metrics for _, metrics in parts], key=ENV_RUNNER_RESULTS)
-        rows = {name: _joined([columns[name] for columns, _ in parts]) for name in parts[0][0]}
+        rows = tree.map_structure(lambda *columns: np.concatenate(columns), *(columns for columns, _ in parts))
         return MultiAgentBatch({SHARED: SampleBatch(rows)}, env_steps=steps * config.num_envs_per_env_runner * runners)
 
     def pool_of_runners(self) -> tuple[Any, str | None]:
@@ -427,9 +429,3 @@ def shaping_factor(game_steps: int, horizon: int | None) -> float:
     if horizon is None:
         return 1.0
     return max(0.0, 1.0 - game_steps / horizon) if horizon else 0.0
-
-
-def _joined(parts: list[Any]) -> Any:
-    if isinstance(parts[0], dict):
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return np.concatenate(parts)

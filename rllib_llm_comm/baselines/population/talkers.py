@@ -175,8 +175,15 @@ class TalkersConfig(VercoConfig):
 class Talkers(Responder, Verco):
     """A Verco learner beside frozen talkers that are in memory; one forward pass per member and moment."""
 
+    config_class: ClassVar[type[VercoConfig]] = VercoConfig
     kept_as = "Verco"
     _met: tuple[str, ...] = ()
+
+    @classmethod
+    @override(Verco)
+    def get_default_config(cls) -> VercoConfig:
+        """The default settings."""
+        return cls.config_class()
 
     @override(Algorithm)
     def setup(self, config: Any) -> None:
@@ -359,11 +366,7 @@ class VercoFCPConfig(FCPConfigMixin, TalkersConfig):
 class VercoFCP(FCPMixin, Talkers):
     """Fictitious co-play of agents that talk; settings: `VercoFCPConfig`."""
 
-    @classmethod
-    @override(Verco)
-    def get_default_config(cls) -> VercoFCPConfig:
-        """The default settings."""
-        return VercoFCPConfig()
+    config_class = VercoFCPConfig
 
 
 class TalkersPBT(PBTSettings):
@@ -413,18 +416,14 @@ class VercoPBTConfig(PBTConfigMixin, TalkersConfig):
 class VercoPBT(PBTMixin, Talkers):
     """Population-based training of agents that talk; settings: `VercoPBTConfig`."""
 
+    config_class = VercoPBTConfig
+
     @override(PBTMixin)
     def run_config(self, settings: Mapping[str, Any], kind: str, place: Sequence[int]) -> Any:
         """The config of a run, whose adapters are known to fit."""
         config = super().run_config(settings, kind, place)
         config._adapters_are_known = True
         return config
-
-    @classmethod
-    @override(Verco)
-    def get_default_config(cls) -> VercoPBTConfig:
-        """The default settings."""
-        return VercoPBTConfig()
 
 
 class VercoCOLEConfig(COLEConfigMixin, TalkersConfig):
@@ -455,8 +454,4 @@ class VercoCOLEConfig(COLEConfigMixin, TalkersConfig):
 class VercoCOLE(COLEMixin, Talkers):
     """Cooperative open-ended learning of agents that talk; settings: `VercoCOLEConfig`."""
 
-    @classmethod
-    @override(Verco)
-    def get_default_config(cls) -> VercoCOLEConfig:
-        """The default settings."""
-        return VercoCOLEConfig()
+    config_class = VercoCOLEConfig

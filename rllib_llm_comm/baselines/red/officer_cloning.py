@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork
+from rllib_llm_comm.baselines.red.officer_network import SEEN, OfficerNetwork
+from rllib_llm_comm.baselines.red.officer_policy import load_officer
 from rllib_llm_comm.baselines.red.officer_settings import DemonstrationSettings, OfficerCloningSettings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import disk_error, read_foreign_json, write_atomically
@@ -44,8 +45,6 @@ ACTION, GAME = "action", "game"
 _GAMES_PER_PART = 25
 _MOST_BYTES = 2**28
 _RANDOM = "random"
-SEEN = tuple(officer_spaces())
-"""Names of the arrays that the network reads."""
 _LOOK_AHEAD = 2
 _GRAD_NORM = 0.5
 _AT_ONCE = 256
@@ -87,27 +86,23 @@ def record_game(env: MiniRTS, settings: DemonstrationSettings, number: int) -> t
     commander: Commander = moody or make_commander(name, env.executor, commands)
     labels, rows = CollectiveLabels(env.team, settings.rule), list[dict[str, Any]]()
     while env.agents:
-        for number_of in range(env.team.size):
-            _command(env, commander, told, number_of, rng)
+        for officer in range(env.team.size):
+            command = commander(officer)
+            if command.verb == WAIT or env.executor.refusal(officer, command):
+                continue
+            env.executor.command(officer, command)
+            texts = wordings(command)
+            told.give(officer, command, env.executor.orders[officer], texts[int(rng.integers(len(texts)))])
         meant = labels.actions(env.executor.give_orders())
         actions = [disturbed(one, env.team, rng, settings.delay, settings.wrong) for one in meant]
-        for number_of, action in enumerate(actions):
-            seen = observe(env.team, number_of, told.in_force(number_of, env.executor.orders[number_of]))
+        for officer, action in enumerate(actions):
+            seen = observe(env.team, officer, told.in_force(officer, env.executor.orders[officer]))
             rows.append({**seen, ACTION: action.astype(np.int16), GAME: np.int32(number)})
         env.step(dict(zip(env.agents, actions, strict=True)))
         told.pass_time()
     columns = {part: np.stack([row[part] for row in rows]) for part in rows[0]}
     result = (env.game.winner == env.team.player) - (env.game.winner == 1 - env.team.player)
     return columns, {"commander": name, "result": result, "ticks": env.game.tick, "decisions": len(rows)}
-
-
-def _command(env: MiniRTS, commander: Commander, told: Instructions, number: int, rng: np.random.Generator) -> None:
-    command = commander(number)
-    if command.verb == WAIT or env.executor.refusal(number, command):
-        return
-    env.executor.command(number, command)
-    texts = wordings(command)
-    told.give(number, command, env.executor.orders[number], texts[int(rng.integers(len(texts)))])
 
 
 # ---- on disk ------------------------------------------------------------------------------------------------
@@ -283,8 +278,6 @@ def _begun(how: OfficerCloningSettings) -> OfficerNetwork:
     """The network that training starts from."""
     network = OfficerNetwork(how.network.replace(init_seed=how.seed))
     if how.start is not None:
-        from rllib_llm_comm.baselines.red.officer_policy import load_officer
-
         earlier = load_officer(how.start, "start")
         if earlier.settings.shape() != how.network.shape():
             raise UserError(

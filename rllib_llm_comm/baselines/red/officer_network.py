@@ -42,10 +42,13 @@ from rllib_llm_comm.envs.minirts.view.officer_view import (
     TARGET_COLUMN,
     TARGET_ROW,
     TYPE,
+    officer_spaces,
 )
 from rllib_llm_comm.language.packing import distinct_rows
 from rllib_llm_comm.policies.numeric_network import BY_TEAM, FORBIDDEN
 
+SEEN = tuple(officer_spaces())
+"""Names of the arrays that the network reads."""
 GROUND = slice(2, 8)
 """Planes of sight and terrain; those before are coordinates, those behind are counts of units."""
 _OWN = GROUND.stop

@@ -13,20 +13,18 @@ import numpy as np
 import torch
 
 from rllib_llm_comm.baselines.red.collective_choice import CollectiveChoice, uniform_numbers
-from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork, OfficerSettings
+from rllib_llm_comm.baselines.red.officer_network import SEEN, OfficerNetwork, OfficerSettings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.minirts.collective_command import KIND_WORDS, SIZES, orders_of
 from rllib_llm_comm.envs.minirts.commanders.executor import Executor, Instructions
 from rllib_llm_comm.envs.minirts.commanders.tasks import WAIT, Command
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.view.officer_view import observe, officer_spaces
+from rllib_llm_comm.envs.minirts.view.officer_view import observe
 from rllib_llm_comm.policies.array_policy import AgentRequest, ArrayMemory, ArrayPolicy
 from rllib_llm_comm.policies.decision import Decision, Request
 from rllib_llm_comm.policies.policy_folder import find_policy, load_network
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, OFFICER, read_manifest
-
-_SEEN = tuple(officer_spaces())
 
 
 class OfficerPolicy(ArrayPolicy):
@@ -76,12 +74,12 @@ class OfficerPolicy(ArrayPolicy):
             UserError: If an observation lacks the part `officer`.
         """
         for agent, _, seen in asked:
-            if missing := [name for name in _SEEN if name not in seen]:
+            if missing := [name for name in SEEN if name not in seen]:
                 raise UserError(
                     f"the observation of {agent!r} has no `{missing[0]}`, which this policy acts on; play MiniRTS with "
                     "`action_level='red'` and `observe=['officer']`."
                 )
-        return {name: torch.from_numpy(np.stack([np.asarray(seen[name]) for _, _, seen in asked])) for name in _SEEN}
+        return {name: torch.from_numpy(np.stack([np.asarray(seen[name]) for _, _, seen in asked])) for name in SEEN}
 
 
 def _drawn(choice: CollectiveChoice, memory: ArrayMemory, explore: bool) -> np.ndarray:

@@ -35,7 +35,6 @@ from rllib_llm_comm.baselines.red.collective_choice import CollectiveChoice
 from rllib_llm_comm.baselines.red.officer_cloning import (
     ACTION,
     INDEX,
-    SEEN,
     OfficerRows,
     decisions_of,
     drawn_decisions,
@@ -45,11 +44,10 @@ from rllib_llm_comm.baselines.red.officer_cloning import (
     take_step,
     weighted_nll,
 )
-from rllib_llm_comm.baselines.red.officer_network import OfficerNetwork, OfficerSettings, distinct_views
+from rllib_llm_comm.baselines.red.officer_network import SEEN, OfficerNetwork, OfficerSettings, distinct_views
 from rllib_llm_comm.baselines.red.officer_policy import load_officer
 from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.envs.minirts import ENV_ID
-from rllib_llm_comm.envs.minirts.view.officer_view import officer_spaces
 from rllib_llm_comm.policies.numeric_network import BY_TEAM, NumericSettings
 from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
 from rllib_llm_comm.policies.policy_manifest import OFFICER
@@ -64,7 +62,6 @@ from rllib_llm_comm.rl.strict_config import SHARED_POLICY, select_fields
 
 Decisions = Mapping[str, np.ndarray]
 """Arrays by name with a row for each decision."""
-_PARTS = tuple(officer_spaces())
 WEIGHT = "weight"
 RED_STATE = "rllib_llm_comm_red"
 BOTH_PHASES, RL, JOINT = "red", "rl", "joint"
@@ -258,20 +255,20 @@ class OfficerObservations(ReplaceObservations):
     def write(self, episode: MultiAgentEpisode, newest: list[tuple[Any, SingleAgentEpisode, Any]]) -> None:
         """Writes the arrays into an episode."""
         for agent, single, seen in newest:
-            if len(seen) != len(_PARTS):
-                single.set_observations(at_indices=-1, new_data={name: seen[name] for name in _PARTS})
+            if len(seen) != len(SEEN):
+                single.set_observations(at_indices=-1, new_data={name: seen[name] for name in SEEN})
                 single.observation_space = self.observation_space[agent]
 
 
 def _officer_space(whose: str, space: gym.Space | None) -> gym.spaces.Dict:
     """The parts of a space that officers act on; `whose` begins the sentence about a missing one."""
     parts = space.spaces if isinstance(space, gym.spaces.Dict) else {}
-    if missing := [name for name in _PARTS if name not in parts]:
+    if missing := [name for name in SEEN if name not in parts]:
         raise UserError(
             f"{whose} no `{missing[0]}`, which officers act on; use MiniRTS with `action_level: red` and `observe: "
             "[officer]`."
         )
-    return gym.spaces.Dict({name: parts[name] for name in _PARTS})
+    return gym.spaces.Dict({name: parts[name] for name in SEEN})
 
 
 class CollectiveDistribution(TorchDistribution):
@@ -410,7 +407,8 @@ class KeepWonGames(ConnectorV2):
     def __call__(self, *, batch: dict[str, Any], episodes: list[EpisodeType], **kwargs: Any) -> Any:
         """Takes in what was won; the batch stays as it is."""
         games = [[single for single in episode.agent_episodes.values() if len(single)] for episode in episodes]
-        won = [singles for singles in games if _is_won(singles)]
+        # Games that ended in time and paid all their agents.
+        won = [one for one in games if one and all(s.is_terminated and s.get_rewards(-1) > 0 for s in one)]
         for singles in won:
             self._won.add(_decisions(singles))
         self._phase.add(len(won), len(games))
@@ -586,11 +584,6 @@ class REDLearner(MAPPOLearner):
         return list(module.parameters())
 
 
-def _is_won(singles: Sequence[Any]) -> bool:
-    """True for a game that ended in time and paid all its agents."""
-    return bool(singles) and all(single.is_terminated and single.get_rewards(-1) > 0 for single in singles)
-
-
 def _decisions(singles: Sequence[Any]) -> dict[str, np.ndarray]:
     """The decisions of a game, agent after agent, as columns."""
     parts = []
@@ -711,12 +704,12 @@ class RED(NumericPPO):
     def setup(self, config: AlgorithmConfig) -> None:
         """Builds all parts and takes over the officer to start from."""
         super().setup(config)
-        officer = getattr(self.config, "officer", None)
+        officer = self.config.officer
         if officer is not None:
             weights = {name: tensor.clone() for name, tensor in load_officer(officer, "officer").state_dict().items()}
             on_every_learner(self, _load_weights, weights=weights)
             self.sync_runners()
-            if getattr(self.config, "method", RL) == BOTH_PHASES:
+            if self.config.method == BOTH_PHASES:
                 on_first_learner(self, REDLearner.note_first_nll)
 
     @override(PPO)
@@ -724,7 +717,7 @@ class RED(NumericPPO):
         """A PPO update under no command; at the end of an RL phase a cloning phase."""
         super().training_step()
         config: Any = self.config
-        share, is_over = on_first_learner(self, _phase)
+        share, is_over = on_first_learner(self, lambda learner: (learner.phase.won_share, learner.phase.is_over))
         results = {"won_share": share}
         if config.method == BOTH_PHASES and is_over:
             results.update({"cloned_won_share": share, **on_first_learner(self, REDLearner.clone)})
@@ -743,10 +736,6 @@ class RED(NumericPPO):
         """Demonstrations and first officer, for the policy folder."""
         config: Any = self.config
         return {"method": config.method, "demonstrations": config.demonstrations, "officer": config.officer}
-
-
-def _phase(learner: REDLearner) -> tuple[float, bool]:
-    return learner.phase.won_share, learner.phase.is_over
 
 
 def _load_weights(learner: Learner, weights: Mapping[str, Any]) -> None:

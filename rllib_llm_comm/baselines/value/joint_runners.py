@@ -32,12 +32,12 @@ from rllib_llm_comm.baselines.value.joint_game import (
 from rllib_llm_comm.baselines.value.q_network import epsilon_greedy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.phases import ENV, phase
+from rllib_llm_comm.envs.overcooked_ai.recipes import SOUP_REWARD
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS
 from rllib_llm_comm.rl.kitchen_games import KitchenGames
 from rllib_llm_comm.rl.plain_errors import PlainErrorsMixin
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter, registered_maker
 
-POINTS_PER_SOUP = 20
 _SEEDS_APART = 1000  # of two runners
 _GYM_ID = "rllib-single-agent-env-v0"  # under which RLlib makes all games of its runners of one agent
 
@@ -232,7 +232,7 @@ class KitchenTeamRunner(KitchenGames, JointEnvRunner):
 
     def _count(self, steps: int, returns: np.ndarray, score: np.ndarray, shaped: np.ndarray, seconds: float) -> None:
         games, window = len(returns), self.config.metrics_num_episodes_for_smoothing
-        own: dict[str, Any] = {"score": score, "soups": score / POINTS_PER_SOUP, "shaped": shaped}
+        own: dict[str, Any] = {"score": score, "soups": score / SOUP_REWARD, "shaped": shaped}
         for game in range(games):
             self._log_episode_metrics(steps, float(returns[game]), seconds / games)
             for name, values in own.items():

@@ -8,17 +8,12 @@ import torch
 from pydantic import Field
 
 from rllib_llm_comm.baselines.value.joint_game import FILLED
-from rllib_llm_comm.baselines.value.q_network import LDSA as SUBTASKS
-from rllib_llm_comm.baselines.value.q_network import (
-    SUBTASK_LOGITS,
-    QSettings,
-    QTeam,
-)
+from rllib_llm_comm.baselines.value.q_network import SUBTASK_LOGITS, QSettings, QTeam
 from rllib_llm_comm.baselines.value.qmix import MIXER_SETTINGS, QMIXConfig
 from rllib_llm_comm.baselines.value.value_decomposition import (
     AGENT_SETTINGS,
-    Judged,
     TeamLoss,
+    UnrolledTeams,
     ValueDecomposition,
     ValueTraining,
 )
@@ -43,14 +38,14 @@ class LDSALoss(TeamLoss):
     training = LDSATraining
     settings: LDSATraining
 
-    def more(self, live: QTeam, target: QTeam, judged: Judged, rewards: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Both terms, weighted."""
+    def auxiliary_losses(self, live: QTeam, unrolled: UnrolledTeams, rewards: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The distance and the change."""
         tasks = live.agents.subtasks()
         apart = (tasks.unsqueeze(1) - tasks.detach().unsqueeze(0)).square().sum(-1)
         count = len(tasks)
-        logs = judged.live.more[SUBTASK_LOGITS].log_softmax(-1)
+        logs = unrolled.live.more[SUBTASK_LOGITS].log_softmax(-1)
         moved = -(logs[:, :-1].exp().detach() * logs[:, 1:]).sum(-1).mean(-1)
-        filled = judged.batch[FILLED].float()
+        filled = unrolled.batch[FILLED].float()
         return {
             "subtask_distance": -self.settings.subtask_distance * apart.sum() / (count * (count - 1)),
             "subtask_change": self.settings.subtask_change * (moved * filled).sum() / filled.sum(),
@@ -79,7 +74,7 @@ class LDSAConfig(QMIXConfig):
             QSettings, *AGENT_SETTINGS, *MIXER_SETTINGS, "subtasks", "subtask_width", "random_subtasks"
         ),
     }
-    kind: ClassVar[str] = SUBTASKS
+    kind: ClassVar[str] = "ldsa"
     loss_class = LDSALoss
 
     def __init__(self, algo_class: type | None = None) -> None:

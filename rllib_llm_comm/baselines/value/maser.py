@@ -10,16 +10,12 @@ from ray.rllib.utils.annotations import override
 from torch.nn import functional
 
 from rllib_llm_comm.baselines.value.joint_game import ACTIONS, FILLED, MASK, REWARDS, SEEN, TERMINATED
-from rllib_llm_comm.baselines.value.q_network import (
-    QSettings,
-    QTeam,
-    open_values,
-)
+from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam, open_values
 from rllib_llm_comm.baselines.value.qmix import MIXER_SETTINGS, QMIXConfig
 from rllib_llm_comm.baselines.value.value_decomposition import (
     AGENT_SETTINGS,
-    Judged,
     TeamLoss,
+    UnrolledTeams,
     ValueDecomposition,
     ValueTraining,
     chosen,
@@ -62,57 +58,57 @@ class MASERLoss(TeamLoss):
     training = MASERTraining
     settings: MASERTraining
 
-    def rewards(self, live: QTeam, target: QTeam, judged: Judged) -> torch.Tensor:
+    def rewards(self, live: QTeam, unrolled: UnrolledTeams) -> torch.Tensor:
         """The game's rewards (B, T) and `subgoal_reward` times the mean of what the agents are paid for nearness."""
         if not self.settings.subgoal_reward:
-            return super().rewards(live, target, judged)
+            return super().rewards(live, unrolled)
         with torch.no_grad():
-            paid = -self._distances(live, judged)[0]
-        return super().rewards(live, target, judged) + self.settings.subgoal_reward * paid.mean(-1)
+            paid = -self._distances(live, unrolled)[0]
+        return super().rewards(live, unrolled) + self.settings.subgoal_reward * paid.mean(-1)
 
-    def more(self, live: QTeam, target: QTeam, judged: Judged, rewards: torch.Tensor) -> dict[str, torch.Tensor]:
+    def auxiliary_losses(self, live: QTeam, unrolled: UnrolledTeams, rewards: torch.Tensor) -> dict[str, torch.Tensor]:
         """The agents' own temporal differences, the evenness of their values and the distance network's error."""
         weights = self.settings
-        distances, goals = self._distances(live, judged)
+        distances, goals = self._distances(live, unrolled)
         distances = distances.detach() if self.settings.faithful else distances
-        filled = judged.batch[FILLED].float()
+        filled = unrolled.batch[FILLED].float()
         played = torch.ones_like(filled) if self.settings.faithful else filled
         # A term without weight is left away as a whole, so that it takes no part in the norm of gradients either.
         terms: dict[str, tuple[float, Callable[[], torch.Tensor]]] = {
             "individual_loss": (
                 weights.individual_weight,
-                lambda: self._individual(judged, -distances.detach(), rewards, filled),
+                lambda: self._individual(unrolled, -distances.detach(), rewards, filled),
             ),
             "exploring_loss": (
                 weights.mixed_weight * weights.exploring_weight,
-                lambda: self._exploring(judged, goals, played),
+                lambda: self._exploring(unrolled, goals, played),
             ),
             "distance_loss": (
                 weights.mixed_weight * weights.distance_weight,
-                lambda: self._distance_error(judged, distances, goals, played),
+                lambda: self._distance_error(unrolled, distances, goals, played),
             ),
         }
         return {name: weights.maser_weight * weight * term() for name, (weight, term) in terms.items() if weight}
 
-    def _distances(self, live: QTeam, judged: Judged) -> tuple[torch.Tensor, torch.Tensor]:
+    def _distances(self, live: QTeam, unrolled: UnrolledTeams) -> tuple[torch.Tensor, torch.Tensor]:
         """Distances (B, T, n) from what agents see to their subgoals, and the subgoals' steps (B, n)."""
-        own = judged.target_best[:, :-1]
+        own = unrolled.target_best[:, :-1]
         with torch.no_grad():
-            total = judged.target_total[:, :-1]
+            total = unrolled.target_total[:, :-1]
             share = self.settings.own_value_share
             score = share * own + (1 - share) * total / own.shape[-1]
             if not self.settings.faithful:
-                score = score.masked_fill(judged.batch[FILLED][..., None] == 0, -torch.inf)
+                score = score.masked_fill(unrolled.batch[FILLED][..., None] == 0, -torch.inf)
             goals = score.argmax(1)
         assert live.distance is not None
-        here = live.distance(judged.batch[SEEN][:, :-1].float())
+        here = live.distance(unrolled.batch[SEEN][:, :-1].float())
         apart = here - here.gather(1, goals[:, None, :, None].expand(-1, 1, -1, here.shape[-1]))
         return torch.linalg.vector_norm(apart, dim=-1), goals
 
     def _individual(
-        self, judged: Judged, paid: torch.Tensor, rewards: torch.Tensor, filled: torch.Tensor
+        self, unrolled: UnrolledTeams, paid: torch.Tensor, rewards: torch.Tensor, filled: torch.Tensor
     ) -> torch.Tensor:
-        batch, following = judged.batch, judged.target_best[:, 1:]
+        batch, following = unrolled.batch, unrolled.target_best[:, 1:]
         earned = rewards if self.settings.faithful else batch[REWARDS].float()
         going_on = (1.0 - batch[TERMINATED].float())[..., None]
         wanted = (
@@ -120,14 +116,14 @@ class MASERLoss(TeamLoss):
             + self.settings.subgoal_reward * paid
             + self.settings.gamma * going_on * following
         )
-        errors = (chosen(judged.live.values, batch[ACTIONS]) - wanted).square().sum(-1)
+        errors = (chosen(unrolled.live.values, batch[ACTIONS]) - wanted).square().sum(-1)
         return (errors * filled).sum() / filled.sum()
 
-    def _exploring(self, judged: Judged, goals: torch.Tensor, played: torch.Tensor) -> torch.Tensor:
+    def _exploring(self, unrolled: UnrolledTeams, goals: torch.Tensor, played: torch.Tensor) -> torch.Tensor:
         """Mean over agents of the mean, over the steps from the subgoal on, of KL(softmax Q_i || uniform)."""
         of, masks = (
-            (judged.target if self.settings.faithful else judged.live).values[:, :-1],
-            judged.batch[MASK][:, :-1],
+            (unrolled.target if self.settings.faithful else unrolled.live).values[:, :-1],
+            unrolled.batch[MASK][:, :-1],
         )
         logs = open_values(of, masks).log_softmax(-1)
         choices = (
@@ -139,10 +135,10 @@ class MASERLoss(TeamLoss):
         return ((gap * counts).sum(1) / counts.sum(1).clamp(min=1.0)).mean()
 
     def _distance_error(
-        self, judged: Judged, distances: torch.Tensor, goals: torch.Tensor, played: torch.Tensor
+        self, unrolled: UnrolledTeams, distances: torch.Tensor, goals: torch.Tensor, played: torch.Tensor
     ) -> torch.Tensor:
         """Mean squared difference of distances and 1 - cos of the target values here and at the subgoal."""
-        values, masks = judged.target.values[:, :-1], judged.batch[MASK][:, :-1]
+        values, masks = unrolled.target.values[:, :-1], unrolled.batch[MASK][:, :-1]
         values = open_values(values, masks) if self.settings.faithful else values.masked_fill(masks == 0, 0.0)
         there = values.gather(1, goals[:, None, :, None].expand(-1, 1, -1, values.shape[-1]))
         turned = 1.0 - functional.cosine_similarity(values, there, dim=-1)

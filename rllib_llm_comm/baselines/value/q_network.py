@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,8 +14,6 @@ from torch.nn import functional
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.numeric_network import MOST_WIDTH, NarrowLinear
 
-PLAIN, LDSA, ROMA = "plain", "ldsa", "roma"
-VDN, QMIX, ALONE = "vdn", "qmix", "none"
 CLOSED = -9999999.0  # value of an action that is not open, as of PyMARL
 SUBTASK_LOGITS = "subtask_logits"
 ROLES, ROLE_MEANS, ROLE_VARIANCES = "roles", "role_means", "role_variances"
@@ -407,18 +406,7 @@ def _hypernet(settings: QSettings, inputs: int, outputs: int) -> nn.Module:
     return nn.Sequential(NarrowLinear(inputs, width), nn.ReLU(), nn.Linear(width, outputs))
 
 
-def build_mixer(settings: QSettings, agents: int, state_size: int) -> nn.Module:
-    """The mixer of the settings.
-
-    Args:
-        state_size: Length of the state.
-    """
-    if settings.mixer == ALONE:
-        return Alone()
-    return Sum() if settings.mixer == VDN else MonotoneMixer(settings, agents, state_size)
-
-
-_AGENTS = {PLAIN: PlainAgents, LDSA: SubtaskAgents, ROMA: RoleAgents}
+_AGENTS = {"plain": PlainAgents, "ldsa": SubtaskAgents, "roma": RoleAgents}
 
 
 class QTeam(nn.Module):
@@ -444,7 +432,10 @@ class QTeam(nn.Module):
             if settings.init_seed is not None:
                 torch.manual_seed(settings.init_seed)
             self.agents: Any = _AGENTS[settings.kind](settings, inputs, actions)
-            self.mixer = build_mixer(settings, agents, state_size) if state_size else None
+            mixers: Mapping[str, Callable[[], nn.Module]] = {
+                "none": Alone, "vdn": Sum, "qmix": lambda: MonotoneMixer(settings, agents, state_size),
+            }  # fmt: skip
+            self.mixer = mixers[settings.mixer]() if state_size else None
             self.distance = self._distance_net() if settings.distance_width and state_size else None
         self.register_buffer("ids", torch.eye(agents), persistent=False)
 

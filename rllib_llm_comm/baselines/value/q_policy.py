@@ -10,7 +10,7 @@ import torch
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from rllib_llm_comm.baselines.value.q_network import LDSA, ROMA, QSettings, QTeam, agent_inputs, open_values
+from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam, agent_inputs, open_values
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Several
 from rllib_llm_comm.envs.interface import ACTION_MASK
@@ -94,7 +94,7 @@ class QPolicy(ArrayPolicy):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Values (B, A) and memories (B, M) of rows."""
         settings = self.network.settings
-        draws = settings.kind == ROMA or (settings.kind == LDSA and settings.random_subtasks)
+        draws = settings.kind == "roma" or (settings.kind == "ldsa" and settings.random_subtasks)
         # What is drawn comes from the row's own episode, so that it does not depend on the episodes beside it.
         parts = [[row] for row in range(len(asked))] if draws else [list(range(len(asked)))]
         values, memories = [], []

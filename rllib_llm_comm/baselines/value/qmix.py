@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from rllib_llm_comm.baselines.value.q_network import QMIX as QMIX_MIXER
-from rllib_llm_comm.baselines.value.q_network import VDN as VDN_MIXER
 from rllib_llm_comm.baselines.value.q_network import QSettings
 from rllib_llm_comm.baselines.value.value_decomposition import (
     AGENT_SETTINGS,
@@ -29,7 +27,7 @@ class VDNConfig(ValueDecompositionConfig):
         algo = VDNConfig().environment("rllib_llm_comm/overcooked_text-v0", env_config={"map_name": "B"}).build_algo()
     """
 
-    mixer: ClassVar[str] = VDN_MIXER
+    mixer: ClassVar[str] = "vdn"
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: PyMARL's, unless marked otherwise in `ValueTraining` and `QSettings`."""
@@ -63,7 +61,7 @@ class QMIXConfig(ValueDecompositionConfig):
         **ValueDecompositionConfig.settings_models,
         "policy_network": select_fields(QSettings, *AGENT_SETTINGS, *MIXER_SETTINGS),
     }
-    mixer: ClassVar[str] = QMIX_MIXER
+    mixer: ClassVar[str] = "qmix"
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: PyMARL's, unless marked otherwise in `ValueTraining` and `QSettings`."""

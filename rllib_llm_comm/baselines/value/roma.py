@@ -19,12 +19,11 @@ from rllib_llm_comm.baselines.value.q_network import (
     QSettings,
     QTeam,
 )
-from rllib_llm_comm.baselines.value.q_network import ROMA as ROLE_AGENTS
 from rllib_llm_comm.baselines.value.qmix import MIXER_SETTINGS, QMIXConfig
 from rllib_llm_comm.baselines.value.value_decomposition import (
     AGENT_SETTINGS,
-    Judged,
     TeamLoss,
+    UnrolledTeams,
     ValueDecomposition,
     ValueTraining,
 )
@@ -61,12 +60,12 @@ class ROMALoss(TeamLoss):
     training = ROMATraining
     settings: ROMATraining
 
-    def more(self, live: QTeam, target: QTeam, judged: Judged, rewards: torch.Tensor) -> dict[str, torch.Tensor]:
+    def auxiliary_losses(self, live: QTeam, unrolled: UnrolledTeams, rewards: torch.Tensor) -> dict[str, torch.Tensor]:
         """Both terms; none with `raw_roles`."""
         if self.settings.raw_roles:
             return {}
-        filled = judged.batch[FILLED].bool()
-        told = {name: values[:, :-1][filled] for name, values in judged.live.more.items()}
+        filled = unrolled.batch[FILLED].bool()
+        told = {name: values[:, :-1][filled] for name, values in unrolled.live.more.items()}
         means, variances = told[ROLE_MEANS], told[ROLE_VARIANCES]
         own, inferred = (
             torch.distributions.Normal(told[mean], told[variance].sqrt())
@@ -109,7 +108,7 @@ class ROMAConfig(QMIXConfig):
             QSettings, *AGENT_SETTINGS, *MIXER_SETTINGS, "role_size", "role_width", "role_variance_floor"
         ),
     }
-    kind: ClassVar[str] = ROLE_AGENTS
+    kind: ClassVar[str] = "roma"
     loss_class = ROMALoss
 
     def __init__(self, algo_class: type | None = None) -> None:

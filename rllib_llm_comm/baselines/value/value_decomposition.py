@@ -52,7 +52,7 @@ from rllib_llm_comm.baselines.value.joint_game import (
     last_actions,
 )
 from rllib_llm_comm.baselines.value.joint_runners import JointEnvRunner, KitchenTeamRunner, make_joint_game
-from rllib_llm_comm.baselines.value.q_network import PLAIN, QSettings, QTeam, Unrolled, epsilon_greedy, open_values
+from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam, Unrolled, epsilon_greedy, open_values
 from rllib_llm_comm.core.errors import LARGEST, UserError, require_whole, shown
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
@@ -159,7 +159,7 @@ class ValueTraining(Settings):
 
 
 @dataclass
-class Judged:
+class UnrolledTeams:
     """A batch, and what the live and the target team make of it.
 
     Attributes:
@@ -196,34 +196,34 @@ class TeamLoss:
 
     def __call__(self, live: QTeam, target: QTeam, batch: Batch) -> tuple[torch.Tensor, dict[str, float]]:
         """The loss, and figures to report."""
-        judged = judge(live, target, narrow(live, target, batch))
-        rewards = self.rewards(live, target, judged)
-        error, values, targets = self._temporal_difference(live, judged, rewards)
-        more = self.more(live, target, judged, rewards)
+        unrolled = unroll_teams(live, target, narrow(live, target, batch))
+        rewards = self.rewards(live, unrolled)
+        error, values, targets = self._temporal_difference(live, unrolled, rewards)
+        auxiliary = self.auxiliary_losses(live, unrolled, rewards)
         report = {
             "td_loss": float(error.detach()),
             "q_mean": float(values.detach().mean()),
             "target_mean": float(targets.mean()),
-            **{name: float(term.detach()) for name, term in more.items()},
+            **{name: float(term.detach()) for name, term in auxiliary.items()},
         }
-        loss = torch.stack([error, *more.values()]).sum() if more else error
+        loss = torch.stack([error, *auxiliary.values()]).sum() if auxiliary else error
         return loss, report
 
-    def rewards(self, live: QTeam, target: QTeam, judged: Judged) -> torch.Tensor:
+    def rewards(self, live: QTeam, unrolled: UnrolledTeams) -> torch.Tensor:
         """Team rewards (B, T) that targets are made of: those of the game."""
-        return judged.batch[REWARDS].float()
+        return unrolled.batch[REWARDS].float()
 
-    def more(self, live: QTeam, target: QTeam, judged: Judged, rewards: torch.Tensor) -> dict[str, torch.Tensor]:
+    def auxiliary_losses(self, live: QTeam, unrolled: UnrolledTeams, rewards: torch.Tensor) -> dict[str, torch.Tensor]:
         """Weighted terms that are added to the loss, by name; none here."""
         return {}
 
     def _temporal_difference(
-        self, live: QTeam, judged: Judged, rewards: torch.Tensor
+        self, live: QTeam, unrolled: UnrolledTeams, rewards: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        batch, filled = judged.batch, judged.batch[FILLED].float()
-        values = live.total(chosen(judged.live.values, batch[ACTIONS]), batch[STATE][:, :-1])
+        batch, filled = unrolled.batch, unrolled.batch[FILLED].float()
+        values = live.total(chosen(unrolled.live.values, batch[ACTIONS]), batch[STATE][:, :-1])
         with torch.no_grad():
-            following = judged.target_total[:, 1:]
+            following = unrolled.target_total[:, 1:]
             going_on = 1.0 - batch[TERMINATED].float()
             targets = self._targets(rewards, going_on, following, filled)
         squared = (values - targets).square().mean(-1) * filled
@@ -248,7 +248,7 @@ class TeamLoss:
         return torch.stack(targets[::-1], 1)
 
 
-def judge(live: QTeam, target: QTeam, batch: Batch) -> Judged:
+def unroll_teams(live: QTeam, target: QTeam, batch: Batch) -> UnrolledTeams:
     """Unrolls both teams over a batch."""
     filled = batch[FILLED].float()
     valid = torch.cat([torch.ones_like(filled[:, :1]), filled], 1)
@@ -262,7 +262,7 @@ def judge(live: QTeam, target: QTeam, batch: Batch) -> Judged:
         best = open_values(ours.values, batch[MASK]).argmax(-1, keepdim=True)
         target_best = theirs.values.gather(-1, best)[..., 0]
         target_total = target.total(target_best, batch[STATE])
-    return Judged(batch, ours, theirs, target_best, target_total)
+    return UnrolledTeams(batch, ours, theirs, target_best, target_total)
 
 
 def narrow(live: QTeam, target: QTeam, batch: Batch) -> Batch:
@@ -280,11 +280,6 @@ def narrow(live: QTeam, target: QTeam, batch: Batch) -> Batch:
 def chosen(values: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
     """Values (B, T, n) of the actions (B, T, n) that were played, out of values (B, T + 1, n, A)."""
     return values[:, :-1].gather(-1, actions.long()[..., None])[..., 0]
-
-
-def tensors(batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """A batch of `joint_game.joined` as tensors."""
-    return {name: torch.as_tensor(values) for name, values in batch.items()}
 
 
 class JointQLearner(DQNTorchLearner):
@@ -528,7 +523,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
     """Settings that VDN, QMIX and the systems built on them share; of stock DQN's those that this class names count."""
 
     settings_models = {"training": ValueTraining, "policy_network": select_fields(QSettings, *AGENT_SETTINGS)}
-    kind: ClassVar[str] = PLAIN
+    kind: ClassVar[str] = "plain"
     mixer: ClassVar[str]
     loss_class: ClassVar[type[TeamLoss]] = TeamLoss
     env_config: dict[str, Any]

@@ -62,7 +62,7 @@ class FollowingWalkers(RulePlayer):
     def _steps_to(self, goal: Cell, here: Cell, ground: Set[Cell]) -> dict[Cell, int]:
         """Steps to the goal over this ground, as if all other cells were holes; `here` is left out if it is cut off."""
         others = frozenset(self.game.cells()) - ground - {here}
-        return replace(self.game.env.unwrapped.lake.layout, holes=others).distances(goal)
+        return replace(self.game.lake.layout, holes=others).distances(goal)
 
 
 def _beside(cell: Cell) -> list[Cell]:
@@ -97,6 +97,12 @@ class LakePlanning(PlanningGame):
     scenarios: ClassVar[Mapping[str, Mapping[str, Any]]] = {name: {"layout": name} for name in LAYOUT_NAMES}
     played_with: ClassVar[Mapping[str, Any]] = {"observe": ["text"]}
 
+    @property
+    def lake(self) -> Lake:
+        """The lake itself."""
+        lake: Lake = self.env.unwrapped.lake
+        return lake
+
     def state(self) -> Moment:
         """Cells and fates of the walkers now, and the cells where somebody has been."""
         return self._moment(len(self.env.unwrapped.trail) - 1)
@@ -113,17 +119,17 @@ class LakePlanning(PlanningGame):
 
     def manual(self) -> str:
         """Rules of the lake."""
-        return brief(self.env.unwrapped.lake)
+        return brief(self.lake)
 
     def scenario(self) -> str:
         """Size of the lake."""
-        layout = self.env.unwrapped.lake.layout
+        layout = self.lake.layout
         return f"The lake has {layout.width} columns and {layout.height} rows."
 
     def situation(self, state: Moment) -> str:
         """Time, and the cells where somebody has been."""
         been = ", ".join(f"({place(cell)})" for cell in sorted(state.seen))
-        return f"Step {state.time} of {self.env.unwrapped.lake.horizon}. Somebody has been at {been}."
+        return f"Step {state.time} of {self.lake.horizon}. Somebody has been at {been}."
 
     def situation_of(self, state: Moment, agent: str) -> str:
         """Place and fate of a walker."""
@@ -142,7 +148,7 @@ class LakePlanning(PlanningGame):
 
     def holds(self, state: Moment, sentence: str) -> bool | None:
         """True if a sentence is true of what the walkers know, false if it is not."""
-        lake = self.env.unwrapped.lake
+        lake = self.lake
         facts = LakeFacts(lake.layout, state.cells, state.fates, state.seen, state.time, lake.horizon)
         return check_sentence(facts, sentence)
 
@@ -162,7 +168,7 @@ class LakePlanning(PlanningGame):
 
     def forms(self) -> str:
         """Going to any cell, and waiting."""
-        layout = self.env.unwrapped.lake.layout
+        layout = self.lake.layout
         return (
             f"go to a cell by its column, 0 to {layout.width - 1}, and row, 0 to {layout.height - 1}, such as "
             f"'{_subgoal((layout.width - 1, 0))}'; wait"
@@ -200,7 +206,7 @@ class LakePlanning(PlanningGame):
 
     def shared(self) -> Sequence[Any]:
         """The layout."""
-        return [self.env.unwrapped.lake.layout]
+        return [self.lake.layout]
 
     def player(self) -> FollowingWalkers:
         """Walkers that follow their subgoals."""
@@ -208,7 +214,7 @@ class LakePlanning(PlanningGame):
 
     def cells(self) -> list[Cell]:
         """All cells of the lake."""
-        layout = self.env.unwrapped.lake.layout
+        layout = self.lake.layout
         return [(x, y) for y in range(layout.height) for x in range(layout.width)]
 
     def meant(self, subgoal: str) -> Cell:
@@ -266,11 +272,6 @@ class LakePreparation(GamePreparation):
 
     game: LakePlanning
 
-    @property
-    def _lake(self) -> Lake:
-        lake: Lake = self.game.env.unwrapped.lake
-        return lake
-
     def code(self) -> CodeIndex:
         """The rules and the words of the lake."""
         return recorded_code("lake_source")
@@ -285,10 +286,10 @@ class LakePreparation(GamePreparation):
                 return self.place((first, second), fates)
 
     def _fate(self, walker: int, cell: Cell) -> str:
-        layout = self._lake.layout
+        layout = self.game.lake.layout
         if cell in layout.holes:
             return FELL
-        own = {layout.targets[k] for k in self._lake.own[walker]}
+        own = {layout.targets[k] for k in self.game.lake.own[walker]}
         return ARRIVED if cell in own else WALKS
 
     def place(self, cells: tuple[Cell, Cell], fates: tuple[str, str]) -> Moment:
@@ -304,7 +305,7 @@ class LakePreparation(GamePreparation):
 
     def parts(self) -> str:
         """Places and fates."""
-        layout = self._lake.layout
+        layout = self.game.lake.layout
         return (
             f"of each walker ({', '.join(WALKERS)}) the column, 0 to {layout.width - 1}, the row, 0 to "
             f'{layout.height - 1}, and its fate: "walks", "arrived" (at its target) or "fell" (into a hole). At least '
@@ -313,7 +314,7 @@ class LakePreparation(GamePreparation):
 
     def impossible(self, proposed: ProposedLake) -> str:
         """Reason against places and fates."""
-        layout, walkers = self._lake.layout, proposed.walkers
+        layout, walkers = self.game.lake.layout, proposed.walkers
         if sorted(one.walker for one in walkers) != sorted(WALKERS):
             return f"each of {', '.join(WALKERS)} must be named once in a situation"
         for one in walkers:
@@ -330,7 +331,7 @@ class LakePreparation(GamePreparation):
 
     def actions(self, state: Moment, agent: str) -> Mapping[str, Check]:
         """The five actions; what they do is where they lead without a slip and with the other one out of the way."""
-        i, layout = WALKERS.index(agent), self._lake.layout
+        i, layout = WALKERS.index(agent), self.game.lake.layout
         found = {}
         for number, (name, (dx, dy)) in enumerate(zip(ACTION_NAMES, STEPS, strict=True)):
             x, y = state.cells[i]

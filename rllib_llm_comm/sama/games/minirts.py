@@ -115,7 +115,7 @@ class StrategyPlanning(PlanningGame):
                 "`action_level` is 'red', where nobody carries out a subgoal in words; use `action_level='command'`."
             )
         self._latest: Moment | None = None
-        self._starts = SubgoalStarts()
+        self._starts = SubgoalStarts(self.same_moment)
         self._kept: WeakKeyDictionary[Moment, EnvSnapshot] = WeakKeyDictionary()
         self._looking: MiniRTS | None = None
 
@@ -217,7 +217,7 @@ class StrategyPlanning(PlanningGame):
             return after.fighting[number]
         if command.verb not in (BUILD, TRAIN):
             return False
-        start = self._starts.of(self.same_moment, before, after, agent, subgoal)
+        start = self._starts.of(before, after, agent, subgoal)
         if after.made[number][command.kind] - start.made[number][command.kind] < command.number:
             return False
         self._starts.end(agent)

@@ -56,7 +56,6 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     task_subgoal,
 )
 from rllib_llm_comm.envs.overcooked_ai.text import cook_sentences, primitive_phrases, state_sentences, target_phrases
-from rllib_llm_comm.sama.data_set import NewSubgoals
 from rllib_llm_comm.sama.planning_game import PlanningGame, RulePlayer, State, examples_in
 from rllib_llm_comm.sama.preparation import Check, CodeIndex, GamePreparation, Transition
 from rllib_llm_comm.sama.recordings import recorded_code
@@ -460,11 +459,6 @@ def _goal(tasks: Sequence[Task]) -> str:
 # ---- preparation ------------------------------------------------------------------------------------------------
 
 
-def kitchen_code() -> CodeIndex:
-    """The code of the onion-soup kitchens that recordings are asked about, to search in."""
-    return recorded_code("kitchen_source")
-
-
 _LONGEST = 200
 _WAYS = "north|south|east|west"
 _OTHER_WAYS = {"up": "north", "down": "south", "right": "east", "left": "west"}
@@ -536,31 +530,6 @@ def goal_cell_actions(game: KitchenPlanning, state: Moment, agent: str) -> dict[
     return {name: effect_check(layout, phrase) for name, phrase in zip(names, phrases, strict=True)}
 
 
-def primitive_actions(game: KitchenPlanning, state: Moment, agent: str) -> dict[str, Check]:
-    """An agent's six primitive actions, each with its check."""
-    kitchen = game.kitchen(state)
-    phrases, beside = primitive_phrases(kitchen, COOKS.index(agent)), surroundings(game, state, agent)
-    names = [f"action {number}: {name}" for number, name in enumerate(ACTION_NAMES)]
-    return {name: effect_check(kitchen.layout, phrase, beside) for name, phrase in zip(names, phrases, strict=True)}
-
-
-def surroundings(game: KitchenPlanning, state: Moment, agent: str) -> dict[str, str]:
-    """The places on the four sides of an agent, by direction."""
-    kitchen = game.kitchen(state)
-    x, y = kitchen.cook(COOKS.index(agent)).cell
-    names = places_of(kitchen.layout).names
-    # No cook stands at the edge of a kitchen, so each side has a cell.
-    return {way: names[x + dx, y + dy] for way, (dx, dy) in zip(ACTION_NAMES, STEPS, strict=False)}
-
-
-class KitchenSubgoals(NewSubgoals):
-    """Asks in states of kitchens that give subgoals themselves, which no planner looks at while agents train."""
-
-    def put(self, game: PlanningGame, snapshot: Any) -> None:
-        """Puts a kitchen into a state of `Kitchen.snapshot`."""
-        game.env.unwrapped.kitchen.restore(snapshot)
-
-
 _EMPTY = "nothing"
 _TICKS = {"no": IDLE, "yes": COOK_TIME // 2, "ready": COOK_TIME}
 _SHARE_OF_RANDOM_STEPS = 0.3
@@ -622,7 +591,7 @@ class KitchenPreparation(GamePreparation):
 
     def code(self) -> CodeIndex:
         """The recorded copy, which recordings quote."""
-        return kitchen_code()
+        return recorded_code("kitchen_source")
 
     def draw(self, rng: np.random.Generator) -> Moment:
         """Random legal state."""
@@ -685,11 +654,18 @@ class KitchenPreparation(GamePreparation):
 
     def actions(self, state: Moment, agent: str) -> Mapping[str, Check]:
         """The six primitive actions."""
-        return primitive_actions(self.game, state, agent)
+        kitchen = self.game.kitchen(state)
+        phrases, beside = primitive_phrases(kitchen, COOKS.index(agent)), self.beside(state, agent)
+        names = [f"action {number}: {name}" for number, name in enumerate(ACTION_NAMES)]
+        return {name: effect_check(kitchen.layout, phrase, beside) for name, phrase in zip(names, phrases, strict=True)}
 
     def beside(self, state: Moment, agent: str) -> Mapping[str, str]:
-        """The places on the four sides of a cook."""
-        return surroundings(self.game, state, agent)
+        """The places on the four sides of a cook, by direction."""
+        kitchen = self.game.kitchen(state)
+        x, y = kitchen.cook(COOKS.index(agent)).cell
+        names = places_of(kitchen.layout).names
+        # No cook stands at the edge of a kitchen, so each side has a cell.
+        return {way: names[x + dx, y + dy] for way, (dx, dy) in zip(ACTION_NAMES, STEPS, strict=False)}
 
     def origin(self) -> dict[str, Any]:
         """The kitchen, as `subgoal_file` of its environment expects it."""

@@ -168,8 +168,7 @@ def make_manual(
         kept = without_repetitions(model, facts, kept_in_doubt)
         text = summary(model, [fact for group in kept.values() for fact in group], settings.words)
     repeated = found - sum(map(len, kept.values()))
-    doubts = {"undecided": kept_in_doubt["undecided"], "unsorted": kept_in_doubt["unsorted"]}
-    return Manual(text, kept, len(paragraphs), relevant, repeated, **doubts, cost=cost)
+    return Manual(text, kept, len(paragraphs), relevant, repeated, **kept_in_doubt, cost=cost)
 
 
 def questions(name: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
@@ -17,73 +17,20 @@ from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.policies.find_checkpoint import is_shipped
 from rllib_llm_comm.policies.recorded_settings import has_no_text, model_stays_inside, packaged_models
-from rllib_llm_comm.sama.planners.baselines import DisturbedPlanner, GuessingPlanner, RandomPlanner
-from rllib_llm_comm.sama.planners.chat import (
-    ChatPlanner,
-    ChatPlanSettings,
-    DepsPlanner,
-    DepsPlanSettings,
-    SamaPlanner,
-    SamaPlanSettings,
+from rllib_llm_comm.sama.planners.baselines import (
+    AroundPlanner,
+    DisturbedPlanner,
+    GuessingPlanner,
+    Plan4MCPlanner,
+    RandomPlanner,
+    ScriptedPlanner,
 )
-from rllib_llm_comm.sama.planners.matching import NearestByEmbedding, assigned, made_possible
+from rllib_llm_comm.sama.planners.chat import ChatPlanner, ChatPlanSettings
+from rllib_llm_comm.sama.planners.deps import DepsPlanner, DepsPlanSettings
+from rllib_llm_comm.sama.planners.sama import SamaPlanner, SamaPlanSettings
 from rllib_llm_comm.sama.planning_game import PlanningGame
-from rllib_llm_comm.sama.plans import MENU, RULES, PhaseAnswers, Plan, Planner, PlanRequest, Refusal
+from rllib_llm_comm.sama.plans import Planner, PlanRequest
 from rllib_llm_comm.sama.recordings import find_recording, recordings, require_recorded
-from rllib_llm_comm.sama.skill_graph import share_out
-
-
-class _RulePlanner(Planner):
-    """Base class of planners by rules: after failures the subgoals that were not done are replaced."""
-
-    answerers = (RULES, MENU)
-    stands_in = "rules, no language model"
-
-    def __init__(self) -> None:
-        self._nearest = NearestByEmbedding()
-
-    def _made(self, request: PlanRequest, goal: str, way: dict[str, str], reasons: dict[str, str]) -> Plan:
-        refused: list[Refusal] = []
-        possible = made_possible(request, way, self._nearest, refused)
-        return Plan(
-            goal=goal,
-            subgoals=assigned(possible, reasons, dict.fromkeys(possible.values(), RULES), refused),
-            refused=refused,
-            planner=self.name,
-            answered_by=PhaseAnswers.all_by(RULES),
-        )
-
-
-class ScriptedPlanner(_RulePlanner):
-    """The game's own rules: no network, no model, the same plan for the same moment."""
-
-    name = "scripted"
-
-    def plan(self, request: PlanRequest) -> Plan:
-        """Plan by the game's own rules.
-
-        Raises:
-            UserError: If the game has no rules to plan by.
-        """
-        goal, way = request.game.scripted(request.state)
-        return self._made(request, goal, way, {})
-
-
-class Plan4MCPlanner(_RulePlanner):
-    """Searches backwards on the game's skill graph, from what is wanted to what can be done now."""
-
-    name = "plan4mc"
-
-    def plan(self, request: PlanRequest) -> Plan:
-        """Plan by a backward search on the skill graph.
-
-        Raises:
-            UserError: If the game has no skill graph.
-        """
-        goal, way, reasons = share_out(request.game.skills(request.state), request.game.agents)
-        in_order = {agent: way[agent] for agent in request.game.agents}
-        return self._made(request, goal, in_order, reasons)
-
 
 class RecordedPlanner(ChatPlanner):
     """As `chat`, with the answers of a recording."""
@@ -247,14 +194,10 @@ def planner_stands_in(settings: str | Mapping[str, Any] | Planner) -> str:
     Raises:
         UserError: If it plays a recording that is not there.
     """
-    tape = played_recording(settings)
-    if isinstance(settings, DisturbedPlanner | GuessingPlanner):
-        return planner_stands_in(settings.planner)
-    given = settings if isinstance(settings, Planner) else _undisturbed(settings)
-    name = given.name if isinstance(given, Planner) else given.get("name")
-    what = getattr(given if isinstance(given, Planner) else PLANNERS.get(name), "stands_in", "")
-    what = describe_recording(tape) if tape is not None else what
-    return f"planner {name}: {what}" if what else ""
+    tape, name = played_recording(settings), _undisturbed(settings).get("name")
+    planner = name if isinstance(name, Planner) else PLANNERS.get(name)
+    what = describe_recording(tape) if tape is not None else getattr(planner, "stands_in", "")
+    return f"planner {name.name if isinstance(name, Planner) else name}: {what}" if what else ""
 
 
 def trained_policy(settings: str | Mapping[str, Any] | Planner | None) -> str | None:
@@ -290,21 +233,24 @@ def guesses(settings: str | Mapping[str, Any] | Planner | None) -> bool:
     Args:
         settings: See `rllib_llm_comm.sama.planners.make_planner`; `None`: nobody plans.
     """
-    if isinstance(settings, GuessingPlanner) or settings == GuessingPlanner.name:
-        return True
-    if isinstance(settings, DisturbedPlanner):
-        return guesses(settings.planner)
-    if not isinstance(settings, Mapping):
-        return False
-    name = settings.get("name")
-    return name == GuessingPlanner.name or name == DisturbedPlanner.name and guesses(settings.get("planner"))
+    names = [] if settings is None else [one.get("name") for one in _layers(settings)]
+    return any(name == GuessingPlanner.name or isinstance(name, GuessingPlanner) for name in names)
+
+
+def _layers(settings: str | Mapping[str, Any] | Planner) -> Iterator[dict[str, Any]]:
+    """Settings of a planner, with its name (or itself as its name), and of those that it disturbs, from outside."""
+    given = {"name": settings} if isinstance(settings, Planner) else _named_settings(settings)
+    yield given
+    if isinstance(settings, AroundPlanner):
+        yield from _layers(settings.planner)
+    elif given.get("name") in (DisturbedPlanner.name, GuessingPlanner.name):
+        yield from _layers(given.get("planner", ScriptedPlanner.name))
 
 
 def _undisturbed(settings: str | Mapping[str, Any] | Planner) -> dict[str, Any]:
-    """Settings of the planner that makes the plans, below those that disturb it, with its name."""
-    given = {"name": settings} if isinstance(settings, Planner) else _named_settings(settings)
-    wraps = given.get("name") in (DisturbedPlanner.name, GuessingPlanner.name)
-    return _undisturbed(given.get("planner", "scripted")) if wraps else given
+    """Settings of the planner that makes the plans, below those that disturb it."""
+    *_, innermost = _layers(settings)
+    return innermost
 
 
 def _named_settings(settings: str | Mapping[str, Any]) -> dict[str, Any]:

@@ -13,9 +13,21 @@ import numpy as np
 from rllib_llm_comm.core.errors import UserError, require_number, require_whole
 from rllib_llm_comm.core.files import read_foreign_json
 from rllib_llm_comm.core.places import local_path
-from rllib_llm_comm.sama.planners.matching import failed_assignments
+from rllib_llm_comm.sama.planners.matching import NearestByEmbedding, assigned, failed_assignments, made_possible
 from rllib_llm_comm.sama.planning_game import PlanningGame, State
-from rllib_llm_comm.sama.plans import RANDOM, AssignedSubgoal, PhaseAnswers, Plan, Planner, PlanRequest, made_plan
+from rllib_llm_comm.sama.plans import (
+    MENU,
+    RANDOM,
+    RULES,
+    AssignedSubgoal,
+    PhaseAnswers,
+    Plan,
+    Planner,
+    PlanRequest,
+    Refusal,
+    made_plan,
+)
+from rllib_llm_comm.sama.skill_graph import share_out
 
 _MOST_BYTES = 64 * 2**20
 _LARGEST_SEED = 2**128 - 1  # as large as those that NumPy draws itself
@@ -49,6 +61,58 @@ def read_record(path: str | os.PathLike[str], setting: str = "subgoals") -> tupl
     return record, texts
 
 
+class _RulePlanner(Planner):
+    """Base class of planners by rules: after failures the subgoals that were not done are replaced."""
+
+    answerers = (RULES, MENU)
+    stands_in = "rules, no language model"
+
+    def __init__(self) -> None:
+        self._nearest = NearestByEmbedding()
+
+    def _made(self, request: PlanRequest, goal: str, way: dict[str, str], reasons: dict[str, str]) -> Plan:
+        refused: list[Refusal] = []
+        possible = made_possible(request, way, self._nearest, refused)
+        return Plan(
+            goal=goal,
+            subgoals=assigned(possible, reasons, dict.fromkeys(possible.values(), RULES), refused),
+            refused=refused,
+            planner=self.name,
+            answered_by=PhaseAnswers.all_by(RULES),
+        )
+
+
+class ScriptedPlanner(_RulePlanner):
+    """The game's own rules: no network, no model, the same plan for the same moment."""
+
+    name = "scripted"
+
+    def plan(self, request: PlanRequest) -> Plan:
+        """Plan by the game's own rules.
+
+        Raises:
+            UserError: If the game has no rules to plan by.
+        """
+        goal, way = request.game.scripted(request.state)
+        return self._made(request, goal, way, {})
+
+
+class Plan4MCPlanner(_RulePlanner):
+    """Searches backwards on the game's skill graph, from what is wanted to what can be done now."""
+
+    name = "plan4mc"
+
+    def plan(self, request: PlanRequest) -> Plan:
+        """Plan by a backward search on the skill graph.
+
+        Raises:
+            UserError: If the game has no skill graph.
+        """
+        goal, way, reasons = share_out(request.game.skills(request.state), request.game.agents)
+        in_order = {agent: way[agent] for agent in request.game.agents}
+        return self._made(request, goal, in_order, reasons)
+
+
 DRAWN = "drawn at random"
 """The reason of a subgoal that nobody has thought of."""
 
@@ -72,7 +136,7 @@ class RandomPlanner(Planner):
         require_whole("seed", seed, 0, _LARGEST_SEED)
         self._rng = np.random.default_rng(seed)
         self.subgoals = subgoals
-        self._drawn = frozenset(read_record(subgoals)[1] if subgoals else ())
+        self._among = frozenset(read_record(subgoals)[1] if subgoals else ())
 
     def reseed(self, seed: int) -> None:
         """Begins a new series of draws."""
@@ -85,15 +149,15 @@ class RandomPlanner(Planner):
     def draw_also(self, texts: Iterable[str]) -> None:
         """Draws other subgoals, too; who draws all that there are leaves it."""
         if self.subgoals:
-            self._drawn |= frozenset(texts)
+            self._among |= frozenset(texts)
 
     def plan(self, request: PlanRequest) -> Plan:
         """Plan of random subgoals that the agents can set about now."""
         given: dict[str, str] = {}
         for agent in request.game.agents:
             where = self._rng.random()
-            given[agent] = _going_on(request, agent) or _draw(request, agent, given, where, self._drawn)
-        subgoals = [_drawn(agent, given[agent]) for agent in given]
+            given[agent] = _going_on(request, agent) or _draw(request, agent, given, where, self._among)
+        subgoals = [_random(agent, given[agent]) for agent in given]
         by = PhaseAnswers.all_by(RANDOM)
         return Plan(goal="do anything", subgoals=subgoals, planner=self.name, answered_by=by)
 
@@ -181,13 +245,13 @@ class DisturbedPlanner(AroundPlanner):
             chance, where = self._rng.random(2)
             kept = _going_on(request, one.agent)
             if kept and self._drawn.get(one.agent) == kept:
-                one = _drawn(one.agent, kept)
+                one = _random(one.agent, kept)
             elif kept != one.subgoal:
                 self._drawn.pop(one.agent, None)
                 if chance < self.share:
                     drawn = self._drawn[one.agent] = _draw(request, one.agent, given, where)
                     self.replaced += 1
-                    one = _drawn(one.agent, drawn)
+                    one = _random(one.agent, drawn)
             given[one.agent] = one.subgoal
             subgoals.append(one)
         return made.model_copy(update={"subgoals": subgoals})
@@ -241,7 +305,7 @@ def thinker(planner: Planner) -> Planner:
     return thinker(planner.planner) if isinstance(planner, AroundPlanner) else planner
 
 
-def _drawn(agent: str, subgoal: str) -> AssignedSubgoal:
+def _random(agent: str, subgoal: str) -> AssignedSubgoal:
     return AssignedSubgoal(agent=agent, subgoal=subgoal, reason=DRAWN, answered_by=RANDOM)
 
 

@@ -1,9 +1,7 @@
-"""The planner that asks a chat model, in three variants (SAMA Section 3.2).
+"""The planner that asks a chat model for a goal, then for subgoals, then for who gets which (SAMA Section 3.2).
 
-`chat` asks for a goal, then for subgoals, then for who gets which, from the list of those that are possible. `deps`
-(arXiv 2302.01560) asks for the whole sequence of goals at once, and anew after a failure. `sama` reads translated
-states and proposes goal and subgoals in one free answer, which the game then checks. With `ahead` either asks one
-question for everything, and is asked again only when a plan no longer holds.
+It chooses from the list of what is possible. With `ahead` one question asks for everything, and the model is asked
+again only when a plan no longer holds. DEPS (`deps`) and SAMA's own planner (`sama`) are variants of it.
 
 Names, fields and descriptions of the forms are part of the prompts: they stand in the JSON schemas. A docstring is the
 description unless `json_schema_extra` has one.
@@ -12,20 +10,16 @@ description unless `json_schema_extra` has one.
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import lru_cache
-from itertools import permutations
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
 
 from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for, read_answer
-from rllib_llm_comm.chat.chat_model import PLAN, ChatModel, QuestionLocks, asking_for, count_scope, others_go_on
-from rllib_llm_comm.chat.thoughts import without_thoughts
-from rllib_llm_comm.core.errors import LARGEST, UserError
+from rllib_llm_comm.chat.chat_model import ChatModel, QuestionLocks, count_scope, others_go_on
+from rllib_llm_comm.core.errors import LARGEST
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.interface import MAX_SUBGOAL
 from rllib_llm_comm.language.prompts import fill
@@ -40,15 +34,13 @@ from rllib_llm_comm.sama.planners.matching import (
     failed_assignments,
     made_possible,
 )
-from rllib_llm_comm.sama.planning_game import OURS, PAPER, PlanningGame, PromptsOf, examples_in, worded
+from rllib_llm_comm.sama.planning_game import OURS, PAPER, PlanningGame, examples_in, worded
 from rllib_llm_comm.sama.plans import (
     BY_RULES,
     DONE,
     ERROR,
-    LOST,
     MENU,
     RULES,
-    STUCK,
     WAITED,
     Answerer,
     AssignedSubgoal,
@@ -65,8 +57,6 @@ from rllib_llm_comm.sama.plans import (
     source_of,
     told_failures,
 )
-from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError
-from rllib_llm_comm.sama.translation import read_translator
 
 Answer = TypeVar("Answer", bound=BaseModel)
 _NAMES = re.compile(r"\s*\(\w+(?: or \w+)*\)$")
@@ -209,15 +199,6 @@ def work_by_agent(answer: TeamPlan, agents: Sequence[str]) -> dict[str, list[Pro
 
 
 MOST_AHEAD = 8
-_NO_REASON = "the game does not take it"
-
-
-class Proposal(BaseModel):
-    """A goal and subgoals for all agents, after thinking."""
-
-    thoughts: str = ""
-    goal: str = Field(min_length=1, max_length=300)
-    subgoals: list[ProposedSubgoal]
 
 
 class ChatPlanSettings(Settings):
@@ -257,37 +238,6 @@ class ChatPlanSettings(Settings):
     nearest possible one, subgoals are given out with the least effort, and reflection blames by rules; all of it is
     counted under their names. "none": there is no such plan, or no reflection and the failed attempt stands. "error":
     the run ends. A goal has no substitute: with "rules", too, there is no plan without one."""
-
-
-class DepsPlanSettings(ChatPlanSettings):
-    """Settings of DEPS' planner."""
-
-    ahead: Literal[0] = 0  # type: ignore[assignment]
-    """DEPS has its own sequence: of goals, each split and shared out when it is its turn."""
-
-
-class SamaPlanSettings(ChatPlanSettings):
-    """Settings of SAMA's planner."""
-
-    menu: Literal["none", "possible", "library"] = "none"  # type: ignore[assignment]
-    """Subgoals that are listed in the question; "none" (SAMA): proposals are free and checked by the game."""
-    fallback: Literal["none", "error"] = "none"  # type: ignore[assignment]
-    """"none" (default): no plan, or no reflection and the failed attempt stands. "error": the run ends. Nothing ever
-    takes a model's place here."""
-    translation: str = ""
-    """Path of a translator, as a stage `run: translate` writes it (SAMA); empty: the game's own words."""
-    prompts: PromptsOf = OURS
-    """"paper": the questions of SAMA's listings in place of ours, in our own words: the same roles, slots, order and
-    worked examples (goal with subgoals, assignment, reflection). Answers keep our forms."""
-    history: bool = True
-    """Whether outcomes of the rounds before are told (ours; the paper is silent)."""
-    memory: Literal["round", "episode"] = "episode"
-    """Failed plans that are told: those from this very situation, or those of the whole game, too (SAMA)."""
-    experience: int = Field(default=0, ge=0, le=LARGEST)
-    """Worked examples from rounds of earlier games that went well (SAMA tells some; the number is ours)."""
-    reasons: bool = True
-    """Whether the model is told why the game refuses a proposal when it is asked again (SAMA); else it is asked again
-    without them. For experiments."""
 
 
 class ChatPlanner(Planner):
@@ -407,7 +357,7 @@ class ChatPlanner(Planner):
 
         def check(answer: TeamPlan) -> None:
             if not goal:
-                _require_new_goal(request, answer.goal)
+                require_new_goal(request, answer.goal)
             work = work_by_agent(answer, game.agents)
             problems: dict[str, str] = {}
             for agent, subgoals in work.items():
@@ -629,7 +579,7 @@ class ChatPlanner(Planner):
             failed=self.failures(request),
             with_objects=", made of the things that matter" if self.how.objects else "",
         )
-        answer = ask_for(self.model, prompt, Goal, check=lambda answer: _require_new_goal(request, answer.goal))
+        answer = ask_for(self.model, prompt, Goal, check=lambda answer: require_new_goal(request, answer.goal))
         return answer.goal, answer.thoughts
 
     def _decompose(
@@ -776,219 +726,12 @@ def _note(refused: list[Refusal], phase: Phase, problems: dict[str, str]) -> Non
         raise UnusableError(*problems.values())
 
 
-def _require_new_goal(request: PlanRequest, goal: str) -> None:
+def require_new_goal(request: PlanRequest, goal: str) -> None:
+    """Refuses a goal that has failed from this situation.
+
+    Raises:
+        UnusableError: If it has.
+    """
     failed = [same_words(attempt.plan.goal) for attempt in request.failed if attempt.guilty == "goal"]
     if same_words(goal) in failed:
         raise UnusableError(f"the goal {goal!r} has failed from here already")
-
-
-MOST_REPLANS = 12
-_MOST_GOALS = 30
-_MOST_TOLD = 3
-
-
-class Goals(BaseModel):
-    """A whole sequence of goals, after thinking."""
-
-    thoughts: str = ""
-    goals: list[str] = Field(min_length=1, max_length=_MOST_GOALS)
-
-
-class DepsPlanner(ChatPlanner):
-    """Asks for the whole sequence of goals once, and goes on to the next when the subgoals of one are done.
-
-    When a subgoal fails, it tells what happened (by the game's own words), lets the model explain it, and asks for the
-    whole sequence anew, with the dialogue so far; at most `MOST_REPLANS` times per episode, and then it goes on with
-    the goals that are left. A sequence that is used up is asked for anew, which is no failure. Goals are split and
-    shared out as by `ChatPlanner`, as in SAMA's comparison.
-    """
-
-    name = "deps"
-
-    def __init__(self, model: ChatModel, settings: ChatPlanSettings = DepsPlanSettings()) -> None:  # noqa: B008
-        super().__init__(model, settings)
-        self.begin()
-
-    def begin(self) -> None:
-        """Forgets the sequence and the dialogue."""
-        super().begin()
-        self.goals: list[str] = []
-        self.replans = 0
-        self._thoughts = ""
-        self._dialogue: list[str] = []
-
-    def goal(self, request: PlanRequest, context: str) -> tuple[str, str]:
-        """The next goal of the sequence; see `rllib_llm_comm.sama.planners.chat.ChatPlanner`."""
-        if self._standing is not None and self.goals:
-            description = self._failure(request)
-            if description and self.replans < MOST_REPLANS:
-                self._explain(context, description)
-                self.replans += 1
-                self.goals = []
-            elif not any(request.current.values()) or description:
-                self.goals.pop(0)
-        if not self.goals:
-            self._ask_for_goals(request, context)
-        return self.goals[0], self._thoughts
-
-    def _failure(self, request: PlanRequest) -> str:
-        """Failure of the last plan, in words; empty if it did not fail."""
-        if request.failed:
-            attempt = request.failed[-1]
-            return f"The goal was to {attempt.plan.goal}. It failed: {attempt.why}"
-        told = self._standing.by_agent() if self._standing is not None else {}
-        latest = {outcome.agent: outcome for outcome in request.outcomes}
-        bad = [
-            outcome.sentence()
-            for agent, outcome in latest.items()
-            if outcome.how in (STUCK, LOST) and told.get(agent) == outcome.subgoal and not request.current.get(agent)
-        ]
-        return f"The goal was to {self.goals[0]}. {' '.join(bad)}" if bad else ""
-
-    def _explain(self, context: str, description: str) -> None:
-        goals = "\n".join(f"{number}. {goal}" for number, goal in enumerate(self.goals, 1))
-        prompt = fill(__package__, "plan_explain", context=context, goals=goals, description=description)
-        with asking_for(PLAN):
-            why = without_thoughts(self.model.complete(prompt))
-        self._dialogue.append(f"\n{description}\nWhy it did not work out: {why}")
-        del self._dialogue[:-_MOST_TOLD]
-
-    def _ask_for_goals(self, request: PlanRequest, context: str) -> None:
-        before = "\n\nWhat you planned before did not work out:" + "".join(self._dialogue) if self._dialogue else ""
-        shown = self.examples(request, "goal")
-        prompt = fill(__package__, "plan_goals", context=context, examples=shown, dialogue=before)
-        answer = ask_for(self.model, prompt, Goals)
-        self.goals, self._thoughts = list(answer.goals), answer.thoughts
-
-
-class SamaPlanner(ChatPlanner):
-    """Asks for a goal with its subgoals, and for the assignment.
-
-    The moment stands in the words of a translator; no list of possible subgoals is shown; plans that failed earlier in
-    the episode and rounds of earlier games that went well can be told. A second unusable answer makes no plan.
-    """
-
-    name = "sama"
-    free = True
-    context_prompt = "sama_context"
-    how: SamaPlanSettings
-
-    def __init__(self, model: ChatModel, settings: SamaPlanSettings = SamaPlanSettings()) -> None:  # noqa: B008
-        super().__init__(model, settings)
-        self.translator = read_translator(settings.translation) if settings.translation else None
-        self._past_examples: deque[str] = deque(maxlen=max(1, settings.experience))  # of earlier games
-        self._new_examples: list[str] = []  # of this game
-
-    def begin(self) -> None:
-        """Begins an episode: what went well in the last one may be told from now on."""
-        super().begin()
-        self._past_examples.extend(self._new_examples)
-        self._new_examples = []
-
-    def went_well(self, request: PlanRequest, plan: Plan) -> None:
-        """Keeps a round all of whose subgoals were done, as a worked example for later games."""
-        if self.how.experience and not plan.alone:
-            told = "; ".join(f"{one.agent}: {one.words}" for one in plan.subgoals)
-            situation = self.situation(request)
-            self._new_examples.append(f"In an earlier game. {situation}\nGoal: {plan.goal}\nSubgoals: {told}")
-
-    def context(self, request: PlanRequest) -> str:
-        """The game, its objects and the moment in words, and what the settings add."""
-        return super().context(request if self.how.history else replace(request, outcomes=()))
-
-    def situation(self, request: PlanRequest) -> str:
-        """The moment in words: the translator's, or the game's own."""
-        game, state = request.game, request.state
-        if self.translator is None:
-            agents = " ".join(game.situation_of(state, agent) for agent in game.agents)
-            return f"{game.situation(state)} {agents}"
-        try:
-            return self.translator.words(game, state)
-        except RefusedCodeError as error:
-            raise UserError(
-                f"The translator {self.how.translation!r} does not work for a state ({error.reason}); have it written "
-                "anew, or omit `translation`."
-            ) from error
-
-    def examples(self, request: PlanRequest, phase: Phase) -> str:
-        """Worked examples of the game, and of earlier games."""
-        past = self._past_examples if self.how.experience else ()
-        return super().examples(request, phase) + "".join(f"\nAn example.\n{example}\n" for example in past)
-
-    def failures(self, request: PlanRequest) -> str:
-        """The plans that failed from here and, with `memory: episode`, earlier in this game."""
-        earlier = request.earlier if self.how.memory == "episode" else ()
-        return super().failures(request) + told_failures(earlier, "earlier in this game")
-
-    def described(self, plan: Plan, outcomes: Sequence[Outcome]) -> str:
-        """The ends of a plan's subgoals, in the planner's own words."""
-        done = {outcome.agent for outcome in outcomes if outcome.how in (DONE, WAITED)}
-        return "\n".join(
-            f"{one.agent} was told to {one.words}: {'done' if one.agent in done else 'not done in time'}."
-            for one in plan.subgoals
-        )
-
-    def propose(
-        self,
-        request: PlanRequest,
-        context: str,
-        kept: Plan | None,
-        by: dict[Phase, Answerer],
-        refused: list[Refusal],
-    ) -> tuple[str, str, list[ProposedSubgoal]]:
-        """The goal, the thoughts and the subgoals of one question."""
-        game, goal = request.game, kept.goal if kept is not None else ""
-        failed = failed_assignments(request)
-
-        def check(answer: Proposal) -> None:
-            if not goal:
-                _require_new_goal(request, answer.goal)
-            self._require_possible(request, answer.subgoals, refused)
-            for order in permutations([one.subgoal for one in answer.subgoals]):
-                way = dict(zip(game.agents, order, strict=True))
-                if any(self._refusal(request, agent, text) for agent, text in way.items()):
-                    continue
-                if {agent: self._meant(request, agent, text) for agent, text in way.items()} not in failed:
-                    return
-            raise UnusableError(
-                "there is no way to give each agent one of these that it can do now and that has not failed from here "
-                "already"
-            )
-
-        listed = f"\nTake subgoals from this list, word for word:\n{self._menu(request)}"
-        prompt = fill(
-            __package__,
-            worded(self.worded, "sama_plan"),
-            context=context,
-            agents=", ".join(game.agents),
-            examples=self.examples(request, "goal"),
-            failed=self.failures(request),
-            kept=f"\nThe goal stays as it is: {goal}\n" if goal else "",
-            count=len(game.agents),
-            with_objects=", made of the things that matter" if self.how.objects else "",
-            forms=game.forms(),
-            menu=listed if self.how.menu != "none" else "",
-        )
-        form = with_entries(Proposal, "subgoals", len(game.agents))
-        with self._asking("decomposition", by):
-            answer = ask_for(self.model, prompt, form, check=self.answer_check(check))
-        by["goal"] = by["decomposition"]
-        return goal or answer.goal, answer.thoughts, answer.subgoals
-
-    def answer_check(self, check: Callable[[Any], None]) -> Callable[[Any], None]:
-        """The check of an answer, whose reasons the model is told, or not."""
-        if self.how.reasons:
-            return check
-
-        def silent(answer: Any) -> None:
-            try:
-                check(answer)
-            except UnusableError:
-                raise UnusableError(_NO_REASON) from None
-
-        return silent
-
-
-def remembers_games(planner: Planner) -> bool:
-    """True if a planner tells of earlier games, so that these have to be played one after the other."""
-    return isinstance(planner, SamaPlanner) and planner.how.experience > 0

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
@@ -138,7 +138,7 @@ def write_reward(
         return ask_checked(model, prompt, read, what="reward code")
 
 
-@dataclass
+@dataclass(frozen=True)
 class JudgeReward:
     """A chat model that is asked after each step whether a subgoal is reached.
 
@@ -147,15 +147,11 @@ class JudgeReward:
 
     Attributes:
         manual: The game in words.
-        describe: Makes words of a state; by default its JSON.
-        unclear: Answers so far that were neither yes nor no.
     """
 
     model: ChatModel
     subgoal: str
     manual: str = ""
-    describe: Callable[[PlainState], str] = json.dumps
-    unclear: int = 0
 
     def __call__(self, before: PlainState, after: PlainState, agent: str, start: PlainState | None = None) -> int:
         """1 if the model's answer is yes, else 0.
@@ -174,21 +170,19 @@ class JudgeReward:
             UserError: If the budget is spent or the key is missing.
         """
         with asking_for(JUDGING):
-            said = read_yes_no(self.model.complete(self.prompt(before, after, agent, start)))
-        self.unclear += said is None
-        return said
+            return read_yes_no(self.model.complete(self.prompt(before, after, agent, start)))
 
     def prompt(self, before: PlainState, after: PlainState, agent: str, start: PlainState | None = None) -> str:
         """Prompt for the model."""
-        since = f"The game when {agent} was given its subgoal:\n{self.describe(start)}\n\n" if start is not None else ""
+        since = f"The game when {agent} was given its subgoal:\n{json.dumps(start)}\n\n" if start is not None else ""
         manual = f"The game:\n{self.manual}\n\n" if self.manual else ""
         return fill(
             __package__,
             "judge",
             manual=manual,
             since=since,
-            before=self.describe(before),
-            after=self.describe(after),
+            before=json.dumps(before),
+            after=json.dumps(after),
             agent=agent,
             subgoal=self.subgoal,
         )
@@ -250,19 +244,22 @@ def measure_agreement(
         subgoal: The subgoal that the reward is for, in the words of the game's library.
         transitions: Steps of a game that has this subgoal, one after the other; each is looked at for all agents.
     """
-    counts, starts = dict.fromkeys(Agreement.__dataclass_fields__, 0), SubgoalStarts()
+    counts, starts = dict.fromkeys(Agreement.__dataclass_fields__, 0), SubgoalStarts(game.same_moment)
     for step in transitions:
         for agent in game.agents:
-            start = (
-                game.plain(starts.of(game.same_moment, step.before, step.after, agent, subgoal))
-                if game.counts_since
-                else None
-            )
+            start = _plain_start(game, starts, step.before, step.after, agent, subgoal)
             done = game.done(step.before, step.after, agent, subgoal)
             if done:
                 starts.end(agent)
             counts[_outcome(reward, step, agent, start, done)] += 1
     return Agreement(**counts)
+
+
+def _plain_start(
+    game: PlanningGame, starts: SubgoalStarts, before: State, after: State, agent: str, subgoal: str
+) -> PlainState | None:
+    """The moment at which a subgoal began, as plain values, where the game's tests count since then."""
+    return game.plain(starts.of(before, after, agent, subgoal)) if game.counts_since else None
 
 
 def _outcome(reward: SubgoalReward, step: Transition, agent: str, start: PlainState | None, done: bool) -> str:
@@ -402,20 +399,12 @@ class _ByState(SubgoalRewards):
         reward = self._rewards.get(subgoal)
         if reward is not None:
             try:
-                start = self._start(game, before, after, agent, subgoal)
+                start = _plain_start(game, game.judged_starts, before, after, agent, subgoal)
                 found = reward(self._as_plain(game, before), self._as_plain(game, after), agent, start)
                 return self._judgement(game, agent, bool(found), self.judges[0])
             except RefusedCodeError as error:
                 self._refuse(subgoal, error.reason)
         return self._substitute(game, before, after, agent, subgoal)
-
-    def _start(
-        self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str
-    ) -> Mapping[str, Any] | None:
-        """The moment at which a subgoal began, as plain values, where the game's tests count since then."""
-        if not game.counts_since:
-            return None
-        return game.plain(game.judged_starts.of(game.same_moment, before, after, agent, subgoal))
 
     def _judgement(self, game: PlanningGame, agent: str, done: bool, by: str) -> Judgement:
         """A judgement; a subgoal that is done begins anew if it is given once more."""
@@ -552,7 +541,7 @@ class JudgeRewards(_ByState):
         reward, why = self._rewards.get(subgoal), "the judge says neither yes nor no"
         if isinstance(reward, JudgeReward):
             try:
-                start = self._start(game, before, after, agent, subgoal)
+                start = _plain_start(game, game.judged_starts, before, after, agent, subgoal)
                 with count_scope() as asked:
                     said = reward.answer(self._as_plain(game, before), self._as_plain(game, after), agent, start)
                 if said is not None:
