@@ -32,6 +32,7 @@ from rllib_llm_comm.sama.planning_game import PlanningGame
 from rllib_llm_comm.sama.plans import Planner, PlanRequest
 from rllib_llm_comm.sama.recordings import find_recording, recordings, require_recorded
 
+
 class RecordedPlanner(ChatPlanner):
     """As `chat`, with the answers of a recording."""
 
