@@ -21,8 +21,7 @@ from rllib_llm_comm.core.phases import UPDATE, phase
 from rllib_llm_comm.rl.gae import SemiMarkovGAE
 from rllib_llm_comm.rl.minibatches import WholeEpochs
 from rllib_llm_comm.rl.multi_agent_ppo_learner import ACTOR, CRITIC, ActorTerms, MultiAgentPPOLearner, policy_loss
-from rllib_llm_comm.verco.group_advantages import GAE, AddGroupAdvantages
-from rllib_llm_comm.verco.message_credit import MESSAGE_ADVANTAGES, SPEAKER, MessageCredit
+from rllib_llm_comm.verco.advantages import GAE, MESSAGE_ADVANTAGES, SPEAKER, AddGroupAdvantages, MessageCredit
 from rllib_llm_comm.verco.message_loss import UTTERANCE_LOGP, spoken
 from rllib_llm_comm.verco.module import UTTERANCE_ENTROPY, UTTERANCE_KL, UTTERANCE_LOG_PROBS, LLMCommModule
 

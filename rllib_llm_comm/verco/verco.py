@@ -24,10 +24,9 @@ from rllib_llm_comm.rl.observations import AddObservationsInOrder
 from rllib_llm_comm.rl.past_policies import KeepsPastPolicies, PastSettings
 from rllib_llm_comm.rl.rllib_adapter import StartAlike, playable_id
 from rllib_llm_comm.rl.strict_config import PER_AGENT, AgentPoliciesMixin, Schedule, agents_apart, select_fields
-from rllib_llm_comm.verco.group_advantages import EPISODE, GAE, PROMPT
+from rllib_llm_comm.verco.advantages import EPISODE, GAE, PROMPT, SPEAKER
 from rllib_llm_comm.verco.language_algorithm import AdapterCheckpointMixin, LanguageModelConfigMixin
 from rllib_llm_comm.verco.learner import VercoLearner, first_kl_coeff
-from rllib_llm_comm.verco.message_credit import SPEAKER
 from rllib_llm_comm.verco.message_exchange import MessageExchange
 from rllib_llm_comm.verco.message_protocol import require_possible
 from rllib_llm_comm.verco.module import LLMCommModule, LLMCommModules

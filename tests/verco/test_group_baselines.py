@@ -12,8 +12,13 @@ from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.rl.gae import discounted_sum
 from rllib_llm_comm.rl.rllib_adapter import START, register_parallel_env
-from rllib_llm_comm.verco.group_advantages import group_advantages, length_weights, returns_to_go
-from rllib_llm_comm.verco.message_credit import MESSAGE_ADVANTAGES, message_advantages
+from rllib_llm_comm.verco.advantages import (
+    MESSAGE_ADVANTAGES,
+    group_advantages,
+    length_weights,
+    message_advantages,
+    returns_to_go,
+)
 
 
 def estimate(returns, groups, episodes, leave_out=True, by_std=False):

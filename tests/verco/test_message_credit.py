@@ -10,7 +10,7 @@ from toys import TellDoor, language_model
 from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
-from rllib_llm_comm.verco.message_credit import MESSAGE_ADVANTAGES, message_advantages
+from rllib_llm_comm.verco.advantages import MESSAGE_ADVANTAGES, message_advantages
 
 MOMENTS = {"a": np.array([0, 2, 4, 5]), "b": np.array([0, 3]), "c": np.array([1, 5])}
 GAINS = {"a": np.array([1.0, 2.0, 3.0, 4.0]), "b": np.array([10.0, 20.0]), "c": np.array([100.0, 200.0])}

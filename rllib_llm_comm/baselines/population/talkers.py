@@ -37,8 +37,8 @@ from rllib_llm_comm.rl.past_policies import PastPolicy
 from rllib_llm_comm.rl.policy_checkpoints import on_every_learner
 from rllib_llm_comm.rl.rllib_adapter import playable_id
 from rllib_llm_comm.rl.strict_config import PER_AGENT, agents_apart
+from rllib_llm_comm.verco.advantages import SPEAKER
 from rllib_llm_comm.verco.language_agent import LanguageAgent, base_of
-from rllib_llm_comm.verco.message_credit import SPEAKER
 from rllib_llm_comm.verco.module import LLMCommModule
 from rllib_llm_comm.verco.policy import LanguagePolicy, check_adapter_of, has_base, load_adapter_of, take_files
 from rllib_llm_comm.verco.settings import MODEL_SETTINGS
