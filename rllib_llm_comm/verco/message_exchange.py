@@ -1,4 +1,4 @@
-"""Env-to-module connector: agents talk before they act."""
+"""Messages in RLlib: the connector by which agents talk before they act, and the callback by which a teacher does."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 import torch
+from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -19,8 +20,10 @@ from rllib_llm_comm.core.errors import UserError, space_text
 from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.policies.seated_policy import Told
+from rllib_llm_comm.rl.chat_cost import ChatCost
 from rllib_llm_comm.rl.columns import MAILBOX
 from rllib_llm_comm.rl.observations import newest_observation
+from rllib_llm_comm.rl.rllib_adapter import wrap_games
 from rllib_llm_comm.verco.batched_agents import BatchedAgents
 from rllib_llm_comm.verco.encoding import (
     CANDIDATES,
@@ -36,6 +39,7 @@ from rllib_llm_comm.verco.message_loss import UTTERANCE_LOGP, UtteranceEncoder
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, is_understood
 from rllib_llm_comm.verco.module import batched_agents_of
 from rllib_llm_comm.verco.settings import DRAWN, CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
 
 METRICS_WINDOW = 100
 """Moments over which metrics of messages are means."""
@@ -303,3 +307,46 @@ def _unwrapped(rl_module: RLModule, module_id: str) -> Any:
             "LLMCommModule with the MessageExchange connector."
         )
     return module
+
+
+class AddTeacherMessages(RLlibCallback):
+    """Wraps the games of every EnvRunner so that observations carry `teacher_message`.
+
+    `Verco` adds it when `messages` is "teacher" and reads the teacher from the config's `teacher`. In a
+    config of your own use `AddTeacherMessages.of("scripted")`.
+    """
+
+    teacher: str | Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, teacher: str | Mapping[str, Any]) -> type[AddTeacherMessages]:
+        """The callback class for a given teacher."""
+        return type("AddTeacherMessages", (cls,), {"teacher": teacher})
+
+    @classmethod
+    def policy_record(cls) -> dict[str, Any]:
+        """What a policy folder tells of the teacher."""
+        return {"teacher": cls.teacher}
+
+    def on_environment_created(self, *, env_runner: Any, env: Any, **kwargs: Any) -> None:
+        """Puts the wrapper between adapter and game, in each sub-environment.
+
+        Raises:
+            UserError: If the environment is no PettingZoo environment behind our adapter.
+        """
+        teacher = self.teacher or getattr(env_runner.config, "teacher", None)
+        if not teacher:
+            raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
+        seed = (env_runner.config.seed or 0) + 1000 * (env_runner.worker_index or 0)
+        taught: list[TeacherMessages] = []
+
+        def wrapped(game: Any, number: int) -> TeacherMessages:
+            taught.append(TeacherMessages(game, teacher, seed=seed + number))
+            return taught[-1]
+
+        wrap_games(env, wrapped, "A teacher needs")
+        self._cost = ChatCost(getattr(game.teacher, "client", None) for game in taught)
+
+    def on_sample_end(self, *, env_runner: Any, metrics_logger: Any, samples: Any, **kwargs: Any) -> None:
+        """Logs what the questions of a teacher have cost."""
+        self._cost.log(metrics_logger)

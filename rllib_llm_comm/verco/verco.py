@@ -27,7 +27,7 @@ from rllib_llm_comm.rl.strict_config import PER_AGENT, AgentPoliciesMixin, Sched
 from rllib_llm_comm.verco.advantages import EPISODE, GAE, PROMPT, SPEAKER
 from rllib_llm_comm.verco.language_algorithm import AdapterCheckpointMixin, LanguageModelConfigMixin
 from rllib_llm_comm.verco.learner import VercoLearner, first_kl_coeff
-from rllib_llm_comm.verco.message_exchange import MessageExchange
+from rllib_llm_comm.verco.message_exchange import AddTeacherMessages, MessageExchange
 from rllib_llm_comm.verco.message_protocol import require_possible
 from rllib_llm_comm.verco.module import LLMCommModule, LLMCommModules
 from rllib_llm_comm.verco.settings import (
@@ -38,7 +38,6 @@ from rllib_llm_comm.verco.settings import (
     LanguageModelSettings,
     MessageCheckpointSettings,
 )
-from rllib_llm_comm.verco.teacher_messages import AddTeacherMessages
 from rllib_llm_comm.verco.teachers.base import portable_teacher
 
 if TYPE_CHECKING:

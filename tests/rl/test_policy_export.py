@@ -18,9 +18,8 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.rl.policy_checkpoints import on_every_learner, on_first_learner, with_policy_folder
 from rllib_llm_comm.rl.rllib_adapter import ensure_registered, register_parallel_env
 from rllib_llm_comm.sama.planning_config import AddPlannedSubgoals
-from rllib_llm_comm.verco.message_exchange import MessageExchange
+from rllib_llm_comm.verco.message_exchange import AddTeacherMessages, MessageExchange
 from rllib_llm_comm.verco.module import LLMCommModule
-from rllib_llm_comm.verco.teacher_messages import AddTeacherMessages
 from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")

@@ -138,7 +138,7 @@ def test_bad_values_are_refused(values, words):
 
 
 def test_teacher_mode_adds_its_callback_once():
-    from rllib_llm_comm.verco.teacher_messages import AddTeacherMessages
+    from rllib_llm_comm.verco.message_exchange import AddTeacherMessages
 
     settings = config().communication(messages="teacher", teacher="scripted")
     settings.validate()
