@@ -39,7 +39,7 @@ from rllib_llm_comm.verco.message_loss import UTTERANCE_LOGP, UtteranceEncoder
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, is_understood
 from rllib_llm_comm.verco.module import batched_agents_of
 from rllib_llm_comm.verco.settings import DRAWN, CommunicationSettings, LanguageModelSettings
-from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
+from rllib_llm_comm.verco.teachers.base import TeacherMessages
 
 METRICS_WINDOW = 100
 """Moments over which metrics of messages are means."""

@@ -45,8 +45,7 @@ from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, r
 from rllib_llm_comm.verco.language_agent import LanguageAgent, build_critic
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, require_possible
 from rllib_llm_comm.verco.settings import MESSAGE_MODES, WRITTEN, CommunicationSettings, LanguageModelSettings
-from rllib_llm_comm.verco.teachers.base import make_teacher
-from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
+from rllib_llm_comm.verco.teachers.base import TeacherMessages, make_teacher
 
 logger = logging.getLogger(__name__)
 
