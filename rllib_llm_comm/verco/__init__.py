@@ -3,7 +3,7 @@
 From a YAML file to the gradient: `settings` (model and messages), `encoding` (words to arrays), `message_loss`
 (probabilities of messages), `language_agent` (the network), `message_protocol` and `message_exchange` (speaking and
 hearing, without and with RLlib), `policy` (the trained agents and their files), `module` (the network as RLlib's),
-`language_algorithm` (what Verco, TWOSOME and supervised training share), `learner` (what messages add
-to the losses), `verco`. PPO's own losses are in `rl.multi_agent_ppo_learner`, advantages in `rl.gae`; scores go
+`learner` (what messages add to
+the losses), `verco`. PPO's own losses are in `rl.multi_agent_ppo_learner`, advantages in `rl.gae`; scores go
 through `language.scoring`, `language.adapters` and `language.llama`.
 """

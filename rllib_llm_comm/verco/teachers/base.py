@@ -193,7 +193,7 @@ def _split(settings: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 # ---- in a game --------------------------------------------------------------------------------------------------
 
 
-_MAX_CHARACTERS = 400
+_MAX_CHARACTERS = 400  # of a message of a teacher
 
 
 class AnyText(gym.spaces.Text):
