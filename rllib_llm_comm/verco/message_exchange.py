@@ -24,7 +24,6 @@ from rllib_llm_comm.rl.chat_cost import ChatCost
 from rllib_llm_comm.rl.columns import MAILBOX
 from rllib_llm_comm.rl.observations import newest_observation
 from rllib_llm_comm.rl.rllib_adapter import wrap_games
-from rllib_llm_comm.verco.batched_agents import BatchedAgents
 from rllib_llm_comm.verco.encoding import (
     CANDIDATES,
     TEXT,
@@ -34,7 +33,7 @@ from rllib_llm_comm.verco.encoding import (
     is_text_observation,
     read_observation,
 )
-from rllib_llm_comm.verco.language_agent import base_of
+from rllib_llm_comm.verco.language_agent import BatchedAgents, base_of
 from rllib_llm_comm.verco.message_loss import UTTERANCE_LOGP, UtteranceEncoder
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, is_understood
 from rllib_llm_comm.verco.module import batched_agents_of

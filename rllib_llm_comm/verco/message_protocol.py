@@ -62,32 +62,6 @@ def heard_by(agent: str, mailbox: Mapping[str, str]) -> dict[str, str]:
     return {speaker: mailbox[speaker] for speaker in sorted(mailbox) if speaker != agent and mailbox[speaker]}
 
 
-def write_apart(writers: Sequence[Callable[..., list[Any]]]) -> Callable[..., list[Any]]:
-    """A writer that has every prompt answered by its own speaker's writer, in one call for each different one.
-
-    Args:
-        writers: One per prompt, in their order; `write_messages` of a network, or a function with its arguments.
-    """
-    places: dict[Any, list[int]] = {}
-    for place, writer in enumerate(writers):
-        places.setdefault(writer, []).append(place)
-
-    def write(prompts: Sequence[str], *, seed: int | Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
-        """The messages of all prompts, each by its own writer; arguments as of a writer's."""
-        written: list[Any] = [None] * len(prompts)
-        for number, (writer, own) in enumerate(places.items()):
-            if isinstance(seed, int):  # agents that read the same prompt must not draw the same numbers
-                its: int | list[int] | None = seed + number
-            else:
-                its = None if seed is None else [seed[place] for place in own]
-            drawn = writer([prompts[place] for place in own], seed=its, **kwargs)
-            for place, message in zip(own, drawn, strict=True):
-                written[place] = message
-        return written
-
-    return write
-
-
 class MessageProtocol:
     """Turns the agents that are asked in one moment into messages in their mailboxes.
 

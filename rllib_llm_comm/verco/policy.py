@@ -40,9 +40,8 @@ from rllib_llm_comm.policies.policy import Spoken, TalkingPolicy, make_environme
 from rllib_llm_comm.policies.policy_folder import find_policy, require_shapes
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, PolicyManifest, read_manifest
 from rllib_llm_comm.policies.recorded_settings import Withheld, granted
-from rllib_llm_comm.verco.batched_agents import BatchedAgents
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, read_observation
-from rllib_llm_comm.verco.language_agent import LanguageAgent, build_critic
+from rllib_llm_comm.verco.language_agent import BatchedAgents, LanguageAgent, build_critic
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, require_possible
 from rllib_llm_comm.verco.settings import MESSAGE_MODES, WRITTEN, CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.verco.teachers.base import TeacherMessages, make_teacher

@@ -19,9 +19,8 @@ from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.partners import Partner
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
-from rllib_llm_comm.verco import batched_agents
-from rllib_llm_comm.verco.batched_agents import BatchedAgents
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco import language_agent
+from rllib_llm_comm.verco.language_agent import BatchedAgents, LanguageAgent
 from rllib_llm_comm.verco.policy import LanguagePolicy
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
@@ -41,7 +40,7 @@ def passes(monkeypatch):
 
 
 def apart(monkeypatch):
-    monkeypatch.setattr(batched_agents, "_mixed", lambda cores: None)
+    monkeypatch.setattr(language_agent, "_mixed", lambda cores: None)
 
 
 def roll_out(greedy=False, busy=(1, 2), games=2, **talk):
@@ -100,7 +99,7 @@ def test_many_rows_of_a_small_model_have_a_pass_per_network(passes, monkeypatch)
     roll_out(busy=(1, 1), games=4, message_temperature=1.0)
     assert passes.count("message") > 50
     passes.clear()
-    monkeypatch.setattr(batched_agents, "_SMALL", 16)
+    monkeypatch.setattr(language_agent, "_SMALL", 16)
     roll_out(busy=(1, 1), games=4, message_temperature=1.0)
     assert "message" not in passes
 
@@ -181,7 +180,7 @@ def test_temperatures_may_differ_and_so_may_the_number_of_candidates(passes):
 
 def test_voices_of_the_cores_are_made_once(monkeypatch):
     made = []
-    monkeypatch.setattr(batched_agents, "MixedBatch", lambda models: made.append(1) or MixedBatch(models))
+    monkeypatch.setattr(language_agent, "MixedBatch", lambda models: made.append(1) or MixedBatch(models))
     roll_out()
     assert len(made) == 2  # for messages and for scores
 
