@@ -33,7 +33,7 @@ from rllib_llm_comm.policies.policy_manifest import (
     names_a_folder,
     read_manifest,
 )
-from rllib_llm_comm.rl.plain_errors import raise_told
+from rllib_llm_comm.rl.env_runner import raise_told
 from rllib_llm_comm.rl.rllib_adapter import agents_of, playable_id
 from rllib_llm_comm.rl.strict_config import agents_apart
 

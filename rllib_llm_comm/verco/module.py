@@ -23,9 +23,8 @@ from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.policies.policy_folder import PolicyExport
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE
-from rllib_llm_comm.rl.actor_critic import RLLIB_KEYS
+from rllib_llm_comm.rl.actor_critic import RLLIB_KEYS, SetupErrorsMixin
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_FEATURES, CRITIC_IDS, PROMPT_IDS
-from rllib_llm_comm.rl.plain_errors import SetupErrorsMixin
 from rllib_llm_comm.verco.language_agent import BatchedAgents, LanguageAgent
 from rllib_llm_comm.verco.message_loss import MESSAGE_IDS, MESSAGE_LABELS, UTTERANCE_LOGP, message_log_probs
 from rllib_llm_comm.verco.policy import base_model_digest, load_adapter_of, policy_files

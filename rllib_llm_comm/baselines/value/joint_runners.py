@@ -33,8 +33,8 @@ from rllib_llm_comm.baselines.value.q_network import epsilon_greedy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.phases import ENV, phase
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS
+from rllib_llm_comm.rl.env_runner import PlainErrorsMixin
 from rllib_llm_comm.rl.kitchen_games import KitchenGames
-from rllib_llm_comm.rl.plain_errors import PlainErrorsMixin
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter, registered_maker
 
 POINTS_PER_SOUP = 20

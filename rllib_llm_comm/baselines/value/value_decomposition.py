@@ -59,8 +59,9 @@ from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.policies.numeric_network import live_columns, take_columns
 from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
 from rllib_llm_comm.policies.policy_manifest import VALUED
+from rllib_llm_comm.rl.actor_critic import SetupErrorsMixin
 from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds
-from rllib_llm_comm.rl.plain_errors import SetupErrorsMixin, raise_told
+from rllib_llm_comm.rl.env_runner import raise_told
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_first_learner
 from rllib_llm_comm.rl.rllib_adapter import ensure_registered
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin, require_schedule, select_fields

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -24,15 +25,21 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import ray
+from ray.exceptions import RayError
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.connectors.common import BatchIndividualItems
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.connectors.module_to_env import ListifyDataForVectorEnv, UnBatchToIndividualItems
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
+from ray.rllib.env.env_runner import EnvRunner
+from ray.rllib.env.env_runner import logger as rllib_logger
+from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
+from ray.rllib.utils.actor_manager import FaultAwareApply
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.metrics import (
     NUM_AGENT_STEPS_SAMPLED,
@@ -47,7 +54,7 @@ from ray.rllib.utils.metrics import (
 from ray.rllib.utils.pre_checks.env import check_multiagent_environments
 from ray.rllib.utils.spaces.space_utils import batch, unbatch
 
-from rllib_llm_comm.rl.plain_errors import PlainErrorsMixin
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter, shows_copies
 
 _SKIPPED = MultiAgentEpisode.SKIP_ENV_TS_TAG
@@ -294,6 +301,83 @@ def with_own_pieces(pipeline: Any) -> Any:
         if make := OWN_PIECES.get(type(piece)):
             pipeline.connectors[place] = make(piece.input_observation_space, piece.input_action_space)
     return pipeline
+
+
+# ---- the runner, and errors as they are -------------------------------------------------------------------------
+
+
+_MOST_SECONDS = 10.0
+
+
+class PlainErrorsMixin(EnvRunner):
+    """Raises an error of a game as what it is; of a `UserError` it drops RLlib's log, too.
+
+    Where RLlib is told to make failed games anew (`restart_failed_sub_environments`), it does so and logs each. A
+    remote runner stays there for `raise_told`; all other errors end it, as RLlib has it.
+
+    Attributes:
+        told_error: The sentence of what a game did wrong; `None` for nothing.
+    """
+
+    told_error: str | None = None
+
+    @override(FaultAwareApply)
+    def apply(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Calls a function with this runner, for a driver elsewhere."""
+        try:
+            return func(self, *args, **kwargs)
+        except UserError as error:
+            self.told_error = str(error)
+            raise
+        except Exception as error:
+            return super().apply(_raise, error)
+
+    @override(EnvRunner)
+    def _try_env_step(self, actions: Any) -> Any:
+        if self.config.restart_failed_sub_environments:
+            return super()._try_env_step(actions)
+        rllib_logger.addFilter(_not_told)
+        try:
+            return super()._try_env_step(actions)
+        except RuntimeError as error:
+            raise error.__cause__ or error from None
+        finally:
+            rllib_logger.removeFilter(_not_told)
+
+
+def _not_told(record: logging.LogRecord) -> bool:
+    """False of records about errors that are raised in a sentence."""
+    return not (record.exc_info and isinstance(record.exc_info[1], UserError))
+
+
+def raise_told(group: EnvRunnerGroup) -> None:
+    """Raises what a remote EnvRunner told: RLlib takes it for a fault of the machine, and goes on without samples.
+
+    Args:
+        group: The EnvRunners of an algorithm; those that are well are not asked.
+
+    Raises:
+        UserError: If one of them saw a game do what it must not.
+    """
+    manager = group._worker_manager
+    for number in manager.actor_ids():
+        if manager.is_actor_healthy(number):
+            continue
+        try:
+            error = ray.get(manager.actors()[number].apply.remote(_told), timeout=_MOST_SECONDS)
+        except RayError:  # it is gone, and RLlib makes it anew
+            continue
+        if error is not None:
+            raise UserError(error)
+
+
+def _told(runner: Any) -> str | None:
+    error: str | None = getattr(runner, "told_error", None)
+    return error
+
+
+def _raise(runner: Any, error: Exception) -> None:
+    raise error
 
 
 class LeanEnvRunner(PlainErrorsMixin, MultiAgentEnvRunner):

@@ -27,8 +27,8 @@ from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.envs.frozen_lake.env import FrozenLake
 from rllib_llm_comm.envs.games import env_ids, make_env
 from rllib_llm_comm.envs.wrappers import MaxCycles
-from rllib_llm_comm.rl import lean
-from rllib_llm_comm.rl.lean import (
+from rllib_llm_comm.rl import env_runner
+from rllib_llm_comm.rl.env_runner import (
     OWN_PIECES,
     BatchByPart,
     LeanEnvRunner,
@@ -401,7 +401,7 @@ def played(policies):
 @pytest.mark.parametrize("policies", ["shared", "per_agent"])
 def test_episodes_are_those_of_rllibs_own_pieces(policies, monkeypatch):
     ours, quick = played(policies)
-    monkeypatch.setattr(lean, "OWN_PIECES", {})
+    monkeypatch.setattr(env_runner, "OWN_PIECES", {})
     theirs, slow = played(policies)
     assert {BatchByPart, UnBatchByTable, ListifyByTable} <= ours and set(OWN_PIECES) <= theirs
     assert len(quick) == len(slow) > 8
