@@ -21,7 +21,8 @@ from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.planning_settings import ALL, RECORDED, PlanningSettings
 from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds, ResultWarnings, WarnOfEntropyCollapse
-from rllib_llm_comm.rl.env_runner import LeanEnvRunner, with_own_pieces
+from rllib_llm_comm.rl.connectors import with_own_pieces
+from rllib_llm_comm.rl.env_runner import LeanEnvRunner
 from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
 from rllib_llm_comm.rl.partners import PartnersConfigMixin, PartnersSettings
 from rllib_llm_comm.rl.rllib_adapter import ensure_registered

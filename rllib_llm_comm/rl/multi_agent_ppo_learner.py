@@ -19,7 +19,7 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME, WEIGHTS_SEQ_
 from ray.rllib.utils.typing import ModuleID, ParamDict, TensorType
 
 from rllib_llm_comm.core.phases import UPDATE, log_cost, phase
-from rllib_llm_comm.rl.env_runner import with_own_pieces
+from rllib_llm_comm.rl.connectors import with_own_pieces
 from rllib_llm_comm.rl.gae import SemiMarkovGAE
 from rllib_llm_comm.rl.minibatches import WholeEpochs, WholeEpochsMixin
 

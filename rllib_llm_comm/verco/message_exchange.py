@@ -22,7 +22,7 @@ from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.policies.seated_policy import Told
 from rllib_llm_comm.rl.chat_cost import ChatCost
 from rllib_llm_comm.rl.columns import MAILBOX
-from rllib_llm_comm.rl.observations import newest_observation
+from rllib_llm_comm.rl.connectors import newest_observation
 from rllib_llm_comm.rl.rllib_adapter import wrap_games
 from rllib_llm_comm.verco.encoding import (
     CANDIDATES,

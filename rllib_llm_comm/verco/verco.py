@@ -30,8 +30,8 @@ from rllib_llm_comm.language.prompts import read_prompts
 from rllib_llm_comm.policies.find_checkpoint import is_named
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
+from rllib_llm_comm.rl.connectors import AddObservationsInOrder
 from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig, PPOTraining
-from rllib_llm_comm.rl.observations import AddObservationsInOrder
 from rllib_llm_comm.rl.past_policies import KeepsPastPolicies, PastSettings
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_every_learner
 from rllib_llm_comm.rl.rllib_adapter import StartAlike, playable_id
