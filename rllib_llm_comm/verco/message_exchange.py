@@ -20,7 +20,7 @@ from rllib_llm_comm.core.errors import UserError, space_text
 from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.policies.seated_policy import Told
-from rllib_llm_comm.rl.chat_cost import ChatCost
+from rllib_llm_comm.rl.callbacks import ChatCost
 from rllib_llm_comm.rl.columns import MAILBOX
 from rllib_llm_comm.rl.connectors import newest_observation
 from rllib_llm_comm.rl.rllib_adapter import wrap_games
