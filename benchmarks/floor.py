@@ -80,7 +80,7 @@ def configure(decisions: int, minibatch: int, kitchens: int) -> Any:
         .communication(messages="student", message_temperature=1.0)
         .env_runners(num_env_runners=0, num_envs_per_env_runner=kitchens)
         .training(
-            train_batch_size_per_learner=decisions, minibatch_size=minibatch, num_epochs=2, kl_target=None, lr=1e-6
+            train_batch_size_per_learner=decisions, minibatch_size=minibatch, num_epochs=2, target_kl=None, lr=1e-6
         )
         .debugging(seed=0)
     )

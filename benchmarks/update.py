@@ -87,7 +87,7 @@ def iteration(decisions: int, minibatch_size: int, rounds: int) -> Row:
             train_batch_size_per_learner=decisions,
             minibatch_size=minibatch_size,
             num_epochs=EPOCHS,
-            kl_target=None,
+            target_kl=None,
             lr=0.002,
             critic_lr=0.001,
             entropy_coeff=ENTROPY_WEIGHT,

@@ -44,7 +44,7 @@ def test_first_ratio_is_one_and_frozen_parts_stay():
 
 @pytest.mark.parametrize("minibatch_size", [None, 11])
 def test_in_half_precision_ratios_are_taken_from_the_arithmetic_of_the_update(minibatch_size):
-    settings = config({"busy": (2, 5), "length": 13}, fragment=7, minibatch_size=minibatch_size, kl_target=None)
+    settings = config({"busy": (2, 5), "length": 13}, fragment=7, minibatch_size=minibatch_size, target_kl=None)
     loop = Loop(settings.language_model(temperature=0.3, dtype="bfloat16"))
     apart, older = [], []
     for _ in range(4):
@@ -145,7 +145,7 @@ def test_learner_batch_holds_the_words_of_the_rollout():
 
 
 def test_kl_stop_rests_the_actor_and_not_the_critic():
-    loop = Loop(config(kl_target=1e-7, num_epochs=5))
+    loop = Loop(config(target_kl=1e-7, num_epochs=5))
     forwards = []
     inner = loop.module.core.logits
     loop.module.core.logits = lambda observations: (forwards.append(1), inner(observations))[1]
@@ -160,7 +160,7 @@ def test_kl_stop_rests_the_actor_and_not_the_critic():
 
 def test_a_resting_actor_stays_as_it_is_with_several_learners_too():
     """There it is computed and its loss multiplied by 0, on which an optimizer would go on by its momentum."""
-    loop = Loop(config(kl_target=1e-7, num_epochs=5))
+    loop = Loop(config(target_kl=1e-7, num_epochs=5))
     vars(loop.learner.config)["num_learners"] = 2
     assert loop.update()["policy_steps"] == 1
     steps = {name: opt.state[next(iter(opt.state))]["step"] for name, opt in loop.learner._named_optimizers.items()}
@@ -187,7 +187,7 @@ def test_two_optimizers_with_their_own_rates_and_annealing():
 
 
 def test_schedules_count_decisions_and_go_on_in_a_restored_learner():
-    settings = config(entropy_coeff=[[0, 0.1], [200, 0.0]], kl_target=[[0, 1.0], [20, 1e-12]], lr=1e-2)
+    settings = config(entropy_coeff=[[0, 0.1], [200, 0.0]], target_kl=[[0, 1.0], [20, 1e-12]], lr=1e-2)
     loop = Loop(settings)
     first = loop.update()
     decisions = len(loop.trained["actions"])

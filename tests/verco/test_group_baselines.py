@@ -219,7 +219,7 @@ def test_prompts_are_groups():
 
 
 def test_an_update_has_no_critic_and_counts_the_lonely():
-    loop = Loop(config(kl_target=None))
+    loop = Loop(config(target_kl=None))
     names = set(loop.learner._named_optimizers)
     assert names == {"shared_actor"} and not loop.module.critic_parameters()
     before = {n: p.clone() for n, p in loop.module.named_parameters()}
@@ -240,7 +240,7 @@ def test_an_update_has_no_critic_and_counts_the_lonely():
 
 
 def test_the_kl_stop_leaves_nothing_to_do():
-    results = Loop(config(kl_target=1e-7, num_epochs=5)).update()
+    results = Loop(config(target_kl=1e-7, num_epochs=5)).update()
     assert results["policy_steps"] == 1 and results["minibatches"] == 5
 
 

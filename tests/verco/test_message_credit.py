@@ -92,7 +92,7 @@ def share_at_the_end(credit, iterations):
             num_epochs=2,
             minibatch_size=64,
             gamma=0.0,
-            kl_target=None,
+            target_kl=None,
             entropy_coeff=0.05,
             message_entropy_coeff=0.1,
             message_kl_coeff=0.0,

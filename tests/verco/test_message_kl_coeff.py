@@ -21,7 +21,7 @@ def config(model=None, **training):
         .language_model(**language_model(max_prompt_tokens=40, **(model or {})))
         .communication(train_messages=True, message_temperature=1.0, max_message_words=2)
         .env_runners(num_envs_per_env_runner=4, rollout_fragment_length=8)
-        .training(**{"train_batch_size_per_learner": 64, "message_lr": 5e-3, "kl_target": None, **training})
+        .training(**{"train_batch_size_per_learner": 64, "message_lr": 5e-3, "target_kl": None, **training})
         .debugging(seed=0)
     )
 

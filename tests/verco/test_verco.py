@@ -289,7 +289,7 @@ def test_learns_to_use_messages():
     best = {}
     for messages in ("teacher", "constant"):
         algo = (
-            config(train_batch_size_per_learner=256, lr=5e-3, num_epochs=4, kl_target=None, gamma=0.0)
+            config(train_batch_size_per_learner=256, lr=5e-3, num_epochs=4, target_kl=None, gamma=0.0)
             .environment(register(), env_config={"length": 8, "busy": (1, 1)})
             .env_runners(num_envs_per_env_runner=8)
             .communication(messages=messages, teacher="telling")

@@ -50,7 +50,7 @@ TRAITS = ("greedy", "noise", "pauses", "speech", "word_noise", "word_order")
 """Keys of `as_partner`: how a member that talks may differ as a partner from what it has learned."""
 _OF_TRAINING = (
     "advantage_floor", "anneal", "clip_param", "critic_lr", "critic_warmup", "entropy_coeff", "gamma", "grad_clip",
-    "kl_target", "lambda_", "lr", "minibatch_size", "num_envs_per_env_runner", "num_epochs", "temperature",
+    "lambda_", "lr", "minibatch_size", "num_envs_per_env_runner", "num_epochs", "target_kl", "temperature",
     "train_batch_size_per_learner", "value_clip_mode", "vf_clip_param", "vf_loss_coeff",
 )  # fmt: skip
 _OF_TALK = (
