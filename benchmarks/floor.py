@@ -97,7 +97,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
     phase.clock = time.process_time
     try:
         for modules in (algorithm.env_runner.module, algorithm.learner_group._learner.module):
-            modules["shared"].unwrapped().core._engine = engine
+            modules["shared"].unwrapped().network._engine = engine
         algorithm.train()
         for _ in range(options.rounds):
             answers.seconds = 0.0

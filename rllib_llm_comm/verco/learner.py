@@ -260,7 +260,7 @@ class VercoLearner(MultiAgentPPOLearner):
         added = self.config.num_learners <= 1 and self._grad_scalers is None and isinstance(module, LLMCommModule)
         if not added or any(getattr(type(self), name) is not here for name, here in _MEANS_OVER_ROWS.items()):
             return []
-        parts: list[torch.Tensor] = module.core.micro_batches(rows[Columns.OBS])
+        parts: list[torch.Tensor] = module.network.micro_batches(rows[Columns.OBS])
         return parts if len(parts) > 1 else []
 
     def _outputs(

@@ -33,10 +33,10 @@ from rllib_llm_comm.verco.encoding import (
     is_text_observation,
     read_observation,
 )
-from rllib_llm_comm.verco.language_agent import BatchedAgents, base_of
+from rllib_llm_comm.verco.language_network import BatchedNetworks, base_of
 from rllib_llm_comm.verco.message_loss import UTTERANCE_LOGP, UtteranceEncoder
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, is_understood
-from rllib_llm_comm.verco.module import batched_agents_of
+from rllib_llm_comm.verco.module import batched_networks_of
 from rllib_llm_comm.verco.settings import DRAWN, CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.verco.teachers.base import TeacherMessages
 
@@ -102,7 +102,7 @@ class MessageExchange(ConnectorV2):
         self._protocol: MessageProtocol | None = None
         self._encoders: dict[str, ObservationEncoder] = {}
         self._utterances: UtteranceEncoder | None = None
-        self._batched = BatchedAgents([])
+        self._batched = BatchedNetworks([])
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
     def policy_record(self) -> dict[str, Any]:
@@ -198,10 +198,10 @@ class MessageExchange(ConnectorV2):
         greedy: bool,
     ) -> list[Written]:
         """Messages of the agents, each by its own module; with their token ids where PPO trains free text."""
-        speakers, cores = [], []
+        speakers, networks = [], []
         draws = self._communication.train_messages and self._communication.messages == "student"
         needs_facts = self._communication.messages in DRAWN
-        self._batched = batched_agents_of(rl_module, self._batched)
+        self._batched = batched_networks_of(rl_module, self._batched)
         modules: dict[str, Any] = {}
         for episode, agent, single in speaking:
             mailbox = episode.custom_data.setdefault(MAILBOX, {})
@@ -210,12 +210,12 @@ class MessageExchange(ConnectorV2):
             if module_id not in modules:
                 modules[module_id] = _unwrapped(rl_module, module_id)
             module = modules[module_id]
-            templates = module.core.settings.templates
+            templates = module.network.settings.templates
             speakers.append(Speaker(str(agent), observations[id(single)], mailbox, secret, templates))
-            cores.append(module.core)
-        write = self._batched.writer(cores, draws)
+            networks.append(module.network)
+        write = self._batched.writer(networks, draws)
         if not draws:
-            models = [core.lm for core in cores]
+            models = [network.lm for network in networks]
             return [Written(text) for text in self._message_protocol().speak(speakers, write, greedy, models)]
         drawn: list[Written] = []
 
@@ -246,7 +246,7 @@ class MessageExchange(ConnectorV2):
             names = [name for name in found[keys[0]] if name != UTTERANCE_LOGP]
             batch = {name: torch.from_numpy(np.stack([found[key][name] for key in keys])) for name in names}
             with torch.no_grad():
-                log_probs = _unwrapped(rl_module, module_id).core.utterance_terms(batch).log_probs
+                log_probs = _unwrapped(rl_module, module_id).network.utterance_terms(batch).log_probs
             for key, value in zip(keys, log_probs.tolist(), strict=True):
                 found[key] = {**found[key], UTTERANCE_LOGP: np.array([value], np.float32)}
         return found
@@ -268,9 +268,9 @@ class MessageExchange(ConnectorV2):
 
     def _encoder(self, rl_module: RLModule, module_id: str) -> ObservationEncoder:
         if module_id not in self._encoders:
-            core = _unwrapped(rl_module, module_id).core
-            settings = self._settings.replace(prompts=core.settings.prompts)
-            self._encoders[module_id] = ObservationEncoder(core.lm.base, settings)
+            network = _unwrapped(rl_module, module_id).network
+            settings = self._settings.replace(prompts=network.settings.prompts)
+            self._encoders[module_id] = ObservationEncoder(network.lm.base, settings)
         return self._encoders[module_id]
 
 

@@ -106,7 +106,7 @@ class MessageProtocol:
 
         Args:
             speakers: The agents that are asked; their mailboxes are updated.
-            write: `LanguageAgent.write_messages`, or a function with its arguments.
+            write: `LanguageNetwork.write_messages`, or a function with its arguments.
             greedy: True if messages that are part of the policy (`train_messages`) are the most likely ones.
             models: Each speaker's model, whose message adapter a server with an `adapter_folder` is to use.
 

@@ -62,7 +62,7 @@ def test_trains_and_its_checkpoint_plays_without_a_critic(settings, runners, tmp
         algo.train()
     assert not list((tmp_path / "checkpoint" / "policy").rglob("critic*"))
     policy = load_policy(path)
-    assert policy.core.settings.critic_hiddens is None
+    assert policy.network.settings.critic_hiddens is None
     observations, _ = policy.env().reset(seed=0)
     decisions = policy.act(observations)
     assert decisions and all(np.isnan(decision.value) for decision in decisions.values())

@@ -58,8 +58,8 @@ def updated(most_tokens, make=VercoConfig, talk=None, learner=None, model=None, 
         config.communication(**talk)
     learner = learner or type("Noted", (Steps, config.get_default_learner_class()), {})
     loop = Loop(config.learners(learner_class=learner))
-    parts, core = [], loop.module.core
-    scores = core._engine.scores
+    parts, network = [], loop.module.network
+    scores = network._engine.scores
 
     def counted(model, prompts, candidates, mask, **kwargs):
         if torch.is_grad_enabled():
@@ -67,7 +67,7 @@ def updated(most_tokens, make=VercoConfig, talk=None, learner=None, model=None, 
             parts.append(int((rows >= 0).sum()))
         return scores(model, prompts, candidates, mask, **kwargs)
 
-    core._engine = dataclasses.replace(core._engine, scores=counted)
+    network._engine = dataclasses.replace(network._engine, scores=counted)
     return loop, loop.update(), parts
 
 

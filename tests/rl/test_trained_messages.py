@@ -29,7 +29,7 @@ def config(kind, **training):
 
 def weights(algo):
     module = algo.learner_group._learner.module["shared"].unwrapped()
-    return {name: p.detach().clone() for name, p in module.core.lm.named_adapter_parameters()}
+    return {name: p.detach().clone() for name, p in module.network.lm.named_adapter_parameters()}
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_trains_in_silence(tmp_path):
         with pytest.raises(UserError, match="is a checkpoint of Verco, but TWOSOME would take over"):
             algo.restore_from_path(path)
     assert policy.manifest.algorithm == "TWOSOME"
-    assert policy.core.settings.score_normalization == "word"
+    assert policy.network.settings.score_normalization == "word"
     observations, _ = policy.env().reset(seed=0)
     assert all(decision.said == "" and not decision.heard for decision in policy.act(observations).values())
 

@@ -38,7 +38,7 @@ from rllib_llm_comm.rl.policy_checkpoints import on_every_learner
 from rllib_llm_comm.rl.rllib_adapter import playable_id
 from rllib_llm_comm.rl.strict_config import PER_AGENT, agents_apart
 from rllib_llm_comm.verco.advantages import SPEAKER
-from rllib_llm_comm.verco.language_agent import LanguageAgent, base_of
+from rllib_llm_comm.verco.language_network import LanguageNetwork, base_of
 from rllib_llm_comm.verco.module import LLMCommModule
 from rllib_llm_comm.verco.policy import LanguagePolicy, check_adapter_of, has_base, load_adapter_of, take_files
 from rllib_llm_comm.verco.settings import MODEL_SETTINGS
@@ -166,10 +166,10 @@ class TalkersConfig(VercoConfig):
         Raises:
             UserError: If one does not fit the base model or the adapters' shape.
         """
-        core = LanguageAgent(self.language_model_settings())
+        network = LanguageNetwork(self.language_model_settings())
         for where, path, role in self.member_adapters():
             with _told(where):
-                load_adapter_of(core, path, role=role)
+                load_adapter_of(network, path, role=role)
 
 
 class Talkers(Responder, Verco):
@@ -204,7 +204,7 @@ class Talkers(Responder, Verco):
         use_partners(self.env_runner, pool, self.config.self_play_share)
         gc.collect()  # models of partners who left are rings of references, and full collections are rare here
         self._met = tuple(one.name for one in partners)
-        first = cast(LanguagePolicy, pool[0].policy).core.lm
+        first = cast(LanguagePolicy, pool[0].policy).network.lm
         logger.info(
             "%d partners share the learner's base model. Each takes %.1f MiB for its adapters; what all have read "
             "takes up to %d MiB (`prefix_cache_mb`).",
@@ -260,7 +260,7 @@ class _Sums(Observer):
 def _load(learner: Any, files: Mapping[str, bytes]) -> None:
     for module in learner.module.values():
         if isinstance(module.unwrapped(), LLMCommModule):
-            take_files(module.unwrapped().core, files)
+            take_files(module.unwrapped().network, files)
 
 
 class TalkersPopulation(FCPPopulation):

@@ -41,8 +41,8 @@ _SCORED = (PROMPT_IDS, CANDIDATE_IDS, CANDIDATE_WORDS, ACTION_MASK)
 _SCORES, _TEXTS, _FEATURE_BYTES = 32768, 32768, 2**28
 
 
-class LanguageAgent:
-    """Network of an agent: it writes messages, scores candidate actions and estimates values.
+class LanguageNetwork:
+    """A network that writes messages, scores candidate actions and estimates values; of one agent, or of all.
 
     Results without gradient are remembered while the weights that they depend on stand still: most texts of a
     game come back many times.
@@ -374,37 +374,37 @@ network only: a batch of several adapters saves passes, but computes each adapte
 which a single adapter is merged. Larger models, and models on a GPU, always share one."""
 
 
-class BatchedAgents:
+class BatchedNetworks:
     """Asks several networks in one batch where they can share one and that pays, and else one by one.
 
     The answers are the same.
 
     Attributes:
-        cores: The networks.
+        networks: The networks.
 
     Args:
-        cores: Networks; which of them have a row is seen in every batch.
+        networks: Networks; which of them have a row is seen in every batch.
     """
 
-    def __init__(self, cores: Iterable[LanguageAgent]) -> None:
-        self.cores = tuple(dict.fromkeys(cores))
-        self._numbers = {core: number for number, core in enumerate(self.cores)}
-        self._mixed = _mixed(self.cores)
+    def __init__(self, networks: Iterable[LanguageNetwork]) -> None:
+        self.networks = tuple(dict.fromkeys(networks))
+        self._numbers = {network: number for number, network in enumerate(self.networks)}
+        self._mixed = _mixed(self.networks)
 
-    def writer(self, cores: Sequence[LanguageAgent], draws: bool = False) -> Callable[..., list[Any]]:
+    def writer(self, networks: Sequence[LanguageNetwork], draws: bool = False) -> Callable[..., list[Any]]:
         """A writer as of `write_apart`, which draws the same messages.
 
         Args:
-            cores: The network of each prompt.
-            draws: True if it gives messages with their tokens (`LanguageAgent.draw_messages`).
+            networks: The network of each prompt.
+            draws: True if it gives messages with their tokens (`LanguageNetwork.draw_messages`).
         """
-        apart = write_apart([core.draw_messages if draws else core.write_messages for core in cores])
+        apart = write_apart([network.draw_messages if draws else network.write_messages for network in networks])
         mixed = self._mixed
-        if mixed is None or len(set(cores)) <= 1:
+        if mixed is None or len(set(networks)) <= 1:
             return apart
-        samples_together = self.pays(cores)
-        owners = [self._numbers[core] for core in cores]
-        first = {core: number for number, core in enumerate(dict.fromkeys(cores))}
+        samples_together = self.pays(networks)
+        owners = [self._numbers[network] for network in networks]
+        first = {network: number for number, network in enumerate(dict.fromkeys(networks))}
 
         def write(
             prompts: Sequence[str],
@@ -418,31 +418,33 @@ class BatchedAgents:
                 return apart(prompts, max_words=max_words, temperature=temperature, seed=seed, menu=menu)
             with phase(MESSAGES):
                 if temperature == 0 and not draws:
-                    self.write_ahead(cores, prompts, max_words)
+                    self.write_ahead(networks, prompts, max_words)
                     return apart(prompts, max_words=max_words)
                 # Agents that read the same prompt must not draw the same numbers: those of `write_apart`.
-                seeds = [seed + first[core] for core in cores] if isinstance(seed, int) else seed
+                seeds = [seed + first[network] for network in networks] if isinstance(seed, int) else seed
                 said = mixed.messages(owners, prompts, max_words=max_words, temperature=temperature, seed=seeds)
             return said if draws else [message.text for message in said]
 
         return write
 
-    def write_ahead(self, cores: Sequence[LanguageAgent], prompts: Sequence[str], max_words: int) -> None:
+    def write_ahead(self, networks: Sequence[LanguageNetwork], prompts: Sequence[str], max_words: int) -> None:
         """Lets networks write greedily what they do not remember, which they remember then."""
-        asked = dict.fromkeys(zip(cores, prompts, strict=True))
-        missing = [(core, prompt) for core, prompt in asked if core.unwritten([prompt], max_words)]
-        if self._mixed is not None and self.pays([core for core, _ in missing]):
-            owners = [self._numbers[core] for core, _ in missing]
+        asked = dict.fromkeys(zip(networks, prompts, strict=True))
+        missing = [(network, prompt) for network, prompt in asked if network.unwritten([prompt], max_words)]
+        if self._mixed is not None and self.pays([network for network, _ in missing]):
+            owners = [self._numbers[network] for network, _ in missing]
             said = self._mixed.messages(owners, [prompt for _, prompt in missing], max_words=max_words)
-            for (core, prompt), message in zip(missing, said, strict=True):
-                core.remember_message(prompt, message.text)
+            for (network, prompt), message in zip(missing, said, strict=True):
+                network.remember_message(prompt, message.text)
 
     @torch.no_grad()
-    def score_ahead(self, asked: Sequence[tuple[LanguageAgent, Mapping[str, torch.Tensor]]]) -> None:
+    def score_ahead(self, asked: Sequence[tuple[LanguageNetwork, Mapping[str, torch.Tensor]]]) -> None:
         """Lets networks score what they do not remember, so that their `remembered_logits` finds it."""
-        missing = [(core, rows, core.unscored(rows)) for core, rows in asked] if self._mixed is not None else []
+        missing = (
+            [(network, rows, network.unscored(rows)) for network, rows in asked] if self._mixed is not None else []
+        )
         missing = [one for one in missing if one[2]]
-        if self._mixed is None or not self.pays([core for core, _, own in missing for _ in own]):
+        if self._mixed is None or not self.pays([network for network, _, own in missing for _ in own]):
             return
         with phase(SCORING):
             columns = {
@@ -450,24 +452,26 @@ class BatchedAgents:
                 for name, fill in _FILLED.items()
             }
             scores = self._mixed.scores(
-                [self._numbers[core] for core, _, own in missing for _ in own],
+                [self._numbers[network] for network, _, own in missing for _ in own],
                 columns[PROMPT_IDS],
                 columns[CANDIDATE_IDS],
                 columns[ACTION_MASK],
-                normalization=self.cores[0].settings.score_normalization,
+                normalization=self.networks[0].settings.score_normalization,
                 candidate_words=columns[CANDIDATE_WORDS],
             ).cpu()
-            for (core, rows, own), part in zip(missing, scores.split([len(own) for *_, own in missing]), strict=True):
-                logits = part[:, : rows[ACTION_MASK].shape[1]] / core.settings.temperature
-                core.remember_scores(dict(zip(own, logits, strict=True)))
+            for (network, rows, own), part in zip(
+                missing, scores.split([len(own) for *_, own in missing]), strict=True
+            ):
+                logits = part[:, : rows[ACTION_MASK].shape[1]] / network.settings.temperature
+                network.remember_scores(dict(zip(own, logits, strict=True)))
 
-    def pays(self, cores: Sequence[LanguageAgent]) -> bool:
+    def pays(self, networks: Sequence[LanguageNetwork]) -> bool:
         """True if rows of these networks are quicker in one batch."""
-        different = len(set(cores))
+        different = len(set(networks))
         if self._mixed is None or different <= 1:
             return False
-        base = self.cores[0].lm.base
-        return len(cores) <= _FEW * different or base.hidden_size > _SMALL or base.device.type != "cpu"
+        base = self.networks[0].lm.base
+        return len(networks) <= _FEW * different or base.hidden_size > _SMALL or base.device.type != "cpu"
 
 
 def write_apart(writers: Sequence[Callable[..., list[Any]]]) -> Callable[..., list[Any]]:
@@ -496,13 +500,13 @@ def write_apart(writers: Sequence[Callable[..., list[Any]]]) -> Callable[..., li
     return write
 
 
-def _mixed(cores: Sequence[LanguageAgent]) -> MixedBatch | None:
+def _mixed(networks: Sequence[LanguageNetwork]) -> MixedBatch | None:
     """The networks' models, if their rows can share a batch."""
-    normalizations = {core.settings.score_normalization for core in cores}
-    if len(cores) < 2 or len(normalizations) > 1 or not all(core.remembers for core in cores):
+    normalizations = {network.settings.score_normalization for network in networks}
+    if len(networks) < 2 or len(normalizations) > 1 or not all(network.remembers for network in networks):
         return None
     try:
-        return MixedBatch([core.lm for core in cores])
+        return MixedBatch([network.lm for network in networks])
     except UserError:
         return None
 
