@@ -217,7 +217,7 @@ def decisions_of(seated: SeatedPolicy, games: int) -> list[tuple[float, float]]:
     """Plays games side by side with policies that remember nothing; their returns and lengths."""
     for partner in seated.partners:
         partner.policy.network.forget()
-        partner.policy._company = None
+        partner.policy._batched_before = None
     return [(sum(one.returns.values()), one.length) for one in play(seated, episodes=games, seed=0, num_envs=games)]
 
 

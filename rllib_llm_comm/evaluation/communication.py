@@ -32,12 +32,12 @@ from rllib_llm_comm.verco.encoding import TextObservation, read_observation
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.message_loss import UtteranceEncoder
 from rllib_llm_comm.verco.policy import LanguagePolicy
-from rllib_llm_comm.verco.settings import DRAWN, CommunicationSettings
+from rllib_llm_comm.verco.settings import SHUFFLED, CommunicationSettings
 
 PROMPTS = 400
 """Message prompts of the played episodes that are judged at most; of more, so many are drawn (ours)."""
 _SCORED_AT_ONCE = 32
-_WRITTEN_BY_ADAPTER = ("student", "menu", *DRAWN)
+_WRITTEN_BY_ADAPTER = ("student", "menu", *SHUFFLED)
 
 
 @dataclass(frozen=True)

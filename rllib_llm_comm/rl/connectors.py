@@ -172,7 +172,7 @@ def batch_by_part(items: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     }
 
 
-OWN_PIECES: dict[type[ConnectorV2], Callable[[Any, Any], ConnectorV2]] = {
+OWN_CONNECTORS: dict[type[ConnectorV2], Callable[[Any, Any], ConnectorV2]] = {
     BatchIndividualItems: partial(BatchByPart, multi_agent=True),
     UnBatchToIndividualItems: UnBatchByTable,
     ListifyDataForVectorEnv: ListifyByTable,
@@ -180,13 +180,13 @@ OWN_PIECES: dict[type[ConnectorV2], Callable[[Any, Any], ConnectorV2]] = {
 """RLlib's connector -> what makes ours that replaces it, from the spaces in front of it."""
 
 
-def with_own_pieces(pipeline: Any) -> Any:
+def with_own_connectors(pipeline: Any) -> Any:
     """Puts our connectors in the places of RLlib's.
 
     Args:
         pipeline: A pipeline of RLlib's for several agents, or `None`; it is changed in place.
     """
     for place, piece in enumerate(pipeline.connectors if pipeline is not None else ()):
-        if make := OWN_PIECES.get(type(piece)):
+        if make := OWN_CONNECTORS.get(type(piece)):
             pipeline.connectors[place] = make(piece.input_observation_space, piece.input_action_space)
     return pipeline

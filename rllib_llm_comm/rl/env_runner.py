@@ -203,13 +203,13 @@ class PlainErrorsMixin(EnvRunner):
     """Raises an error of a game as what it is; of a `UserError` it drops RLlib's log, too.
 
     Where RLlib is told to make failed games anew (`restart_failed_sub_environments`), it does so and logs each. A
-    remote runner stays there for `raise_told`; all other errors end it, as RLlib has it.
+    remote runner stays there for `raise_user_errors`; all other errors end it, as RLlib has it.
 
     Attributes:
-        told_error: The sentence of what a game did wrong; `None` for nothing.
+        user_error: The sentence of what a game did wrong; `None` for nothing.
     """
 
-    told_error: str | None = None
+    user_error: str | None = None
 
     @override(FaultAwareApply)
     def apply(self, func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -217,7 +217,7 @@ class PlainErrorsMixin(EnvRunner):
         try:
             return func(self, *args, **kwargs)
         except UserError as error:
-            self.told_error = str(error)
+            self.user_error = str(error)
             raise
         except Exception as error:
             return super().apply(_raise, error)
@@ -226,21 +226,21 @@ class PlainErrorsMixin(EnvRunner):
     def _try_env_step(self, actions: Any) -> Any:
         if self.config.restart_failed_sub_environments:
             return super()._try_env_step(actions)
-        rllib_logger.addFilter(_not_told)
+        rllib_logger.addFilter(_is_no_user_error)
         try:
             return super()._try_env_step(actions)
         except RuntimeError as error:
             raise error.__cause__ or error from None
         finally:
-            rllib_logger.removeFilter(_not_told)
+            rllib_logger.removeFilter(_is_no_user_error)
 
 
-def _not_told(record: logging.LogRecord) -> bool:
+def _is_no_user_error(record: logging.LogRecord) -> bool:
     """False of records about errors that are raised in a sentence."""
     return not (record.exc_info and isinstance(record.exc_info[1], UserError))
 
 
-def raise_told(group: EnvRunnerGroup) -> None:
+def raise_user_errors(group: EnvRunnerGroup) -> None:
     """Raises what a remote EnvRunner told: RLlib takes it for a fault of the machine, and goes on without samples.
 
     Args:
@@ -262,7 +262,7 @@ def raise_told(group: EnvRunnerGroup) -> None:
 
 
 def _told(runner: Any) -> str | None:
-    error: str | None = getattr(runner, "told_error", None)
+    error: str | None = getattr(runner, "user_error", None)
     return error
 
 

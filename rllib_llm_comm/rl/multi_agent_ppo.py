@@ -21,7 +21,7 @@ from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.planning_settings import ALL, RECORDED, PlanningSettings
 from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds, ResultWarnings, WarnOfEntropyCollapse
-from rllib_llm_comm.rl.connectors import with_own_pieces
+from rllib_llm_comm.rl.connectors import with_own_connectors
 from rllib_llm_comm.rl.env_runner import LeanEnvRunner
 from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
 from rllib_llm_comm.rl.partners import PartnersConfigMixin, PartnersSettings
@@ -179,7 +179,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
 
     @override(PPOConfig)
     def build_module_to_env_connector(self, env: Any = None, spaces: Any = None) -> Any:
-        """RLlib's pipeline, with the pieces of `OWN_PIECES` in place of RLlib's.
+        """RLlib's pipeline, with the pieces of `OWN_CONNECTORS` in place of RLlib's.
 
         `NormalizeAndClipActions`, which copies all actions, is left out where none has bounds.
         """
@@ -187,7 +187,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         added = any(isinstance(one, NormalizeAndClipActions) for one in pipeline.connectors)
         if added and not _has_bounds(pipeline.input_action_space):
             pipeline.remove(NormalizeAndClipActions)
-        return with_own_pieces(pipeline)
+        return with_own_connectors(pipeline)
 
     @override(PPOConfig)
     def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> Any:
@@ -202,7 +202,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         if shared:
             _require_equal(acts, "action")
         try:
-            return with_own_pieces(super().build_env_to_module_connector(env=env, spaces=spaces, device=device))
+            return with_own_connectors(super().build_env_to_module_connector(env=env, spaces=spaces, device=device))
         except ValueError:
             if shared:  # of which RLlib says nothing that a user could act on
                 _require_equal(seen, "observation")

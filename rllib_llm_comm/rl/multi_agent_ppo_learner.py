@@ -19,7 +19,7 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME, WEIGHTS_SEQ_
 from ray.rllib.utils.typing import ModuleID, ParamDict, TensorType
 
 from rllib_llm_comm.core.phases import UPDATE, log_cost, phase
-from rllib_llm_comm.rl.connectors import with_own_pieces
+from rllib_llm_comm.rl.connectors import with_own_connectors
 from rllib_llm_comm.rl.gae import SemiMarkovGAE
 from rllib_llm_comm.rl.minibatches import WholeEpochs, WholeEpochsMixin
 
@@ -200,7 +200,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         self._minibatches: dict[ModuleID, int] = defaultdict(int)
         self._policy_steps: dict[ModuleID, int] = defaultdict(int)
         super().build()
-        pipeline = with_own_pieces(self._learner_connector)
+        pipeline = with_own_connectors(self._learner_connector)
         if pipeline is not None and self.config.add_default_connectors_to_learner_pipeline:
             pipeline.remove("GeneralAdvantageEstimation")
             for piece in self._advantage_pieces():

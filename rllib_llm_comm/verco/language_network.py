@@ -375,7 +375,7 @@ which a single adapter is merged. Larger models, and models on a GPU, always sha
 
 
 class BatchedNetworks:
-    """Asks several networks in one batch where they can share one and that pays, and else one by one.
+    """Asks several networks in one batch where they can share one and that is quicker, and else one by one.
 
     The answers are the same.
 
@@ -402,7 +402,7 @@ class BatchedNetworks:
         mixed = self._mixed
         if mixed is None or len(set(networks)) <= 1:
             return apart
-        samples_together = self.pays(networks)
+        samples_together = self.is_quicker(networks)
         owners = [self._numbers[network] for network in networks]
         first = {network: number for number, network in enumerate(dict.fromkeys(networks))}
 
@@ -431,7 +431,7 @@ class BatchedNetworks:
         """Lets networks write greedily what they do not remember, which they remember then."""
         asked = dict.fromkeys(zip(networks, prompts, strict=True))
         missing = [(network, prompt) for network, prompt in asked if network.unwritten([prompt], max_words)]
-        if self._mixed is not None and self.pays([network for network, _ in missing]):
+        if self._mixed is not None and self.is_quicker([network for network, _ in missing]):
             owners = [self._numbers[network] for network, _ in missing]
             said = self._mixed.messages(owners, [prompt for _, prompt in missing], max_words=max_words)
             for (network, prompt), message in zip(missing, said, strict=True):
@@ -444,7 +444,7 @@ class BatchedNetworks:
             [(network, rows, network.unscored(rows)) for network, rows in asked] if self._mixed is not None else []
         )
         missing = [one for one in missing if one[2]]
-        if self._mixed is None or not self.pays([network for network, _, own in missing for _ in own]):
+        if self._mixed is None or not self.is_quicker([network for network, _, own in missing for _ in own]):
             return
         with phase(SCORING):
             columns = {
@@ -465,7 +465,7 @@ class BatchedNetworks:
                 logits = part[:, : rows[ACTION_MASK].shape[1]] / network.settings.temperature
                 network.remember_scores(dict(zip(own, logits, strict=True)))
 
-    def pays(self, networks: Sequence[LanguageNetwork]) -> bool:
+    def is_quicker(self, networks: Sequence[LanguageNetwork]) -> bool:
         """True if rows of these networks are quicker in one batch."""
         different = len(set(networks))
         if self._mixed is None or different <= 1:

@@ -33,7 +33,7 @@ _KL_GAIN, _LARGEST_KL_ERROR = 0.1, 0.2  # of `adapted_kl_coeff`, as in arXiv 190
 _LEAST_ENTROPY = 1e-3  # nats; a policy that begins below it samples one action only
 
 
-def first_kl_coeff(config: Any) -> float:
+def initial_kl_coeff(config: Any) -> float:
     """The first weight of the KL divergence of messages: `message_kl_coeff` of a config, its default resolved."""
     if config.message_kl_coeff is None:
         return _KL_COEFF_OF_TEXT if config.messages == "student" else 0.0
@@ -169,7 +169,7 @@ class VercoLearner(MultiAgentPPOLearner):
 
     def _message_kl_coeff(self, module: Any, config: Any) -> float:
         adapted = module.message_kl_coeff if config.message_kl_target is not None else None
-        return first_kl_coeff(config) if adapted is None else float(adapted)
+        return initial_kl_coeff(config) if adapted is None else float(adapted)
 
     @override(MultiAgentPPOLearner)
     def _log_first_minibatch(self, module_id: ModuleID, terms: ActorTerms, batch: Mapping[str, Any]) -> None:

@@ -37,7 +37,7 @@ from rllib_llm_comm.verco.language_network import BatchedNetworks, base_of
 from rllib_llm_comm.verco.message_loss import UTTERANCE_LOGP, UtteranceEncoder
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, is_understood
 from rllib_llm_comm.verco.module import batched_networks_of
-from rllib_llm_comm.verco.settings import DRAWN, CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.settings import SHUFFLED, CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.verco.teachers.base import TeacherMessages
 
 METRICS_WINDOW = 100
@@ -200,7 +200,7 @@ class MessageExchange(ConnectorV2):
         """Messages of the agents, each by its own module; with their token ids where PPO trains free text."""
         speakers, networks = [], []
         draws = self._communication.train_messages and self._communication.messages == "student"
-        needs_facts = self._communication.messages in DRAWN
+        needs_facts = self._communication.messages in SHUFFLED
         self._batched = batched_networks_of(rl_module, self._batched)
         modules: dict[str, Any] = {}
         for episode, agent, single in speaking:

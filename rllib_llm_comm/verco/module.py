@@ -41,7 +41,7 @@ KL_COEFF = "kl_coeff"
 _LEAST_TOKENS = 64  # of a micro-batch; a GPU that does not hold so many is too small for the model
 
 
-class LLMCommModules(MultiRLModule):
+class LLMCommMultiModule(MultiRLModule):
     """Modules of agents with a policy each, on one base: what they are asked in a moment is scored in one batch."""
 
     def setup(self) -> None:

@@ -43,7 +43,12 @@ from rllib_llm_comm.policies.recorded_settings import Withheld, granted
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, read_observation
 from rllib_llm_comm.verco.language_network import BatchedNetworks, LanguageNetwork, build_critic
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, require_possible
-from rllib_llm_comm.verco.settings import MESSAGE_MODES, WRITTEN, CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.settings import (
+    MESSAGE_MODES,
+    WRITTEN_BY_ADAPTER,
+    CommunicationSettings,
+    LanguageModelSettings,
+)
 from rllib_llm_comm.verco.teachers.base import TeacherMessages, make_teacher
 
 logger = logging.getLogger(__name__)
@@ -93,7 +98,7 @@ class LanguagePolicy(TalkingPolicy):
         self.manifest = manifest
         any_network = network if isinstance(network, LanguageNetwork) else next(iter(network.values()))
         self._batched = BatchedNetworks([network] if isinstance(network, LanguageNetwork) else network.values())
-        self._company: BatchedNetworks | None = None
+        self._batched_before: BatchedNetworks | None = None
         self._encoder = ObservationEncoder(any_network.lm.base, any_network.settings)
         self._protocol = MessageProtocol(communication)
         self._memory = EpisodeMemory(np.random.default_rng())
@@ -287,17 +292,16 @@ class LanguagePolicy(TalkingPolicy):
             spoken = self.speak_together(requests, explore)
         heard = [row.heard for row in rows]
         batches = self._encoded(heard)
-        probabilities = self._judge(batches, [row.view.mask for row in rows])
+        probabilities = self._probabilities(batches, [row.view.mask for row in rows])
         values = functools.cache(functools.partial(_values, batches, len(rows)))  # all of a moment, if one is read
         for index, row in enumerate(rows):
-            chances = probabilities[index]
             said, replaced = spoken[row.episode][row.agent]
             answers[row.episode][row.agent] = Decision(
-                action=choose(chances, row.memory.rng, explore),
+                action=choose(probabilities[index], row.memory.rng, explore),
                 said=said,
                 heard=heard[index][2],
                 candidates=list(row.view.candidates),
-                probabilities=chances,
+                probabilities=probabilities[index],
                 value=lambda index=index: values()[index],  # type: ignore[misc]
                 prompt=self._encoder.prompt(row.view, heard[index][2]),
                 replaced=replaced,
@@ -318,7 +322,7 @@ class LanguagePolicy(TalkingPolicy):
                 if policy.communication.max_message_words == words:
                     networks.append(policy.network_of(row.agent))
                     prompts.append(networks[-1].settings.templates.message(row.view.text, row.view.subgoal))
-            self._company_of(networks).write_ahead(networks, prompts, words)
+            self._batched_across(networks).write_ahead(networks, prompts, words)
 
     def judge_ahead(self, asked: Sequence[tuple[TalkingPolicy, Sequence[Request]]]) -> None:
         """Scores in one batch the candidates of several policies on one base model, which remember them then.
@@ -328,23 +332,23 @@ class LanguagePolicy(TalkingPolicy):
         """
         rows = _language_policies(asked)
         networks = [policy.network_of(row.agent) for policy, row in rows]
-        company = self._company_of(networks)
-        if not company.pays(networks):
+        batched = self._batched_across(networks)
+        if not batched.is_quicker(networks):
             return
         encoded: list[tuple[LanguageNetwork, dict[str, torch.Tensor]]] = []
         for policy in dict.fromkeys(policy for policy, _ in rows):
             own = policy._encoded([row.heard for holder, row in rows if holder is policy])
             encoded += [(network, batch) for network, (_, batch) in own.items()]
-        company.score_ahead(encoded)
+        batched.score_ahead(encoded)
 
-    def _company_of(self, networks: Sequence[LanguageNetwork]) -> BatchedNetworks:
+    def _batched_across(self, networks: Sequence[LanguageNetwork]) -> BatchedNetworks:
         """Networks of several policies, to be asked together; those of the latest moment are kept."""
-        if self._company is None or not set(networks).issubset(self._company.networks):
-            self._company = BatchedNetworks(networks)
-        return self._company
+        if self._batched_before is None or not set(networks).issubset(self._batched_before.networks):
+            self._batched_before = BatchedNetworks(networks)
+        return self._batched_before
 
     def probabilities(self, heard: Sequence[Heard]) -> np.ndarray:
-        """The chances of each candidate behind messages that are given, not written.
+        """The probabilities of each candidate behind messages that are given, not written.
 
         Args:
             heard: Per row an agent, its observation, and the messages that it hears, by speaker.
@@ -353,13 +357,13 @@ class LanguagePolicy(TalkingPolicy):
             (B, K) probabilities; 0 where forbidden.
         """
         rows = [(agent, read_observation(seen), messages) for agent, seen, messages in heard]
-        return np.stack(self._judge(self._encoded(rows), [view.mask for _, view, _ in rows]))
+        return np.stack(self._probabilities(self._encoded(rows), [view.mask for _, view, _ in rows]))
 
     def _encoded(self, rows: Sequence[tuple[Any, TextObservation, Mapping[str, str]]]) -> _Batches:
         """The rows of each network."""
         if len({len(view.candidates) for _, view, _ in rows}) > 1:
             raise UserError("all agents need the same number of `candidates`, as their action spaces have in training.")
-        encoded = [self._encoder.encode(view, dict(ears)) for _, view, ears in rows]
+        encoded = [self._encoder.encode(view, dict(messages)) for _, view, messages in rows]
         places: dict[LanguageNetwork, list[int]] = {}
         for row, (agent, _, _) in enumerate(rows):
             places.setdefault(self.network_of(agent), []).append(row)
@@ -371,17 +375,16 @@ class LanguagePolicy(TalkingPolicy):
             for network, own in places.items()
         }
 
-    def _judge(self, batches: _Batches, masks: Sequence[Any]) -> list[np.ndarray]:
+    def _probabilities(self, batches: _Batches, masks: Sequence[Any]) -> list[np.ndarray]:
         """Probabilities of every row, by its agent's network, in one pass of each."""
         probabilities = [np.empty(0)] * len(masks)
         self._batched.score_ahead([(network, batch) for network, (_, batch) in batches.items()])
         for network, (own, batch) in batches.items():
             with torch.no_grad():
-                chances = network.remembered_logits(batch).double().softmax(-1).numpy()
-            chances = np.where(np.stack([masks[row] for row in own]), chances, 0.0)
-            chances = chances / chances.sum(1, keepdims=True)
-            for row, own_chances in zip(own, chances, strict=True):
-                probabilities[row] = own_chances
+                softmax = network.remembered_logits(batch).double().softmax(-1).numpy()
+            allowed = np.where(np.stack([masks[row] for row in own]), softmax, 0.0)
+            for row, of_row in zip(own, allowed / allowed.sum(1, keepdims=True), strict=True):
+                probabilities[row] = of_row
         return probabilities
 
     def env(self, *, planning: Mapping[str, Any] | None = None, **settings: Any) -> Any:
@@ -456,8 +459,8 @@ def _communication(
     """The recorded settings of messages, with those that the caller gives in their place."""
     talk = dict(manifest.communication)
     if messages is not None:
-        learned = manifest.provenance.get("message_checkpoint") or talk.get("messages", "student") in WRITTEN
-        if messages in WRITTEN and not learned and message_server is None:
+        learned = manifest.provenance.get("message_checkpoint") or talk.get("messages", "student") in WRITTEN_BY_ADAPTER
+        if messages in WRITTEN_BY_ADAPTER and not learned and message_server is None:
             logger.warning(
                 "`messages` is %r, but the policy was trained with %r and its message adapter has learned nothing: the "
                 "language model writes as it is.", messages, talk["messages"]
@@ -467,7 +470,7 @@ def _communication(
         talk.update(messages=messages, train_messages=trained)
     if message_server is not None:
         talk["message_server"] = None if message_server == "none" else message_server
-    if talk.get("messages", "student") in WRITTEN:
+    if talk.get("messages", "student") in WRITTEN_BY_ADAPTER:
         granted(talk.get("message_server"))
     elif isinstance(talk.get("message_server"), Withheld):
         del talk["message_server"]  # nobody asks it

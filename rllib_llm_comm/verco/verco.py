@@ -44,15 +44,15 @@ from rllib_llm_comm.rl.strict_config import (
     select_fields,
 )
 from rllib_llm_comm.verco.advantages import EPISODE, GAE, PROMPT, SPEAKER
-from rllib_llm_comm.verco.learner import VercoLearner, first_kl_coeff
+from rllib_llm_comm.verco.learner import VercoLearner, initial_kl_coeff
 from rllib_llm_comm.verco.message_exchange import AddTeacherMessages, MessageExchange
 from rllib_llm_comm.verco.message_protocol import require_possible
-from rllib_llm_comm.verco.module import LLMCommModule, LLMCommModules
+from rllib_llm_comm.verco.module import LLMCommModule, LLMCommMultiModule
 from rllib_llm_comm.verco.policy import other_prompts, tell_once
 from rllib_llm_comm.verco.settings import (
-    DRAWN,
     MODEL_SETTINGS,
     OTHER_FACT,
+    SHUFFLED,
     SWAPPED,
     CommunicationSettings,
     LanguageModelSettings,
@@ -305,7 +305,7 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
         """RLlib's, whose modules act in one batch."""
         spec = super().get_multi_rl_module_spec(**kwargs)
         if spec.multi_rl_module_class is MultiRLModule:
-            spec.multi_rl_module_class = LLMCommModules
+            spec.multi_rl_module_class = LLMCommMultiModule
         return spec
 
     @override(MultiAgentPPOConfig)
@@ -411,7 +411,7 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, MultiAgentPPOCon
                 f"`message_credit` is {self.message_credit!r}, but messages are not trained; set `train_messages` to "
                 "true, or leave `message_credit` out."
             )
-        if self.message_kl_target is not None and not first_kl_coeff(self) > 0:
+        if self.message_kl_target is not None and not initial_kl_coeff(self) > 0:
             raise UserError(
                 f"`message_kl_coeff` is {self.message_kl_coeff!r} with `message_kl_target` {self.message_kl_target!r}, "
                 "but 0 stays 0 however it is adapted; set it to 0.1, for example."
@@ -443,7 +443,7 @@ class Verco(KeepsPastPolicies, AdapterCheckpointMixin, PPO):
             self.load_adapter(self.config.action_checkpoint, ACTION)
         if self.config.message_checkpoint:
             self.load_adapter(self.config.message_checkpoint)
-        elif self.config.messages in ("student", *DRAWN) and not self.config.train_messages:
+        elif self.config.messages in ("student", *SHUFFLED) and not self.config.train_messages:
             logger.warning(
                 "`messages` is %r but `message_checkpoint` is not set: messages come from an untrained "
                 "adapter unless a checkpoint of this algorithm is restored.",
