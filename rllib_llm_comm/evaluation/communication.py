@@ -148,7 +148,7 @@ def _divergence(
     for start in range(0, len(rows), _SCORED_AT_ONCE):
         part = rows[start : start + _SCORED_AT_ONCE]
         batch = {name: torch.from_numpy(np.stack([row[name] for row in part])) for name in part[0]}
-        found.append(network.utterance_terms(batch, drift=True).kl.cpu().numpy())
+        found.append(network.utterance_terms(batch, kl=True).kl.cpu().numpy())
     return np.concatenate(found)
 
 

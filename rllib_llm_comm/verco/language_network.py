@@ -174,10 +174,10 @@ class LanguageNetwork:
             draws = list(map(np.random.default_rng, seed))
         return [menu[int(rng.choice(len(menu), p=row / row.sum()))] for rng, row in zip(draws, chances, strict=True)]
 
-    def utterance_terms(self, observations: Mapping[str, torch.Tensor], *, drift: bool | None = None) -> UtteranceTerms:
-        """Log-probability, entropy and drift of what was said, by this network: `message_loss.utterance_terms`."""
+    def utterance_terms(self, observations: Mapping[str, torch.Tensor], *, kl: bool | None = None) -> UtteranceTerms:
+        """`message_loss.utterance_terms` of this network, with its engine and its bound on a micro-batch."""
         bound = self.micro_batch_tokens
-        return utterance_terms(self._engine.scores, self.lm, observations, bound, drift=drift)
+        return utterance_terms(self._engine.scores, self.lm, observations, bound, kl=kl)
 
     @property
     def remembers(self) -> bool:
@@ -391,14 +391,14 @@ class BatchedNetworks:
         self._numbers = {network: number for number, network in enumerate(self.networks)}
         self._mixed = _mixed(self.networks)
 
-    def writer(self, networks: Sequence[LanguageNetwork], draws: bool = False) -> Callable[..., list[Any]]:
+    def writer(self, networks: Sequence[LanguageNetwork], with_ids: bool = False) -> Callable[..., list[Any]]:
         """A writer as of `write_apart`, which draws the same messages.
 
         Args:
             networks: The network of each prompt.
-            draws: True if it gives messages with their tokens (`LanguageNetwork.draw_messages`).
+            with_ids: True if it gives messages with their token ids (`LanguageNetwork.draw_messages`).
         """
-        apart = write_apart([network.draw_messages if draws else network.write_messages for network in networks])
+        apart = write_apart([network.draw_messages if with_ids else network.write_messages for network in networks])
         mixed = self._mixed
         if mixed is None or len(set(networks)) <= 1:
             return apart
@@ -414,16 +414,16 @@ class BatchedNetworks:
             seed: int | Sequence[int] | None = None,
             menu: Sequence[str] = (),
         ) -> list[Any]:
-            if menu or (not samples_together and (temperature > 0 or draws)):
+            if menu or (not samples_together and (temperature > 0 or with_ids)):
                 return apart(prompts, max_words=max_words, temperature=temperature, seed=seed, menu=menu)
             with phase(MESSAGES):
-                if temperature == 0 and not draws:
+                if temperature == 0 and not with_ids:
                     self.write_ahead(networks, prompts, max_words)
                     return apart(prompts, max_words=max_words)
                 # Agents that read the same prompt must not draw the same numbers: those of `write_apart`.
                 seeds = [seed + first[network] for network in networks] if isinstance(seed, int) else seed
                 said = mixed.messages(owners, prompts, max_words=max_words, temperature=temperature, seed=seeds)
-            return said if draws else [message.text for message in said]
+            return said if with_ids else [message.text for message in said]
 
         return write
 

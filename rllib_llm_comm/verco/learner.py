@@ -112,12 +112,12 @@ class VercoLearner(MultiAgentPPOLearner):
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """Adapts the weight of the KL divergence of messages to `message_kl_target`."""
         super().after_gradient_based_update(timesteps=timesteps)
-        for module_id, drifts in self._message_kls.items():
+        for module_id, kls in self._message_kls.items():
             config: Any = self.config.get_config_for_module(module_id)
-            if config.message_kl_target is not None and drifts:
+            if config.message_kl_target is not None and kls:
                 module = self.module[module_id].unwrapped()
                 before = self._message_kl_coeff(module, config)
-                module.message_kl_coeff = adapted_kl_coeff(before, sum(drifts) / len(drifts), config.message_kl_target)
+                module.message_kl_coeff = adapted_kl_coeff(before, sum(kls) / len(kls), config.message_kl_target)
 
     # ---- the loss --------------------------------------------------------------------------------------------------
 
@@ -151,21 +151,21 @@ class VercoLearner(MultiAgentPPOLearner):
     ) -> torch.Tensor | float:
         if UTTERANCE_LOG_PROBS not in fwd_out:
             return 0.0
-        entropy, drift = fwd_out[UTTERANCE_ENTROPY], fwd_out[UTTERANCE_KL]
-        self._message_kls[module_id].append(float(self._mean_over_learners(drift.detach())))
+        entropy, kl = fwd_out[UTTERANCE_ENTROPY], fwd_out[UTTERANCE_KL]
+        self._message_kls[module_id].append(float(self._mean_over_learners(kl.detach())))
         coefficient = self._message_kl_coeff(module, config)
-        self._log(module_id, message_entropy=entropy, message_kl=drift, message_kl_coeff=coefficient)
+        self._log(module_id, message_entropy=entropy, message_kl=kl, message_kl_coeff=coefficient)
         return self._message_loss(module_id, module, config, fwd_out)
 
     def _message_loss(
         self, module_id: ModuleID, module: Any, config: Any, fwd_out: Mapping[str, torch.Tensor]
     ) -> torch.Tensor:
-        """Loss terms of messages beside the policy loss: drift, and the negated entropy."""
+        """Loss terms of messages beside the policy loss: KL divergence from the reference, and the negated entropy."""
         entropy_coeff = config.message_entropy_coeff
         if entropy_coeff is None:
             entropy_coeff = self._entropy_coeff(module_id)
-        drift = self._message_kl_coeff(module, config) * fwd_out[UTTERANCE_KL]
-        return drift - entropy_coeff * fwd_out[UTTERANCE_ENTROPY]
+        kl = self._message_kl_coeff(module, config) * fwd_out[UTTERANCE_KL]
+        return kl - entropy_coeff * fwd_out[UTTERANCE_ENTROPY]
 
     def _message_kl_coeff(self, module: Any, config: Any) -> float:
         adapted = module.message_kl_coeff if config.message_kl_target is not None else None

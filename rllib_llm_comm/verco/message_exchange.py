@@ -165,10 +165,10 @@ class MessageExchange(ConnectorV2):
                     waiting.append(_Entry(episode, agent, single))
                     observations[id(single)] = read_observation(raw)
         speaking = [entry for entry in waiting if entry.acts]
-        said = self._say(rl_module, speaking, observations, greedy)
+        said = self._write(rl_module, speaking, observations, greedy)
         replaced = [(true, new.text) for true, new in zip(self._message_protocol().replaced, said, strict=False)]
-        told = {id(single): message for (_, _, single), message in zip(speaking, said, strict=True)}
-        utterances = self._utterance_arrays(rl_module, waiting, observations, told)
+        message_of = {id(single): message for (_, _, single), message in zip(speaking, said, strict=True)}
+        utterances = self._utterance_arrays(rl_module, waiting, observations, message_of)
         for episode, agent, single in waiting:
             heard = heard_by(str(agent), episode.custom_data.get(MAILBOX, {}))
             encoder = self._encoder(rl_module, episode.module_for(agent))
@@ -190,7 +190,7 @@ class MessageExchange(ConnectorV2):
                 ):
                     metrics.log_value(name, float(np.mean(flags)), window=METRICS_WINDOW)
 
-    def _say(
+    def _write(
         self,
         rl_module: RLModule,
         speaking: Sequence[_Entry],
@@ -199,7 +199,7 @@ class MessageExchange(ConnectorV2):
     ) -> list[Written]:
         """Messages of the agents, each by its own module; with their token ids where PPO trains free text."""
         speakers, networks = [], []
-        draws = self._communication.train_messages and self._communication.messages == "student"
+        with_ids = self._communication.train_messages and self._communication.messages == "student"
         needs_facts = self._communication.messages in SHUFFLED
         self._batched = batched_networks_of(rl_module, self._batched)
         modules: dict[str, Any] = {}
@@ -213,8 +213,8 @@ class MessageExchange(ConnectorV2):
             templates = module.network.settings.templates
             speakers.append(Speaker(str(agent), observations[id(single)], mailbox, secret, templates))
             networks.append(module.network)
-        write = self._batched.writer(networks, draws)
-        if not draws:
+        write = self._batched.writer(networks, with_ids)
+        if not with_ids:
             models = [network.lm for network in networks]
             return [Written(text) for text in self._message_protocol().speak(speakers, write, greedy, models)]
         drawn: list[Written] = []
@@ -231,7 +231,7 @@ class MessageExchange(ConnectorV2):
         rl_module: RLModule,
         waiting: Sequence[_Entry],
         observations: Mapping[int, TextObservation],
-        told: Mapping[int, Written],
+        message_of: Mapping[int, Written],
     ) -> dict[int, dict[str, np.ndarray]]:
         """Arrays of the messages that PPO trains, with their probability; by the id of the agent's episode."""
         if not self._communication.train_messages:
@@ -239,8 +239,8 @@ class MessageExchange(ConnectorV2):
         found: dict[int, dict[str, np.ndarray]] = {}
         by_module: dict[str, list[int]] = {}
         for episode, agent, single in waiting:
-            said = told.get(id(single))
-            found[id(single)] = self._utterance_encoder().encode(observations[id(single)], said, episode.env_t)
+            message = message_of.get(id(single))
+            found[id(single)] = self._utterance_encoder().encode(observations[id(single)], message, episode.env_t)
             by_module.setdefault(episode.module_for(agent), []).append(id(single))
         for module_id, keys in by_module.items():
             names = [name for name in found[keys[0]] if name != UTTERANCE_LOGP]

@@ -93,7 +93,8 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
     device.
 
     Where PPO trains both adapters, a third one is held: the message adapter as it was when it was loaded (fresh, if it
-    was not), frozen, from which the drift of messages is measured. It stays where the learning is: acting needs none.
+    was not), frozen, from which the KL divergence of messages is measured. It stays where the learning is: acting needs
+    none.
 
     A training batch with the columns of supervised message training is answered with their log-probabilities.
     """
@@ -103,8 +104,8 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
         """Builds or borrows the base model, and registers adapters and critic."""
         config = {name: value for name, value in dict(self.model_config).items() if name not in RLLIB_KEYS}
         settings = LanguageModelSettings.from_mapping(config)
-        drifts = {MESSAGE, ACTION} <= set(settings.trainable_roles) and not self.inference_only
-        self.network = LanguageNetwork(settings, reference=drifts)
+        has_reference = {MESSAGE, ACTION} <= set(settings.trainable_roles) and not self.inference_only
+        self.network = LanguageNetwork(settings, reference=has_reference)
         self.adapters = nn.ParameterDict()
         self.reference = nn.ParameterDict()
         for name, parameter in self.network.lm.named_adapter_parameters():
@@ -112,7 +113,7 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
             parameter.requires_grad_(role in settings.trainable_roles)
             held = self.reference if role == REFERENCE else self.adapters
             held[name.replace(".", "/")] = parameter  # torch allows no dots in parameter names
-        if drifts:
+        if has_reference:
             self.reference.register_buffer(KL_COEFF, torch.tensor(torch.nan))
         self.critic = self.network.critic.requires_grad_(settings.train_critic)
 
@@ -161,7 +162,7 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
 
     @property
     def message_kl_coeff(self) -> float | None:
-        """The adapted weight of the drift from the reference; `None` until it was set."""
+        """The adapted weight of the KL divergence from the reference; `None` until it was set."""
         value = float(self.reference.get_buffer(KL_COEFF))
         return None if value != value else value
 
@@ -222,7 +223,9 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
         self.load_state_dict(changed, strict=False)
         if missing and all(name.startswith("reference.") for name in missing):
             # A checkpoint of an earlier version, which had no reference.
-            logger.warning("The state has no reference for the drift of messages; it is its message adapter now.")
+            logger.warning(
+                "The state has no reference for the KL divergence of messages; it is its message adapter now."
+            )
             self.network.keep_reference()
 
     def load_adapter(self, path: str, role: str = MESSAGE, *, agent: str | None = None) -> None:
