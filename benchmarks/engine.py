@@ -22,7 +22,7 @@ from rllib_llm_comm.language import llama, scoring
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model, wrap_base_model
 from rllib_llm_comm.language.packing import PAD, distinct_rows, rows_of_prompts
 from rllib_llm_comm.language.scoring import score_candidates
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 GOALS = {"scores": 1.3, "update": 1.3}
@@ -37,12 +37,12 @@ def copied(base: BaseModel, name: str) -> BaseModel:
 
 def of(base: BaseModel, rows: int) -> Work:
     """The steps of training with adapters that are not the identity."""
-    core = LanguageAgent(LanguageModelSettings(init_seed=0), base)
+    network = LanguageNetwork(LanguageModelSettings(init_seed=0), base)
     generator = torch.Generator().manual_seed(0)
-    for _, parameter in core.lm.named_adapter_parameters():
+    for _, parameter in network.lm.named_adapter_parameters():
         parameter.data.add_(0.01 * torch.randn(parameter.shape, generator=generator))
         parameter.requires_grad_(True)
-    return Work.of_the_kitchen(core, rows)
+    return Work.of_the_kitchen(network, rows)
 
 
 def apart(step: Callable[[], None]) -> Callable[[], None]:
@@ -84,17 +84,17 @@ def in_parts(name: str, base: BaseModel, rows: int, rounds: int) -> Row:
     """An update in four parts whose gradients are added up, and one that computes each part again for its gradient."""
     work = of(base, rows)
     most = int((work.heads != PAD).sum() + (work.tails != PAD).sum()) // 4
-    work.core.micro_batch_tokens = most
+    work.network.micro_batch_tokens = most
 
     def loss(part: torch.Tensor) -> torch.Tensor:
         observations = {name: column[part] for name, column in work.observations.items()}
-        distribution = torch.distributions.Categorical(logits=work.core.logits(observations))
+        distribution = torch.distributions.Categorical(logits=work.network.logits(observations))
         chosen = torch.zeros(len(part), dtype=torch.long)
         return (-distribution.log_prob(chosen) - distribution.entropy()).sum() / rows
 
     def once() -> None:
         work.optimizers["action"].zero_grad()
-        for part in work.core.micro_batches(work.observations):
+        for part in work.network.micro_batches(work.observations):
             loss(part).backward()
         work.optimizers["action"].step()
 
@@ -106,7 +106,7 @@ def in_parts(name: str, base: BaseModel, rows: int, rounds: int) -> Row:
 
 def tokens(base: BaseModel, rows: int) -> Row:
     """Tokens that are computed for decisions, in shared rows and with one prompt per row."""
-    work = Work.of_the_kitchen(LanguageAgent(LanguageModelSettings(), base), rows)
+    work = Work.of_the_kitchen(LanguageNetwork(LanguageModelSettings(), base), rows)
     order = distinct_rows(work.heads)[0]
     lengths, behind = (order != PAD).sum(1), torch.zeros(len(order), dtype=torch.long)
     ours, apart_ = (rows_of_prompts(order, lengths, behind, most)[1].sum() for most in (scoring._ROW_TOKENS, 0))

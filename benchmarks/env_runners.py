@@ -59,9 +59,9 @@ def play(group: Any, decisions: int) -> int:
     def sample(runner: Any) -> int:
         """One EnvRunner's decisions, and their number."""
         for module in runner.module.values():
-            core = getattr(module, "core", None)
-            if core is not None:
-                core.forget()
+            network = getattr(module, "network", None)
+            if hasattr(network, "forget"):
+                network.forget()
         episodes = runner.sample(num_timesteps=decisions, random_actions=False)
         runner.get_metrics()
         return sum(len(single) for episode in episodes for single in episode.agent_episodes.values())

@@ -80,7 +80,7 @@ def configure(decisions: int, minibatch: int, kitchens: int) -> Any:
         .communication(messages="student", message_temperature=1.0)
         .env_runners(num_env_runners=0, num_envs_per_env_runner=kitchens)
         .training(
-            train_batch_size_per_learner=decisions, minibatch_size=minibatch, num_epochs=2, kl_target=None, lr=1e-6
+            train_batch_size_per_learner=decisions, minibatch_size=minibatch, num_epochs=2, target_kl=None, lr=1e-6
         )
         .debugging(seed=0)
     )
@@ -97,7 +97,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
     phase.clock = time.process_time
     try:
         for modules in (algorithm.env_runner.module, algorithm.learner_group._learner.module):
-            modules["shared"].unwrapped().core._engine = engine
+            modules["shared"].unwrapped().network._engine = engine
         algorithm.train()
         for _ in range(options.rounds):
             answers.seconds = 0.0

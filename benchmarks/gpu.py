@@ -48,7 +48,7 @@ from rllib_llm_comm.verco.encoding import (
     TextObservation,
     read_observation,
 )
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.message_loss import MESSAGE_IDS, MESSAGE_LABELS, encode_examples, message_log_probs
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
@@ -136,7 +136,7 @@ def build(device: str, shape: Shape, attention: str = "sdpa") -> BaseModel:
     return wrap_base_model(f"random {shape.name}", model, tokenizer)
 
 
-def with_adapters(base: BaseModel, device: str, shape: Shape, layers: int | str = "all") -> LanguageAgent:
+def with_adapters(base: BaseModel, device: str, shape: Shape, layers: int | str = "all") -> LanguageNetwork:
     """Both adapters and the critic on a base; `layers` is `lora_layers`."""
     settings = LanguageModelSettings(
         dtype="bfloat16",
@@ -145,11 +145,11 @@ def with_adapters(base: BaseModel, device: str, shape: Shape, layers: int | str 
         micro_batch_tokens=shape.micro_batch_tokens,
         gradient_checkpointing=shape.checkpointing,
     )
-    core = LanguageAgent(settings, base)
-    for _, parameter in core.lm.named_adapter_parameters():
+    network = LanguageNetwork(settings, base)
+    for _, parameter in network.lm.named_adapter_parameters():
         parameter.data = parameter.data.to(device)
         parameter.requires_grad_(True)
-    return core
+    return network
 
 
 def wait(device: str) -> None:
@@ -199,9 +199,9 @@ def kitchen_observations(rows: int) -> list[TextObservation]:
 class Work:
     """The steps of training with a model, as functions that forget what they have read before."""
 
-    def __init__(self, core: LanguageAgent, prompts: list[str], observations: dict[str, torch.Tensor]) -> None:
+    def __init__(self, network: LanguageNetwork, prompts: list[str], observations: dict[str, torch.Tensor]) -> None:
         """Takes message prompts, and as many observations in token ids."""
-        self.core, self.rows, self.model = core, len(prompts), core.lm
+        self.network, self.rows, self.model = network, len(prompts), network.lm
         self.prompts, self.observations = prompts, observations
         self.heads, self.tails, self.mask = (observations[n] for n in (PROMPT_IDS, CANDIDATE_IDS, ACTION_MASK))
         words = encode_examples(self.model.base, prompts, ["please bring the tomato"] * self.rows, 512)
@@ -211,21 +211,21 @@ class Work:
         }
 
     @classmethod
-    def of_long_texts(cls, core: LanguageAgent, rows: int) -> Work:
+    def of_long_texts(cls, network: LanguageNetwork, rows: int) -> Work:
         """Different prompts of 90 tokens with nothing in common, eight candidates each."""
-        prompts, candidates = questions(core.lm, rows, 0)
-        heads, tails, mask = padded(core.lm, prompts, candidates)
+        prompts, candidates = questions(network.lm, rows, 0)
+        heads, tails, mask = padded(network.lm, prompts, candidates)
         observations = {PROMPT_IDS: heads, CANDIDATE_IDS: tails, ACTION_MASK: mask}
-        return cls(core, prompts, {**observations, CANDIDATE_WORDS: torch.ones(tails.shape[:2])})
+        return cls(network, prompts, {**observations, CANDIDATE_WORDS: torch.ones(tails.shape[:2])})
 
     @classmethod
-    def of_the_kitchen(cls, core: LanguageAgent, rows: int) -> Work:
+    def of_the_kitchen(cls, network: LanguageNetwork, rows: int) -> Work:
         """Different observations of random play, some 40 tokens and 4 to 6 allowed candidates each."""
         seen = kitchen_observations(rows)
-        encoder = ObservationEncoder(core.lm.base, core.settings)
+        encoder = ObservationEncoder(network.lm.base, network.settings)
         arrays = [encoder.encode(one, {}) for one in seen]
         stacked = {name: torch.from_numpy(np.stack([each[name] for each in arrays])) for name in arrays[0]}
-        return cls(core, [message_prompt(one.text) for one in seen], stacked)
+        return cls(network, [message_prompt(one.text) for one in seen], stacked)
 
     @torch.no_grad()
     def messages(self) -> None:
@@ -256,7 +256,7 @@ class Work:
     def ppo(self) -> None:
         """A step of the action adapter."""
         self.optimizers["action"].zero_grad()
-        distribution = torch.distributions.Categorical(logits=self.core.logits(self.observations))
+        distribution = torch.distributions.Categorical(logits=self.network.logits(self.observations))
         chosen = torch.zeros(self.rows, dtype=torch.long)
         (-distribution.log_prob(chosen).mean() - distribution.entropy().mean()).backward()
         self.optimizers["action"].step()
@@ -272,11 +272,11 @@ def in_the_kitchen(shape: Shape, device: str, rounds: int) -> Iterator[Row]:
     goals = GOALS[shape.name]
     rows, minibatch = (4, 4) if shape.rows == 4 else (goals.rows, goals.minibatch)
     shape = replace(shape, micro_batch_tokens=None if shape.most_gb is None else shape.micro_batch_tokens)
-    core = with_adapters(build(device, shape), device, shape)
-    works = {"messages": Work.of_the_kitchen(core, rows), "update": Work.of_the_kitchen(core, minibatch)}
+    network = with_adapters(build(device, shape), device, shape)
+    works = {"messages": Work.of_the_kitchen(network, rows), "update": Work.of_the_kitchen(network, minibatch)}
     works["scores"] = works["messages"]
-    settings = {"shape": shape.sizes, "texts": "textual kitchen", "dtype": str(core.lm.base.model.dtype),
-                "weights": "random", "lora_r": core.settings.lora_r, "device": device_name(device)}  # fmt: skip
+    settings = {"shape": shape.sizes, "texts": "textual kitchen", "dtype": str(network.lm.base.model.dtype),
+                "weights": "random", "lora_r": network.settings.lora_r, "device": device_name(device)}  # fmt: skip
     rates = {}
     for name, goal in (("messages", goals.messages), ("scores", goals.scores), ("update", goals.update)):
         work = works[name]
@@ -394,10 +394,10 @@ class VLLM:
 def other_writers(shape: Shape, device: str, rounds: int) -> Iterator[Row]:
     """Messages beside those of other programs, greedy and sampled."""
     goals = GOALS[shape.name]
-    core = with_adapters(build(device, shape), device, shape)
-    work = Work.of_the_kitchen(core, 4 if shape.rows == 4 else goals.rows)
-    prompts = [core.lm.base.encode(prompt) for prompt in work.prompts]
-    texts = [row + core.lm.base.encode("please bring the tomato") for row in prompts[:AGREEING]]
+    network = with_adapters(build(device, shape), device, shape)
+    work = Work.of_the_kitchen(network, 4 if shape.rows == 4 else goals.rows)
+    prompts = [network.lm.base.encode(prompt) for prompt in work.prompts]
+    texts = [row + network.lm.base.encode("please bring the tomato") for row in prompts[:AGREEING]]
     known = PlainGenerate(work, device).log_probs(texts)
     for kind in (PlainGenerate, VLLM):
         if kind is VLLM and importlib.util.find_spec("vllm") is None:
@@ -406,12 +406,12 @@ def other_writers(shape: Shape, device: str, rounds: int) -> Iterator[Row]:
         party = kind(work, device)
         require_agreement(party.name, party.log_probs(texts), known)
         for temperature in (0.0, 1.0):
-            written = draw_messages(core.lm, work.prompts, temperature=temperature, seed=0)
+            written = draw_messages(network.lm, work.prompts, temperature=temperature, seed=0)
             lengths = [max(1, len(one.ids)) for one in written]
 
             def ours(how: float = temperature) -> None:
                 work.model.forget()
-                draw_messages(core.lm, work.prompts, temperature=how, seed=0)
+                draw_messages(network.lm, work.prompts, temperature=how, seed=0)
 
             def theirs(how: float = temperature, most: list[int] = lengths, party: Any = party) -> None:
                 party.messages(prompts, most, how)
@@ -538,10 +538,10 @@ def iteration(shape: Shape, device: str, rounds: int) -> list[Row]:
 
 def by_shape(shape: Shape, device: str, rounds: int, roof: float) -> Iterator[Row]:
     """All rows of a shape."""
-    core = with_adapters(build(device, shape), device, shape)
-    work = Work.of_long_texts(core, shape.rows)
+    network = with_adapters(build(device, shape), device, shape)
+    work = Work.of_long_texts(network, shape.rows)
     settings = {"shape": shape.sizes, "rows": shape.rows, "prompt_tokens": PROMPT_TOKENS, "candidates": CANDIDATES,
-                "dtype": "bfloat16", "weights": "random", "lora_r": core.settings.lora_r,
+                "dtype": "bfloat16", "weights": "random", "lora_r": network.settings.lora_r,
                 "micro_batch_tokens": shape.micro_batch_tokens, "gradient_checkpointing": shape.checkpointing,
                 "device": device_name(device)}  # fmt: skip
     steps = {

@@ -13,7 +13,7 @@ from harness import Row, compare, main
 from models import SIZES, parameter_count, random_model
 from rllib_llm_comm.language.generation import generate_messages
 from rllib_llm_comm.language.prompts import message_prompt
-from stream import new_core, record_stream
+from stream import new_network, record_stream
 from twosome_reference import TwosomeReference
 
 
@@ -31,12 +31,12 @@ def by_size(size: str, rows: int, rounds: int) -> Row:
 def on_stream(decisions: int, rounds: int) -> Row:
     """The texts of a real roll-out with the embedded model, in their order; texts come back."""
     steps = [[message_prompt(ask.seen.text) for ask in step] for step in record_stream(decisions)]
-    reference = TwosomeReference(new_core().lm, torch.nn.Identity())
+    reference = TwosomeReference(new_network().lm, torch.nn.Identity())
 
     def ours() -> list[list[str]]:
-        """Messages by the core."""
-        core = new_core()
-        return [core.write_messages(step) for step in steps]
+        """Messages by the network."""
+        network = new_network()
+        return [network.write_messages(step) for step in steps]
 
     def theirs() -> list[list[str]]:
         """Messages by the reference."""

@@ -36,7 +36,7 @@ from rllib_llm_comm.policies.partners import Partner
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.rl.multi_agent_ppo_learner import adamw
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.policy import LanguagePolicy
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
@@ -59,14 +59,14 @@ def beside_the_weights() -> Iterator[None]:
         llama._MOST_MERGED_BYTES, llama._MERGED_IN_UPDATES = before
 
 
-def core_of(base: BaseModel, device: str) -> LanguageAgent:
+def network_of(base: BaseModel, device: str) -> LanguageNetwork:
     """A network whose adapters are not the identity; the same for every call."""
-    core = LanguageAgent(LanguageModelSettings(init_seed=0, device=device, compile_layers=False), base)
+    network = LanguageNetwork(LanguageModelSettings(init_seed=0, device=device, compile_layers=False), base)
     generator = torch.Generator().manual_seed(0)
-    for _, parameter in core.lm.named_adapter_parameters():
+    for _, parameter in network.lm.named_adapter_parameters():
         parameter.data.add_(0.01 * torch.randn(parameter.shape, generator=generator).to(parameter.device))
         parameter.requires_grad_(True)
-    return core
+    return network
 
 
 class Choir:
@@ -141,10 +141,12 @@ class Choir:
 def rows_of(name: str, base: BaseModel, rows: int, rounds: int, steps: list[str]) -> Iterator[Row]:
     """Rows of some steps of training, and of memory."""
     device = base.device.type
-    ours = Choir(Work.of_the_kitchen(core_of(base, device), rows), [core_of(base, device).lm for _ in range(ADAPTERS)])
-    merged = Work.of_the_kitchen(core_of(base, device), rows)
+    ours = Choir(
+        Work.of_the_kitchen(network_of(base, device), rows), [network_of(base, device).lm for _ in range(ADAPTERS)]
+    )
+    merged = Work.of_the_kitchen(network_of(base, device), rows)
     with beside_the_weights():
-        beside = Work.of_the_kitchen(core_of(base, device), rows)
+        beside = Work.of_the_kitchen(network_of(base, device), rows)
     with torch.no_grad():
         known = merged.model.base, merged.heads, merged.tails, merged.mask
         alone = MixedBatch([merged.model]).scores([0] * rows, *known[1:])
@@ -206,7 +208,7 @@ def table(base: BaseModel, device: str, kind: type[LanguagePolicy], steps: int) 
     """Two checkpoints in the seats of the textual kitchen, whose games have so many steps."""
     manifest = PolicyManifest("language", "Verco", {})
     talk = CommunicationSettings(max_message_words=10)
-    policies = {agent: kind(core_of(base, device), talk, manifest) for agent in ("alice", "bob")}
+    policies = {agent: kind(network_of(base, device), talk, manifest) for agent in ("alice", "bob")}
     seats = {agent: Partner(PartnerSettings(policy=agent), policy) for agent, policy in policies.items()}
     return SeatedPolicy(seats, lambda **settings: make_env(TEXT, max_game_steps=steps, **settings))
 
@@ -214,8 +216,8 @@ def table(base: BaseModel, device: str, kind: type[LanguagePolicy], steps: int) 
 def decisions_of(seated: SeatedPolicy, games: int) -> list[tuple[float, float]]:
     """Plays games side by side with policies that remember nothing; their returns and lengths."""
     for partner in seated.partners:
-        partner.policy.core.forget()
-        partner.policy._company = None
+        partner.policy.network.forget()
+        partner.policy._batched_before = None
     return [(sum(one.returns.values()), one.length) for one in play(seated, episodes=games, seed=0, num_envs=games)]
 
 

@@ -28,7 +28,7 @@ def configure(engine: str, decisions: int, minibatch_size: int) -> Any:
         .language_model(temperature=1.5, engine=engine)
         .env_runners(num_env_runners=0, num_envs_per_env_runner=16)
         .training(
-            train_batch_size_per_learner=decisions, minibatch_size=minibatch_size, num_epochs=2, kl_target=None,
+            train_batch_size_per_learner=decisions, minibatch_size=minibatch_size, num_epochs=2, target_kl=None,
             lr=0.002, critic_lr=0.001, entropy_coeff=0.01,
         )
         .debugging(seed=0)

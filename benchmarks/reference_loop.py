@@ -18,7 +18,7 @@ from rllib_llm_comm.language.prompts import action_prompt, critic_prompt, messag
 from rllib_llm_comm.rl.gae import semi_markov_gae
 from rllib_llm_comm.rl.multi_agent_ppo_learner import adamw
 from rllib_llm_comm.verco.encoding import read_observation
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.message_protocol import heard_by
 from stream import Ask, Game
 from twosome_reference import TwosomeReference
@@ -44,24 +44,26 @@ class ReferenceLoop:
     """Roll-out and update.
 
     Args:
-        core: Holds model, adapters and critic.
+        network: Holds model, adapters and critic.
         num_envs: Kitchens side by side.
         lr: Step size of the action adapter.
         critic_lr: Step size of the critic.
     """
 
-    def __init__(self, core: LanguageAgent, num_envs: int = 16, lr: float = 0.002, critic_lr: float = 0.001) -> None:
-        self.core = core
-        self.reference = TwosomeReference(core.lm, core.critic)
+    def __init__(
+        self, network: LanguageNetwork, num_envs: int = 16, lr: float = 0.002, critic_lr: float = 0.001
+    ) -> None:
+        self.network = network
+        self.reference = TwosomeReference(network.lm, network.critic)
         self._games = [
             Game(parallel_env(map_name="B", recipe="lettuce-tomato salad"), seed) for seed in range(num_envs)
         ]
         self._rng = np.random.default_rng(0)
-        adapter = [parameter for _, parameter in core.lm.named_adapter_parameters("action")]
-        self.parameters = [*adapter, *core.critic.parameters()]
+        adapter = [parameter for _, parameter in network.lm.named_adapter_parameters("action")]
+        self.parameters = [*adapter, *network.critic.parameters()]
         for parameter in self.parameters:
             parameter.requires_grad_(True)
-        self._optimizers = [adamw(adapter, lr), adamw(core.critic.parameters(), critic_lr)]
+        self._optimizers = [adamw(adapter, lr), adamw(network.critic.parameters(), critic_lr)]
 
     def iterate(self, decisions: int, minibatch_size: int, num_epochs: int) -> None:
         """Plays and learns once."""
@@ -115,7 +117,7 @@ class ReferenceLoop:
         scores = self.reference.scores([action_prompt(ask.seen.text, ask.heard) for ask in asks],
                                        [ask.seen.candidates for ask in asks])  # fmt: skip
         mask = torch.tensor([ask.seen.mask for ask in asks])
-        return (scores / self.core.settings.temperature).masked_fill(~mask, -1e9).log_softmax(-1)
+        return (scores / self.network.settings.temperature).masked_fill(~mask, -1e9).log_softmax(-1)
 
     def values(self, asks: Sequence[Ask]) -> torch.Tensor:
         """Values (B,)."""

@@ -22,7 +22,7 @@ from rllib_llm_comm.language.packing import PAD, pack_candidates
 from rllib_llm_comm.language.prompts import action_prompt, critic_prompt
 from rllib_llm_comm.language.scoring import encode_candidates, feature_size, prompt_features, score_candidates
 from rllib_llm_comm.verco.encoding import ObservationEncoder
-from stream import Ask, new_core, record_stream, to_batch
+from stream import Ask, new_network, record_stream, to_batch
 from twosome_reference import TwosomeReference
 
 PROMPT_TOKENS, HEAD_TOKENS, CANDIDATES, ROWS = 90, 30, 8, 64
@@ -123,15 +123,15 @@ def of_plain_forward(size: str, rows: int, rounds: int) -> Row:
 def on_stream(num_envs: int, decisions: int, rounds: int) -> Row:
     """Rate over a recorded roll-out with the embedded model."""
     steps = record_stream(decisions, num_envs)
-    core, fresh = new_core(), new_core()
-    reference = TwosomeReference(core.lm, core.critic)
+    network, fresh = new_network(), new_network()
+    reference = TwosomeReference(network.lm, network.critic)
 
     @torch.no_grad()
     def ours() -> None:
         """Scores and values of the whole roll-out."""
         # Nothing is known at the start but single sentences' tokens, as on the other side.
         fresh.forget()
-        encoder = ObservationEncoder(core.lm.base, core.settings)
+        encoder = ObservationEncoder(network.lm.base, network.settings)
         critic_ids = []
         for asks in steps:
             batch = to_batch(encoder, asks)

@@ -12,7 +12,7 @@ import torch
 from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, read_observation
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
@@ -25,9 +25,9 @@ class Ask:
     heard: Mapping[str, str]
 
 
-def new_core() -> LanguageAgent:
+def new_network() -> LanguageNetwork:
     """The embedded model with fresh adapters."""
-    return LanguageAgent(LanguageModelSettings(temperature=1.5, init_seed=0))
+    return LanguageNetwork(LanguageModelSettings(temperature=1.5, init_seed=0))
 
 
 def to_batch(encoder: ObservationEncoder, asks: list[Ask]) -> dict[str, torch.Tensor]:
@@ -47,8 +47,8 @@ def record_stream(decisions: int, num_envs: int = 16, seed: int = 0) -> list[lis
     Returns:
         Per step all agents of all kitchens that are asked then.
     """
-    core = new_core()
-    encoder = ObservationEncoder(core.lm.base, core.settings)
+    network = new_network()
+    encoder = ObservationEncoder(network.lm.base, network.settings)
     protocol = MessageProtocol(CommunicationSettings(), seed=seed)
     rng = np.random.default_rng(seed)
     games = [Game(parallel_env(map_name="B", recipe="lettuce-tomato salad"), seed + k) for k in range(num_envs)]
@@ -57,11 +57,11 @@ def record_stream(decisions: int, num_envs: int = 16, seed: int = 0) -> list[lis
         choosing = [(game, agent) for game in games for agent in game.asked()]
         seen = [read_observation(game.observations[agent]) for game, agent in choosing]
         speakers = [Speaker(agent, view, game.mailbox) for (game, agent), view in zip(choosing, seen, strict=True)]
-        protocol.speak(speakers, core.write_messages)
+        protocol.speak(speakers, network.write_messages)
         steps.append(
             [Ask(view, heard_by(agent, game.mailbox)) for (game, agent), view in zip(choosing, seen, strict=True)]
         )
-        chances = core.remembered_logits(to_batch(encoder, steps[-1])).double().softmax(-1).numpy()
+        chances = network.remembered_logits(to_batch(encoder, steps[-1])).double().softmax(-1).numpy()
         for (game, agent), row in zip(choosing, chances, strict=True):
             game.actions[agent] = int(rng.choice(len(row), p=row / row.sum()))
         for game in games:

@@ -27,7 +27,7 @@ from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.rl.columns import CRITIC_IDS
 from rllib_llm_comm.rl.multi_agent_ppo_learner import adamw, policy_loss, value_loss
 from rllib_llm_comm.verco.encoding import ObservationEncoder
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 from stream import Ask, record_stream, to_batch
 
@@ -59,15 +59,15 @@ def build(sizes: dict[str, int]) -> BaseModel:
     return wrap_base_model("random SmolLM2-135M", model, tokenizer)
 
 
-def new_core(base: BaseModel, layers: int | str) -> LanguageAgent:
+def new_network(base: BaseModel, layers: int | str) -> LanguageNetwork:
     """A network with adapters that are not the identity, ready for PPO."""
-    core = LanguageAgent(LanguageModelSettings(lora_layers=layers, temperature=1.5, init_seed=0), base)
+    network = LanguageNetwork(LanguageModelSettings(lora_layers=layers, temperature=1.5, init_seed=0), base)
     torch.manual_seed(1)
-    for _, parameter in core.lm.named_adapter_parameters():
+    for _, parameter in network.lm.named_adapter_parameters():
         parameter.data.normal_(std=0.02)
-    for _, parameter in core.lm.named_adapter_parameters("action"):
+    for _, parameter in network.lm.named_adapter_parameters("action"):
         parameter.requires_grad_(True)
-    return core
+    return network
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -77,45 +77,45 @@ def timed(work: Callable[[], Any]) -> float:
     return time.process_time() - start
 
 
-def iteration(core: LanguageAgent, steps: Sequence[Sequence[Ask]], minibatch_size: int) -> Parts:
+def iteration(network: LanguageNetwork, steps: Sequence[Sequence[Ask]], minibatch_size: int) -> Parts:
     """Seconds of each step of a roll-out and of each minibatch of the update behind it."""
-    core.forget()  # what a round has read is new to the next one
-    encoder = ObservationEncoder(core.lm.base, core.settings)
+    network.forget()  # what a round has read is new to the next one
+    encoder = ObservationEncoder(network.lm.base, network.settings)
     batches = [to_batch(encoder, list(step)) for step in steps]
 
     @torch.no_grad()
     def act(step: Sequence[Ask], batch: dict[str, torch.Tensor]) -> None:
         """Messages, scores and values."""
-        core.write_messages([message_prompt(ask.seen.text) for ask in step])
-        core.remembered_logits(batch)
-        core.values(batch)
+        network.write_messages([message_prompt(ask.seen.text) for ask in step])
+        network.remembered_logits(batch)
+        network.values(batch)
 
     for step, batch in zip(steps, batches, strict=True):
         yield "roll-out", timed(lambda step=step, batch=batch: act(step, batch))  # type: ignore[misc]
-    yield from update(core, {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]},
+    yield from update(network, {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]},
                       minibatch_size)  # fmt: skip
 
 
-def update(core: LanguageAgent, batch: dict[str, torch.Tensor], minibatch_size: int) -> Parts:
+def update(network: LanguageNetwork, batch: dict[str, torch.Tensor], minibatch_size: int) -> Parts:
     """Seconds of each minibatch, with made-up advantages and targets."""
-    actor = [parameter for _, parameter in core.lm.named_adapter_parameters("action")]
-    optimizers = [adamw(actor, 1e-5), adamw(core.critic.parameters(), 1e-4)]
+    actor = [parameter for _, parameter in network.lm.named_adapter_parameters("action")]
+    optimizers = [adamw(actor, 1e-5), adamw(network.critic.parameters(), 1e-4)]
     random = torch.Generator().manual_seed(0)
     count = len(batch[CRITIC_IDS])
     advantages, targets = (torch.randn(count, generator=random) for _ in range(2))
     with torch.no_grad():
-        before = torch.distributions.Categorical(logits=core.remembered_logits(batch))
-        old_values = core.values(batch)
+        before = torch.distributions.Categorical(logits=network.remembered_logits(batch))
+        old_values = network.values(batch)
     actions = before.probs.argmax(1)
     old = before.log_prob(actions)
 
     def learn(rows: torch.Tensor) -> None:
         """A step of both optimizers."""
         part = {name: array[rows] for name, array in batch.items()}
-        distribution = torch.distributions.Categorical(logits=core.logits(part))
+        distribution = torch.distributions.Categorical(logits=network.logits(part))
         ratio = (distribution.log_prob(actions[rows]) - old[rows]).exp()
         loss = policy_loss(ratio, advantages[rows], CLIP) - ENTROPY_WEIGHT * distribution.entropy().mean()
-        loss = loss + VALUE_WEIGHT * value_loss(core.values(part), old_values[rows], targets[rows], CLIP)
+        loss = loss + VALUE_WEIGHT * value_loss(network.values(part), old_values[rows], targets[rows], CLIP)
         for optimizer in optimizers:
             optimizer.zero_grad()
         loss.backward()
@@ -128,29 +128,29 @@ def update(core: LanguageAgent, batch: dict[str, torch.Tensor], minibatch_size: 
 
 
 def in_turn(
-    cores: Sequence[LanguageAgent], steps: Sequence[Sequence[Ask]], minibatch_size: int
+    networks: Sequence[LanguageNetwork], steps: Sequence[Sequence[Ask]], minibatch_size: int
 ) -> list[dict[str, float]]:
-    """Seconds of roll-out, update and both of each core; they take turns part by part."""
-    totals = [{"roll-out": 0.0, "update": 0.0} for _ in cores]
-    for parts in zip(*(iteration(core, steps, minibatch_size) for core in cores), strict=True):
+    """Seconds of roll-out, update and both of each network; they take turns part by part."""
+    totals = [{"roll-out": 0.0, "update": 0.0} for _ in networks]
+    for parts in zip(*(iteration(network, steps, minibatch_size) for network in networks), strict=True):
         for total, (name, seconds) in zip(totals, parts, strict=True):
             total[name] += seconds
     return [{**total, "whole iteration": sum(total.values())} for total in totals]
 
 
 @torch.no_grad()
-def largest_difference(core: LanguageAgent, step: Sequence[Ask]) -> float:
+def largest_difference(network: LanguageNetwork, step: Sequence[Ask]) -> float:
     """Between the scores of some rows and those of the plain engine."""
-    batch = to_batch(ObservationEncoder(core.lm.base, core.settings), list(step))
+    batch = to_batch(ObservationEncoder(network.lm.base, network.settings), list(step))
     arrays = [batch[name] for name in ("prompt_ids", "candidate_ids", "action_mask")]
-    plain = plain_scores(core.lm, *arrays) / core.settings.temperature
-    return float((core.logits(batch) - plain).abs().max())
+    plain = plain_scores(network.lm, *arrays) / network.settings.temperature
+    return float((network.logits(batch) - plain).abs().max())
 
 
-def memory(core: LanguageAgent, decisions: int, settings: dict[str, Any]) -> list[Row]:
+def memory(network: LanguageNetwork, decisions: int, settings: dict[str, Any]) -> list[Row]:
     """Kilobytes per decision that the trunk keeps after a roll-out."""
-    assert core.lm.trunk is not None
-    kept = core.lm.trunk.kept_bytes
+    assert network.lm.trunk is not None
+    kept = network.lm.trunk.kept_bytes
     return [Row(f"trunk/memory of {name}", size / decisions / 1e3, None, "kB/decision", None, settings)
             for name, size in kept.items()]  # fmt: skip
 
@@ -166,7 +166,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
         base = build(sizes)
     steps = record_stream(40 if options.smoke else 120, 4 if options.smoke else 16)[-1:]  # the kitchens differ by then
     decisions = sum(map(len, steps))
-    ours, today = new_core(base, layers), new_core(base, "all")
+    ours, today = new_network(base, layers), new_network(base, "all")
     difference = largest_difference(ours, steps[0][:2])
     assert difference < 1e-3, f"scores differ by {difference}"
     minibatch = -(-decisions // 2)

@@ -21,33 +21,35 @@ from reference_loop import CLIP, ENTROPY_WEIGHT, VALUE_WEIGHT, Decision, Referen
 from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.rl.multi_agent_ppo_learner import policy_loss, value_loss
 from rllib_llm_comm.verco.encoding import ObservationEncoder
-from rllib_llm_comm.verco.language_agent import LanguageAgent
-from stream import new_core, to_batch
+from rllib_llm_comm.verco.language_network import LanguageNetwork
+from stream import new_network, to_batch
 
 EPOCHS = 2
 
 
-def our_gradients(core: LanguageAgent, minibatch: Sequence[Decision], parameters: Sequence[Any]) -> float:
+def our_gradients(network: LanguageNetwork, minibatch: Sequence[Decision], parameters: Sequence[Any]) -> float:
     """Leaves the gradients of a minibatch in the parameters, with this package's pieces, and gives the loss."""
     for parameter in parameters:
         parameter.grad = None
-    batch = to_batch(ObservationEncoder(core.lm.base, core.settings), [decision.ask for decision in minibatch])
+    batch = to_batch(ObservationEncoder(network.lm.base, network.settings), [decision.ask for decision in minibatch])
     old, advantage, old_value, target = (
         torch.tensor([getattr(decision, name) for decision in minibatch])
         for name in ("log_prob", "advantage", "value", "target")
     )
-    distribution = torch.distributions.Categorical(logits=core.logits(batch))
+    distribution = torch.distributions.Categorical(logits=network.logits(batch))
     actions = torch.tensor([decision.action for decision in minibatch])
     ratio = (distribution.log_prob(actions) - old).exp()
     loss = policy_loss(ratio, advantage, CLIP) - ENTROPY_WEIGHT * distribution.entropy().mean()
-    loss = loss + VALUE_WEIGHT * value_loss(core.values(batch), old_value, target, CLIP)
+    loss = loss + VALUE_WEIGHT * value_loss(network.values(batch), old_value, target, CLIP)
     loss.backward()
     return float(loss.detach())
 
 
-def largest_differences(core: LanguageAgent, loop: ReferenceLoop, minibatch: Sequence[Decision]) -> dict[str, float]:
+def largest_differences(
+    network: LanguageNetwork, loop: ReferenceLoop, minibatch: Sequence[Decision]
+) -> dict[str, float]:
     """Between the losses of both sides, and between their gradients relative to the largest entry."""
-    ours = our_gradients(core, minibatch, loop.parameters)
+    ours = our_gradients(network, minibatch, loop.parameters)
     own = [parameter.grad.clone() for parameter in loop.parameters]
     theirs = loop.gradients(minibatch)
     largest = max(float(parameter.grad.abs().max()) for parameter in loop.parameters)
@@ -57,16 +59,16 @@ def largest_differences(core: LanguageAgent, loop: ReferenceLoop, minibatch: Seq
 
 def gradient_step(decisions: int, rounds: int) -> Row:
     """Losses and gradients of one minibatch."""
-    core = new_core()
-    loop = ReferenceLoop(core)
+    network = new_network()
+    loop = ReferenceLoop(network)
     minibatch = loop.play(decisions)
     # One step away from where both adapters are the identity, so that every gradient counts.
     loop.step(minibatch[: decisions // 2])
-    apart = largest_differences(core, loop, minibatch)
+    apart = largest_differences(network, loop, minibatch)
     assert apart["loss_difference"] < 1e-4, apart
     assert apart["gradient_difference"] < 1e-3, apart
     seconds, other = compare(
-        lambda: our_gradients(core, minibatch, loop.parameters), lambda: loop.gradients(minibatch), rounds
+        lambda: our_gradients(network, minibatch, loop.parameters), lambda: loop.gradients(minibatch), rounds
     )
     settings = {"rows": len(minibatch), "base_model": "embedded", **apart}
     return Row(
@@ -87,7 +89,7 @@ def iteration(decisions: int, minibatch_size: int, rounds: int) -> Row:
             train_batch_size_per_learner=decisions,
             minibatch_size=minibatch_size,
             num_epochs=EPOCHS,
-            kl_target=None,
+            target_kl=None,
             lr=0.002,
             critic_lr=0.001,
             entropy_coeff=ENTROPY_WEIGHT,
@@ -96,7 +98,7 @@ def iteration(decisions: int, minibatch_size: int, rounds: int) -> Row:
     )
     ray.init(num_cpus=1, num_gpus=0, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False)
     algorithm = config.build_algo()
-    loop = ReferenceLoop(new_core())
+    loop = ReferenceLoop(new_network())
     played: list[int] = []
 
     def ours() -> None:

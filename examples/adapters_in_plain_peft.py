@@ -91,13 +91,13 @@ def main() -> None:
         print("alice sees:", alice["text"])
         words = tokenizer.decode(written, skip_special_tokens=True).splitlines()[0].strip()
         print("PEFT says:       ", words)
-        print("load_policy says:", policy.core.write_messages([prompt])[0])
+        print("load_policy says:", policy.network.write_messages([prompt])[0])
 
         model.set_adapter("action")
         bob = policy.act(observations)["bob"]
         allowed = [index for index, mask in enumerate(observations["bob"]["action_mask"]) if mask]
         scores = [log_probability(model, tokenizer, bob.prompt, bob.candidates[index]) for index in allowed]
-        by_peft = (torch.tensor(scores) / policy.core.settings.temperature).softmax(-1).tolist()
+        by_peft = (torch.tensor(scores) / policy.network.settings.temperature).softmax(-1).tolist()
         print("\nbob's prompt:", bob.prompt)
         for index, chance in zip(allowed, by_peft, strict=True):
             print(f"  {bob.candidates[index]:40s} PEFT {chance:.5f}  load_policy {bob.probabilities[index]:.5f}")

@@ -11,7 +11,7 @@ from toys import language_model
 
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.policy import base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
@@ -37,7 +37,7 @@ def write_checkpoint(folder: Path, env: str = COOKS, **manifest: Any) -> Path:
     settings = LanguageModelSettings.from_mapping(
         language_model(init_seed=1, max_prompt_tokens=1024, max_candidate_tokens=64)
     )
-    core = LanguageAgent(settings)
+    network = LanguageNetwork(settings)
     config = {"max_game_steps": 8} if env == COOKS else {"observe": ["text"], "action_level": "goal", "horizon": 6}
     fields = {
         "algorithm": "Verco",
@@ -45,10 +45,10 @@ def write_checkpoint(folder: Path, env: str = COOKS, **manifest: Any) -> Path:
         "communication": CommunicationSettings(messages="constant").to_dict(),
         "env": env,
         "env_config": config,
-        "base_model_digest": base_model_digest(core.lm.base),
+        "base_model_digest": base_model_digest(network.lm.base),
         **manifest,
     }
-    write_policy(folder / "policy", policy_files(core), PolicyManifest(**fields))
+    write_policy(folder / "policy", policy_files(network), PolicyManifest(**fields))
     return folder
 
 

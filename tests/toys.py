@@ -312,13 +312,13 @@ def save_tiny_model(folder: str | os.PathLike[str], hidden: int = 32, layers: in
     return str(folder)
 
 
-def randomise(core, role, std=0.1, seed=0) -> None:
+def randomise(network, role, std=0.1, seed=0) -> None:
     """Gives an adapter random weights in place of the identity."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for _, parameter in core.lm.named_adapter_parameters(role):
+        for _, parameter in network.lm.named_adapter_parameters(role):
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
 
 
@@ -326,25 +326,25 @@ def write_talker(folder: str | os.PathLike[str], **settings: Any) -> Path:
     """Writes the policy of a Verco on the embedded model, whose adapters say something else than the base."""
     from rllib_llm_comm.policies.policy_folder import write_policy
     from rllib_llm_comm.policies.policy_manifest import PolicyManifest
-    from rllib_llm_comm.verco.language_agent import LanguageAgent
+    from rllib_llm_comm.verco.language_network import LanguageNetwork
     from rllib_llm_comm.verco.policy import base_model_digest, policy_files
     from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
-    core = LanguageAgent(LanguageModelSettings(**settings))
+    network = LanguageNetwork(LanguageModelSettings(**settings))
     for seed, role in enumerate(("message", "action")):
-        randomise(core, role, std=0.2, seed=seed)
-    talk, digest = CommunicationSettings().to_dict(), base_model_digest(core.lm.base)
-    manifest = PolicyManifest("Verco", core.settings.to_dict(), talk, ENV_ID, base_model_digest=digest)
-    return write_policy(folder, policy_files(core), manifest)
+        randomise(network, role, std=0.2, seed=seed)
+    talk, digest = CommunicationSettings().to_dict(), base_model_digest(network.lm.base)
+    manifest = PolicyManifest("Verco", network.settings.to_dict(), talk, ENV_ID, base_model_digest=digest)
+    return write_policy(folder, policy_files(network), manifest)
 
 
-def batch_of(core, count=6) -> dict:
+def batch_of(network, count=6) -> dict:
     """Encoded observations of the toy, as the module gets them."""
     import torch
 
     from rllib_llm_comm.verco.encoding import ObservationEncoder, read_observation
 
-    encoder = ObservationEncoder(core.lm.base, core.settings)
+    encoder = ObservationEncoder(network.lm.base, network.settings)
     env = ColourTalk()
     rows = []
     for seed in range(count // 2):

@@ -24,7 +24,7 @@ from rllib_llm_comm.verco.encoding import (  # noqa: E402
     CANDIDATE_WORDS,
     CRITIC_IDS,
 )
-from rllib_llm_comm.verco.language_agent import LanguageAgent  # noqa: E402
+from rllib_llm_comm.verco.language_network import LanguageNetwork  # noqa: E402
 from rllib_llm_comm.verco.settings import LanguageModelSettings  # noqa: E402
 
 CLIP, ENTROPY_WEIGHT, VALUE_WEIGHT = 0.2, 0.01, 0.5
@@ -33,27 +33,29 @@ CLIP, ENTROPY_WEIGHT, VALUE_WEIGHT = 0.2, 0.01, 0.5
 def main() -> None:
     """Serves scores, iterations and messages."""
     folder, problem = start()
-    core = LanguageAgent(LanguageModelSettings(base_model=str(folder / "model"), init_seed=0, max_prompt_tokens=1024))
+    network = LanguageNetwork(
+        LanguageModelSettings(base_model=str(folder / "model"), init_seed=0, max_prompt_tokens=1024)
+    )
     for role in ("action", "message"):
-        core.lm.load_adapter(role, folder / role)
-    for _, parameter in core.lm.named_adapter_parameters("action"):
+        network.lm.load_adapter(role, folder / role)
+    for _, parameter in network.lm.named_adapter_parameters("action"):
         parameter.requires_grad_(True)
     batch = _batch(problem)
 
     def scores() -> Any:
         """Log-probabilities of all candidates."""
         with torch.no_grad():
-            return core.logits(batch).tolist()
+            return network.logits(batch).tolist()
 
     def iteration() -> None:
         """Scores and values without gradient, then the update."""
-        core.forget()  # what a round has read is new to the next one
-        _learn(core, problem, batch)
+        network.forget()  # what a round has read is new to the next one
+        _learn(network, problem, batch)
 
     def messages() -> Any:
         """Greedy messages."""
-        core.forget()
-        return core.write_messages(problem["message_prompts"], max_words=problem["max_words"])
+        network.forget()
+        return network.write_messages(problem["message_prompts"], max_words=problem["max_words"])
 
     serve({"scores": scores, "iteration": iteration, "messages": messages}, {"torch": torch.__version__})
 
@@ -76,21 +78,21 @@ def _batch(problem: dict[str, Any]) -> dict[str, torch.Tensor]:
     }
 
 
-def _learn(core: LanguageAgent, problem: dict[str, Any], batch: dict[str, torch.Tensor]) -> None:
-    actor = [parameter for _, parameter in core.lm.named_adapter_parameters("action")]
-    optimizers = [adamw(actor, problem["lr"]), adamw(core.critic.parameters(), problem["lr"])]
+def _learn(network: LanguageNetwork, problem: dict[str, Any], batch: dict[str, torch.Tensor]) -> None:
+    actor = [parameter for _, parameter in network.lm.named_adapter_parameters("action")]
+    optimizers = [adamw(actor, problem["lr"]), adamw(network.critic.parameters(), problem["lr"])]
     actions, advantages = torch.tensor(problem["actions"]), torch.tensor(problem["advantages"])
     with torch.no_grad():
-        old = torch.distributions.Categorical(logits=core.remembered_logits(batch)).log_prob(actions)
-        old_values = core.values(batch)
+        old = torch.distributions.Categorical(logits=network.remembered_logits(batch)).log_prob(actions)
+        old_values = network.values(batch)
     for _ in range(problem["epochs"]):
         for rows in torch.arange(len(actions)).split(problem["minibatch_size"]):
             part = {name: array[rows] for name, array in batch.items()}
-            chances = torch.distributions.Categorical(logits=core.logits(part))
+            chances = torch.distributions.Categorical(logits=network.logits(part))
             ratio = (chances.log_prob(actions[rows]) - old[rows]).exp()
             loss = policy_loss(ratio, advantages[rows], CLIP) - ENTROPY_WEIGHT * chances.entropy().mean()
             targets = advantages[rows] + old_values[rows]
-            loss = loss + VALUE_WEIGHT * value_loss(core.values(part), old_values[rows], targets, CLIP)
+            loss = loss + VALUE_WEIGHT * value_loss(network.values(part), old_values[rows], targets, CLIP)
             for optimizer in optimizers:
                 optimizer.zero_grad()
             loss.backward()

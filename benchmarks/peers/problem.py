@@ -17,7 +17,7 @@ import torch
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model, wrap_base_model
 from rllib_llm_comm.language.prompts import action_prompt, critic_prompt, message_prompt
 from rllib_llm_comm.language.scoring import encode_candidates
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 from stream import Ask, record_stream
 from trunk import SMOLLM2, TINY
@@ -74,12 +74,12 @@ def write_problem(folder: Path, base_model: str, decisions: int, candidates: int
     base = _random_base(TINY if tiny else SMOLLM2) if base_model == RANDOM else load_base_model(base_model)
     _save_base(base, folder / MODEL)
     problem = _draw(base, decisions, candidates)
-    core = LanguageAgent(LanguageModelSettings(init_seed=0, max_prompt_tokens=1024), base)
+    network = LanguageNetwork(LanguageModelSettings(init_seed=0, max_prompt_tokens=1024), base)
     torch.manual_seed(1)
-    for _, parameter in core.lm.named_adapter_parameters():
+    for _, parameter in network.lm.named_adapter_parameters():
         parameter.data.normal_(std=0.02)
     for role in (ACTION_ADAPTER, MESSAGE_ADAPTER):
-        core.lm.save_adapter(role, folder / role)
+        network.lm.save_adapter(role, folder / role)
     (folder / PROBLEM).write_text(json.dumps(asdict(problem)), encoding="utf-8")
     return problem
 

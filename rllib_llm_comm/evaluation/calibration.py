@@ -27,8 +27,7 @@ from rllib_llm_comm.language.prompts import DEFAULT, DEFAULT_TEMPLATES, PromptTe
 from rllib_llm_comm.language.scoring import MASKED, NORMALIZATIONS, score_texts
 from rllib_llm_comm.verco.encoding import TextObservation, is_text_observation, read_observation
 from rllib_llm_comm.verco.message_protocol import heard_by
-from rllib_llm_comm.verco.teachers.base import ScriptedTeacher
-from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
+from rllib_llm_comm.verco.teachers.base import ScriptedTeacher, TeacherMessages
 
 OPEN = 0.5
 """Default share of the greatest entropy that the untrained policy shall have (ours: about where verco.yaml begins)."""

@@ -29,15 +29,15 @@ from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.policies.decision import Decision, Judge, Policy
 from rllib_llm_comm.policies.play_loop import Observer, PlayedGame
 from rllib_llm_comm.verco.encoding import TextObservation, read_observation
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.message_loss import UtteranceEncoder
 from rllib_llm_comm.verco.policy import LanguagePolicy
-from rllib_llm_comm.verco.settings import DRAWN, CommunicationSettings
+from rllib_llm_comm.verco.settings import SHUFFLED, CommunicationSettings
 
 PROMPTS = 400
 """Message prompts of the played episodes that are judged at most; of more, so many are drawn (ours)."""
 _SCORED_AT_ONCE = 32
-_WRITTEN_BY_ADAPTER = ("student", "menu", *DRAWN)
+_WRITTEN_BY_ADAPTER = ("student", "menu", *SHUFFLED)
 
 
 @dataclass(frozen=True)
@@ -92,15 +92,15 @@ def measure_drift(
     talk = policy.communication
     if talk.messages not in _WRITTEN_BY_ADAPTER or talk.message_server is not None:
         return None
-    if not all(REFERENCE in policy.core_of(agent).lm.roles for agent, _ in spoken):
+    if not all(REFERENCE in policy.network_of(agent).lm.roles for agent, _ in spoken):
         return None
     rng = np.random.default_rng(seed)
     if len(spoken) > PROMPTS:
         spoken = [spoken[index] for index in sorted(rng.choice(len(spoken), PROMPTS, replace=False))]
-    views: dict[LanguageAgent, list[TextObservation]] = {}
+    views: dict[LanguageNetwork, list[TextObservation]] = {}
     for agent, seen in spoken:
-        views.setdefault(policy.core_of(agent), []).append(read_observation(seen))
-    parts = [_of_core(core, own, talk, seed + number) for number, (core, own) in enumerate(views.items())]
+        views.setdefault(policy.network_of(agent), []).append(read_observation(seen))
+    parts = [_of_network(network, own, talk, seed + number) for number, (network, own) in enumerate(views.items())]
     return _figures(parts, reads, menu=talk.messages == "menu")
 
 
@@ -114,35 +114,41 @@ class _Part:
     greedy: Sequence[Written] = ()
 
 
-def _of_core(core: LanguageAgent, views: Sequence[TextObservation], talk: CommunicationSettings, seed: int) -> _Part:
-    prompts = [core.settings.templates.message(view.text, view.subgoal) for view in views]
+def _of_network(
+    network: LanguageNetwork, views: Sequence[TextObservation], talk: CommunicationSettings, seed: int
+) -> _Part:
+    prompts = [network.settings.templates.message(view.text, view.subgoal) for view in views]
     menu = talk.message_menu if talk.messages == "menu" else ()
     longest = talk.max_message_words
     if menu:
-        chosen = core.write_messages(prompts, menu=menu, temperature=1.0, seed=seed)
+        chosen = network.write_messages(prompts, menu=menu, temperature=1.0, seed=seed)
         own = [Written(text) for text in chosen]
-        return _Part(_divergence(core, views, own, longest, menu), own)
-    own = core.draw_messages(prompts, max_words=longest, temperature=1.0, seed=seed)
+        return _Part(_divergence(network, views, own, longest, menu), own)
+    own = network.draw_messages(prompts, max_words=longest, temperature=1.0, seed=seed)
     return _Part(
-        _divergence(core, views, own, longest, menu),
+        _divergence(network, views, own, longest, menu),
         own,
-        core.draw_messages(prompts, max_words=longest, temperature=1.0, seed=seed, role=REFERENCE),
-        core.draw_messages(prompts, max_words=longest, role=REFERENCE),
+        network.draw_messages(prompts, max_words=longest, temperature=1.0, seed=seed, role=REFERENCE),
+        network.draw_messages(prompts, max_words=longest, role=REFERENCE),
     )
 
 
 @torch.no_grad()
 def _divergence(
-    core: LanguageAgent, views: Sequence[TextObservation], said: Sequence[Written], longest: int, menu: Sequence[str]
+    network: LanguageNetwork,
+    views: Sequence[TextObservation],
+    said: Sequence[Written],
+    longest: int,
+    menu: Sequence[str],
 ) -> np.ndarray:
-    settings = core.settings
-    encoder = UtteranceEncoder(core.lm.base, settings.max_prompt_tokens, longest, menu, settings.templates)
+    settings = network.settings
+    encoder = UtteranceEncoder(network.lm.base, settings.max_prompt_tokens, longest, menu, settings.templates)
     rows = [encoder.encode(view, message) for view, message in zip(views, said, strict=True)]
     found = []
     for start in range(0, len(rows), _SCORED_AT_ONCE):
         part = rows[start : start + _SCORED_AT_ONCE]
         batch = {name: torch.from_numpy(np.stack([row[name] for row in part])) for name in part[0]}
-        found.append(core.utterance_terms(batch, drift=True).kl.cpu().numpy())
+        found.append(network.utterance_terms(batch, kl=True).kl.cpu().numpy())
     return np.concatenate(found)
 
 

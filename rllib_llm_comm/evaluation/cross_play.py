@@ -29,7 +29,7 @@ from rllib_llm_comm.policies.policy_manifest import GROUNDED
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import ScriptedPlanner, trusting
-from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
+from rllib_llm_comm.verco.teachers.base import TeacherMessages
 
 RETURN = "return"
 

@@ -32,7 +32,7 @@ from rllib_llm_comm.sama.planners.sama import remembers_games
 from rllib_llm_comm.sama.planning_game import Player
 from rllib_llm_comm.sama.plans import Attempt, Planner, no_plan
 from rllib_llm_comm.sama.reflection import SNAPSHOT, ReflectedEpisode, ReflectivePlay, check_recovery
-from rllib_llm_comm.verco.settings import DRAWN
+from rllib_llm_comm.verco.settings import SHUFFLED
 
 
 def play_planned(
@@ -123,7 +123,7 @@ def _play_beside(
 def _begun_at_once(policy: Policy, model: ChatModel | None) -> int:
     """The number of games that are played side by side; 1 where messages are drawn, which all games draw from one."""
     talk = policy.communication
-    drawn = talk is not None and (talk.messages in DRAWN or talk.message_temperature > 0)
+    drawn = talk is not None and (talk.messages in SHUFFLED or talk.message_temperature > 0)
     alone = drawn or isinstance(policy, SeatedPolicy) or not policy.side_by_side
     return 1 if alone else begun_at_once(model)
 

@@ -44,10 +44,10 @@ from rllib_llm_comm.evaluation.study_results import (
     read_results,
     to_plain,
 )
-from rllib_llm_comm.verco.settings import DRAWN
+from rllib_llm_comm.verco.settings import SHUFFLED
 
 # Controls that draw messages, and the name that both had in earlier studies.
-_SHUFFLED = (*DRAWN, "shuffled")
+_SHUFFLED = (*SHUFFLED, "shuffled")
 _LEVEL = 0.95
 # The ends of a corrected interval lie far out.
 _DRAWS = 20_000

@@ -65,7 +65,7 @@ def with_model(file: ExperimentFile) -> ExperimentFile:
     """
     if not file.model:
         return file
-    from rllib_llm_comm.verco.language_algorithm import LanguageModelConfigMixin
+    from rllib_llm_comm.verco.verco import LanguageModelConfigMixin
 
     def known(run: str) -> tuple[str, ...]:
         """The settings of a language model that a kind of stage, or an algorithm, takes."""

@@ -21,7 +21,7 @@ from rllib_llm_comm.experiments.console import StoppedError, TrainingTable
 from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.experiments.tune_state import SEAL, keep_state, remove_incomplete, seal
 from rllib_llm_comm.policies.signatures import OwnStates, sign_checkpoint
-from rllib_llm_comm.rl.epoch_progress import read_share
+from rllib_llm_comm.rl.epoch_progress import read_progress
 
 if TYPE_CHECKING:
     from ray.tune import Checkpoint
@@ -49,7 +49,7 @@ class TableCallback(Callback):
             if trial.status == trial.RUNNING:
                 result = trial.last_result or {}
                 folder = trial.storage.trial_working_directory
-                share = read_share(folder, int(result.get("training_iteration") or 0))
+                share = read_progress(folder, int(result.get("training_iteration") or 0))
                 self._table.move(str(trial), result, share)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:

@@ -7,7 +7,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,7 +26,9 @@ from rllib_llm_comm.policies.partner_settings import (
     PartnerSettings,
 )
 from rllib_llm_comm.policies.policy import Policy, Spoken, TalkingPolicy, TrainedPolicy
-from rllib_llm_comm.policies.recorded_people import RecordedPeople
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.policies.recorded_people import RecordedPeople
 
 Player = Callable[[Mapping[str, Any]], Any]
 """Gives the action for an observation, or a pair of action and message."""
@@ -218,7 +220,11 @@ class Partner:
 
     def __init__(self, settings: PartnerSettings, policy: TrainedPolicy | None = None) -> None:
         self.settings, self.policy = settings, policy
-        self.people = RecordedPeople(settings.session) if settings.kind == PEOPLE else None
+        self.people: RecordedPeople | None = None
+        if settings.kind == PEOPLE:
+            from rllib_llm_comm.policies.recorded_people import RecordedPeople
+
+            self.people = RecordedPeople(settings.session)
 
     @property
     def talks(self) -> bool:

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
-from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
 from rllib_llm_comm.policies.find_checkpoint import is_shipped
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 
@@ -183,6 +182,8 @@ def _game_setting_stays_inside(env: str | None, name: str, value: Any) -> bool:
     if not str(env).startswith(_OWN_GAMES):
         return has_no_text(value)
     if name == "executor":  # a folder is only read, as safetensors, and may be named
+        from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
+
         named = checkpoints_of(value)
         return named is not None and all(is_shipped(one) or model_stays_inside(one, ()) for one in named)
     if name == "game" and isinstance(value, Mapping):  # what planner seats are for

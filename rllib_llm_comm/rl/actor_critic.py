@@ -1,4 +1,4 @@
-"""An RLModule around a network with actor and critic apart: what agents that see numbers or maps share."""
+"""What our RLModules share; and the one around a network with actor and critic apart, for agents without language."""
 
 from __future__ import annotations
 
@@ -15,10 +15,23 @@ from torch import nn
 
 from rllib_llm_comm.policies.numeric_network import ValueNorm
 from rllib_llm_comm.policies.policy_folder import PolicyExport
-from rllib_llm_comm.rl.plain_errors import SetupErrorsMixin
 
 # RLlib's algorithm configs mix these keys of their own into every model_config.
 RLLIB_KEYS = ("vf_share_layers", "beta")
+
+
+class SetupErrorsMixin:
+    """Keeps the message of an AttributeError in an RLModule's constructor or `setup`, by raising a RuntimeError.
+
+    RLlib takes an AttributeError there as the sign of an old module, retries with a constructor that no longer exists,
+    and reports that failure alone. Stands in front of `TorchRLModule` among the base classes.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            super().__init__(*args, **kwargs)
+        except AttributeError as error:
+            raise RuntimeError(f"{type(self).__name__} cannot be set up: AttributeError: {error}") from error
 
 
 class ActorCriticModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):

@@ -21,7 +21,9 @@ _FILE = "pass_share.json"
 Part = TypeVar("Part")
 
 
-def told_parts(parts: Iterable[Part], count: int, folder: str, iteration: int, interval: float = 0.5) -> Iterator[Part]:
+def with_progress(
+    parts: Iterable[Part], count: int, folder: str, iteration: int, interval: float = 0.5
+) -> Iterator[Part]:
     """Hands on the parts of a pass, and writes the share of them that is done.
 
     Args:
@@ -47,7 +49,7 @@ def _write(folder: Path, iteration: int, share: float) -> None:
         os.replace(scratch, folder / _FILE)
 
 
-def read_share(folder: str | Path, iteration: int) -> float:
+def read_progress(folder: str | Path, iteration: int) -> float:
     """The share in [0, 1) of the pass that follows an iteration; 0 where nothing is told of it.
 
     Args:

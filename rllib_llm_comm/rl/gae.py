@@ -281,7 +281,7 @@ class SemiMarkovGAE(ConnectorV2):
         with torch.no_grad():
             if hasattr(module, "critic_features"):
                 module_batch[CRITIC_FEATURES] = module.critic_features(module_batch)
-            predictions, outputs = _judgements(module, module_batch)
+            predictions, outputs = _values_and_outputs(module, module_batch)
         values = predictions.float().cpu().numpy()
         advantages, targets = [], []
         for episode, start in in_order(episodes):
@@ -306,7 +306,7 @@ class SemiMarkovGAE(ConnectorV2):
         return kept, float(joined.std())
 
 
-def _judgements(module: Any, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+def _values_and_outputs(module: Any, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
     """Values (B,) in units of reward, and what the critic itself says."""
     if getattr(module, "value_norm", None) is None:
         values = module.compute_values(batch)

@@ -21,7 +21,8 @@ from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.planning_settings import ALL, RECORDED, PlanningSettings
 from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds, ResultWarnings, WarnOfEntropyCollapse
-from rllib_llm_comm.rl.lean import LeanEnvRunner, with_own_pieces
+from rllib_llm_comm.rl.connectors import with_own_connectors
+from rllib_llm_comm.rl.env_runner import LeanEnvRunner
 from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
 from rllib_llm_comm.rl.partners import PartnersConfigMixin, PartnersSettings
 from rllib_llm_comm.rl.rllib_adapter import ensure_registered
@@ -30,6 +31,8 @@ from rllib_llm_comm.rl.strict_config import Schedule, StrictConfigMixin, require
 if TYPE_CHECKING:
     from ray.rllib.core.learner import Learner
 
+_NO_KL_LOSS = {"use_kl_loss": False, "kl_coeff": 0.0, "kl_target": None}
+"""RLlib's settings of a loss on the KL divergence, as they are without one."""
 _APPLY = "rllib_llm_comm.sama.planning_config:apply_planning"
 
 
@@ -101,9 +104,9 @@ class PPOTraining(Settings):
     """Weight of the critic's loss (TWOSOME)."""
     entropy_coeff: Schedule = 0.01
     """Weight of the entropy bonus, or a schedule (TWOSOME)."""
-    kl_target: Annotated[float, Field(gt=0)] | list[Any] | None = 0.05
+    target_kl: Annotated[float, Field(gt=0)] | list[Any] | None = 0.05
     """Approximate KL of a minibatch beyond which the actor's update ends (early stopping), a schedule of it, or None.
-    0.05 (ours); TWOSOME: 0.02. (RLlib's own `kl_target` adapts a weight of the KL instead.)"""
+    0.05 (ours); TWOSOME: 0.02. (RLlib's `kl_target` is another thing, and not taken: it adapts a weight of the KL.)"""
     gamma: float = Field(0.99, ge=0, le=1)
     """Discount per game step, not per decision (TWOSOME)."""
     lambda_: float = Field(0.95, ge=0, le=1)
@@ -117,13 +120,13 @@ class PPOTraining(Settings):
     train_batch_size_per_learner: int = Field(1024, ge=1, le=LARGEST)
     """Decisions (of all agents together) per iteration. 1024 (ours); TWOSOME: 128."""
 
-    @field_validator("kl_target")
+    @field_validator("target_kl")
     @classmethod
     def _of_positive_numbers(cls, value: Any) -> Any:
         if isinstance(value, list):
-            require_schedule("kl_target", value, math.inf, "decision")
+            require_schedule("target_kl", value, math.inf, "decision")
             if not all(target > 0 for _, target in value):
-                raise UserError(f"`kl_target` is {shown(value)} but all its values must be larger than 0.")
+                raise UserError(f"`target_kl` is {shown(value)} but all its values must be larger than 0.")
         return value
 
     @model_validator(mode="after")
@@ -157,8 +160,8 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         """Sets the defaults that all share (ours, unless `PPOTraining` says otherwise)."""
         super().__init__(algo_class=algo_class)
         self._set_shared_policy()
-        self.use_kl_loss = False
-        self.kl_coeff = 0.0
+        for name, value in _NO_KL_LOSS.items():
+            setattr(self, name, value)
         self.grad_clip_by = "global_norm"
         self.num_env_runners = 0
         self.env_runner_cls = LeanEnvRunner  # ours; samples what RLlib's own one samples
@@ -176,7 +179,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
 
     @override(PPOConfig)
     def build_module_to_env_connector(self, env: Any = None, spaces: Any = None) -> Any:
-        """RLlib's pipeline, with the pieces of `OWN_PIECES` in place of RLlib's.
+        """RLlib's pipeline, with the pieces of `OWN_CONNECTORS` in place of RLlib's.
 
         `NormalizeAndClipActions`, which copies all actions, is left out where none has bounds.
         """
@@ -184,7 +187,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         added = any(isinstance(one, NormalizeAndClipActions) for one in pipeline.connectors)
         if added and not _has_bounds(pipeline.input_action_space):
             pipeline.remove(NormalizeAndClipActions)
-        return with_own_pieces(pipeline)
+        return with_own_connectors(pipeline)
 
     @override(PPOConfig)
     def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> Any:
@@ -199,7 +202,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         if shared:
             _require_equal(acts, "action")
         try:
-            return with_own_pieces(super().build_env_to_module_connector(env=env, spaces=spaces, device=device))
+            return with_own_connectors(super().build_env_to_module_connector(env=env, spaces=spaces, device=device))
         except ValueError:
             if shared:  # of which RLlib says nothing that a user could act on
                 _require_equal(seen, "observation")
@@ -226,6 +229,12 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
 
     def validate_training(self) -> None:
         """Checks what of the settings does not fit together, before a game is made; the next class adds its own."""
+        for name, value in _NO_KL_LOSS.items():
+            if (given := getattr(self, name)) != value:
+                raise UserError(
+                    f"`{name}` is {given!r}, a setting of RLlib's loss on the KL divergence, which "
+                    f"{self.algo_class.__name__} does not have; leave it out, or set `target_kl` to stop updates early."
+                )
         self.require_whole_setting("num_envs_per_env_runner", 1)
         if self.num_learners > 1 and not self.minibatch_size:
             raise UserError(

@@ -19,8 +19,8 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME, WEIGHTS_SEQ_
 from ray.rllib.utils.typing import ModuleID, ParamDict, TensorType
 
 from rllib_llm_comm.core.phases import UPDATE, log_cost, phase
+from rllib_llm_comm.rl.connectors import with_own_connectors
 from rllib_llm_comm.rl.gae import SemiMarkovGAE
-from rllib_llm_comm.rl.lean import with_own_pieces
 from rllib_llm_comm.rl.minibatches import WholeEpochs, WholeEpochsMixin
 
 _EPSILON = 1e-5
@@ -142,7 +142,7 @@ class KLStop:
         Args:
             module_id: The module.
             kl: Approximate KL divergence of a minibatch, equal in all Learners.
-            target: `kl_target`, > 0; `None` never stops.
+            target: `target_kl`, > 0; `None` never stops.
 
         Returns:
             True if the policy is stopped now, by this minibatch or an earlier one.
@@ -174,16 +174,16 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
 
     Minimises -L_clip + `vf_loss_coeff` * L_V - `entropy_coeff` * H (Verco Eq. 4-6, with the signs that make it a
     minimisation). Actor and critic have an AdamW each, and their gradients are clipped apart. When the approximate KL
-    of a minibatch exceeds `kl_target`, the actor stays as it is for the rest of this update and is not even computed;
+    of a minibatch exceeds `target_kl`, the actor stays as it is for the rest of this update and is not even computed;
     the critic goes on (`KLStop`).
 
     RLlib calls `update` -> `compute_losses` -> `compute_loss_for_module` per module -> `compute_gradients` ->
     `postprocess_gradients`, which clips them per optimizer -> `apply_gradients`.
 
-    All that changes on the way (`lr`, `critic_lr`, `entropy_coeff`, `kl_target`, `anneal`, `critic_warmup`) counts
+    All that changes on the way (`lr`, `critic_lr`, `entropy_coeff`, `target_kl`, `anneal`, `critic_warmup`) counts
     decisions: the rows of the updates so far.
 
-    Settings read from the config, beside PPO's: `critic_lr`, `value_clip_mode`, `kl_target`, `anneal`, `critic_warmup`,
+    Settings read from the config, beside PPO's: `critic_lr`, `value_clip_mode`, `target_kl`, `anneal`, `critic_warmup`,
     `advantage_floor`, and `huber_delta` where there is one (MAPPO).
 
     Attributes:
@@ -200,7 +200,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         self._minibatches: dict[ModuleID, int] = defaultdict(int)
         self._policy_steps: dict[ModuleID, int] = defaultdict(int)
         super().build()
-        pipeline = with_own_pieces(self._learner_connector)
+        pipeline = with_own_connectors(self._learner_connector)
         if pipeline is not None and self.config.add_default_connectors_to_learner_pipeline:
             pipeline.remove("GeneralAdvantageEstimation")
             for piece in self._advantage_pieces():
@@ -403,7 +403,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         if self._minibatches[module_id] == 0:
             self._log_first_minibatch(module_id, terms, batch)
         weight = 1.0
-        if self._kl_stop.check(module_id, float(kl), self._kl_target(config)):
+        if self._kl_stop.check(module_id, float(kl), self._target_kl(config)):
             if self.config.num_learners <= 1:
                 return torch.zeros((), device=ratio.device)
             weight = 0.0  # DDP waits for a gradient of every parameter, so the graph stays
@@ -414,10 +414,10 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     def _entropy_coeff(self, module_id: ModuleID) -> float:
         return float(self.entropy_coeff_schedulers_per_module[module_id].get_current_value())
 
-    def _kl_target(self, config: Any) -> float | None:
-        if not isinstance(config.kl_target, list | tuple):
-            return config.kl_target  # type: ignore[no-any-return]
-        decisions, targets = zip(*config.kl_target, strict=True)
+    def _target_kl(self, config: Any) -> float | None:
+        if not isinstance(config.target_kl, list | tuple):
+            return config.target_kl  # type: ignore[no-any-return]
+        decisions, targets = zip(*config.target_kl, strict=True)
         return float(np.interp(self._begun, decisions, targets))
 
     def _log_first_minibatch(self, module_id: ModuleID, terms: ActorTerms, batch: Mapping[str, Any]) -> None:

@@ -33,7 +33,7 @@ from rllib_llm_comm.policies.policy_manifest import (
     names_a_folder,
     read_manifest,
 )
-from rllib_llm_comm.rl.plain_errors import raise_told
+from rllib_llm_comm.rl.env_runner import raise_user_errors
 from rllib_llm_comm.rl.rllib_adapter import agents_of, playable_id
 from rllib_llm_comm.rl.strict_config import agents_apart
 
@@ -303,7 +303,7 @@ class PolicyCheckpointMixin(ActorReuseMixin):
         """RLlib's step; what games did wrong in EnvRunners elsewhere is raised here."""
         super().training_step()
         if self.env_runner_group is not None:
-            raise_told(self.env_runner_group)
+            raise_user_errors(self.env_runner_group)
 
     def environment(self) -> dict[str, Any]:
         """Id and settings of the environment, for the policy folder."""

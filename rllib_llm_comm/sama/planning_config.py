@@ -13,8 +13,7 @@ from ray.rllib.utils import force_list
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import without_subgoals
 from rllib_llm_comm.policies.planning_settings import RECORDED, PlanningSettings
-from rllib_llm_comm.rl.callbacks import EpisodeMetrics, games_own_metrics
-from rllib_llm_comm.rl.chat_cost import ChatCost
+from rllib_llm_comm.rl.callbacks import ChatCost, EpisodeMetrics, games_own_metrics
 from rllib_llm_comm.rl.multi_agent_ppo import PlanningConfigMixin
 from rllib_llm_comm.rl.rllib_adapter import wrap_games
 from rllib_llm_comm.sama.planned_env import JudgedSubgoals, PlannedSubgoals
@@ -29,7 +28,7 @@ class AddPlannedSubgoals(RLlibCallback):
     `AddPlannedSubgoals.of("scripted")` in `config.callbacks`. All environments of a runner share one chat model and its
     budget, the rewards that were written, and a pool of threads in which slow planners think. What `PlannedSubgoals`
     counts (plans, subgoals, who answered, cost) is logged with the episode metrics, and all that was asked under
-    `chat` (`rllib_llm_comm.rl.chat_cost.ChatCost`).
+    `chat` (`rllib_llm_comm.rl.callbacks.ChatCost`).
     """
 
     planner: ClassVar[Any] = None

@@ -1,9 +1,16 @@
 """Verco and what belongs to it: language-model agents that talk before they act.
 
-From a YAML file to the gradient: `settings` (model and messages), `encoding` (words to arrays), `message_loss`
-(probabilities of messages), `language_agent` (the network), `message_protocol` and `message_exchange` (speaking and
-hearing, without and with RLlib), `policy` (the trained agents and their files), `module` (the network as RLlib's),
-`language_algorithm` (what Verco, TWOSOME and supervised training share), `learner` (what messages add
-to the losses), `verco`. PPO's own losses are in `rl.multi_agent_ppo_learner`, advantages in `rl.gae`; scores go
-through `language.scoring`, `language.adapters` and `language.llama`.
+The way of a run, from its settings to the gradient:
+
+* `settings`: of the language model and of messages; `verco`: of the optimisation, and the algorithm;
+* `message_exchange`, `message_protocol`: agents write and hear messages, with RLlib and without; `teachers`: who writes
+  labels, or speaks in their place;
+* `encoding`: an observation and what was heard as token ids;
+* `language_network`: the network: messages, scores of candidates, values; `module`: the network as RLlib's module;
+* `advantages`: those of groups and of messages (GAE is in `rl.gae`); `message_loss`: probabilities of messages;
+  `learner`: what messages add to the losses of PPO, which are in `rl.multi_agent_ppo_learner`;
+* `policy`: the trained agents without RLlib, and their files; `export_models`: these as plain models.
+
+`sft` trains one adapter from what was recorded, `twosome` is Verco without messages. Scores go through
+`language.scoring`, `language.adapters` and `language.llama`.
 """

@@ -30,8 +30,8 @@ from rllib_llm_comm.policies.find_checkpoint import in_markdown
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, read_manifest
 from rllib_llm_comm.policies.recorded_settings import withhold
-from rllib_llm_comm.verco.language_agent import LanguageAgent
-from rllib_llm_comm.verco.policy import load_core, load_cores
+from rllib_llm_comm.verco.language_network import LanguageNetwork
+from rllib_llm_comm.verco.policy import load_network, load_networks
 
 BASE, CARD = "base", "README.md"
 
@@ -69,18 +69,18 @@ def export_models(
     target = local_path(folder, "folder").absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(f"`folder` is {str(folder)!r}, which is there already; give a folder that is empty or new.")
-    cores = _load(checkpoint, base_model, trust)
-    places = [Path(agent) / role for agent in cores for role in (MESSAGE, ACTION)]
+    networks = _load(checkpoint, base_model, trust)
+    places = [Path(agent) / role for agent in networks for role in (MESSAGE, ACTION)]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _write_all(cores, target, merge, dtype)
+        _write_all(networks, target, merge, dtype)
     except OSError as error:
         doing = f"`folder`: no models can be written to {str(folder)!r}"
         raise disk_error(error, doing, "give another folder") from error
     return [target / place for place in places]
 
 
-def _load(checkpoint: str | os.PathLike[str], base_model: str | None, trust: bool) -> dict[str, LanguageAgent]:
+def _load(checkpoint: str | os.PathLike[str], base_model: str | None, trust: bool) -> dict[str, LanguageNetwork]:
     """The networks by agent; under no name the one that all share."""
     found = find_policy(checkpoint)
     manifest = read_manifest(found)
@@ -100,36 +100,38 @@ def _load(checkpoint: str | os.PathLike[str], base_model: str | None, trust: boo
             f"{manifest.model_config['quantization']!r}, which is not exported; load its adapters on that base with "
             "PEFT."
         )
-    return load_cores(found, manifest, **changed) if manifest.agents else {"": load_core(found, manifest, **changed)}
+    return (
+        load_networks(found, manifest, **changed) if manifest.agents else {"": load_network(found, manifest, **changed)}
+    )
 
 
-def _write_all(cores: Mapping[str, LanguageAgent], target: Path, merge: bool, dtype: str | None) -> None:
+def _write_all(networks: Mapping[str, LanguageNetwork], target: Path, merge: bool, dtype: str | None) -> None:
     """Writes the models of each agent beside the target, which they then replace."""
     scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=".export-"))
     try:
         with without_progress_bar():
             if not merge:
-                _write_model(next(iter(cores.values())), scratch / BASE)
-            for agent, core in cores.items():
+                _write_model(next(iter(networks.values())), scratch / BASE)
+            for agent, network in networks.items():
                 for role in (MESSAGE, ACTION):
                     place = scratch / agent / role
-                    core.lm.save_adapter(role, place)
+                    network.lm.save_adapter(role, place)
                     if merge:
-                        _merge(core, place)
+                        _merge(network, place)
                     else:
-                        _name_base(core, place, target / BASE)
+                        _name_base(network, place, target / BASE)
                     if dtype is not None:
                         weights = place / ADAPTER_WEIGHTS
                         weights.write_bytes(in_half(weights.read_bytes(), dtype, weights.name))
-        (scratch / CARD).write_text(_card(next(iter(cores.values())), merge, dtype), encoding="utf-8")
+        (scratch / CARD).write_text(_card(next(iter(networks.values())), merge, dtype), encoding="utf-8")
         scratch.chmod(0o755)
         replace_folder(scratch, target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _card(core: LanguageAgent, merge: bool, dtype: str | None) -> str:
-    base = core.lm.base
+def _card(network: LanguageNetwork, merge: bool, dtype: str | None) -> str:
+    base = network.lm.base
     what = (
         "whole models with an adapter merged into each" if merge else f"PEFT adapters ({dtype or 'float32'}) on `base`"
     )
@@ -137,23 +139,23 @@ def _card(core: LanguageAgent, merge: bool, dtype: str | None) -> str:
     return f"Written by `rllib export`: {what}.\n\nBase model of the training: `{in_markdown(base.name)}`{digest}.\n"
 
 
-def _write_model(core: LanguageAgent, place: Path, model: Any = None) -> None:
-    (model or core.lm.base.model).save_pretrained(place, safe_serialization=True)
-    core.lm.base.tokenizer.save_pretrained(place)
+def _write_model(network: LanguageNetwork, place: Path, model: Any = None) -> None:
+    (model or network.lm.base.model).save_pretrained(place, safe_serialization=True)
+    network.lm.base.tokenizer.save_pretrained(place)
 
 
-def _name_base(core: LanguageAgent, place: Path, base: Path) -> None:
+def _name_base(network: LanguageNetwork, place: Path, base: Path) -> None:
     """Gives an adapter folder the place of its base, and the tokenizer that pipelines look for beside it."""
     path = place / ADAPTER_CONFIG
     settings = json.loads(read_text(path))
     path.write_text(json.dumps({**settings, "base_model_name_or_path": str(base)}, indent=2) + "\n", encoding="utf-8")
-    core.lm.base.tokenizer.save_pretrained(place)
+    network.lm.base.tokenizer.save_pretrained(place)
 
 
-def _merge(core: LanguageAgent, place: Path) -> None:
+def _merge(network: LanguageNetwork, place: Path) -> None:
     """Puts the whole model with an adapter in the place of the adapter."""
     from peft import PeftModel
 
-    adapted = PeftModel.from_pretrained(copy.deepcopy(core.lm.base.model), str(place))
+    adapted = PeftModel.from_pretrained(copy.deepcopy(network.lm.base.model), str(place))
     shutil.rmtree(place)
-    _write_model(core, place, adapted.merge_and_unload())
+    _write_model(network, place, adapted.merge_and_unload())

@@ -21,8 +21,7 @@ from rllib_llm_comm.core.phases import UPDATE, phase
 from rllib_llm_comm.rl.gae import SemiMarkovGAE
 from rllib_llm_comm.rl.minibatches import WholeEpochs
 from rllib_llm_comm.rl.multi_agent_ppo_learner import ACTOR, CRITIC, ActorTerms, MultiAgentPPOLearner, policy_loss
-from rllib_llm_comm.verco.group_advantages import GAE, AddGroupAdvantages
-from rllib_llm_comm.verco.message_credit import MESSAGE_ADVANTAGES, SPEAKER, MessageCredit
+from rllib_llm_comm.verco.advantages import GAE, MESSAGE_ADVANTAGES, SPEAKER, AddGroupAdvantages, MessageCredit
 from rllib_llm_comm.verco.message_loss import UTTERANCE_LOGP, spoken
 from rllib_llm_comm.verco.module import UTTERANCE_ENTROPY, UTTERANCE_KL, UTTERANCE_LOG_PROBS, LLMCommModule
 
@@ -34,7 +33,7 @@ _KL_GAIN, _LARGEST_KL_ERROR = 0.1, 0.2  # of `adapted_kl_coeff`, as in arXiv 190
 _LEAST_ENTROPY = 1e-3  # nats; a policy that begins below it samples one action only
 
 
-def first_kl_coeff(config: Any) -> float:
+def initial_kl_coeff(config: Any) -> float:
     """The first weight of the KL divergence of messages: `message_kl_coeff` of a config, its default resolved."""
     if config.message_kl_coeff is None:
         return _KL_COEFF_OF_TEXT if config.messages == "student" else 0.0
@@ -113,12 +112,12 @@ class VercoLearner(MultiAgentPPOLearner):
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """Adapts the weight of the KL divergence of messages to `message_kl_target`."""
         super().after_gradient_based_update(timesteps=timesteps)
-        for module_id, drifts in self._message_kls.items():
+        for module_id, kls in self._message_kls.items():
             config: Any = self.config.get_config_for_module(module_id)
-            if config.message_kl_target is not None and drifts:
+            if config.message_kl_target is not None and kls:
                 module = self.module[module_id].unwrapped()
                 before = self._message_kl_coeff(module, config)
-                module.message_kl_coeff = adapted_kl_coeff(before, sum(drifts) / len(drifts), config.message_kl_target)
+                module.message_kl_coeff = adapted_kl_coeff(before, sum(kls) / len(kls), config.message_kl_target)
 
     # ---- the loss --------------------------------------------------------------------------------------------------
 
@@ -152,25 +151,25 @@ class VercoLearner(MultiAgentPPOLearner):
     ) -> torch.Tensor | float:
         if UTTERANCE_LOG_PROBS not in fwd_out:
             return 0.0
-        entropy, drift = fwd_out[UTTERANCE_ENTROPY], fwd_out[UTTERANCE_KL]
-        self._message_kls[module_id].append(float(self._mean_over_learners(drift.detach())))
+        entropy, kl = fwd_out[UTTERANCE_ENTROPY], fwd_out[UTTERANCE_KL]
+        self._message_kls[module_id].append(float(self._mean_over_learners(kl.detach())))
         coefficient = self._message_kl_coeff(module, config)
-        self._log(module_id, message_entropy=entropy, message_kl=drift, message_kl_coeff=coefficient)
+        self._log(module_id, message_entropy=entropy, message_kl=kl, message_kl_coeff=coefficient)
         return self._message_loss(module_id, module, config, fwd_out)
 
     def _message_loss(
         self, module_id: ModuleID, module: Any, config: Any, fwd_out: Mapping[str, torch.Tensor]
     ) -> torch.Tensor:
-        """Loss terms of messages beside the policy loss: drift, and the negated entropy."""
+        """Loss terms of messages beside the policy loss: KL divergence from the reference, and the negated entropy."""
         entropy_coeff = config.message_entropy_coeff
         if entropy_coeff is None:
             entropy_coeff = self._entropy_coeff(module_id)
-        drift = self._message_kl_coeff(module, config) * fwd_out[UTTERANCE_KL]
-        return drift - entropy_coeff * fwd_out[UTTERANCE_ENTROPY]
+        kl = self._message_kl_coeff(module, config) * fwd_out[UTTERANCE_KL]
+        return kl - entropy_coeff * fwd_out[UTTERANCE_ENTROPY]
 
     def _message_kl_coeff(self, module: Any, config: Any) -> float:
         adapted = module.message_kl_coeff if config.message_kl_target is not None else None
-        return first_kl_coeff(config) if adapted is None else float(adapted)
+        return initial_kl_coeff(config) if adapted is None else float(adapted)
 
     @override(MultiAgentPPOLearner)
     def _log_first_minibatch(self, module_id: ModuleID, terms: ActorTerms, batch: Mapping[str, Any]) -> None:
@@ -261,7 +260,7 @@ class VercoLearner(MultiAgentPPOLearner):
         added = self.config.num_learners <= 1 and self._grad_scalers is None and isinstance(module, LLMCommModule)
         if not added or any(getattr(type(self), name) is not here for name, here in _MEANS_OVER_ROWS.items()):
             return []
-        parts: list[torch.Tensor] = module.core.micro_batches(rows[Columns.OBS])
+        parts: list[torch.Tensor] = module.network.micro_batches(rows[Columns.OBS])
         return parts if len(parts) > 1 else []
 
     def _outputs(

@@ -1,4 +1,4 @@
-"""Env-to-module connector: agents talk before they act."""
+"""Messages in RLlib: the connector by which agents talk before they act, and the callback by which a teacher does."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 import torch
+from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -19,9 +20,10 @@ from rllib_llm_comm.core.errors import UserError, space_text
 from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.policies.seated_policy import Told
+from rllib_llm_comm.rl.callbacks import ChatCost
 from rllib_llm_comm.rl.columns import MAILBOX
-from rllib_llm_comm.rl.observations import newest_observation
-from rllib_llm_comm.verco.batched_agents import BatchedAgents
+from rllib_llm_comm.rl.connectors import newest_observation
+from rllib_llm_comm.rl.rllib_adapter import wrap_games
 from rllib_llm_comm.verco.encoding import (
     CANDIDATES,
     TEXT,
@@ -31,11 +33,12 @@ from rllib_llm_comm.verco.encoding import (
     is_text_observation,
     read_observation,
 )
-from rllib_llm_comm.verco.language_agent import base_of
+from rllib_llm_comm.verco.language_network import BatchedNetworks, base_of
 from rllib_llm_comm.verco.message_loss import UTTERANCE_LOGP, UtteranceEncoder
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, is_understood
-from rllib_llm_comm.verco.module import batched_agents_of
-from rllib_llm_comm.verco.settings import DRAWN, CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.module import batched_networks_of
+from rllib_llm_comm.verco.settings import SHUFFLED, CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.teachers.base import TeacherMessages
 
 METRICS_WINDOW = 100
 """Moments over which metrics of messages are means."""
@@ -99,7 +102,7 @@ class MessageExchange(ConnectorV2):
         self._protocol: MessageProtocol | None = None
         self._encoders: dict[str, ObservationEncoder] = {}
         self._utterances: UtteranceEncoder | None = None
-        self._batched = BatchedAgents([])
+        self._batched = BatchedNetworks([])
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
     def policy_record(self) -> dict[str, Any]:
@@ -162,10 +165,10 @@ class MessageExchange(ConnectorV2):
                     waiting.append(_Entry(episode, agent, single))
                     observations[id(single)] = read_observation(raw)
         speaking = [entry for entry in waiting if entry.acts]
-        said = self._say(rl_module, speaking, observations, greedy)
+        said = self._write(rl_module, speaking, observations, greedy)
         replaced = [(true, new.text) for true, new in zip(self._message_protocol().replaced, said, strict=False)]
-        told = {id(single): message for (_, _, single), message in zip(speaking, said, strict=True)}
-        utterances = self._utterance_arrays(rl_module, waiting, observations, told)
+        message_of = {id(single): message for (_, _, single), message in zip(speaking, said, strict=True)}
+        utterances = self._utterance_arrays(rl_module, waiting, observations, message_of)
         for episode, agent, single in waiting:
             heard = heard_by(str(agent), episode.custom_data.get(MAILBOX, {}))
             encoder = self._encoder(rl_module, episode.module_for(agent))
@@ -187,7 +190,7 @@ class MessageExchange(ConnectorV2):
                 ):
                     metrics.log_value(name, float(np.mean(flags)), window=METRICS_WINDOW)
 
-    def _say(
+    def _write(
         self,
         rl_module: RLModule,
         speaking: Sequence[_Entry],
@@ -195,10 +198,10 @@ class MessageExchange(ConnectorV2):
         greedy: bool,
     ) -> list[Written]:
         """Messages of the agents, each by its own module; with their token ids where PPO trains free text."""
-        speakers, cores = [], []
-        draws = self._communication.train_messages and self._communication.messages == "student"
-        needs_facts = self._communication.messages in DRAWN
-        self._batched = batched_agents_of(rl_module, self._batched)
+        speakers, networks = [], []
+        with_ids = self._communication.train_messages and self._communication.messages == "student"
+        needs_facts = self._communication.messages in SHUFFLED
+        self._batched = batched_networks_of(rl_module, self._batched)
         modules: dict[str, Any] = {}
         for episode, agent, single in speaking:
             mailbox = episode.custom_data.setdefault(MAILBOX, {})
@@ -207,12 +210,12 @@ class MessageExchange(ConnectorV2):
             if module_id not in modules:
                 modules[module_id] = _unwrapped(rl_module, module_id)
             module = modules[module_id]
-            templates = module.core.settings.templates
+            templates = module.network.settings.templates
             speakers.append(Speaker(str(agent), observations[id(single)], mailbox, secret, templates))
-            cores.append(module.core)
-        write = self._batched.writer(cores, draws)
-        if not draws:
-            models = [core.lm for core in cores]
+            networks.append(module.network)
+        write = self._batched.writer(networks, with_ids)
+        if not with_ids:
+            models = [network.lm for network in networks]
             return [Written(text) for text in self._message_protocol().speak(speakers, write, greedy, models)]
         drawn: list[Written] = []
 
@@ -228,7 +231,7 @@ class MessageExchange(ConnectorV2):
         rl_module: RLModule,
         waiting: Sequence[_Entry],
         observations: Mapping[int, TextObservation],
-        told: Mapping[int, Written],
+        message_of: Mapping[int, Written],
     ) -> dict[int, dict[str, np.ndarray]]:
         """Arrays of the messages that PPO trains, with their probability; by the id of the agent's episode."""
         if not self._communication.train_messages:
@@ -236,14 +239,14 @@ class MessageExchange(ConnectorV2):
         found: dict[int, dict[str, np.ndarray]] = {}
         by_module: dict[str, list[int]] = {}
         for episode, agent, single in waiting:
-            said = told.get(id(single))
-            found[id(single)] = self._utterance_encoder().encode(observations[id(single)], said, episode.env_t)
+            message = message_of.get(id(single))
+            found[id(single)] = self._utterance_encoder().encode(observations[id(single)], message, episode.env_t)
             by_module.setdefault(episode.module_for(agent), []).append(id(single))
         for module_id, keys in by_module.items():
             names = [name for name in found[keys[0]] if name != UTTERANCE_LOGP]
             batch = {name: torch.from_numpy(np.stack([found[key][name] for key in keys])) for name in names}
             with torch.no_grad():
-                log_probs = _unwrapped(rl_module, module_id).core.utterance_terms(batch).log_probs
+                log_probs = _unwrapped(rl_module, module_id).network.utterance_terms(batch).log_probs
             for key, value in zip(keys, log_probs.tolist(), strict=True):
                 found[key] = {**found[key], UTTERANCE_LOGP: np.array([value], np.float32)}
         return found
@@ -265,9 +268,9 @@ class MessageExchange(ConnectorV2):
 
     def _encoder(self, rl_module: RLModule, module_id: str) -> ObservationEncoder:
         if module_id not in self._encoders:
-            core = _unwrapped(rl_module, module_id).core
-            settings = self._settings.replace(prompts=core.settings.prompts)
-            self._encoders[module_id] = ObservationEncoder(core.lm.base, settings)
+            network = _unwrapped(rl_module, module_id).network
+            settings = self._settings.replace(prompts=network.settings.prompts)
+            self._encoders[module_id] = ObservationEncoder(network.lm.base, settings)
         return self._encoders[module_id]
 
 
@@ -303,3 +306,46 @@ def _unwrapped(rl_module: RLModule, module_id: str) -> Any:
             "LLMCommModule with the MessageExchange connector."
         )
     return module
+
+
+class AddTeacherMessages(RLlibCallback):
+    """Wraps the games of every EnvRunner so that observations carry `teacher_message`.
+
+    `Verco` adds it when `messages` is "teacher" and reads the teacher from the config's `teacher`. In a
+    config of your own use `AddTeacherMessages.of("scripted")`.
+    """
+
+    teacher: str | Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, teacher: str | Mapping[str, Any]) -> type[AddTeacherMessages]:
+        """The callback class for a given teacher."""
+        return type("AddTeacherMessages", (cls,), {"teacher": teacher})
+
+    @classmethod
+    def policy_record(cls) -> dict[str, Any]:
+        """What a policy folder tells of the teacher."""
+        return {"teacher": cls.teacher}
+
+    def on_environment_created(self, *, env_runner: Any, env: Any, **kwargs: Any) -> None:
+        """Puts the wrapper between adapter and game, in each sub-environment.
+
+        Raises:
+            UserError: If the environment is no PettingZoo environment behind our adapter.
+        """
+        teacher = self.teacher or getattr(env_runner.config, "teacher", None)
+        if not teacher:
+            raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
+        seed = (env_runner.config.seed or 0) + 1000 * (env_runner.worker_index or 0)
+        taught: list[TeacherMessages] = []
+
+        def wrapped(game: Any, number: int) -> TeacherMessages:
+            taught.append(TeacherMessages(game, teacher, seed=seed + number))
+            return taught[-1]
+
+        wrap_games(env, wrapped, "A teacher needs")
+        self._cost = ChatCost(getattr(game.teacher, "client", None) for game in taught)
+
+    def on_sample_end(self, *, env_runner: Any, metrics_logger: Any, samples: Any, **kwargs: Any) -> None:
+        """Logs what the questions of a teacher have cost."""
+        self._cost.log(metrics_logger)

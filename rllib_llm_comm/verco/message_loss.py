@@ -1,4 +1,8 @@
-"""Log-probabilities of messages: of a teacher's labels (Verco Eq. 1), and of what agents said, which PPO may train."""
+"""Log-probabilities of messages: of a teacher's labels (Verco Eq. 1), and of utterances, which PPO may train.
+
+A label is the message that a teacher would write. An utterance is a message that an agent wrote in a roll-out, with the
+token ids that were drawn, or its choice from a menu, as columns of the observation.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +137,7 @@ def _dropout(model: AdaptedModel) -> Iterator[None]:
             model.peft_model.eval()
 
 
-# ---- of what was said -------------------------------------------------------------------------------------------
+# ---- of utterances -----------------------------------------------------------------------------------------------
 
 
 UTTERANCE_IDS = "utterance_ids"
@@ -172,7 +176,7 @@ def menu_logits(
 
 
 class UtteranceEncoder:
-    """Writes what was said as arrays of an observation.
+    """Writes utterances as arrays of an observation.
 
     Args:
         base: Its tokenizer is used.
@@ -283,9 +287,9 @@ def utterance_terms(
     observations: Mapping[str, torch.Tensor],
     max_tokens: int | None = None,
     *,
-    drift: bool | None = None,
+    kl: bool | None = None,
 ) -> UtteranceTerms:
-    """Log-probability, entropy and drift of messages; differentiable with respect to the message adapter.
+    """Log-probability, entropy and KL divergence of utterances; differentiable with respect to the message adapter.
 
     Equal rows are computed once.
 
@@ -294,7 +298,7 @@ def utterance_terms(
         model: The adapted model.
         observations: Batched arrays of a `UtteranceEncoder`.
         max_tokens: Most tokens whose activations are held at once where gradients are recorded, or `None`.
-        drift: True if the KL divergence from the role `REFERENCE`, where there is one, is computed; `None`: where
+        kl: True if the KL divergence from the role `REFERENCE`, where there is one, is computed; `None`: where
             gradients are recorded.
 
     Returns:
@@ -312,7 +316,7 @@ def utterance_terms(
     width = observations[UTTERANCE_IDS].shape[1]
     ids, said = rows[:, :width].to(device), rows[:, width:].to(device)
     phrases = observations[MENU_IDS][:1] if menu else None
-    wanted = torch.is_grad_enabled() if drift is None else drift
+    wanted = torch.is_grad_enabled() if kl is None else kl
     reference = REFERENCE in model.roles and wanted
 
     def part(ids: torch.Tensor, said: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -355,12 +359,12 @@ def by_parts(
 
 
 def _free_terms(
-    model: AdaptedModel, ids: torch.Tensor, labels: torch.Tensor, drift: bool
+    model: AdaptedModel, ids: torch.Tensor, labels: torch.Tensor, with_reference: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     row, column, logits = label_logits(model, ids, labels)
     log_probs = logits.log_softmax(-1)
     reference = None
-    if drift:
+    if with_reference:
         with torch.no_grad():
             reference = label_logits(model, ids, labels, REFERENCE)[2].log_softmax(-1)
     tokens = labels.to(model.device)[row, column].long()
@@ -371,11 +375,16 @@ def _free_terms(
 
 
 def _menu_terms(
-    scores: Scores, model: AdaptedModel, prompts: torch.Tensor, choice: torch.Tensor, menu: torch.Tensor, drift: bool
+    scores: Scores,
+    model: AdaptedModel,
+    prompts: torch.Tensor,
+    choice: torch.Tensor,
+    menu: torch.Tensor,
+    with_reference: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     log_probs = menu_logits(scores, model, prompts, menu).log_softmax(-1)
     reference = None
-    if drift:
+    if with_reference:
         with torch.no_grad():
             reference = menu_logits(scores, model, prompts, menu, REFERENCE).log_softmax(-1)
     chosen = log_probs.gather(1, choice.long().to(log_probs.device)[:, None])[:, 0]

@@ -22,7 +22,14 @@ from rllib_llm_comm.envs.interface import HIDDEN, PRIVATE, telling_words
 from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
 from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, PromptTemplates, limit_words
 from rllib_llm_comm.verco.encoding import TextObservation
-from rllib_llm_comm.verco.settings import DRAWN, OTHER_FACT, OTHER_MOMENTS, SWAPPED, WRITTEN, CommunicationSettings
+from rllib_llm_comm.verco.settings import (
+    OTHER_FACT,
+    OTHER_MOMENTS,
+    SHUFFLED,
+    SWAPPED,
+    WRITTEN_BY_ADAPTER,
+    CommunicationSettings,
+)
 
 WriteMessages = Callable[..., list[str]]
 _POOL = 2048  # latest messages that controls draw from
@@ -40,7 +47,7 @@ class Speaker(NamedTuple):
             whoever keeps the episode.
         secret: Facts told to anybody in its episode at the moment (`envs.interface.secret_of`); empty for nothing.
         templates: Its prompts.
-        draws: Random numbers of its episode, by which sampled words do not depend on the episodes beside it; `None`:
+        rng: Random numbers of its episode, by which sampled words do not depend on the episodes beside it; `None`:
             those of the protocol.
     """
 
@@ -49,7 +56,7 @@ class Speaker(NamedTuple):
     mailbox: MutableMapping[str, str]
     secret: str = ""
     templates: PromptTemplates = DEFAULT_TEMPLATES
-    draws: np.random.Generator | None = None
+    rng: np.random.Generator | None = None
 
 
 def heard_by(agent: str, mailbox: Mapping[str, str]) -> dict[str, str]:
@@ -60,32 +67,6 @@ def heard_by(agent: str, mailbox: Mapping[str, str]) -> dict[str, str]:
         agents that have not spoken yet, or said nothing, are left out.
     """
     return {speaker: mailbox[speaker] for speaker in sorted(mailbox) if speaker != agent and mailbox[speaker]}
-
-
-def write_apart(writers: Sequence[Callable[..., list[Any]]]) -> Callable[..., list[Any]]:
-    """A writer that has every prompt answered by its own speaker's writer, in one call for each different one.
-
-    Args:
-        writers: One per prompt, in their order; `write_messages` of a network, or a function with its arguments.
-    """
-    places: dict[Any, list[int]] = {}
-    for place, writer in enumerate(writers):
-        places.setdefault(writer, []).append(place)
-
-    def write(prompts: Sequence[str], *, seed: int | Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
-        """The messages of all prompts, each by its own writer; arguments as of a writer's."""
-        written: list[Any] = [None] * len(prompts)
-        for number, (writer, own) in enumerate(places.items()):
-            if isinstance(seed, int):  # agents that read the same prompt must not draw the same numbers
-                its: int | list[int] | None = seed + number
-            else:
-                its = None if seed is None else [seed[place] for place in own]
-            drawn = writer([prompts[place] for place in own], seed=its, **kwargs)
-            for place, message in zip(own, drawn, strict=True):
-                written[place] = message
-        return written
-
-    return write
 
 
 class MessageProtocol:
@@ -132,7 +113,7 @@ class MessageProtocol:
 
         Args:
             speakers: The agents that are asked; their mailboxes are updated.
-            write: `LanguageAgent.write_messages`, or a function with its arguments.
+            write: `LanguageNetwork.write_messages`, or a function with its arguments.
             greedy: True if messages that are part of the policy (`train_messages`) are the most likely ones.
             models: Each speaker's model, whose message adapter a server with an `adapter_folder` is to use.
 
@@ -141,7 +122,7 @@ class MessageProtocol:
                 control has left some thousand messages as they were.
         """
         self.replaced = []
-        if self._served is not None and speakers and self.settings.messages in WRITTEN:
+        if self._served is not None and speakers and self.settings.messages in WRITTEN_BY_ADAPTER:
             self._known.require(self._served.serve(models))
         said = self._messages(speakers, write, greedy)
         for speaker, message in zip(speakers, said, strict=True):
@@ -179,11 +160,11 @@ class MessageProtocol:
             return written
         if settings.messages == SWAPPED:
             return self._swapped(written)
-        return self._drawn(speakers, written)
+        return self._shuffled(speakers, written)
 
     def writes_greedily(self, greedy: bool) -> bool:
         """True if the agents' own adapters write all messages word by word, always the most likely ones."""
-        written = self.settings.messages in WRITTEN and not self._server
+        written = self.settings.messages in WRITTEN_BY_ADAPTER and not self._server
         return written and not self._of_menu and self._temperature(greedy) == 0
 
     def _temperature(self, greedy: bool) -> float:
@@ -192,14 +173,14 @@ class MessageProtocol:
     @property
     def _of_menu(self) -> bool:
         """True if messages are phrases: those of controls are, too, where agents chose among phrases."""
-        return bool(self.settings.message_menu) and self.settings.messages in ("menu", *DRAWN, SWAPPED)
+        return bool(self.settings.message_menu) and self.settings.messages in ("menu", *SHUFFLED, SWAPPED)
 
     def _seed(self, speakers: Sequence[Speaker]) -> int | list[int]:
         """The seed of all speakers, or of each."""
-        own = [speaker.draws for speaker in speakers if speaker.draws is not None]
+        own = [speaker.rng for speaker in speakers if speaker.rng is not None]
         if len(own) < len(speakers):
             return self._random.randrange(_MOST_SEEDS)
-        return [int(draws.integers(_MOST_SEEDS)) for draws in own]
+        return [int(rng.integers(_MOST_SEEDS)) for rng in own]
 
     def _from_server(
         self, prompts: Sequence[str], *, temperature: float, seed: int | Sequence[int] | None, **kwargs: Any
@@ -217,7 +198,7 @@ class MessageProtocol:
                     self._known.put(prompt, message)
             return [known[prompt] or "" for prompt in prompts]
 
-    def _drawn(self, speakers: Sequence[Speaker], written: Sequence[str]) -> list[str]:
+    def _shuffled(self, speakers: Sequence[Speaker], written: Sequence[str]) -> list[str]:
         """Right words at the wrong moment: each speaker says what was said at another moment or by another agent.
 
         The pool also holds this moment's messages of the others, so that there is something to draw from at the start.

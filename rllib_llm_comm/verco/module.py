@@ -23,11 +23,9 @@ from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.policies.policy_folder import PolicyExport
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE
-from rllib_llm_comm.rl.actor_critic import RLLIB_KEYS
+from rllib_llm_comm.rl.actor_critic import RLLIB_KEYS, SetupErrorsMixin
 from rllib_llm_comm.rl.columns import CANDIDATE_IDS, CRITIC_FEATURES, CRITIC_IDS, PROMPT_IDS
-from rllib_llm_comm.rl.plain_errors import SetupErrorsMixin
-from rllib_llm_comm.verco.batched_agents import BatchedAgents
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import BatchedNetworks, LanguageNetwork
 from rllib_llm_comm.verco.message_loss import MESSAGE_IDS, MESSAGE_LABELS, UTTERANCE_LOGP, message_log_probs
 from rllib_llm_comm.verco.policy import base_model_digest, load_adapter_of, policy_files
 from rllib_llm_comm.verco.settings import LanguageModelSettings
@@ -43,13 +41,13 @@ KL_COEFF = "kl_coeff"
 _LEAST_TOKENS = 64  # of a micro-batch; a GPU that does not hold so many is too small for the model
 
 
-class LLMCommModules(MultiRLModule):
+class LLMCommMultiModule(MultiRLModule):
     """Modules of agents with a policy each, on one base: what they are asked in a moment is scored in one batch."""
 
     def setup(self) -> None:
         """Builds the modules."""
         super().setup()
-        self._batched = BatchedAgents([])
+        self._batched = BatchedNetworks([])
 
     @override(MultiRLModule)
     def _forward_inference(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
@@ -62,13 +60,15 @@ class LLMCommModules(MultiRLModule):
         return super()._forward_exploration(batch, **kwargs)  # type: ignore[no-any-return]
 
     def _score_ahead(self, batch: Mapping[str, Any]) -> None:
-        self._batched = batched_agents_of(self, self._batched)
-        cores = {module_id: self[module_id].unwrapped() for module_id in batch if module_id in self}
-        asked = [(one.core, batch[name][Columns.OBS]) for name, one in cores.items() if isinstance(one, LLMCommModule)]
+        self._batched = batched_networks_of(self, self._batched)
+        modules = {module_id: self[module_id].unwrapped() for module_id in batch if module_id in self}
+        asked = [
+            (one.network, batch[name][Columns.OBS]) for name, one in modules.items() if isinstance(one, LLMCommModule)
+        ]
         self._batched.score_ahead(asked)
 
 
-def batched_agents_of(modules: MultiRLModule, known: BatchedAgents) -> BatchedAgents:
+def batched_networks_of(modules: MultiRLModule, known: BatchedNetworks) -> BatchedNetworks:
     """All networks among some modules, to be asked together.
 
     Args:
@@ -76,8 +76,8 @@ def batched_agents_of(modules: MultiRLModule, known: BatchedAgents) -> BatchedAg
         known: Those of an earlier moment, which is taken if it has the same networks.
     """
     each = [module.unwrapped() for module in modules.values()]
-    cores = tuple(module.core for module in each if isinstance(module, LLMCommModule))
-    return known if known.cores == cores else BatchedAgents(cores)
+    networks = tuple(module.network for module in each if isinstance(module, LLMCommModule))
+    return known if known.networks == networks else BatchedNetworks(networks)
 
 
 class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
@@ -93,7 +93,8 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
     device.
 
     Where PPO trains both adapters, a third one is held: the message adapter as it was when it was loaded (fresh, if it
-    was not), frozen, from which the drift of messages is measured. It stays where the learning is: acting needs none.
+    was not), frozen, from which the KL divergence of messages is measured. It stays where the learning is: acting needs
+    none.
 
     A training batch with the columns of supervised message training is answered with their log-probabilities.
     """
@@ -103,18 +104,18 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
         """Builds or borrows the base model, and registers adapters and critic."""
         config = {name: value for name, value in dict(self.model_config).items() if name not in RLLIB_KEYS}
         settings = LanguageModelSettings.from_mapping(config)
-        drifts = {MESSAGE, ACTION} <= set(settings.trainable_roles) and not self.inference_only
-        self.core = LanguageAgent(settings, reference=drifts)
+        has_reference = {MESSAGE, ACTION} <= set(settings.trainable_roles) and not self.inference_only
+        self.network = LanguageNetwork(settings, reference=has_reference)
         self.adapters = nn.ParameterDict()
         self.reference = nn.ParameterDict()
-        for name, parameter in self.core.lm.named_adapter_parameters():
+        for name, parameter in self.network.lm.named_adapter_parameters():
             role = name.split(".", 1)[0]
             parameter.requires_grad_(role in settings.trainable_roles)
             held = self.reference if role == REFERENCE else self.adapters
             held[name.replace(".", "/")] = parameter  # torch allows no dots in parameter names
-        if drifts:
+        if has_reference:
             self.reference.register_buffer(KL_COEFF, torch.tensor(torch.nan))
-        self.critic = self.core.critic.requires_grad_(settings.train_critic)
+        self.critic = self.network.critic.requires_grad_(settings.train_critic)
 
     @override(InferenceOnlyAPI)
     def get_non_inference_attributes(self) -> list[str]:
@@ -138,7 +139,7 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
 
     def critic_parameters(self) -> list[nn.Parameter]:
         """The trainable critic parameters."""
-        return [parameter for parameter in self.core.critic.parameters() if parameter.requires_grad]
+        return [parameter for parameter in self.network.critic.parameters() if parameter.requires_grad]
 
     def halve_micro_batches(self, observations: Mapping[str, torch.Tensor]) -> int | None:
         """Makes micro-batches of observations half as large, for a GPU whose memory did not hold them.
@@ -147,21 +148,21 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
             The tokens that are then held at once; `None`, with nothing changed, if there were hardly any.
         """
         tokens = sum(int((observations[name] != PAD).sum()) for name in (PROMPT_IDS, CANDIDATE_IDS))
-        held = min(tokens, self.core.micro_batch_tokens or tokens)
+        held = min(tokens, self.network.micro_batch_tokens or tokens)
         if held < 2 * _LEAST_TOKENS:
             return None
-        self.core.micro_batch_tokens = held // 2
+        self.network.micro_batch_tokens = held // 2
         return held // 2
 
     @property
     def rounds_by_batch(self) -> bool:
         """True if scores depend on the shape of their batch by more than a ratio may err, as in half precision."""
-        lm = self.core.lm
-        return lm.base.model.dtype != torch.float32 or lm.base.is_quantized or self.core.settings.autocast != "none"
+        lm = self.network.lm
+        return lm.base.model.dtype != torch.float32 or lm.base.is_quantized or self.network.settings.autocast != "none"
 
     @property
     def message_kl_coeff(self) -> float | None:
-        """The adapted weight of the drift from the reference; `None` until it was set."""
+        """The adapted weight of the KL divergence from the reference; `None` until it was set."""
         value = float(self.reference.get_buffer(KL_COEFF))
         return None if value != value else value
 
@@ -170,25 +171,25 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
         self.reference.get_buffer(KL_COEFF).fill_(value)
 
     def write_messages(self, prompts: list[str], **kwargs: Any) -> list[str]:
-        """Messages behind message prompts, as of `LanguageAgent.write_messages`."""
-        return self.core.write_messages(prompts, **kwargs)
+        """Messages behind message prompts, as of `LanguageNetwork.write_messages`."""
+        return self.network.write_messages(prompts, **kwargs)
 
     def critic_features(self, batch: dict[str, Any]) -> torch.Tensor:
         """Frozen features (B, F) of a batch's observations, on which the critic stands."""
-        return self.core.features(batch[Columns.OBS][CRITIC_IDS])
+        return self.network.features(batch[Columns.OBS][CRITIC_IDS])
 
     @override(TorchRLModule)
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        return {Columns.ACTION_DIST_INPUTS: self.core.remembered_logits(batch[Columns.OBS])}
+        return {Columns.ACTION_DIST_INPUTS: self.network.remembered_logits(batch[Columns.OBS])}
 
     @override(TorchRLModule)
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         if MESSAGE_IDS in batch:
-            log_probs, hits = message_log_probs(self.core.lm, batch[MESSAGE_IDS], batch[MESSAGE_LABELS])
+            log_probs, hits = message_log_probs(self.network.lm, batch[MESSAGE_IDS], batch[MESSAGE_LABELS])
             return {MESSAGE_LOG_PROBS: log_probs, MESSAGE_HITS: hits}
-        out = {Columns.ACTION_DIST_INPUTS: self.core.logits(batch[Columns.OBS])}
+        out = {Columns.ACTION_DIST_INPUTS: self.network.logits(batch[Columns.OBS])}
         if UTTERANCE_LOGP in batch[Columns.OBS]:
-            terms = self.core.utterance_terms(batch[Columns.OBS])
+            terms = self.network.utterance_terms(batch[Columns.OBS])
             out[UTTERANCE_LOG_PROBS] = terms.log_probs
             out[UTTERANCE_ENTROPY], out[UTTERANCE_KL] = terms.mean(terms.entropy), terms.mean(terms.kl)
         return out
@@ -203,7 +204,7 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
         features = batch.get(CRITIC_FEATURES)
         if features is None:
             features = self.critic_features(batch)
-        return self.core.values_of(features)
+        return self.network.values_of(features)
 
     @override(RLModule)
     def set_state(self, state: StateDict) -> None:
@@ -222,8 +223,10 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
         self.load_state_dict(changed, strict=False)
         if missing and all(name.startswith("reference.") for name in missing):
             # A checkpoint of an earlier version, which had no reference.
-            logger.warning("The state has no reference for the drift of messages; it is its message adapter now.")
-            self.core.keep_reference()
+            logger.warning(
+                "The state has no reference for the KL divergence of messages; it is its message adapter now."
+            )
+            self.network.keep_reference()
 
     def load_adapter(self, path: str, role: str = MESSAGE, *, agent: str | None = None) -> None:
         """Loads the adapter of a checkpoint or PEFT folder; that of messages also as the reference.
@@ -234,12 +237,12 @@ class LLMCommModule(SetupErrorsMixin, TorchRLModule, InferenceOnlyAPI, ValueFunc
             agent: Its agent, in a checkpoint in which each agent has its own.
         """
         require_choice("role", role, (MESSAGE, ACTION))
-        load_adapter_of(self.core, path, agent, role)
+        load_adapter_of(self.network, path, agent, role)
         if role == MESSAGE:
-            self.core.keep_reference()
+            self.network.keep_reference()
 
     def export_policy(self) -> PolicyExport:
         """Settings and weights of this module for a checkpoint's policy folder."""
-        core = self.core
-        digests = (base_model_digest(core.lm.base), core.lm.base.sha256)
-        return PolicyExport(LANGUAGE, policy_files(core), core.settings.to_dict(), *digests)
+        network = self.network
+        digests = (base_model_digest(network.lm.base), network.lm.base.sha256)
+        return PolicyExport(LANGUAGE, policy_files(network), network.settings.to_dict(), *digests)

@@ -40,13 +40,16 @@ from rllib_llm_comm.policies.policy import Spoken, TalkingPolicy, make_environme
 from rllib_llm_comm.policies.policy_folder import find_policy, require_shapes
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, PolicyManifest, read_manifest
 from rllib_llm_comm.policies.recorded_settings import Withheld, granted
-from rllib_llm_comm.verco.batched_agents import BatchedAgents
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, read_observation
-from rllib_llm_comm.verco.language_agent import LanguageAgent, build_critic
+from rllib_llm_comm.verco.language_network import BatchedNetworks, LanguageNetwork, build_critic
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, require_possible
-from rllib_llm_comm.verco.settings import MESSAGE_MODES, WRITTEN, CommunicationSettings, LanguageModelSettings
-from rllib_llm_comm.verco.teachers.base import make_teacher
-from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
+from rllib_llm_comm.verco.settings import (
+    MESSAGE_MODES,
+    WRITTEN_BY_ADAPTER,
+    CommunicationSettings,
+    LanguageModelSettings,
+)
+from rllib_llm_comm.verco.teachers.base import TeacherMessages, make_teacher
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +80,7 @@ class LanguagePolicy(TalkingPolicy):
     """Agents that are language models: each speaks, hears the others and chooses.
 
     Args:
-        core: The network of all agents; or, by agent, that of each.
+        network: The network of all agents; or, by agent, that of each.
         communication: Settings of the messages.
         manifest: Origin of the policy.
     """
@@ -86,17 +89,17 @@ class LanguagePolicy(TalkingPolicy):
 
     def __init__(
         self,
-        core: LanguageAgent | Mapping[str, LanguageAgent],
+        network: LanguageNetwork | Mapping[str, LanguageNetwork],
         communication: CommunicationSettings,
         manifest: PolicyManifest,
     ) -> None:
-        self._cores = core
+        self._networks = network
         self.communication = communication
         self.manifest = manifest
-        any_core = core if isinstance(core, LanguageAgent) else next(iter(core.values()))
-        self._batched = BatchedAgents([core] if isinstance(core, LanguageAgent) else core.values())
-        self._company: BatchedAgents | None = None
-        self._encoder = ObservationEncoder(any_core.lm.base, any_core.settings)
+        any_network = network if isinstance(network, LanguageNetwork) else next(iter(network.values()))
+        self._batched = BatchedNetworks([network] if isinstance(network, LanguageNetwork) else network.values())
+        self._batched_before: BatchedNetworks | None = None
+        self._encoder = ObservationEncoder(any_network.lm.base, any_network.settings)
         self._protocol = MessageProtocol(communication)
         self._memory = EpisodeMemory(np.random.default_rng())
 
@@ -142,53 +145,55 @@ class LanguagePolicy(TalkingPolicy):
         overrides: dict[str, Any] = {"device": device or _at_hand(str(manifest.model_config.get("device", "cpu")))}
         if base_model is not None:
             overrides["base_model"] = base_model
-        load = load_cores if manifest.agents else load_core
-        core = load(folder, manifest, reference=reference is not None, **overrides)
+        load = load_networks if manifest.agents else load_network
+        network = load(folder, manifest, reference=reference is not None, **overrides)
         if reference is not None:
-            for agent, one in core.items() if isinstance(core, dict) else [(None, core)]:
+            for agent, one in network.items() if isinstance(network, dict) else [(None, network)]:
                 load_adapter_of(one, reference, agent, into=REFERENCE)
         if teacher is not None:
             manifest = dataclasses.replace(manifest, teacher=teacher)
-        return cls(core, communication, manifest)
+        return cls(network, communication, manifest)
 
     def files(self) -> dict[str, bytes]:
         """Adapters and critic; of agents with a network each in a folder of its name."""
-        if isinstance(self._cores, LanguageAgent):
-            return policy_files(self._cores)
+        if isinstance(self._networks, LanguageNetwork):
+            return policy_files(self._networks)
         return {
-            f"{agent}/{name}": file for agent, core in self._cores.items() for name, file in policy_files(core).items()
+            f"{agent}/{name}": file
+            for agent, network in self._networks.items()
+            for name, file in policy_files(network).items()
         }
 
     def require_readable(self, observations: Mapping[Any, Mapping[str, Any]]) -> None:
         """Refuses agents without a network and observations that are not in words."""
         for agent, seen in observations.items():
-            self.core_of(agent)
+            self.network_of(agent)
             read_observation(seen)
 
     @property
-    def core(self) -> LanguageAgent:
+    def network(self) -> LanguageNetwork:
         """The network that all agents share.
 
         Raises:
             UserError: If each has its own.
         """
-        if not isinstance(self._cores, LanguageAgent):
+        if not isinstance(self._networks, LanguageNetwork):
             raise UserError(
-                f"each of {', '.join(self._cores)} has a network of its own; take that of `core_of(agent)`."
+                f"each of {', '.join(self._networks)} has a network of its own; take that of `network_of(agent)`."
             )
-        return self._cores
+        return self._networks
 
-    def core_of(self, agent: Any) -> LanguageAgent:
+    def network_of(self, agent: Any) -> LanguageNetwork:
         """The network of an agent.
 
         Raises:
             UserError: If it has none.
         """
-        if isinstance(self._cores, LanguageAgent):
-            return self._cores
-        if str(agent) not in self._cores:
-            raise UserError(f"agent {agent!r} has no policy here; those of {', '.join(self._cores)} were trained.")
-        return self._cores[str(agent)]
+        if isinstance(self._networks, LanguageNetwork):
+            return self._networks
+        if str(agent) not in self._networks:
+            raise UserError(f"agent {agent!r} has no policy here; those of {', '.join(self._networks)} were trained.")
+        return self._networks[str(agent)]
 
     def reset(self, seed: int | None = None) -> None:
         """Begins an episode: all mailboxes are empty.
@@ -247,20 +252,20 @@ class LanguagePolicy(TalkingPolicy):
             Per episode and given agent its message and, where a control changes it, the true one.
         """
         rows = _rows(requests)
-        cores = [self.core_of(row.agent) for row in rows]
+        networks = [self.network_of(row.agent) for row in rows]
         speakers = [
             Speaker(
                 str(row.agent),
                 row.view,
                 row.memory.mailbox,
                 row.memory.secret,
-                core.settings.templates,
+                network.settings.templates,
                 row.memory.words,
             )
-            for row, core in zip(rows, cores, strict=True)
+            for row, network in zip(rows, networks, strict=True)
         ]
-        write = self._batched.writer(cores)
-        models = [core.lm for core in cores]
+        write = self._batched.writer(networks)
+        models = [network.lm for network in networks]
         said = self._protocol.speak(speakers, write, greedy=not explore, models=models)
         replaced: Sequence[str | None] = self._protocol.replaced or [None] * len(rows)
         spoken: list[dict[Any, Spoken]] = [{} for _ in requests]
@@ -287,17 +292,16 @@ class LanguagePolicy(TalkingPolicy):
             spoken = self.speak_together(requests, explore)
         heard = [row.heard for row in rows]
         batches = self._encoded(heard)
-        probabilities = self._judge(batches, [row.view.mask for row in rows])
+        probabilities = self._probabilities(batches, [row.view.mask for row in rows])
         values = functools.cache(functools.partial(_values, batches, len(rows)))  # all of a moment, if one is read
         for index, row in enumerate(rows):
-            chances = probabilities[index]
             said, replaced = spoken[row.episode][row.agent]
             answers[row.episode][row.agent] = Decision(
-                action=choose(chances, row.memory.rng, explore),
+                action=choose(probabilities[index], row.memory.rng, explore),
                 said=said,
                 heard=heard[index][2],
                 candidates=list(row.view.candidates),
-                probabilities=chances,
+                probabilities=probabilities[index],
                 value=lambda index=index: values()[index],  # type: ignore[misc]
                 prompt=self._encoder.prompt(row.view, heard[index][2]),
                 replaced=replaced,
@@ -313,12 +317,12 @@ class LanguagePolicy(TalkingPolicy):
         """
         writers = [one for one in _language_policies(asked) if one[0]._protocol.writes_greedily(not explore)]
         for words in {policy.communication.max_message_words for policy, _ in writers}:
-            cores, prompts = [], []
+            networks, prompts = [], []
             for policy, row in writers:
                 if policy.communication.max_message_words == words:
-                    cores.append(policy.core_of(row.agent))
-                    prompts.append(cores[-1].settings.templates.message(row.view.text, row.view.subgoal))
-            self._company_of(cores).write_ahead(cores, prompts, words)
+                    networks.append(policy.network_of(row.agent))
+                    prompts.append(networks[-1].settings.templates.message(row.view.text, row.view.subgoal))
+            self._batched_across(networks).write_ahead(networks, prompts, words)
 
     def judge_ahead(self, asked: Sequence[tuple[TalkingPolicy, Sequence[Request]]]) -> None:
         """Scores in one batch the candidates of several policies on one base model, which remember them then.
@@ -327,24 +331,24 @@ class LanguagePolicy(TalkingPolicy):
             asked: Policies, with what `act_together` of each is going to be given; all agents have spoken.
         """
         rows = _language_policies(asked)
-        cores = [policy.core_of(row.agent) for policy, row in rows]
-        company = self._company_of(cores)
-        if not company.pays(cores):
+        networks = [policy.network_of(row.agent) for policy, row in rows]
+        batched = self._batched_across(networks)
+        if not batched.is_quicker(networks):
             return
-        encoded: list[tuple[LanguageAgent, dict[str, torch.Tensor]]] = []
+        encoded: list[tuple[LanguageNetwork, dict[str, torch.Tensor]]] = []
         for policy in dict.fromkeys(policy for policy, _ in rows):
             own = policy._encoded([row.heard for holder, row in rows if holder is policy])
-            encoded += [(core, batch) for core, (_, batch) in own.items()]
-        company.score_ahead(encoded)
+            encoded += [(network, batch) for network, (_, batch) in own.items()]
+        batched.score_ahead(encoded)
 
-    def _company_of(self, cores: Sequence[LanguageAgent]) -> BatchedAgents:
+    def _batched_across(self, networks: Sequence[LanguageNetwork]) -> BatchedNetworks:
         """Networks of several policies, to be asked together; those of the latest moment are kept."""
-        if self._company is None or not set(cores).issubset(self._company.cores):
-            self._company = BatchedAgents(cores)
-        return self._company
+        if self._batched_before is None or not set(networks).issubset(self._batched_before.networks):
+            self._batched_before = BatchedNetworks(networks)
+        return self._batched_before
 
     def probabilities(self, heard: Sequence[Heard]) -> np.ndarray:
-        """The chances of each candidate behind messages that are given, not written.
+        """The probabilities of each candidate behind messages that are given, not written.
 
         Args:
             heard: Per row an agent, its observation, and the messages that it hears, by speaker.
@@ -353,32 +357,34 @@ class LanguagePolicy(TalkingPolicy):
             (B, K) probabilities; 0 where forbidden.
         """
         rows = [(agent, read_observation(seen), messages) for agent, seen, messages in heard]
-        return np.stack(self._judge(self._encoded(rows), [view.mask for _, view, _ in rows]))
+        return np.stack(self._probabilities(self._encoded(rows), [view.mask for _, view, _ in rows]))
 
     def _encoded(self, rows: Sequence[tuple[Any, TextObservation, Mapping[str, str]]]) -> _Batches:
         """The rows of each network."""
         if len({len(view.candidates) for _, view, _ in rows}) > 1:
             raise UserError("all agents need the same number of `candidates`, as their action spaces have in training.")
-        encoded = [self._encoder.encode(view, dict(ears)) for _, view, ears in rows]
-        places: dict[LanguageAgent, list[int]] = {}
+        encoded = [self._encoder.encode(view, dict(messages)) for _, view, messages in rows]
+        places: dict[LanguageNetwork, list[int]] = {}
         for row, (agent, _, _) in enumerate(rows):
-            places.setdefault(self.core_of(agent), []).append(row)
+            places.setdefault(self.network_of(agent), []).append(row)
         return {
-            core: (own, {name: torch.from_numpy(np.stack([encoded[row][name] for row in own])) for name in encoded[0]})
-            for core, own in places.items()
+            network: (
+                own,
+                {name: torch.from_numpy(np.stack([encoded[row][name] for row in own])) for name in encoded[0]},
+            )
+            for network, own in places.items()
         }
 
-    def _judge(self, batches: _Batches, masks: Sequence[Any]) -> list[np.ndarray]:
+    def _probabilities(self, batches: _Batches, masks: Sequence[Any]) -> list[np.ndarray]:
         """Probabilities of every row, by its agent's network, in one pass of each."""
         probabilities = [np.empty(0)] * len(masks)
-        self._batched.score_ahead([(core, batch) for core, (_, batch) in batches.items()])
-        for core, (own, batch) in batches.items():
+        self._batched.score_ahead([(network, batch) for network, (_, batch) in batches.items()])
+        for network, (own, batch) in batches.items():
             with torch.no_grad():
-                chances = core.remembered_logits(batch).double().softmax(-1).numpy()
-            chances = np.where(np.stack([masks[row] for row in own]), chances, 0.0)
-            chances = chances / chances.sum(1, keepdims=True)
-            for row, own_chances in zip(own, chances, strict=True):
-                probabilities[row] = own_chances
+                softmax = network.remembered_logits(batch).double().softmax(-1).numpy()
+            allowed = np.where(np.stack([masks[row] for row in own]), softmax, 0.0)
+            for row, of_row in zip(own, allowed / allowed.sum(1, keepdims=True), strict=True):
+                probabilities[row] = of_row
         return probabilities
 
     def env(self, *, planning: Mapping[str, Any] | None = None, **settings: Any) -> Any:
@@ -403,15 +409,15 @@ class LanguagePolicy(TalkingPolicy):
         return env
 
 
-_Batches = Mapping[LanguageAgent, tuple[list[int], dict[str, torch.Tensor]]]
+_Batches = Mapping[LanguageNetwork, tuple[list[int], dict[str, torch.Tensor]]]
 """By network the numbers of its rows among all, and their encoded observations."""
 
 
 @torch.no_grad()
 def _values(batches: _Batches, count: int) -> list[float]:
     values = [float("nan")] * count
-    for core, (own, batch) in batches.items():
-        for row, value in zip(own, core.values(batch).tolist(), strict=True):
+    for network, (own, batch) in batches.items():
+        for row, value in zip(own, network.values(batch).tolist(), strict=True):
             values[row] = value
     return values
 
@@ -453,8 +459,8 @@ def _communication(
     """The recorded settings of messages, with those that the caller gives in their place."""
     talk = dict(manifest.communication)
     if messages is not None:
-        learned = manifest.provenance.get("message_checkpoint") or talk.get("messages", "student") in WRITTEN
-        if messages in WRITTEN and not learned and message_server is None:
+        learned = manifest.provenance.get("message_checkpoint") or talk.get("messages", "student") in WRITTEN_BY_ADAPTER
+        if messages in WRITTEN_BY_ADAPTER and not learned and message_server is None:
             logger.warning(
                 "`messages` is %r, but the policy was trained with %r and its message adapter has learned nothing: the "
                 "language model writes as it is.", messages, talk["messages"]
@@ -464,7 +470,7 @@ def _communication(
         talk.update(messages=messages, train_messages=trained)
     if message_server is not None:
         talk["message_server"] = None if message_server == "none" else message_server
-    if talk.get("messages", "student") in WRITTEN:
+    if talk.get("messages", "student") in WRITTEN_BY_ADAPTER:
         granted(talk.get("message_server"))
     elif isinstance(talk.get("message_server"), Withheld):
         del talk["message_server"]  # nobody asks it
@@ -494,29 +500,31 @@ def has_base(manifest: PolicyManifest, base: BaseModel) -> bool:
     return manifest.base_model_digest == base_model_digest(base)
 
 
-def policy_files(core: LanguageAgent) -> dict[str, bytes]:
+def policy_files(network: LanguageNetwork) -> dict[str, bytes]:
     """Adapters and critic as file contents by relative path."""
     from safetensors.torch import save
 
     files: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for role in core.lm.roles:
-            core.lm.save_adapter(role, Path(scratch) / role)
+        for role in network.lm.roles:
+            network.lm.save_adapter(role, Path(scratch) / role)
             for path in sorted((Path(scratch) / role).iterdir()):
                 files[f"adapters/{role}/{path.name}"] = path.read_bytes()
-    if core.settings.critic_hiddens is not None:
-        files[_CRITIC] = save({name: tensor.cpu().contiguous() for name, tensor in core.critic.state_dict().items()})
+    if network.settings.critic_hiddens is not None:
+        files[_CRITIC] = save({name: tensor.cpu().contiguous() for name, tensor in network.critic.state_dict().items()})
     return files
 
 
-def load_cores(folder: str | os.PathLike[str], manifest: PolicyManifest, **overrides: Any) -> dict[str, LanguageAgent]:
-    """Builds the networks of a policy folder whose agents have a policy each, by agent, as `load_core`."""
-    return {agent: load_core(Path(folder) / agent, manifest, **overrides) for agent in manifest.agents}
+def load_networks(
+    folder: str | os.PathLike[str], manifest: PolicyManifest, **overrides: Any
+) -> dict[str, LanguageNetwork]:
+    """Builds the networks of a policy folder whose agents have a policy each, by agent, as `load_network`."""
+    return {agent: load_network(Path(folder) / agent, manifest, **overrides) for agent in manifest.agents}
 
 
-def load_core(
+def load_network(
     folder: str | os.PathLike[str], manifest: PolicyManifest, *, reference: bool = False, **overrides: Any
-) -> LanguageAgent:
+) -> LanguageNetwork:
     """Builds the network of a policy folder.
 
     Args:
@@ -539,22 +547,22 @@ def load_core(
         require_rank(held / role, role, settings.lora_r)
     critic = {} if settings.critic_hiddens is None else read_weights(Path(folder) / _CRITIC)
     _require_critic(str(folder), settings, critic)
-    core = LanguageAgent(settings, reference=reference or REFERENCE in roles)
-    _require_same_base(core.lm.base, manifest, str(folder))
+    network = LanguageNetwork(settings, reference=reference or REFERENCE in roles)
+    _require_same_base(network.lm.base, manifest, str(folder))
     for role in roles:
-        core.lm.load_adapter(role, held / role)
+        network.lm.load_adapter(role, held / role)
     try:
-        core.critic.load_state_dict(critic)
+        network.critic.load_state_dict(critic)
     except RuntimeError as error:
         raise _misfit(str(folder), error) from error
-    return core
+    return network
 
 
-def take_files(core: LanguageAgent, files: Mapping[str, bytes]) -> None:
+def take_files(network: LanguageNetwork, files: Mapping[str, bytes]) -> None:
     """Loads adapters and critic into a network of the same settings.
 
     Args:
-        core: The network; a reference adapter that the files do not have stays.
+        network: The network; a reference adapter that the files do not have stays.
         files: From `policy_files`.
     """
     from safetensors.torch import load
@@ -563,11 +571,11 @@ def take_files(core: LanguageAgent, files: Mapping[str, bytes]) -> None:
         for name, content in files.items():
             (Path(scratch) / name).parent.mkdir(parents=True, exist_ok=True)
             (Path(scratch) / name).write_bytes(content)
-        for role in core.lm.roles:
+        for role in network.lm.roles:
             if (Path(scratch) / "adapters" / role).is_dir():
-                core.lm.load_adapter(role, Path(scratch) / "adapters" / role)
-    if _CRITIC in files and core.settings.critic_hiddens is not None:
-        core.critic.load_state_dict(load(files[_CRITIC]))
+                network.lm.load_adapter(role, Path(scratch) / "adapters" / role)
+    if _CRITIC in files and network.settings.critic_hiddens is not None:
+        network.critic.load_state_dict(load(files[_CRITIC]))
 
 
 def _require_critic(folder: str, settings: LanguageModelSettings, weights: Mapping[str, torch.Tensor]) -> None:
@@ -587,7 +595,7 @@ def _misfit(folder: str, error: RuntimeError) -> UserError:
 
 
 def load_adapter_of(
-    core: LanguageAgent,
+    network: LanguageNetwork,
     path: str | os.PathLike[str],
     agent: str | None = None,
     role: str = MESSAGE,
@@ -596,7 +604,7 @@ def load_adapter_of(
     """Loads one adapter of a checkpoint, and nothing else of it.
 
     Args:
-        core: The network it goes into.
+        network: The network it goes into.
         path: A checkpoint, as of `find_policy`, or a PEFT adapter folder.
         agent: The adapter's agent, of a checkpoint in which each agent has its own.
         role: The adapter that is taken: `MESSAGE` or `ACTION`.
@@ -606,16 +614,16 @@ def load_adapter_of(
         UserError: If there is none, it was never trained, or it belongs to another base model.
     """
     root = fetched(path, "checkpoint")
-    base = core.lm.base
+    base = network.lm.base
     if (root / ADAPTER_CONFIG).is_file():
         _require_role(root, role)
         trained_on = base_of_adapter(read_adapter_settings(root, role))
         if trained_on and not _same_name(trained_on, base.name):
             raise _other_base(str(root), trained_on, base.name)
-        core.lm.load_adapter(into or role, root)
+        network.lm.load_adapter(into or role, root)
         above = next((one for one in root.resolve().parents[1:3] if (one / MANIFEST).is_file()), None)
         if above is not None:  # it lies in a policy folder, maybe in that of one agent
-            tell_once(other_prompts(path, read_manifest(above), core.settings, TEMPLATES_OF[role]))
+            tell_once(other_prompts(path, read_manifest(above), network.settings, TEMPLATES_OF[role]))
         return
     folder = find_policy(root)
     manifest = read_manifest(folder)
@@ -629,10 +637,10 @@ def load_adapter_of(
             )
         folder = folder / agent
     _require_learned(str(path), manifest, role)
-    core.lm.load_adapter(into or role, folder / "adapters" / role)
+    network.lm.load_adapter(into or role, folder / "adapters" / role)
     if role == ACTION:
-        _tell_other_scores(str(path), manifest, core.settings)
-    tell_once(other_prompts(path, manifest, core.settings, TEMPLATES_OF[role]))
+        _tell_other_scores(str(path), manifest, network.settings)
+    tell_once(other_prompts(path, manifest, network.settings, TEMPLATES_OF[role]))
 
 
 def other_prompts(

@@ -18,9 +18,9 @@ from rllib_llm_comm.language.prompts import DEFAULT, PromptTemplates, read_promp
 OTHER_MOMENTS, OTHER_FACT, SWAPPED = "other_moments", "other_fact", "swapped"
 MessageMode = Literal["none", "student", "teacher", "other_moments", "other_fact", "constant", "menu", "swapped"]
 MESSAGE_MODES: tuple[str, ...] = get_args(MessageMode)
-DRAWN = (OTHER_MOMENTS, OTHER_FACT)
+SHUFFLED = (OTHER_MOMENTS, OTHER_FACT)
 """Controls whose messages are drawn from those that the message adapter wrote elsewhere."""
-WRITTEN = ("student", "menu", *DRAWN, SWAPPED)
+WRITTEN_BY_ADAPTER = ("student", "menu", *SHUFFLED, SWAPPED)
 """Modes in which the message adapter, or a server in its place, writes."""
 _EARLIER_NAME = "shuffled"  # of both controls that draw, by what the game told
 _MODULE = re.compile(r"[\w.-]+")

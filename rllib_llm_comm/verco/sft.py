@@ -50,14 +50,13 @@ from rllib_llm_comm.language.prompts import PromptTemplates, limit_words
 from rllib_llm_comm.policies.partner_settings import PLAYERS
 from rllib_llm_comm.rl.callbacks import add_cost
 from rllib_llm_comm.rl.columns import CRITIC_IDS
-from rllib_llm_comm.rl.epoch_progress import told_parts
+from rllib_llm_comm.rl.epoch_progress import with_progress
 from rllib_llm_comm.rl.minibatches import WholeEpochs, WholeEpochsMixin
 from rllib_llm_comm.rl.multi_agent_ppo_learner import adamw, annealed
 from rllib_llm_comm.rl.policy_checkpoints import on_first_learner
 from rllib_llm_comm.rl.strict_config import SHARED_POLICY
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, encoded_space
-from rllib_llm_comm.verco.language_agent import base_of
-from rllib_llm_comm.verco.language_algorithm import AdapterCheckpointMixin, LanguageModelConfigMixin
+from rllib_llm_comm.verco.language_network import base_of
 from rllib_llm_comm.verco.message_loss import IGNORED, MESSAGE_LABELS, encode_examples
 from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.module import MESSAGE_HITS, MESSAGE_LOG_PROBS, LLMCommModule
@@ -71,6 +70,7 @@ from rllib_llm_comm.verco.teachers.label_store import (
     other_form,
     read_learned,
 )
+from rllib_llm_comm.verco.verco import AdapterCheckpointMixin, LanguageModelConfigMixin
 
 logger = logging.getLogger(__name__)
 
@@ -359,7 +359,7 @@ class SFTLearner(WholeEpochsMixin, TorchLearner):
     def _create_iterator_if_necessary(self, **kwargs: Any) -> Any:
         parts = super()._create_iterator_if_necessary(**kwargs)
         followed, self._followed = self._followed, None
-        return told_parts(parts, len(parts), *followed) if followed and isinstance(parts, WholeEpochs) else parts
+        return with_progress(parts, len(parts), *followed) if followed and isinstance(parts, WholeEpochs) else parts
 
     @override(TorchLearner)
     def compute_loss_for_module(

@@ -29,7 +29,7 @@ _PUBLISHED: dict[str, dict[str, Any]] = {
         "minibatch_size": 32,
         "num_epochs": 1,
         "lambda_": 0.95,
-        "kl_target": 0.02,
+        "target_kl": 0.02,
     },
     "glam": {
         "score_normalization": "sum",
@@ -42,7 +42,7 @@ _PUBLISHED: dict[str, dict[str, Any]] = {
         "minibatch_size": 8,
         "num_epochs": 4,
         "lambda_": 0.99,
-        "kl_target": None,
+        "target_kl": None,
     },
 }
 

@@ -57,8 +57,8 @@ def grown(small_ray, tmp_path_factory):
     """A population of three kinds that is done, its learner's first iteration, and the checkpoint of both."""
     with running(fcp()) as algo:
         results = [algo.train() for _ in range(4)]
-        bases = {id(one.policy.core.lm.base.model) for one in algo.env_runner.env.envs[0].unwrapped.env._pool}
-        bases.add(id(algo.env_runner.module["shared"].unwrapped().core.lm.base.model))
+        bases = {id(one.policy.network.lm.base.model) for one in algo.env_runner.env.envs[0].unwrapped.env._pool}
+        bases.add(id(algo.env_runner.module["shared"].unwrapped().network.lm.base.model))
         path = algo.save_to_path(str(tmp_path_factory.mktemp("grown") / "done"))
         return path, results, files_of(algo), bases, algo.met
 
@@ -125,8 +125,8 @@ def test_another_learner_meets_the_members_of_an_earlier_run_as_strangers(grown)
         final = algo._population.members[0].milestones["final"]
         moved = {**final.manifest, "model_config": {**final.manifest["model_config"], "base_model": "moved/since"}}
         algo.meet([Met("moved", dataclasses.replace(final, manifest=moved))])
-        bases = {one.policy.core.lm.base.model for one in algo.env_runner.env.envs[0].unwrapped.env._pool}
-        assert bases == {algo.env_runner.module["shared"].unwrapped().core.lm.base.model}
+        bases = {one.policy.network.lm.base.model for one in algo.env_runner.env.envs[0].unwrapped.env._pool}
+        assert bases == {algo.env_runner.module["shared"].unwrapped().network.lm.base.model}
     config = VercoConfig().environment(TEXT, env_config=fcp().env_config)
     config.partners(pool=[f"{path}/population/taught_4000_initial", f"{path}/population/taught_4000_final"])
     config.validate()  # members are partners of any other learner, too

@@ -14,7 +14,7 @@ from reference_loop import ReferenceLoop
 from rllib_llm_comm.language.generation import generate_messages
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.scoring import encode_candidates, feature_size, prompt_features, score_candidates
-from stream import new_core, record_stream
+from stream import new_network, record_stream
 from twosome_reference import TwosomeReference
 
 
@@ -38,11 +38,11 @@ def test_scores_values_and_messages_of_the_reference(adapted):
 
 
 def test_losses_and_gradients_of_the_reference_loop():
-    core = new_core()
-    loop = ReferenceLoop(core, num_envs=4)
+    network = new_network()
+    loop = ReferenceLoop(network, num_envs=4)
     minibatch = loop.play(24)
     loop.step(minibatch)
-    apart = largest_differences(core, loop, minibatch)
+    apart = largest_differences(network, loop, minibatch)
     assert apart["loss_difference"] < 1e-4
     assert apart["gradient_difference"] < 1e-3
 

@@ -69,7 +69,7 @@ def test_a_chat_completion_is_what_the_policy_says(policy, served):
     client, model = served
     asked = {"model": model, "messages": [{"role": "user", "content": PROMPT}], "max_tokens": 40}
     answer = client.chat.completions.create(**asked, temperature=0).choices[0].message
-    said = load_policy(policy).core.write_messages([PROMPT])[0]
+    said = load_policy(policy).network.write_messages([PROMPT])[0]
     assert answer.role == "assistant" and said and answer.content.strip().startswith(said)
     parts = client.chat.completions.create(**asked, temperature=0, stream=True)
     assert "".join(part.choices[0].delta.content or "" for part in parts if part.choices) == answer.content

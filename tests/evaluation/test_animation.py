@@ -24,7 +24,7 @@ from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.policy import base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
@@ -107,13 +107,13 @@ def test_an_agent_that_cannot_be_asked_in_silence_is_drawn_without(tmp_path):
 @pytest.fixture(scope="module")
 def cooks(tmp_path_factory):
     settings = LanguageModelSettings(max_prompt_tokens=200)
-    core = LanguageAgent(settings)
+    network = LanguageNetwork(settings)
     folder = tmp_path_factory.mktemp("cooks") / "policy"
     manifest = PolicyManifest(
         "Verco", settings.to_dict(), {}, env="rllib_llm_comm/overcooked_text-v0", env_config=COOKS,
-        base_model_digest=base_model_digest(core.lm.base),
+        base_model_digest=base_model_digest(network.lm.base),
     )  # fmt: skip
-    return write_policy(folder, policy_files(core), manifest)
+    return write_policy(folder, policy_files(network), manifest)
 
 
 def test_the_command_writes_it_and_refuses_other_formats(cooks, tmp_path):

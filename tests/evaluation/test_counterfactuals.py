@@ -22,7 +22,7 @@ from rllib_llm_comm.evaluation.rollout import Episode, record
 from rllib_llm_comm.policies.decision import Decision, OneGamePolicy
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.policy import LanguagePolicy, base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
@@ -159,32 +159,32 @@ def test_texts_around_it_are_data(tmp_path):
 def talkers():
     register()
     settings = LanguageModelSettings.from_mapping(language_model(init_seed=1, temperature=0.5))
-    core = LanguageAgent(settings)
-    randomise(core, "action", std=0.5, seed=1)
-    randomise(core, "message", std=0.5, seed=2)
+    network = LanguageNetwork(settings)
+    randomise(network, "action", std=0.5, seed=1)
+    randomise(network, "message", std=0.5, seed=2)
     manifest = PolicyManifest(
         "Verco", settings.to_dict(), {}, env=ENV_ID, env_config={"length": 5},
-        base_model_digest=base_model_digest(core.lm.base),
+        base_model_digest=base_model_digest(network.lm.base),
     )  # fmt: skip
-    return core, manifest
+    return network, manifest
 
 
 @pytest.mark.parametrize("kind", ["verco", "twosome", "per_agent"])
 def test_language_agents_are_scored_behind_a_prompt_without_messages(talkers, kind):
-    core, manifest = talkers
+    network, manifest = talkers
     if kind != "verco":
         scores = {"score_normalization": "word"} if kind == "twosome" else {}
-        other = LanguageAgent(LanguageModelSettings.from_mapping({**core.settings.to_dict(), **scores}))
+        other = LanguageNetwork(LanguageModelSettings.from_mapping({**network.settings.to_dict(), **scores}))
         randomise(other, "action", std=0.5, seed=7)
         randomise(other, "message", std=0.5, seed=8)
-        core = other if kind == "twosome" else {"alice": core, "bob": other}
-    policy = LanguagePolicy(core, CommunicationSettings(max_message_words=4), manifest)
+        network = other if kind == "twosome" else {"alice": network, "bob": other}
+    policy = LanguagePolicy(network, CommunicationSettings(max_message_words=4), manifest)
     (episode,) = record(policy, seed=3)
     env = policy.env()
     seen, infos = env.reset(seed=3)
     policy.reset(seed=3)
     spoken = policy.act(seen)
-    silent = LanguagePolicy(core, CommunicationSettings(messages="none"), manifest).act(seen)
+    silent = LanguagePolicy(network, CommunicationSettings(messages="none"), manifest).act(seen)
     cards = episode.frames[0]["agents"]
     for agent in seen:
         assert spoken[agent].heard and not silent[agent].heard
@@ -197,8 +197,8 @@ def test_language_agents_are_scored_behind_a_prompt_without_messages(talkers, ki
 
 
 def test_the_episode_is_the_same_with_and_without(talkers):
-    core, manifest = talkers
-    policy = LanguagePolicy(core, CommunicationSettings(max_message_words=4, message_temperature=1.0), manifest)
+    network, manifest = talkers
+    policy = LanguagePolicy(network, CommunicationSettings(max_message_words=4, message_temperature=1.0), manifest)
     one, other = (record(policy, seed=5, counterfactuals=flag)[0] for flag in (True, False))
     strip = [{a: {k: v for k, v in c.items() if k not in KEYS} for a, c in f["agents"].items()} for f in one.frames]
     assert strip == [frame["agents"] for frame in other.frames] and one.messages == other.messages
@@ -206,15 +206,15 @@ def test_the_episode_is_the_same_with_and_without(talkers):
 
 
 def test_agents_without_messages_have_none_of_it(talkers, tmp_path):
-    core, manifest = talkers
-    episodes = play_planned(LanguagePolicy(core, CommunicationSettings(messages="none"), manifest), keep_frames=True)
+    network, manifest = talkers
+    episodes = play_planned(LanguagePolicy(network, CommunicationSettings(messages="none"), manifest), keep_frames=True)
     page = write_comparison({"one": episodes, "two": episodes}, tmp_path / "r.html", title="x")
     assert '"silent":[' not in page.read_text() and told(page)["influence"].startswith("Nobody heard a message")
 
 
 def test_the_command_and_its_option(talkers, tmp_path):
-    core, manifest = talkers
-    write_policy(tmp_path / "policy", policy_files(core), manifest)
+    network, manifest = talkers
+    write_policy(tmp_path / "policy", policy_files(network), manifest)
     app = typer.Typer()
     app.command()(replay_command)
     for name, options in (("with", []), ("without", ["--no-counterfactuals"])):

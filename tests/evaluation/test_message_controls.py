@@ -15,7 +15,7 @@ from rllib_llm_comm.evaluation.rollout import evaluate, play, record
 from rllib_llm_comm.verco.encoding import read_observation
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, require_possible
 from rllib_llm_comm.verco.settings import MESSAGE_MODES, CommunicationSettings
-from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
+from rllib_llm_comm.verco.teachers.base import TeacherMessages
 
 SALADS = {"recipe": ["tomato salad", "lettuce salad", "onion salad"], "max_game_steps": 12}
 ARMY = {"told_to": ["alice"], "producers": "bob", "num_agents": 2}

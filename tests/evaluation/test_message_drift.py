@@ -22,7 +22,7 @@ from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.message_loss import encode_menu
 from rllib_llm_comm.verco.policy import LanguagePolicy, base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
@@ -31,24 +31,24 @@ TALK = CommunicationSettings(max_message_words=3, message_temperature=1.0, train
 MENU = ("i see red", "i see blue", "nothing")
 
 
-def core_of(seed=2, reference=True, **settings):
-    core = LanguageAgent(
+def network_of(seed=2, reference=True, **settings):
+    network = LanguageNetwork(
         LanguageModelSettings.from_mapping(language_model(init_seed=1, **settings)), reference=reference
     )
-    randomise(core, MESSAGE, std=0.5, seed=seed)
-    return core
+    randomise(network, MESSAGE, std=0.5, seed=seed)
+    return network
 
 
-def manifest_of(core, talk=TALK):
+def manifest_of(network, talk=TALK):
     register()
     return PolicyManifest(
-        "Verco", core.settings.to_dict(), talk.to_dict(), env=ENV_ID, env_config={"length": 3},
-        base_model_digest=base_model_digest(core.lm.base),
+        "Verco", network.settings.to_dict(), talk.to_dict(), env=ENV_ID, env_config={"length": 3},
+        base_model_digest=base_model_digest(network.lm.base),
     )  # fmt: skip
 
 
-def policy_of(core, talk=TALK):
-    return LanguagePolicy(core, talk, manifest_of(core, talk))
+def policy_of(network, talk=TALK):
+    return LanguagePolicy(network, talk, manifest_of(network, talk))
 
 
 def spoken(count=12):
@@ -56,35 +56,35 @@ def spoken(count=12):
     return [(agent, views[agent]) for views in seen for agent in ("alice", "bob")]
 
 
-def next_tokens(core, role, ids):
+def next_tokens(network, role, ids):
     """Log-probabilities (T, V) of the token behind each position, one row at a time."""
-    with torch.no_grad(), core.lm.use(role):
-        hidden = core.lm.hidden_states(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.long))
-        return core.lm.logits(hidden)[0].double().log_softmax(-1)
+    with torch.no_grad(), network.lm.use(role):
+        hidden = network.lm.hidden_states(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.long))
+        return network.lm.logits(hidden)[0].double().log_softmax(-1)
 
 
 def test_equal_adapters_have_not_drifted():
-    core = core_of()
-    core.keep_reference()
-    found = measure_drift(policy_of(core), spoken(), lambda message: None if "red" in message else "x")
+    network = network_of()
+    network.keep_reference()
+    found = measure_drift(policy_of(network), spoken(), lambda message: None if "red" in message else "x")
     assert found.kl == pytest.approx(0.0, abs=1e-6) and found.kl_per_token == pytest.approx(0.0, abs=1e-6)
     assert found.new_words == found.new_words_reference and found.unreadable == found.unreadable_reference
     assert found.messages == 24
 
 
 def test_the_divergence_is_that_of_a_direct_computation():
-    core = core_of()
-    core.keep_reference()
-    randomise(core, MESSAGE, std=0.2, seed=9)
-    rows, policy = spoken(6), policy_of(core)
+    network = network_of()
+    network.keep_reference()
+    randomise(network, MESSAGE, std=0.2, seed=9)
+    rows, policy = spoken(6), policy_of(network)
     found = measure_drift(policy, rows, seed=5)
     prompts = [message_prompt(seen["text"]) for _, seen in rows]
-    drawn = core.draw_messages(prompts, max_words=3, temperature=1.0, seed=5)
+    drawn = network.draw_messages(prompts, max_words=3, temperature=1.0, seed=5)
     direct, tokens = [], 0
     for prompt, message in zip(prompts, drawn, strict=True):
-        start = core.lm.base.encode(prompt)
+        start = network.lm.base.encode(prompt)
         ids = [*start, *message.ids]
-        ours, theirs = (next_tokens(core, role, ids)[len(start) - 1 : -1] for role in (MESSAGE, REFERENCE))
+        ours, theirs = (next_tokens(network, role, ids)[len(start) - 1 : -1] for role in (MESSAGE, REFERENCE))
         direct.append(float((ours.exp() * (ours - theirs)).sum()))
         tokens += len(message.ids)
     assert found.kl == pytest.approx(np.mean(direct), rel=1e-3) and found.kl > 0.05
@@ -92,18 +92,18 @@ def test_the_divergence_is_that_of_a_direct_computation():
 
 
 def test_new_words_are_those_that_the_taught_adapter_does_not_use():
-    core = core_of()
-    core.keep_reference()
-    randomise(core, MESSAGE, std=1.0, seed=9)
-    rows, policy = spoken(), policy_of(core)
+    network = network_of()
+    network.keep_reference()
+    randomise(network, MESSAGE, std=1.0, seed=9)
+    rows, policy = spoken(), policy_of(network)
     found = measure_drift(policy, rows, lambda message: "yes" if len(message) % 2 else "", seed=1)
     prompts = [message_prompt(seen["text"]) for _, seen in rows]
-    known = {w for m in core.draw_messages(prompts, max_words=3, role=REFERENCE) for w in m.text.split()}
+    known = {w for m in network.draw_messages(prompts, max_words=3, role=REFERENCE) for w in m.text.split()}
     for role, new, unreadable in (
         (MESSAGE, found.new_words, found.unreadable),
         (REFERENCE, found.new_words_reference, found.unreadable_reference),
     ):
-        drawn = core.draw_messages(prompts, max_words=3, temperature=1.0, seed=1, role=role)
+        drawn = network.draw_messages(prompts, max_words=3, temperature=1.0, seed=1, role=role)
         texts = [message.text for message in drawn if message.text]
         assert texts and new == np.mean([bool(set(text.split()) - known) for text in texts])
         assert unreadable == np.mean([len(text) % 2 == 0 for text in texts])
@@ -111,18 +111,18 @@ def test_new_words_are_those_that_the_taught_adapter_does_not_use():
 
 
 def test_of_a_menu_it_is_the_divergence_of_the_choice():
-    core = core_of()
-    core.keep_reference()
-    randomise(core, MESSAGE, std=0.3, seed=9)
+    network = network_of()
+    network.keep_reference()
+    randomise(network, MESSAGE, std=0.3, seed=9)
     talk = TALK.replace(messages="menu", message_menu=MENU)
     rows = spoken(5)
-    found = measure_drift(policy_of(core, talk), rows)
-    phrases = torch.from_numpy(encode_menu(core.lm.base, MENU))[None]
+    found = measure_drift(policy_of(network, talk), rows)
+    phrases = torch.from_numpy(encode_menu(network.lm.base, MENU))[None]
     direct = []
     for _, seen in rows:
-        prompt = torch.tensor([core.lm.base.encode(message_prompt(seen["text"]))])
+        prompt = torch.tensor([network.lm.base.encode(message_prompt(seen["text"]))])
         ours, theirs = (
-            plain_scores(core.lm, prompt, phrases, torch.ones(1, 3, dtype=torch.bool), role=role).log_softmax(-1)
+            plain_scores(network.lm, prompt, phrases, torch.ones(1, 3, dtype=torch.bool), role=role).log_softmax(-1)
             for role in (MESSAGE, REFERENCE)
         )
         direct.append(float((ours.exp() * (ours - theirs)).sum()))
@@ -131,9 +131,9 @@ def test_of_a_menu_it_is_the_divergence_of_the_choice():
 
 
 def test_agents_with_networks_of_their_own_are_measured_apart():
-    calm, wild = core_of(2), core_of(3)
-    for core in (calm, wild):
-        core.keep_reference()
+    calm, wild = network_of(2), network_of(3)
+    for network in (calm, wild):
+        network.keep_reference()
     randomise(wild, MESSAGE, std=0.3, seed=9)
     rows = spoken(6)
     both = measure_drift(LanguagePolicy({"alice": calm, "bob": wild}, TALK, manifest_of(calm)), rows)
@@ -142,9 +142,9 @@ def test_agents_with_networks_of_their_own_are_measured_apart():
 
 
 def test_only_so_many_prompts_are_judged():
-    core = core_of()
-    core.keep_reference()
-    assert measure_drift(policy_of(core), spoken(3) * 100).messages == PROMPTS < 600
+    network = network_of()
+    network.keep_reference()
+    assert measure_drift(policy_of(network), spoken(3) * 100).messages == PROMPTS < 600
 
 
 @pytest.mark.parametrize(
@@ -152,23 +152,23 @@ def test_only_so_many_prompts_are_judged():
     [(False, {}), (True, {"messages": "none"}), (True, {"messages": "constant"}), (True, {"messages": "teacher"})],
 )
 def test_without_a_reference_or_messages_of_its_own_there_is_none(reference, talk):
-    core = core_of(reference=reference)
+    network = network_of(reference=reference)
     settings = TALK.replace(**{"train_messages": not talk, **talk})
-    assert measure_drift(policy_of(core, settings), spoken(2)) is None
-    assert measure_drift(policy_of(core), []) is None
+    assert measure_drift(policy_of(network, settings), spoken(2)) is None
+    assert measure_drift(policy_of(network), []) is None
 
 
-def saved(core, folder, talk=TALK):
-    return write_policy(folder, policy_files(core), manifest_of(core, talk))
+def saved(network, folder, talk=TALK):
+    return write_policy(folder, policy_files(network), manifest_of(network, talk))
 
 
 def drifted(tmp_path, reference=True):
     """A trained checkpoint, and that of the adapter that its training began with."""
-    core = core_of(reference=reference)
-    taught = saved(core_of(reference=False), tmp_path / "taught" / "policy", CommunicationSettings())
-    core.keep_reference()
-    randomise(core, MESSAGE, std=0.4, seed=9)
-    return saved(core, tmp_path / "trained" / "policy"), taught
+    network = network_of(reference=reference)
+    taught = saved(network_of(reference=False), tmp_path / "taught" / "policy", CommunicationSettings())
+    network.keep_reference()
+    randomise(network, MESSAGE, std=0.4, seed=9)
+    return saved(network, tmp_path / "trained" / "policy"), taught
 
 
 def figures(policy):
@@ -201,12 +201,12 @@ def test_a_reference_can_be_given(tmp_path):
 def test_sentences_of_the_game_count_as_understood_whatever_they_name(words, share):
     """A sentence that names no thing is one; a heap of words that does is none."""
     talk = CommunicationSettings(messages="constant", constant_message=words)
-    core = LanguageAgent(LanguageModelSettings(max_prompt_tokens=200))
+    network = LanguageNetwork(LanguageModelSettings(max_prompt_tokens=200))
     manifest = PolicyManifest(
-        "Verco", core.settings.to_dict(), talk.to_dict(), env="rllib_llm_comm/overcooked_text-v0",
-        env_config={"map_name": "B", "max_game_steps": 8}, base_model_digest=base_model_digest(core.lm.base),
+        "Verco", network.settings.to_dict(), talk.to_dict(), env="rllib_llm_comm/overcooked_text-v0",
+        env_config={"map_name": "B", "max_game_steps": 8}, base_model_digest=base_model_digest(network.lm.base),
     )  # fmt: skip
-    found = figures(LanguagePolicy(core, talk, manifest))
+    found = figures(LanguagePolicy(network, talk, manifest))
     assert found["understood"] == share and found["messages"] > 3
 
 

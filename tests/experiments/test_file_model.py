@@ -82,7 +82,7 @@ def test_it_reaches_labels_judging_training_and_the_evaluation(tmp_path):
     for checkpoint in ("sft", "verco", played["checkpoint"]):
         path = checkpoint if checkpoint == played["checkpoint"] else results / checkpoint
         policy = EvaluationSettings(episodes=1).load(path)  # as the evaluation loads it
-        assert policy.core.lm.base.model.dtype == torch.bfloat16, checkpoint
+        assert policy.network.lm.base.model.dtype == torch.bfloat16, checkpoint
         assert policy.manifest.model_config["dtype"] == "bfloat16", checkpoint
 
 

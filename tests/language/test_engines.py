@@ -19,7 +19,7 @@ from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.engines import ENGINES, require_fast
 from rllib_llm_comm.language.generation import _unfinished, is_open
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 from tests.language.random_models import base
 
@@ -36,8 +36,8 @@ OPT = OPTConfig(vocab_size=4096, hidden_size=64, word_embed_proj_dim=32, ffn_dim
 
 @pytest.mark.parametrize("config", [LLAMA, QWEN, GPT2], ids=lambda config: config.model_type)
 def test_both_engines_compute_the_same(config):
-    core = LanguageAgent(LanguageModelSettings(init_seed=0), base(config))
-    model = core.lm
+    network = LanguageNetwork(LanguageModelSettings(init_seed=0), base(config))
+    model = network.lm
     with torch.no_grad():
         for _, parameter in model.named_adapter_parameters():
             parameter.normal_(std=0.1)
@@ -65,8 +65,8 @@ def test_both_engines_compute_the_same(config):
 def test_models_that_only_the_plain_engine_computes_are_refused(config):
     other = base(config)
     with pytest.raises(UserError, match=rf"`base_model` '{config.model_type}' .* set `engine` to 'plain'"):
-        LanguageAgent(LanguageModelSettings(), other)
-    LanguageAgent(LanguageModelSettings(engine="plain"), other)
+        LanguageNetwork(LanguageModelSettings(), other)
+    LanguageNetwork(LanguageModelSettings(engine="plain"), other)
 
 
 def test_a_window_that_is_shorter_than_the_texts_is_refused():

@@ -37,9 +37,9 @@ from rllib_llm_comm.language.scoring import encode_candidates, score_texts
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.message_loss import MESSAGE_IDS, MESSAGE_LABELS, encode_examples
-from rllib_llm_comm.verco.policy import base_model_digest, check_adapter_of, load_core, policy_files
+from rllib_llm_comm.verco.policy import base_model_digest, check_adapter_of, load_network, policy_files
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 
@@ -232,28 +232,28 @@ def test_forms_are_made_once():
 
 def test_fast_scores_are_the_plain_ones_and_gradients_flow():
     base = byte_level_model()
-    core = LanguageAgent(LanguageModelSettings(init_seed=0, prompt_format="chat"), base.in_format("chat"))
-    for _, parameter in core.lm.named_adapter_parameters():
+    network = LanguageNetwork(LanguageModelSettings(init_seed=0, prompt_format="chat"), base.in_format("chat"))
+    for _, parameter in network.lm.named_adapter_parameters():
         with torch.no_grad():
             parameter.normal_(std=0.1)
         parameter.requires_grad_(True)
-    encoder = ObservationEncoder(core.lm.base, core.settings)
+    encoder = ObservationEncoder(network.lm.base, network.settings)
     texts = ["i see a tomato.", "i wait.", "i see a tomato at the pot. wait."]
     view = [TextObservation(text, ("wait", "to chop", "see"), (True, True, k != 1)) for k, text in enumerate(texts)]
     rows = [encoder.encode(one, {"bob": "wait"}) for one in view]
     batch = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
-    logits = core.logits(batch)
-    plain = plain_scores(core.lm, batch["prompt_ids"], batch["candidate_ids"], batch["action_mask"])
+    logits = network.logits(batch)
+    plain = plain_scores(network.lm, batch["prompt_ids"], batch["candidate_ids"], batch["action_mask"])
     torch.testing.assert_close(logits, plain, atol=1e-3, rtol=1e-4)
     logits.softmax(-1)[:, 0].sum().backward()
-    assert any(float(p.grad.abs().max()) > 0 for _, p in core.lm.named_adapter_parameters("action"))
+    assert any(float(p.grad.abs().max()) > 0 for _, p in network.lm.named_adapter_parameters("action"))
     asks = [(action_prompt("i see."), ("wait", "to chop"), (1, 1))]
     in_chat, in_plain = (
-        score_texts(LanguageAgent(LanguageModelSettings(init_seed=0), one).lm, asks, role=None)
+        score_texts(LanguageNetwork(LanguageModelSettings(init_seed=0), one).lm, asks, role=None)
         for one in (base.in_format("chat"), base)
     )
     assert float((in_chat - in_plain).abs().max()) > 1e-2  # the template matters
-    assert all(isinstance(text, str) for text in core.write_messages([message_prompt(text) for text in texts]))
+    assert all(isinstance(text, str) for text in network.write_messages([message_prompt(text) for text in texts]))
 
 
 def test_what_cannot_be_is_told():
@@ -350,17 +350,17 @@ def test_a_template_with_a_date_scores_the_same_on_every_day_and_the_checkpoint_
     for name, own in ways.items():
 
         def new(own=own):
-            return LanguageAgent(LanguageModelSettings(**settings, **own))
+            return LanguageNetwork(LanguageModelSettings(**settings, **own))
 
         first, second = (scores_on(day, new, monkeypatch) for day in ("2027-01-01", "2028-11-30"))
         torch.testing.assert_close(first, second, rtol=0, atol=0)
-        core = new()
+        network = new()
         manifest = PolicyManifest(
-            "Verco", core.settings.to_dict(), {}, base_model_digest=base_model_digest(core.lm.base)
+            "Verco", network.settings.to_dict(), {}, base_model_digest=base_model_digest(network.lm.base)
         )
-        folder = write_policy(tmp_path / name, policy_files(core), manifest)
+        folder = write_policy(tmp_path / name, policy_files(network), manifest)
         seen[name] = first
-        again = scores_on("2029-05-06", lambda: load_core(folder, read_manifest(folder)), monkeypatch)  # noqa: B023
+        again = scores_on("2029-05-06", lambda: load_network(folder, read_manifest(folder)), monkeypatch)  # noqa: B023
         torch.testing.assert_close(again, first, rtol=0, atol=0)
     assert float((seen["own"] - seen["default"]).abs().max()) > 1e-4
     check_adapter_of(tmp_path / "own", model, "chat", "2027-03-04")

@@ -25,7 +25,7 @@ from rllib_llm_comm.language.generation import as_written, is_open
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.export_models import export_models
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.message_loss import encode_examples, message_log_probs
 from rllib_llm_comm.verco.policy import base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import LanguageModelSettings
@@ -86,17 +86,17 @@ def random_model(config):
 
 def with_adapters(config, engine):
     base = wrap_base_model("mine", random_model(config), load_base_model().tokenizer)
-    core = LanguageAgent(LanguageModelSettings(init_seed=0, engine=engine), base)
+    network = LanguageNetwork(LanguageModelSettings(init_seed=0, engine=engine), base)
     with torch.no_grad():
-        for _, parameter in core.lm.named_adapter_parameters():
+        for _, parameter in network.lm.named_adapter_parameters():
             parameter.normal_(std=0.2)
-    return core
+    return network
 
 
-def own_log_probs(core, role, ids):
+def own_log_probs(network, role, ids):
     """The adapted model's own word on the next token, everywhere in a text."""
-    with core.lm.use(role), torch.no_grad():
-        return core.lm.model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].float().log_softmax(-1)
+    with network.lm.use(role), torch.no_grad():
+        return network.lm.model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].float().log_softmax(-1)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -106,25 +106,25 @@ def test_scores_messages_and_labels_are_the_models_own(name):
         with pytest.raises(UserError, match="set `engine` to 'plain'"):
             with_adapters(config, "fast")
     for engine in engines:
-        core = with_adapters(config, engine)
-        run, base = ENGINES[engine], core.lm.base
+        network = with_adapters(config, engine)
+        run, base = ENGINES[engine], network.lm.base
         for role in (None, ACTION):
             wanted = []
             for candidate in ([70, 71, 72], [70, 90]):
-                own = own_log_probs(core, role, [*PROMPT[0].tolist(), *candidate])
+                own = own_log_probs(network, role, [*PROMPT[0].tolist(), *candidate])
                 wanted.append(sum(own[19 + k, token] for k, token in enumerate(candidate)))
             with torch.no_grad():
-                got = run.scores(core.lm, PROMPT, CANDIDATES, torch.ones(1, 2, dtype=torch.bool), role=role)
+                got = run.scores(network.lm, PROMPT, CANDIDATES, torch.ones(1, 2, dtype=torch.bool), role=role)
             torch.testing.assert_close(got[0], torch.stack(wanted), atol=1e-4, rtol=1e-4)
         prompt, written = "alice stands here. i say:", []
         while len(written) < 20 and base.eos_id not in written and is_open(base.decode(written), 5):
-            written.append(int(own_log_probs(core, MESSAGE, [*base.encode(prompt), *written])[-1].argmax()))
-        (message,) = run.messages(core.lm, [prompt], max_words=5)
+            written.append(int(own_log_probs(network, MESSAGE, [*base.encode(prompt), *written])[-1].argmax()))
+        (message,) = run.messages(network.lm, [prompt], max_words=5)
         assert message == as_written(base, written, 5)
     rows = {key: torch.from_numpy(v) for key, v in encode_examples(base, [prompt], ["wait here"], 99).items()}
-    log_probs, _ = message_log_probs(core.lm, *rows.values())
+    log_probs, _ = message_log_probs(network.lm, *rows.values())
     ids, labels = (rows[key][0] for key in ("message_ids", "message_labels"))
-    own = own_log_probs(core, MESSAGE, ids.tolist())
+    own = own_log_probs(network, MESSAGE, ids.tolist())
     for place in (labels >= 0).nonzero()[:, 0].tolist():
         torch.testing.assert_close(log_probs[0, place], own[place - 1, labels[place]], atol=1e-4, rtol=1e-4)
 
@@ -173,7 +173,7 @@ def test_adapters_go_to_linear_maps_alone_whatever_their_class():
         assert names and any(found in one for one in names) == (name == "falcon")
     base = wrap_base_model("mine", random_model(CONFIGS["phimoe"]), load_base_model().tokenizer)
     with pytest.raises(UserError, match="`lora_target_modules` names 'router', which is no linear map"):
-        LanguageAgent(LanguageModelSettings(lora_target_modules=["q_proj", "router"]), base)
+        LanguageNetwork(LanguageModelSettings(lora_target_modules=["q_proj", "router"]), base)
 
 
 def test_why_a_model_takes_no_adapters_is_told():
@@ -229,12 +229,12 @@ def test_positions_that_change_with_the_length_of_a_text_are_refused(name, engin
     base = wrap_base_model("mine", random_model(CHANGING[name]), load_base_model().tokenizer)
     settings = {"max_candidate_tokens": 8, "engine": engine}
     with pytest.raises(UserError, match=r"'mine' rotates .* more than 64 tokens .* a text may have 65"):
-        LanguageAgent(LanguageModelSettings(max_prompt_tokens=57, **settings), base)
-    core = LanguageAgent(LanguageModelSettings(max_prompt_tokens=56, **settings), base)
+        LanguageNetwork(LanguageModelSettings(max_prompt_tokens=57, **settings), base)
+    network = LanguageNetwork(LanguageModelSettings(max_prompt_tokens=56, **settings), base)
     with torch.no_grad():
-        core.lm.base.model(torch.arange(20, 84)[None])
-        own = own_log_probs(core, None, [*PROMPT[0].tolist(), 70, 71])
-        got = ENGINES[engine].scores(core.lm, PROMPT, torch.tensor([[[70, 71]]]), torch.ones(1, 1), role=None)
+        network.lm.base.model(torch.arange(20, 84)[None])
+        own = own_log_probs(network, None, [*PROMPT[0].tolist(), 70, 71])
+        got = ENGINES[engine].scores(network.lm, PROMPT, torch.tensor([[[70, 71]]]), torch.ones(1, 1), role=None)
     torch.testing.assert_close(got[0, 0], own[19, 70] + own[20, 71], atol=1e-4, rtol=1e-4)
 
 
@@ -273,13 +273,13 @@ def vision_model():
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 def test_of_a_model_with_images_its_text_part_is_used(engine, tmp_path):
     folder = folder_of(vision_model(), tmp_path / "vision")
-    core = LanguageAgent(LanguageModelSettings(base_model=str(folder), engine=engine))
-    names = [name for name, _ in core.lm.named_adapter_parameters(ACTION)]
+    network = LanguageNetwork(LanguageModelSettings(base_model=str(folder), engine=engine))
+    names = [name for name, _ in network.lm.named_adapter_parameters(ACTION)]
     assert names and not any("vision" in name or "projector" in name for name in names)
-    assert core.lm.base.hidden_size == 32 and core.features(PROMPT).shape == (1, 64)
-    own = own_log_probs(core, None, [*PROMPT[0].tolist(), 70, 71])
+    assert network.lm.base.hidden_size == 32 and network.features(PROMPT).shape == (1, 64)
+    own = own_log_probs(network, None, [*PROMPT[0].tolist(), 70, 71])
     with torch.no_grad():
-        got = ENGINES[engine].scores(core.lm, PROMPT, torch.tensor([[[70, 71]]]), torch.ones(1, 1), role=None)
+        got = ENGINES[engine].scores(network.lm, PROMPT, torch.tensor([[[70, 71]]]), torch.ones(1, 1), role=None)
     torch.testing.assert_close(got[0, 0], own[19, 70] + own[20, 71], atol=1e-4, rtol=1e-4)
 
 
@@ -287,7 +287,7 @@ def test_of_a_model_with_images_its_text_part_is_used(engine, tmp_path):
 def test_adapters_that_would_not_be_heard_are_refused(targets):
     for check in (
         lambda: check_targets("embedded", targets),
-        lambda: LanguageAgent(LanguageModelSettings(lora_target_modules=targets)),
+        lambda: LanguageNetwork(LanguageModelSettings(lora_target_modules=targets)),
     ):
         with pytest.raises(UserError, match=rf"`lora_target_modules` names '{targets[-1]}'.*down_proj, gate_proj"):
             check()
@@ -299,18 +299,20 @@ def test_adapters_that_would_not_be_heard_are_refused(targets):
 def test_merged_models_with_tied_weights_say_what_peft_says(name, tmp_path):
     model = random_model(type(FAST[name]).from_dict({**FAST[name].to_dict(), "tie_word_embeddings": True}))
     folder = folder_of(model, tmp_path / "base")
-    core = LanguageAgent(LanguageModelSettings(base_model=str(folder)))
-    assert core.lm.base.model.get_output_embeddings().weight is core.lm.base.model.get_input_embeddings().weight
+    network = LanguageNetwork(LanguageModelSettings(base_model=str(folder)))
+    assert network.lm.base.model.get_output_embeddings().weight is network.lm.base.model.get_input_embeddings().weight
     with torch.no_grad():
-        for _, parameter in core.lm.named_adapter_parameters():
+        for _, parameter in network.lm.named_adapter_parameters():
             parameter.normal_(std=0.2)
-    manifest = PolicyManifest("Verco", core.settings.to_dict(), {}, base_model_digest=base_model_digest(core.lm.base))
-    policy = write_policy(tmp_path / "policy", policy_files(core), manifest)
+    manifest = PolicyManifest(
+        "Verco", network.settings.to_dict(), {}, base_model_digest=base_model_digest(network.lm.base)
+    )
+    policy = write_policy(tmp_path / "policy", policy_files(network), manifest)
     for place in export_models(policy, tmp_path / "out", merge=True, trust=True):
-        adapter = core.lm.save_adapter(place.name, tmp_path / place.name)
-        wanted = PeftModel.from_pretrained(copy.deepcopy(core.lm.base.model), str(adapter)).merge_and_unload()
+        adapter = network.lm.save_adapter(place.name, tmp_path / place.name)
+        wanted = PeftModel.from_pretrained(copy.deepcopy(network.lm.base.model), str(adapter)).merge_and_unload()
         merged = hf.AutoModelForCausalLM.from_pretrained(place)
         with torch.no_grad():
             torch.testing.assert_close(merged(PROMPT).logits, wanted(PROMPT).logits, atol=1e-5, rtol=1e-5)
-            own = core.lm.model(PROMPT).logits
+            own = network.lm.model(PROMPT).logits
         assert float((merged(PROMPT).logits - own).abs().max()) > 1e-2

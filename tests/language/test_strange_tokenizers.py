@@ -25,7 +25,7 @@ from rllib_llm_comm.language.base_model import (
 from rllib_llm_comm.language.engines import ENGINES, plain_features
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.scoring import encode_candidates, prompt_features, score_texts
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.message_loss import encode_examples, message_log_probs
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
@@ -227,14 +227,14 @@ def test_positions_that_a_table_does_not_have_are_told(tmp_path):
     sentence = "has positions for 64 tokens, but a text may have"
     for check in (
         lambda: check_positions(str(folder), 65),
-        lambda: LanguageAgent(
+        lambda: LanguageNetwork(
             LanguageModelSettings(base_model=str(folder), max_prompt_tokens=60, max_candidate_tokens=5)
         ),
     ):
         with pytest.raises(UserError, match=sentence):
             check()
     for name, engine in ENGINES.items():
-        model = LanguageAgent(LanguageModelSettings(**settings, engine=name)).lm
+        model = LanguageNetwork(LanguageModelSettings(**settings, engine=name)).lm
         assert len(engine.messages(model, ["i wait. i say:"], max_words=10)) == 1
         with pytest.raises(UserError, match=sentence):
             engine.messages(model, ["i wait. " * 12 + "i say:"], max_words=10)

@@ -38,7 +38,7 @@ def test_language_agents_come_back_as_they_were(hub):
     figures = [evaluate(one, episodes=8, seed=3, env=env).returns for one in (policy, again)]
     assert figures[0] == figures[1]
     assert again.manifest.env_config == policy.manifest.env_config
-    digest = again.core.lm.base.sha256
+    digest = again.network.lm.base.sha256
     assert f"`embedded`, sha256 `{digest}`" in hub.repos["ann/door"]["README.md"].decode()
     assert again.manifest.base_model_sha256 == digest
 

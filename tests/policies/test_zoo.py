@@ -80,7 +80,7 @@ def test_a_card_tells_what_its_episodes_were(name):
     policy = load_policy(f"zoo:{name}")
     assert list(policy.env().possible_agents) == card.seats and policy.manifest.env == card.game
     if policy.manifest.kind == "language":
-        base = policy.core.lm.base
+        base = policy.network.lm.base
         assert (card.base_model, card.base_model_sha256) == (base.name, base.sha256) and base.sha256
         assert policy.manifest.base_model_sha256 == base.sha256
     else:

@@ -39,7 +39,7 @@ def module_of(algo, agent):
 
 
 def weights(algo, agent, role):
-    return [p.detach().clone() for _, p in module_of(algo, agent).core.lm.named_adapter_parameters(role)]
+    return [p.detach().clone() for _, p in module_of(algo, agent).network.lm.named_adapter_parameters(role)]
 
 
 def differ(one, other):
@@ -51,7 +51,7 @@ def taught(tmp_path_factory):
     """A checkpoint of the shared kind, with a message adapter of its own."""
     with running(config().multi_agent(policies="shared")) as algo:
         assert list(algo.config.policies) == ["shared"]
-        randomise(module_of(algo, "shared").core, "message", std=0.5, seed=9)
+        randomise(module_of(algo, "shared").network, "message", std=0.5, seed=9)
         return algo.save_to_path(str(tmp_path_factory.mktemp("taught") / "checkpoint"))
 
 
@@ -64,12 +64,12 @@ def trained(taught, tmp_path_factory):
         seen["taught"] = [algo.env_runner.module[agent].write_messages([PROMPT]) for agent in AGENTS]
         # One base in memory: equal addresses of all frozen weights, and nothing of it in what is synced or saved.
         seen["bases"] = [
-            {name: p.data_ptr() for name, p in module.core.lm.peft_model.named_parameters() if "lora_" not in name}
+            {name: p.data_ptr() for name, p in module.network.lm.peft_model.named_parameters() if "lora_" not in name}
             for module in (*(module_of(algo, agent) for agent in AGENTS), algo.env_runner.module["alice"].unwrapped())
         ]
-        core = module_of(algo, "alice").core
-        seen["adapters"] = 4 * sum(p.numel() for _, p in core.lm.named_adapter_parameters())
-        seen["critic"] = 4 * sum(p.numel() for p in core.critic.parameters())
+        network = module_of(algo, "alice").network
+        seen["adapters"] = 4 * sum(p.numel() for _, p in network.lm.named_adapter_parameters())
+        seen["critic"] = 4 * sum(p.numel() for p in network.critic.parameters())
         for inference_only in (False, True):
             state = algo.learner_group.get_state(components="learner/rl_module", inference_only=inference_only)
             seen[inference_only] = state["learner"]["rl_module"]
@@ -82,7 +82,7 @@ def trained(taught, tmp_path_factory):
             for agent in AGENTS
         }
         seen["alike"] = not differ(*(weights(algo, agent, "action") for agent in AGENTS))
-        randomise(module_of(algo, "bob").core, "message", std=0.5, seed=10)
+        randomise(module_of(algo, "bob").network, "message", std=0.5, seed=10)
         path = algo.save_to_path(str(tmp_path_factory.mktemp("trained") / "checkpoint"))
     return path, seen
 
@@ -112,7 +112,7 @@ def test_one_base_and_only_adapters_are_synced(trained):
 
 def test_taught_messages_reach_each(trained, taught):
     _, seen = trained
-    assert seen["taught"] == [load_policy(taught).core.write_messages([PROMPT])] * 2
+    assert seen["taught"] == [load_policy(taught).network.write_messages([PROMPT])] * 2
 
 
 def test_the_checkpoint_is_played_without_ray(trained, tmp_path):
@@ -121,12 +121,12 @@ def test_the_checkpoint_is_played_without_ray(trained, tmp_path):
     assert list(read_manifest(folder).agents) == AGENTS
     assert (folder / "bob" / "adapters" / "message" / "adapter_model.safetensors").is_file()
     policy = load_policy(path)
-    said = {agent: policy.core_of(agent).write_messages([PROMPT]) for agent in AGENTS}
+    said = {agent: policy.network_of(agent).write_messages([PROMPT]) for agent in AGENTS}
     assert said["alice"] != said["bob"]
     with pytest.raises(UserError, match="network of its own"):
-        policy.core  # noqa: B018
+        policy.network  # noqa: B018
     with pytest.raises(UserError, match="'carol' has no policy here"):
-        policy.core_of("carol")
+        policy.network_of("carol")
     env = policy.env()
     observations, _ = env.reset(seed=0)
     policy.reset(seed=0)
@@ -134,7 +134,7 @@ def test_the_checkpoint_is_played_without_ray(trained, tmp_path):
     for agent in AGENTS:  # each by its own network
         heard = {other: decisions[other].said for other in AGENTS if other != agent and decisions[other].said}
         assert decisions[agent].heard == heard
-        expected = policy.core_of(agent).write_messages([f"{observations[agent]['text']} i say:"])
+        expected = policy.network_of(agent).write_messages([f"{observations[agent]['text']} i say:"])
         assert [decisions[agent].said] == expected or decisions[agent].said in expected[0]
     result = evaluate(policy, episodes=4, seed=0)
     alone = evaluate(policy, episodes=4, seed=0, num_envs=1)
@@ -154,7 +154,7 @@ def test_restored_it_goes_on(trained):
         policy = load_policy(path)
         for agent in AGENTS:
             runner = algo.env_runner.module[agent]
-            assert runner.write_messages([PROMPT]) == policy.core_of(agent).write_messages([PROMPT])
+            assert runner.write_messages([PROMPT]) == policy.network_of(agent).write_messages([PROMPT])
         assert float(algo.train()["learners"]["bob"]["ratio_first_minibatch"]) < 1e-5
 
 
@@ -163,7 +163,7 @@ def test_messages_of_a_checkpoint_with_a_policy_each(trained):
     policy = load_policy(path)
     with running(config().communication(message_checkpoint=path)) as algo:
         for agent in AGENTS:
-            assert module_of(algo, agent).write_messages([PROMPT]) == policy.core_of(agent).write_messages([PROMPT])
+            assert module_of(algo, agent).write_messages([PROMPT]) == policy.network_of(agent).write_messages([PROMPT])
     with pytest.raises(UserError, match="a message adapter for each of alice, bob, but 'shared' is none of them"):
         config().multi_agent(policies="shared").communication(message_checkpoint=path).build_algo()
 
@@ -181,7 +181,7 @@ def test_trained_messages_of_each(credit, tmp_path):
             assert float(learned[agent]["message_entropy"]) > 0 and float(learned[agent]["message_kl"]) >= 0
             assert differ(before[agent], weights(algo, agent, "message"))
         for role in ("message", "reference"):
-            assert role in module_of(algo, "bob").core.lm.roles
+            assert role in module_of(algo, "bob").network.lm.roles
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
     evaluate(load_policy(path), episodes=2, seed=0)
 

@@ -62,7 +62,7 @@ def test_trains_and_its_checkpoint_plays_without_a_critic(settings, runners, tmp
         algo.train()
     assert not list((tmp_path / "checkpoint" / "policy").rglob("critic*"))
     policy = load_policy(path)
-    assert policy.core.settings.critic_hiddens is None
+    assert policy.network.settings.critic_hiddens is None
     observations, _ = policy.env().reset(seed=0)
     decisions = policy.act(observations)
     assert decisions and all(np.isnan(decision.value) for decision in decisions.values())
@@ -118,7 +118,7 @@ def test_learns_to_do_what_the_text_says(training):
         config(TWOSOMEConfig, games=16, **training)
         .environment(env_config={"length": 4, "obvious": True, "busy": (1, 1)})
         .language_model(temperature=1.0)
-        .training(train_batch_size_per_learner=512, group_size=8, num_epochs=4, lr=5e-3, kl_target=None)
+        .training(train_batch_size_per_learner=512, group_size=8, num_epochs=4, lr=5e-3, target_kl=None)
     ) as algo:
         returns = [algo.train()["env_runners"]["episode_return_mean"] / 8 for _ in range(20)]
     assert returns[0] < 0.5 and max(returns) > 0.8, returns

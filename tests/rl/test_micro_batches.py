@@ -49,7 +49,7 @@ def updated(most_tokens, make=VercoConfig, talk=None, learner=None, model=None, 
         .environment("toys/parts", env_config={"busy": (1, 3), "length": 5}, disable_env_checking=True)
         .language_model(**language_model(**{"temperature": 2.0, "micro_batch_tokens": most_tokens, **(model or {})}))
         .env_runners(num_envs_per_env_runner=2, rollout_fragment_length=6)
-        .training(**{"train_batch_size_per_learner": 12, "num_epochs": 2, "lr": 1e-2, "kl_target": None, **training})
+        .training(**{"train_batch_size_per_learner": 12, "num_epochs": 2, "lr": 1e-2, "target_kl": None, **training})
         .debugging(seed=0)
     )
     if "advantages" in training:
@@ -58,8 +58,8 @@ def updated(most_tokens, make=VercoConfig, talk=None, learner=None, model=None, 
         config.communication(**talk)
     learner = learner or type("Noted", (Steps, config.get_default_learner_class()), {})
     loop = Loop(config.learners(learner_class=learner))
-    parts, core = [], loop.module.core
-    scores = core._engine.scores
+    parts, network = [], loop.module.network
+    scores = network._engine.scores
 
     def counted(model, prompts, candidates, mask, **kwargs):
         if torch.is_grad_enabled():
@@ -67,7 +67,7 @@ def updated(most_tokens, make=VercoConfig, talk=None, learner=None, model=None, 
             parts.append(int((rows >= 0).sum()))
         return scores(model, prompts, candidates, mask, **kwargs)
 
-    core._engine = dataclasses.replace(core._engine, scores=counted)
+    network._engine = dataclasses.replace(network._engine, scores=counted)
     return loop, loop.update(), parts
 
 
@@ -89,7 +89,7 @@ def require_equal(parts, whole):
     ("most_tokens", "settings"),
     [
         (70, {"entropy_coeff": 0.1}),
-        (1, {"minibatch_size": 7, "kl_target": 0.01}),
+        (1, {"minibatch_size": 7, "target_kl": 0.01}),
         (70, {"advantages": "rloo", "group_size": 2}),
         (50, {"make": TWOSOMEConfig, "advantages": "grpo", "group_size": 2, "group_by": "prompt"}),
         (90, {"talk": TALK, "message_entropy_coeff": 0.05, "message_kl_coeff": 0.5}),
@@ -101,7 +101,7 @@ def require_equal(parts, whole):
 def test_parts_make_the_step_of_the_whole_and_each_is_computed_once(most_tokens, settings):
     whole, parts = updated(None, **settings), updated(most_tokens, **settings)
     require_equal(parts, whole)
-    if "kl_target" in settings:
+    if "target_kl" in settings:
         assert 0 < parts[1]["policy_steps"] < parts[1]["minibatches"]
     assert len(parts[2]) > len(whole[2]) and max(parts[2]) < max(whole[2])
     if "menu" not in str(settings) and "talk" not in settings:  # messages lie between equal texts

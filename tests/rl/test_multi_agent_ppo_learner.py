@@ -28,14 +28,14 @@ def config(env_config=None, fragment=10, **training):
 
 def test_first_ratio_is_one_and_frozen_parts_stay():
     loop = Loop(config())
-    base = {n: p.clone() for n, p in loop.module.core.lm.base.model.named_parameters()}
+    base = {n: p.clone() for n, p in loop.module.network.lm.base.model.named_parameters()}
     before = {n: p.clone() for n, p in loop.module.named_parameters()}
     for _ in range(3):
         results = loop.update()
         assert results["ratio_first_minibatch"] < 1e-5
         assert results["policy_steps"] == results["minibatches"] == 3
         assert np.isfinite([results[k] for k in ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction")]).all()
-    for name, parameter in loop.module.core.lm.base.model.named_parameters():
+    for name, parameter in loop.module.network.lm.base.model.named_parameters():
         assert torch.equal(parameter, base[name]), name
     changed = {n for n, p in loop.module.named_parameters() if not torch.equal(p, before[n])}
     assert not any("message/" in name for name in changed)
@@ -44,7 +44,7 @@ def test_first_ratio_is_one_and_frozen_parts_stay():
 
 @pytest.mark.parametrize("minibatch_size", [None, 11])
 def test_in_half_precision_ratios_are_taken_from_the_arithmetic_of_the_update(minibatch_size):
-    settings = config({"busy": (2, 5), "length": 13}, fragment=7, minibatch_size=minibatch_size, kl_target=None)
+    settings = config({"busy": (2, 5), "length": 13}, fragment=7, minibatch_size=minibatch_size, target_kl=None)
     loop = Loop(settings.language_model(temperature=0.3, dtype="bfloat16"))
     apart, older = [], []
     for _ in range(4):
@@ -58,13 +58,13 @@ def test_in_half_precision_ratios_are_taken_from_the_arithmetic_of_the_update(mi
 def test_where_memory_is_too_small_the_update_is_the_same_in_smaller_parts(caplog):
     def updates(most_tokens):
         loop = Loop(config({"busy": (2, 5)}, fragment=6, lr=1e-2, num_epochs=1))
-        loop.module.core._engine = ENGINES["plain"]  # in the update, where the hook sees every token
+        loop.module.network._engine = ENGINES["plain"]  # in the update, where the hook sees every token
 
         def too_many(embedding, inputs):
             if torch.is_grad_enabled() and inputs[0].numel() > most_tokens:
                 raise torch.cuda.OutOfMemoryError("out of memory")
 
-        hook = loop.module.core.lm.model.get_input_embeddings().register_forward_pre_hook(too_many)
+        hook = loop.module.network.lm.model.get_input_embeddings().register_forward_pre_hook(too_many)
         try:
             return loop, [loop.update()]
         finally:
@@ -72,7 +72,7 @@ def test_where_memory_is_too_small_the_update_is_the_same_in_smaller_parts(caplo
 
     whole, wanted = updates(10**9)
     parts, found = updates(1500)
-    assert whole.module.core.micro_batch_tokens is None and parts.module.core.micro_batch_tokens < 2000
+    assert whole.module.network.micro_batch_tokens is None and parts.module.network.micro_batch_tokens < 2000
     assert "micro_batch_tokens" in caplog.text
     for name in ("policy_loss", "entropy", "kl", "minibatches", "policy_steps"):
         np.testing.assert_allclose([one[name] for one in found], [one[name] for one in wanted], atol=1e-5)
@@ -95,13 +95,13 @@ def test_advantages_and_bootstrap_values(terminate):
     settings = config({"busy": (1, 3), "length": 7, "pay_busy": 0.1, "terminate": terminate}, gamma=0.9, lambda_=0.8)
     loop = Loop(settings)
     episodes = loop.runner.sample()
-    core = loop.module.core
+    network = loop.module.network
     targets, advantages = [], []
     for episode in episodes:
         for _, single in sorted(episode.agent_episodes.items()):
             rows = single.get_observations(slice(0, len(single) + 1))
             with torch.no_grad():  # every state's value by its own text, the last one's too
-                values = core.values({"critic_ids": torch.from_numpy(rows["critic_ids"])}).numpy()
+                values = network.values({"critic_ids": torch.from_numpy(rows["critic_ids"])}).numpy()
             infos = single.get_infos(slice(1, len(single) + 1))
             advantage, target = semi_markov_gae(
                 np.array([discounted_sum(info["step_rewards"], 0.9) for info in infos]),
@@ -133,7 +133,7 @@ def test_advantages_and_bootstrap_values(terminate):
 def test_learner_batch_holds_the_words_of_the_rollout():
     loop = Loop(config())
     episodes = loop.runner.sample()
-    base = loop.module.core.lm.base
+    base = loop.module.network.lm.base
     seen = [
         words_of(base, ids)
         for episode in episodes
@@ -145,10 +145,10 @@ def test_learner_batch_holds_the_words_of_the_rollout():
 
 
 def test_kl_stop_rests_the_actor_and_not_the_critic():
-    loop = Loop(config(kl_target=1e-7, num_epochs=5))
+    loop = Loop(config(target_kl=1e-7, num_epochs=5))
     forwards = []
-    inner = loop.module.core.logits
-    loop.module.core.logits = lambda observations: (forwards.append(1), inner(observations))[1]
+    inner = loop.module.network.logits
+    loop.module.network.logits = lambda observations: (forwards.append(1), inner(observations))[1]
     before = [p.clone() for p in loop.module.critic_parameters()]
     results = loop.update()
     assert results["policy_steps"] == 1 and results["minibatches"] == 5
@@ -160,7 +160,7 @@ def test_kl_stop_rests_the_actor_and_not_the_critic():
 
 def test_a_resting_actor_stays_as_it_is_with_several_learners_too():
     """There it is computed and its loss multiplied by 0, on which an optimizer would go on by its momentum."""
-    loop = Loop(config(kl_target=1e-7, num_epochs=5))
+    loop = Loop(config(target_kl=1e-7, num_epochs=5))
     vars(loop.learner.config)["num_learners"] = 2
     assert loop.update()["policy_steps"] == 1
     steps = {name: opt.state[next(iter(opt.state))]["step"] for name, opt in loop.learner._named_optimizers.items()}
@@ -187,7 +187,7 @@ def test_two_optimizers_with_their_own_rates_and_annealing():
 
 
 def test_schedules_count_decisions_and_go_on_in_a_restored_learner():
-    settings = config(entropy_coeff=[[0, 0.1], [200, 0.0]], kl_target=[[0, 1.0], [20, 1e-12]], lr=1e-2)
+    settings = config(entropy_coeff=[[0, 0.1], [200, 0.0]], target_kl=[[0, 1.0], [20, 1e-12]], lr=1e-2)
     loop = Loop(settings)
     first = loop.update()
     decisions = len(loop.trained["actions"])

@@ -18,9 +18,8 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.rl.policy_checkpoints import on_every_learner, on_first_learner, with_policy_folder
 from rllib_llm_comm.rl.rllib_adapter import ensure_registered, register_parallel_env
 from rllib_llm_comm.sama.planning_config import AddPlannedSubgoals
-from rllib_llm_comm.verco.message_exchange import MessageExchange
+from rllib_llm_comm.verco.message_exchange import AddTeacherMessages, MessageExchange
 from rllib_llm_comm.verco.module import LLMCommModule
-from rllib_llm_comm.verco.teacher_messages import AddTeacherMessages
 from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -70,7 +69,7 @@ def test_an_export_is_what_was_trained(trained):
 
     folder, _, weights = trained
     policy = load_policy(folder)
-    own = dict(policy.core.lm.named_adapter_parameters())
+    own = dict(policy.network.lm.named_adapter_parameters())
     assert len(weights) == len(own) > 4
     for name, tensor in weights.items():
         torch.testing.assert_close(torch.as_tensor(tensor), own[name.removeprefix("adapters.").replace("/", ".")].data)
@@ -113,7 +112,7 @@ def test_a_module_per_agent_is_exported_by_agent(tmp_path):
         folder = export_policy(algo, tmp_path / "policy")
     policy = load_policy(folder)
     assert sorted(policy.manifest.agents) == ["alice", "bob"]
-    first, second = (dict(policy.core_of(agent).lm.named_adapter_parameters()) for agent in ("alice", "bob"))
+    first, second = (dict(policy.network_of(agent).lm.named_adapter_parameters()) for agent in ("alice", "bob"))
     assert any(not (first[name] == second[name]).all() for name in first)
 
 

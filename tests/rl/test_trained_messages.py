@@ -29,7 +29,7 @@ def config(kind, **training):
 
 def weights(algo):
     module = algo.learner_group._learner.module["shared"].unwrapped()
-    return {name: p.detach().clone() for name, p in module.core.lm.named_adapter_parameters()}
+    return {name: p.detach().clone() for name, p in module.network.lm.named_adapter_parameters()}
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_both_adapters_learn(kind, runners, epochs, tmp_path):
 def test_a_protocol_emerges_from_a_menu():
     """Each agent sees what the other must name, and both are paid alike: with trained messages they tell."""
     algo = (
-        config("menu", train_batch_size_per_learner=512, minibatch_size=128, num_epochs=4, lr=1e-2, kl_target=None)
+        config("menu", train_batch_size_per_learner=512, minibatch_size=128, num_epochs=4, lr=1e-2, target_kl=None)
         .training(gamma=0.0)
         .language_model(temperature=1.0)
         .environment(env_config={"length": 8, "busy": (1, 1), "shared": True})

@@ -75,10 +75,10 @@ def test_a_policy_of_the_zoo_can_be_made_again(zoo, monkeypatch):
         same = np.isclose(one["returns"], known.returns[:3]).sum()
         assert same >= 2 or known.messages == "other_moments"
     assert [path.name for path in zoo.iterdir()] == ["door"]
-    core = load_policy(zoo / "door").core
-    parameters = core.lm.peft_model.parameters()
+    network = load_policy(zoo / "door").network
+    parameters = network.lm.peft_model.parameters()
     assert {parameter.dtype for parameter in parameters} == {torch.float32}, "halves are computed with in 32 bits"
-    assert card["base_model"] == "embedded" and card["base_model_sha256"] == core.lm.base.sha256
+    assert card["base_model"] == "embedded" and card["base_model_sha256"] == network.lm.base.sha256
 
 
 def test_the_row_of_the_guide_is_printed_and_nothing_names_where_training_began(tmp_path, monkeypatch, capsys):

@@ -17,15 +17,15 @@ torch.set_num_threads(1)
 ray.init(num_cpus=2, object_store_memory=2 * 10**8, include_dashboard=False, log_to_driver=False)
 register()
 algo = Verco.from_checkpoint(sys.argv[1])
-core = algo.env_runner.module["shared"].core
-encoder = ObservationEncoder(core.lm.base, core.settings)
+network = algo.env_runner.module["shared"].network
+encoder = ObservationEncoder(network.lm.base, network.settings)
 observations, _ = ColourTalk().reset(seed=5)
 rows = [encoder.encode(read_observation(o), {}) for o in observations.values()]
 batch = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
 optimizers = algo.learner_group._learner._named_optimizers.values()
 report = {
-    "messages": core.write_messages(["you see red. i say:"]),
-    "probabilities": core.remembered_logits(batch).softmax(-1).tolist(),
+    "messages": network.write_messages(["you see red. i say:"]),
+    "probabilities": network.remembered_logits(batch).softmax(-1).tolist(),
     "iteration": algo.training_iteration,
     "nothing": algo.metrics.peek(("closing", "nothing")),
     "steps": [int(next(iter(optimizer.state.values()))["step"]) for optimizer in optimizers],

@@ -89,7 +89,7 @@ def test_loss_and_gradient_are_those_of_plain_torch(rows):
         parameters = module.actor_parameters()
         gradient = torch.autograd.grad(own, parameters)
         scores = torch.full(part[Columns.OBS]["action_mask"].shape, -1e9)
-        lm = module.core.lm
+        lm = module.network.lm
         for row, column in part[Columns.OBS]["action_mask"].nonzero().tolist():
             one = {name: values[row] for name, values in part[Columns.OBS].items()}
             prompt = one["prompt_ids"][one["prompt_ids"] >= 0].tolist()
@@ -139,7 +139,7 @@ def test_verco_begins_with_the_clone_and_says_so(trained, rows):
     assert policy.manifest.env == KITCHEN and policy.manifest.provenance["held_out"]["top_1"] > 0.9
     assert any(one.startswith(CLONED) for one in stand_ins(policy.manifest))
     batch = first_view(policy)
-    expected = policy.core.remembered_logits(batch[Columns.OBS])
+    expected = policy.network.remembered_logits(batch[Columns.OBS])
     with running(verco(path)) as algo:
         for module in (algo.env_runner.module["shared"], module_of(algo)):
             begun = module.forward_inference(batch)[Columns.ACTION_DIST_INPUTS]
@@ -169,7 +169,7 @@ def test_group_baselines_begin_with_the_clone_and_one_update_moves_them(trained,
         singles = [one for episode in algo.env_runner.sample() for one in episode.agent_episodes.values()]
         seen = [single.get_observations(slice(0, len(single))) for single in singles]
         rows_of = {name: torch.as_tensor(np.concatenate([one[name] for one in seen])) for name in seen[0]}
-        chances = clone.core.remembered_logits(rows_of).log_softmax(-1)
+        chances = clone.network.remembered_logits(rows_of).log_softmax(-1)
         actions = torch.as_tensor(np.concatenate([single.get_actions() for single in singles]))
         drawn = np.concatenate([single.get_extra_model_outputs(Columns.ACTION_LOGP) for single in singles])
         assert len(drawn) > 20
@@ -177,7 +177,7 @@ def test_group_baselines_begin_with_the_clone_and_one_update_moves_them(trained,
             chances[torch.arange(len(actions)), actions], torch.as_tensor(drawn), atol=1e-4, rtol=1e-4
         )
         batch = first_view(clone)
-        begun = clone.core.remembered_logits(batch[Columns.OBS])
+        begun = clone.network.remembered_logits(batch[Columns.OBS])
         allowed = batch[Columns.OBS]["action_mask"].bool()
         algo.train()
         moved = module_of(algo).forward_inference(batch)[Columns.ACTION_DIST_INPUTS]
@@ -294,7 +294,7 @@ def test_rows_of_others_are_learned_with_what_was_heard(tmp_path):
         assert result["demonstrations"] + len(algo.labels.held_out["actions"]) == 6
         assert algo.labels.authors == ["scripted"], "known names alone"
         ids = algo.labels.train[Columns.OBS]["prompt_ids"][0]
-        told = module_of(algo).core.lm.base.tokenizer.decode(ids[ids >= 0].tolist())
+        told = module_of(algo).network.lm.base.tokenizer.decode(ids[ids >= 0].tolist())
         assert "open door" in told and "bob" in told
 
 

@@ -22,7 +22,7 @@ from rllib_llm_comm.language.base_model import embedded_model_path
 from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.export_models import export_models
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.policy import check_adapter_of, load_adapter_of
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
@@ -44,8 +44,8 @@ def exported(checkpoint):
     return checkpoint.parent
 
 
-def logits(model, core):
-    ids = torch.tensor([core.lm.base.encode(PROMPT)])
+def logits(model, network):
+    ids = torch.tensor([network.lm.base.encode(PROMPT)])
     with torch.no_grad():
         return model(input_ids=ids).logits
 
@@ -55,23 +55,23 @@ def test_peft_and_transformers_compute_the_same(role, checkpoint, exported):
     from peft import AutoPeftModelForCausalLM
     from transformers import AutoModelForCausalLM
 
-    core = load_policy(checkpoint).core
-    ids = torch.tensor([core.lm.base.encode(PROMPT)])
-    with core.lm.use(role), torch.no_grad():
-        own = core.lm.logits(core.lm.hidden_states(ids, torch.ones_like(ids)))
+    network = load_policy(checkpoint).network
+    ids = torch.tensor([network.lm.base.encode(PROMPT)])
+    with network.lm.use(role), torch.no_grad():
+        own = network.lm.logits(network.lm.hidden_states(ids, torch.ones_like(ids)))
     for place, kind in (("models", AutoPeftModelForCausalLM), ("merged", AutoModelForCausalLM)):
         model = kind.from_pretrained(str(exported / place / role)).eval()
         assert model.dtype == torch.float32
-        torch.testing.assert_close(logits(model, core), own, atol=1e-3, rtol=1e-3)
+        torch.testing.assert_close(logits(model, network), own, atol=1e-3, rtol=1e-3)
     base = AutoModelForCausalLM.from_pretrained(str(exported / "models" / "base"))
-    assert (logits(base, core) - own).abs().max() > 0.1
+    assert (logits(base, network) - own).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("place", ["models", "merged"])
 def test_a_chat_pipeline_says_what_the_policy_says(place, checkpoint, exported):
     from transformers import pipeline
 
-    said = load_policy(checkpoint).core.write_messages([PROMPT])[0]
+    said = load_policy(checkpoint).network.write_messages([PROMPT])[0]
     pipe = pipeline("text-generation", model=str(exported / place / "message"))
     answer = pipe(CHAT, max_new_tokens=40, do_sample=False)[0]["generated_text"][-1]
     assert answer["role"] == "assistant" and said and answer["content"].strip().startswith(said)
@@ -84,13 +84,13 @@ def test_adapters_on_the_upper_layers_compute_the_same_elsewhere(merge, tmp_path
 
     checkpoint = write_talker(tmp_path / "policy", lora_layers=1)
     folder = export_models(checkpoint, tmp_path / "out", merge=merge)[0]
-    core = load_policy(checkpoint).core
-    assert core.lm.trunk is not None
-    ids = torch.tensor([core.lm.base.encode(PROMPT)])
-    with core.lm.use("message"), torch.no_grad():
-        own = core.lm.logits(core.lm.hidden_states(ids, torch.ones_like(ids)))
+    network = load_policy(checkpoint).network
+    assert network.lm.trunk is not None
+    ids = torch.tensor([network.lm.base.encode(PROMPT)])
+    with network.lm.use("message"), torch.no_grad():
+        own = network.lm.logits(network.lm.hidden_states(ids, torch.ones_like(ids)))
     model = (AutoModelForCausalLM if merge else AutoPeftModelForCausalLM).from_pretrained(str(folder)).eval()
-    torch.testing.assert_close(logits(model, core), own, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(logits(model, network), own, atol=1e-3, rtol=1e-3)
 
 
 def test_only_safetensors_are_written_and_nothing_else_stays(exported):
@@ -114,16 +114,16 @@ def test_adapters_in_bfloat16_take_half_the_bytes_and_compute_nearly_the_same(ch
 
     done = CliRunner().invoke(cli, ["export", str(checkpoint), str(tmp_path / "out"), "--dtype", "bfloat16"])
     assert done.exit_code == 0, done.output
-    core, weights = load_policy(checkpoint).core, "message/adapter_model.safetensors"
+    network, weights = load_policy(checkpoint).network, "message/adapter_model.safetensors"
     whole, half = (place / weights for place in (exported / "models", tmp_path / "out"))
     assert {one.dtype for one in load_file(half).values()} == {torch.bfloat16}
     assert half.stat().st_size < 0.6 * whole.stat().st_size
     for name, one in load_file(whole).items():
         torch.testing.assert_close(load_file(half)[name].float(), one, rtol=2**-8, atol=0)
     found, known = (
-        logits(AutoPeftModelForCausalLM.from_pretrained(str(path.parent)).eval(), core) for path in (half, whole)
+        logits(AutoPeftModelForCausalLM.from_pretrained(str(path.parent)).eval(), network) for path in (half, whole)
     )
-    base = logits(core.lm.base.model, core)
+    base = logits(network.lm.base.model, network)
     assert (found - known).abs().mean() < 0.05 * (known - base).abs().mean()
     assert "PEFT adapters (bfloat16)" in (tmp_path / "out/README.md").read_text()
     for options, words in (
@@ -192,7 +192,7 @@ def test_adapters_that_name_their_base_as_earlier_versions_did_still_load(name, 
     settings = json.loads((folder / "adapter_config.json").read_text())
     for told, fits in ((name or settings["base_model_name_or_path"], True), ("somebody/elses", False)):
         (folder / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": told}))
-        core = LanguageAgent(LanguageModelSettings())
+        network = LanguageNetwork(LanguageModelSettings())
         with contextlib.nullcontext() if fits else pytest.raises(UserError, match="on base model 'somebody/elses'"):
             check_adapter_of(folder, "embedded")
-            load_adapter_of(core, folder)
+            load_adapter_of(network, folder)

@@ -12,8 +12,13 @@ from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.rl.gae import discounted_sum
 from rllib_llm_comm.rl.rllib_adapter import START, register_parallel_env
-from rllib_llm_comm.verco.group_advantages import group_advantages, length_weights, returns_to_go
-from rllib_llm_comm.verco.message_credit import MESSAGE_ADVANTAGES, message_advantages
+from rllib_llm_comm.verco.advantages import (
+    MESSAGE_ADVANTAGES,
+    group_advantages,
+    length_weights,
+    message_advantages,
+    returns_to_go,
+)
 
 
 def estimate(returns, groups, episodes, leave_out=True, by_std=False):
@@ -214,7 +219,7 @@ def test_prompts_are_groups():
 
 
 def test_an_update_has_no_critic_and_counts_the_lonely():
-    loop = Loop(config(kl_target=None))
+    loop = Loop(config(target_kl=None))
     names = set(loop.learner._named_optimizers)
     assert names == {"shared_actor"} and not loop.module.critic_parameters()
     before = {n: p.clone() for n, p in loop.module.named_parameters()}
@@ -235,7 +240,7 @@ def test_an_update_has_no_critic_and_counts_the_lonely():
 
 
 def test_the_kl_stop_leaves_nothing_to_do():
-    results = Loop(config(kl_target=1e-7, num_epochs=5)).update()
+    results = Loop(config(target_kl=1e-7, num_epochs=5)).update()
     assert results["policy_steps"] == 1 and results["minibatches"] == 5
 
 

@@ -10,7 +10,7 @@ from toys import TellDoor, language_model
 from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
-from rllib_llm_comm.verco.message_credit import MESSAGE_ADVANTAGES, message_advantages
+from rllib_llm_comm.verco.advantages import MESSAGE_ADVANTAGES, message_advantages
 
 MOMENTS = {"a": np.array([0, 2, 4, 5]), "b": np.array([0, 3]), "c": np.array([1, 5])}
 GAINS = {"a": np.array([1.0, 2.0, 3.0, 4.0]), "b": np.array([10.0, 20.0]), "c": np.array([100.0, 200.0])}
@@ -92,7 +92,7 @@ def share_at_the_end(credit, iterations):
             num_epochs=2,
             minibatch_size=64,
             gamma=0.0,
-            kl_target=None,
+            target_kl=None,
             entropy_coeff=0.05,
             message_entropy_coeff=0.1,
             message_kl_coeff=0.0,

@@ -47,7 +47,7 @@ def runner(messages="student", fragment=7, envs=2, talk=None, **env_config):
     )
     config.validate()
     made = MultiAgentEnvRunner(config=config, worker_index=0)
-    core = made.module["shared"].core
+    network = made.module["shared"].network
 
     def say(prompts, **kwargs):
         # "i am NAME SECONDS...": every message names its speaker, episode and game step.
@@ -57,13 +57,13 @@ def runner(messages="student", fragment=7, envs=2, talk=None, **env_config):
 
     made.asked = []
     if talk is None:
-        core.write_messages = say
+        network.write_messages = say
     return made
 
 
 def texts(made, episodes):
     """(agent, episode, step, heard) of every stored observation, from the token ids."""
-    base = made.module["shared"].core.lm.base
+    base = made.module["shared"].network.lm.base
     for episode in episodes:
         for agent, single in episode.agent_episodes.items():
             ids = single.get_observations(slice(0, len(single) + 1))["prompt_ids"]
@@ -131,7 +131,7 @@ def test_nothing_is_lost_at_cuts():
 @pytest.mark.parametrize("messages", ["none", "constant", "other_moments"])
 def test_controls(messages):
     made = runner(messages, fragment=12, envs=2, length=6)
-    base = made.module["shared"].core.lm.base
+    base = made.module["shared"].network.lm.base
     said = []
     for episode in made.sample():
         for single in episode.agent_episodes.values():

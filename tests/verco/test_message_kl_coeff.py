@@ -21,13 +21,13 @@ def config(model=None, **training):
         .language_model(**language_model(max_prompt_tokens=40, **(model or {})))
         .communication(train_messages=True, message_temperature=1.0, max_message_words=2)
         .env_runners(num_envs_per_env_runner=4, rollout_fragment_length=8)
-        .training(**{"train_batch_size_per_learner": 64, "message_lr": 5e-3, "kl_target": None, **training})
+        .training(**{"train_batch_size_per_learner": 64, "message_lr": 5e-3, "target_kl": None, **training})
         .debugging(seed=0)
     )
 
 
 def weights(module, role):
-    return {n.split(".", 1)[1]: p.detach().clone() for n, p in module.core.lm.named_adapter_parameters(role)}
+    return {n.split(".", 1)[1]: p.detach().clone() for n, p in module.network.lm.named_adapter_parameters(role)}
 
 
 def equal(one, other):
@@ -47,7 +47,7 @@ def test_the_reference_is_frozen_and_stays_with_the_learner():
     assert results["message_kl"] > 0
     # Runners hold and get the two adapters that act, and nothing else.
     runner = loop.runner.module["shared"].unwrapped()
-    assert runner.core.lm.roles == ("message", "action")
+    assert runner.network.lm.roles == ("message", "action")
     sent = loop.learner.get_state(components="rl_module", inference_only=True)["rl_module"]["shared"]
     kept = loop.learner.get_state(components="rl_module")["rl_module"]["shared"]
     assert {name.split("/")[0] for name in sent} == {"adapters.message", "adapters.action"}
@@ -72,7 +72,7 @@ def test_a_policy_folder_carries_the_reference(tmp_path):
 
 def test_without_training_there_is_no_reference():
     loop = Loop(config().communication(train_messages=False))
-    assert loop.module.core.lm.roles == ("message", "action")
+    assert loop.module.network.lm.roles == ("message", "action")
     state = loop.learner.get_state(components="rl_module")["rl_module"]["shared"]
     assert not any(name.startswith("reference") for name in state)
 
@@ -120,7 +120,7 @@ def test_the_weight_adapts_and_survives_a_restore():
 
 def test_a_state_without_a_reference_takes_its_message_adapter():
     loop, other = Loop(config()), Loop(config())
-    randomise(loop.module.core, "message", seed=5)
+    randomise(loop.module.network, "message", seed=5)
     state = loop.learner.get_state(components="rl_module")
     module = state["rl_module"]["shared"]
     state["rl_module"]["shared"] = {name: value for name, value in module.items() if not name.startswith("reference")}
@@ -131,7 +131,7 @@ def test_a_state_without_a_reference_takes_its_message_adapter():
 
 def test_dropout_leaves_trained_messages_alone():
     loop = Loop(config({"lora_dropout": 0.5}, num_epochs=1))
-    randomise(loop.module.core, "message", std=0.3, seed=5)
+    randomise(loop.module.network, "message", std=0.3, seed=5)
     loop.sync()
     loop.runner.sample()  # the first messages of the next roll-out are drawn with these weights
     results = loop.update()

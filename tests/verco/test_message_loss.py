@@ -11,7 +11,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.verco.encoding import TextObservation
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.message_loss import (
     IGNORED,
     UTTERANCE_CHOICE,
@@ -68,8 +68,8 @@ MENU = ("i see red", "i see blue", "i see green")
 
 
 @pytest.fixture(scope="module")
-def core():
-    made = LanguageAgent(LanguageModelSettings(**language_model(init_seed=0, trainable_roles=("action", "message"))))
+def network():
+    made = LanguageNetwork(LanguageModelSettings(**language_model(init_seed=0, trainable_roles=("action", "message"))))
     randomise(made, "message", std=0.3, seed=4)
     return made
 
@@ -79,22 +79,22 @@ def views():
             (("alice", "red"), ("bob", "blue"), ("alice", "green"))]  # fmt: skip
 
 
-def written(core, text):
+def written(network, text):
     """A message whose tokens are those of its text."""
     prompt = message_prompt(views()[0].text)
-    base = core.lm.base
+    base = network.lm.base
     return Written(text, (*base.encode(f"{prompt} {text}")[len(base.encode(prompt)) :], base.eos_id))
 
 
-def batch(core, encoder, said):
-    messages = [None if text is None else written(core, text) for text in said]
+def batch(network, encoder, said):
+    messages = [None if text is None else written(network, text) for text in said]
     rows = [encoder.encode(view, message) for view, message in zip(views(), messages, strict=True)]
     return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
 
 
-def log_prob(core, prompt, text, end=True):
+def log_prob(network, prompt, text, end=True):
     """Token by token through the whole vocabulary."""
-    base, lm = core.lm.base, core.lm
+    base, lm = network.lm.base, network.lm
     head, whole = base.encode(prompt), base.encode(f"{prompt} {text}")
     ids = [*whole, base.eos_id] if end else whole
     with torch.no_grad(), lm.use("message"):
@@ -103,20 +103,20 @@ def log_prob(core, prompt, text, end=True):
     return float(sum(chances[k - 1, ids[k]] for k in range(len(head), len(ids))))
 
 
-def test_free_text(core):
+def test_free_text(network):
     said = ["i see red", None, "i see blue and green"]
-    found = core.utterance_terms(batch(core, UtteranceEncoder(core.lm.base, 160, 5), said)).log_probs
+    found = network.utterance_terms(batch(network, UtteranceEncoder(network.lm.base, 160, 5), said)).log_probs
     prompts = [message_prompt(view.text) for view in views()]
-    expected = [log_prob(core, prompts[0], said[0]), 0.0, log_prob(core, prompts[2], said[2])]
+    expected = [log_prob(network, prompts[0], said[0]), 0.0, log_prob(network, prompts[2], said[2])]
     np.testing.assert_allclose(found.detach(), expected, atol=1e-4)
 
 
-def test_menu(core):
+def test_menu(network):
     said = ["i see blue", "i see green", None]
-    encoder = UtteranceEncoder(core.lm.base, 160, 5, MENU)
-    terms = core.utterance_terms(batch(core, encoder, said))
+    encoder = UtteranceEncoder(network.lm.base, 160, 5, MENU)
+    terms = network.utterance_terms(batch(network, encoder, said))
     table = torch.tensor(
-        [[log_prob(core, message_prompt(view.text), phrase, end=False) for phrase in MENU] for view in views()]
+        [[log_prob(network, message_prompt(view.text), phrase, end=False) for phrase in MENU] for view in views()]
     ).log_softmax(-1)
     np.testing.assert_allclose(terms.log_probs.detach(), [table[0, 1], table[1, 2], 0.0], atol=1e-4)
     entropies = -(table.exp() * table).sum(-1)[:2]
@@ -125,47 +125,47 @@ def test_menu(core):
 
 
 @pytest.mark.parametrize("menu", [(), MENU])
-def test_only_the_message_adapter_gets_gradients(core, menu):
-    arrays = batch(core, UtteranceEncoder(core.lm.base, 160, 5, menu), ["i see red", "i see blue", "i see green"])
-    for _, parameter in core.lm.named_adapter_parameters():
+def test_only_the_message_adapter_gets_gradients(network, menu):
+    arrays = batch(network, UtteranceEncoder(network.lm.base, 160, 5, menu), ["i see red", "i see blue", "i see green"])
+    for _, parameter in network.lm.named_adapter_parameters():
         parameter.requires_grad_(True)
         parameter.grad = None
-    core.utterance_terms(arrays).log_probs.sum().backward()
+    network.utterance_terms(arrays).log_probs.sum().backward()
     moved = {
-        role: sum(float(p.grad.abs().sum()) for _, p in core.lm.named_adapter_parameters(role) if p.grad is not None)
+        role: sum(float(p.grad.abs().sum()) for _, p in network.lm.named_adapter_parameters(role) if p.grad is not None)
         for role in ("message", "action")
     }
     assert moved["message"] > 0 and moved["action"] == 0
 
 
-def test_nobody_spoke(core):
+def test_nobody_spoke(network):
     for menu in ((), MENU):
-        terms = core.utterance_terms(batch(core, UtteranceEncoder(core.lm.base, 160, 5, menu), [None] * 3))
+        terms = network.utterance_terms(batch(network, UtteranceEncoder(network.lm.base, 160, 5, menu), [None] * 3))
         assert terms.log_probs.tolist() == terms.entropy.tolist() == [0, 0, 0]
         assert float(terms.mean(terms.entropy)) == 0 and not terms.spoke.any()
 
 
-def test_menu_is_drawn_as_often_as_likely(core):
+def test_menu_is_drawn_as_often_as_likely(network):
     prompt = message_prompt(views()[0].text)
-    table = torch.tensor([log_prob(core, prompt, phrase, end=False) for phrase in MENU]).softmax(-1).numpy()
-    drawn = core.write_messages([prompt] * 3000, menu=MENU, temperature=1.0, seed=0)
+    table = torch.tensor([log_prob(network, prompt, phrase, end=False) for phrase in MENU]).softmax(-1).numpy()
+    drawn = network.write_messages([prompt] * 3000, menu=MENU, temperature=1.0, seed=0)
     shares = [drawn.count(phrase) / 3000 for phrase in MENU]
     np.testing.assert_allclose(shares, table, atol=0.03)
-    assert core.write_messages([prompt], menu=MENU) == [MENU[int(table.argmax())]]
-    assert drawn == core.write_messages([prompt] * 3000, menu=MENU, temperature=1.0, seed=0)
+    assert network.write_messages([prompt], menu=MENU) == [MENU[int(table.argmax())]]
+    assert drawn == network.write_messages([prompt] * 3000, menu=MENU, temperature=1.0, seed=0)
 
 
-def test_arrays_fit_their_spaces(core):
+def test_arrays_fit_their_spaces(network):
     for menu in ((), MENU):
-        encoder = UtteranceEncoder(core.lm.base, 160, 5, menu)
-        for said in (written(core, "i see red"), None):
+        encoder = UtteranceEncoder(network.lm.base, 160, 5, menu)
+        for said in (written(network, "i see red"), None):
             row = encoder.encode(views()[0], said)
             for name, space in encoder.space().items():
                 assert space.contains(row[name]), name
-    assert UTTERANCE_TARGETS in UtteranceEncoder(core.lm.base, 160, 5).space()
-    assert UTTERANCE_CHOICE in UtteranceEncoder(core.lm.base, 160, 5, MENU).space()
+    assert UTTERANCE_TARGETS in UtteranceEncoder(network.lm.base, 160, 5).space()
+    assert UTTERANCE_CHOICE in UtteranceEncoder(network.lm.base, 160, 5, MENU).space()
     with pytest.raises(UserError, match="max_prompt_tokens"):
-        UtteranceEncoder(core.lm.base, 4, 5).encode(views()[0], written(core, "i see red"))[UTTERANCE_IDS]
+        UtteranceEncoder(network.lm.base, 4, 5).encode(views()[0], written(network, "i see red"))[UTTERANCE_IDS]
 
 
 @pytest.mark.parametrize(

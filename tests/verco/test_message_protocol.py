@@ -16,7 +16,7 @@ from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.verco.encoding import TextObservation
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker, heard_by, same_request
 from rllib_llm_comm.verco.settings import CommunicationSettings
-from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
+from rllib_llm_comm.verco.teachers.base import TeacherMessages
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

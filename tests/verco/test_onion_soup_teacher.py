@@ -11,9 +11,8 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks, plan
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.verco.message_protocol import same_request
-from rllib_llm_comm.verco.teachers.base import ScriptedTeacher
+from rllib_llm_comm.verco.teachers.base import ScriptedTeacher, TeacherMessages
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
-from rllib_llm_comm.verco.teachers.taught_env import TeacherMessages
 
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)

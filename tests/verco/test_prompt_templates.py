@@ -19,7 +19,7 @@ from rllib_llm_comm.language.prompts import SHIPPED
 from rllib_llm_comm.policies.policy_manifest import read_manifest
 from rllib_llm_comm.verco import policy as language_policy
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.message_loss import UTTERANCE_IDS, UtteranceEncoder
 from rllib_llm_comm.verco.message_protocol import MessageProtocol, Speaker
 from rllib_llm_comm.verco.policy import load_adapter_of
@@ -35,31 +35,33 @@ def view(mask=(True, True, True, False), text="i see a tomato.", subgoal=""):
 
 @pytest.mark.parametrize("prompts", [*SHIPPED, MINE], ids=lambda one: one if isinstance(one, str) else "mine")
 def test_scores_are_those_of_the_plain_engine(prompts):
-    core = LanguageAgent(LanguageModelSettings(init_seed=0, prompts=prompts))
-    randomise(core, "action", std=0.2, seed=1)
-    encoder = ObservationEncoder(core.lm.base, core.settings)
+    network = LanguageNetwork(LanguageModelSettings(init_seed=0, prompts=prompts))
+    randomise(network, "action", std=0.2, seed=1)
+    encoder = ObservationEncoder(network.lm.base, network.settings)
     views = [view(), view((True, False, True, True)), view((True, True, True, True), "i wait."), view(subgoal="cook")]
     rows = [encoder.encode(one, {"bob": "bring the tomato"}) for one in views]
     batch = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
     with torch.no_grad():
         inputs = (batch["prompt_ids"], batch["candidate_ids"], batch["action_mask"])
         fast, plain = (
-            ENGINES[name].scores(core.lm, *inputs, candidate_words=batch["candidate_words"], role="action")
+            ENGINES[name].scores(network.lm, *inputs, candidate_words=batch["candidate_words"], role="action")
             for name in ("fast", "plain")
         )
     torch.testing.assert_close(fast, plain, atol=1e-3, rtol=1e-4)
     for one, row in zip(views, rows, strict=True):
-        expected = core.settings.templates.action(
+        expected = network.settings.templates.action(
             one.text, {"bob": "bring the tomato"}, one.subgoal, [p for p, m in zip(PHRASES, one.mask, strict=True) if m]
         )
-        assert words_of(core.lm.base, row["prompt_ids"]) == expected == encoder.prompt(one, {"bob": "bring the tomato"})
+        assert (
+            words_of(network.lm.base, row["prompt_ids"]) == expected == encoder.prompt(one, {"bob": "bring the tomato"})
+        )
 
 
 def test_only_the_allowed_options_are_listed_and_what_is_remembered_knows_them():
-    core = LanguageAgent(LanguageModelSettings(init_seed=0, prompts=MINE))
-    encoder = ObservationEncoder(core.lm.base, core.settings)
+    network = LanguageNetwork(LanguageModelSettings(init_seed=0, prompts=MINE))
+    encoder = ObservationEncoder(network.lm.base, network.settings)
     told = [
-        words_of(core.lm.base, encoder.encode(view(mask), {})["prompt_ids"])
+        words_of(network.lm.base, encoder.encode(view(mask), {})["prompt_ids"])
         for mask in ((True, True, True, True), (True, False, True, False), (True, True, True, True))
     ]
     assert told[0] == told[2] == "i see a tomato. i may wait, do nothing, get the tomato. so i"
@@ -67,7 +69,7 @@ def test_only_the_allowed_options_are_listed_and_what_is_remembered_knows_them()
 
 
 def test_messages_stand_behind_the_template_wherever_they_are_made():
-    core = LanguageAgent(LanguageModelSettings(init_seed=0, prompts=MINE))
+    network = LanguageNetwork(LanguageModelSettings(init_seed=0, prompts=MINE))
     asked: list[str] = []
 
     def write(prompts, **how):
@@ -75,12 +77,12 @@ def test_messages_stand_behind_the_template_wherever_they_are_made():
         return ["hello"] * len(prompts)
 
     protocol = MessageProtocol(CommunicationSettings())
-    protocol.speak([Speaker("alice", view(subgoal="cook"), {}, templates=core.settings.templates)], write)
+    protocol.speak([Speaker("alice", view(subgoal="cook"), {}, templates=network.settings.templates)], write)
     prompt = "i see a tomato. my subgoal: cook. i say to you:"
     assert asked == [prompt]
-    encoder = UtteranceEncoder(core.lm.base, 160, 5, templates=core.settings.templates)
+    encoder = UtteranceEncoder(network.lm.base, 160, 5, templates=network.settings.templates)
     row = encoder.encode(view(subgoal="cook"), Written("", ()))[UTTERANCE_IDS]
-    assert words_of(core.lm.base, row) == prompt
+    assert words_of(network.lm.base, row) == prompt
 
 
 @pytest.fixture
@@ -114,8 +116,8 @@ def test_a_policy_plays_with_its_own_prompts_where_their_folder_is_not(talker, t
         assert after[agent].prompt.startswith(f"{seen['text']} i may {', '.join(seen['candidates'])}.")
         np.testing.assert_array_equal(after[agent].probabilities, before[agent].probabilities)
         assert after[agent].said == before[agent].said
-    default = LanguageAgent(LanguageModelSettings(init_seed=0))
-    assert default.settings.templates.action("a") != policy.core.settings.templates.action("a")
+    default = LanguageNetwork(LanguageModelSettings(init_seed=0))
+    assert default.settings.templates.action("a") != policy.network.settings.templates.action("a")
 
 
 def test_policies_from_before_have_the_default(talker):
@@ -145,19 +147,19 @@ def test_adapters_of_other_prompts_are_told_once(talker, tmp_path, caplog, monke
     written, _ = talker
     monkeypatch.setattr(language_policy, "_told", set())
     size = {"init_seed": 1, "max_prompt_tokens": 128}
-    core = LanguageAgent(LanguageModelSettings(**size))
-    same = LanguageAgent(LanguageModelSettings(prompts={"message": MINE["message"]}, **size))
+    network = LanguageNetwork(LanguageModelSettings(**size))
+    same = LanguageNetwork(LanguageModelSettings(prompts={"message": MINE["message"]}, **size))
     with caplog.at_level(logging.WARNING):
         load_adapter_of(same, written)  # another action prompt is nothing to the message adapter
         assert lines(caplog) == []
-        load_adapter_of(core, written)
-        load_adapter_of(core, written)
+        load_adapter_of(network, written)
+        load_adapter_of(network, written)
         (line,) = lines(caplog)
         assert "message" in line and "action" not in line and str(written) in line and "\n" not in line
-        load_adapter_of(core, written / "adapters" / "message")  # the adapter alone knows whose it is
+        load_adapter_of(network, written / "adapters" / "message")  # the adapter alone knows whose it is
         assert len(lines(caplog)) == 2
         shutil.copytree(written / "adapters" / "message", tmp_path / "alone")
-        load_adapter_of(core, tmp_path / "alone")
+        load_adapter_of(network, tmp_path / "alone")
         assert len(lines(caplog)) == 2
     assert read_manifest(written).model_config["prompts"]["message"] == MINE["message"]
 

@@ -39,7 +39,7 @@ def test_trains_in_silence(tmp_path):
         with pytest.raises(UserError, match="is a checkpoint of Verco, but TWOSOME would take over"):
             algo.restore_from_path(path)
     assert policy.manifest.algorithm == "TWOSOME"
-    assert policy.core.settings.score_normalization == "word"
+    assert policy.network.settings.score_normalization == "word"
     observations, _ = policy.env().reset(seed=0)
     assert all(decision.said == "" and not decision.heard for decision in policy.act(observations).values())
 
@@ -51,7 +51,7 @@ def test_learns_to_do_what_the_text_says():
         .environment(env_config={"length": 8, "obvious": True})
         .language_model(temperature=1.0)
         .env_runners(num_envs_per_env_runner=8)
-        .training(train_batch_size_per_learner=256, num_epochs=4, lr=5e-3, kl_target=None, gamma=0.0)
+        .training(train_batch_size_per_learner=256, num_epochs=4, lr=5e-3, target_kl=None, gamma=0.0)
     ) as algo:
         returns = [algo.train()["env_runners"]["episode_return_mean"] for _ in range(10)]
     chance, most = 16 / 3, 16
@@ -70,7 +70,7 @@ def test_published_settings_are_those_of_the_file(system):
     stage = yaml.safe_load(examples()[f"{system}_llama7b"].read_text())[system]
     for name, value in stage["config"].items():
         own = getattr(made, name, None)
-        if name in ("lr", "critic_lr", "score_normalization", "lora_r", "lora_alpha", "kl_target", "num_epochs"):
+        if name in ("lr", "critic_lr", "score_normalization", "lora_r", "lora_alpha", "target_kl", "num_epochs"):
             assert own == pytest.approx(value) if isinstance(value, float) else own == value, name
 
 

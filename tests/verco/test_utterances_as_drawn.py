@@ -12,7 +12,7 @@ from rllib_llm_comm.language.base_model import wrap_base_model
 from rllib_llm_comm.language.engines import ENGINES
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.verco.encoding import TextObservation
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.message_loss import UTTERANCE_IDS, UTTERANCE_TARGETS, UtteranceEncoder
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
@@ -47,9 +47,9 @@ def byte_level_base():
 
 
 @pytest.fixture(scope="module")
-def core():
+def network():
     settings = LanguageModelSettings(**language_model(init_seed=0, trainable_roles=("action", "message")))
-    made = LanguageAgent(settings, byte_level_base(), reference=True)
+    made = LanguageNetwork(settings, byte_level_base(), reference=True)
     randomise(made, "message", std=0.2, seed=4)
     return made
 
@@ -60,28 +60,28 @@ def views():
 
 
 @pytest.fixture(scope="module")
-def drawn(core, views):
+def drawn(network, views):
     prompts = [message_prompt(view.text) for view in views]
-    return core.draw_messages(prompts, max_words=WORDS, temperature=1.0, seed=3)
+    return network.draw_messages(prompts, max_words=WORDS, temperature=1.0, seed=3)
 
 
-def arrays_of(core, views, messages, menu=()):
-    encoder = UtteranceEncoder(core.lm.base, 160, WORDS, menu)
+def arrays_of(network, views, messages, menu=()):
+    encoder = UtteranceEncoder(network.lm.base, 160, WORDS, menu)
     rows = [encoder.encode(view, message) for view, message in zip(views, messages, strict=True)]
     return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
 
 
-def path_of(core, view, ids, role=MESSAGE):
+def path_of(network, view, ids, role=MESSAGE):
     """log p(. | prompt, tokens before) at every token of a message, by one plain pass: (T, V)."""
-    prompt = core.lm.base.encode(message_prompt(view.text))
+    prompt = network.lm.base.encode(message_prompt(view.text))
     row = torch.tensor([[*prompt, *ids]])
-    with torch.no_grad(), core.lm.use(role):
-        logits = core.lm.logits(core.lm.hidden_states(row, torch.ones_like(row)))[0]
+    with torch.no_grad(), network.lm.use(role):
+        logits = network.lm.logits(network.lm.hidden_states(row, torch.ones_like(row)))[0]
     return logits.log_softmax(-1)[len(prompt) - 1 : -1].double()
 
 
-def test_the_ids_are_those_that_were_drawn(core, drawn):
-    base = core.lm.base
+def test_the_ids_are_those_that_were_drawn(network, drawn):
+    base = network.lm.base
     ended = [message for message in drawn if message.ids[-1] == base.eos_id]
     cut = [message for message in drawn if message.ids[-1] != base.eos_id]
     assert ended and cut
@@ -94,8 +94,8 @@ def test_the_ids_are_those_that_were_drawn(core, drawn):
     assert all(len(message.text.split()) <= WORDS for message in drawn)
 
 
-def test_the_text_alone_would_be_another_message(core, views, drawn):
-    base = core.lm.base
+def test_the_text_alone_would_be_another_message(network, views, drawn):
+    base = network.lm.base
     other = 0
     for view, message in zip(views, drawn, strict=True):
         prompt = message_prompt(view.text)
@@ -104,21 +104,21 @@ def test_the_text_alone_would_be_another_message(core, views, drawn):
     assert other > len(drawn) / 2
 
 
-def test_both_engines_draw_the_same(core, views, drawn):
+def test_both_engines_draw_the_same(network, views, drawn):
     prompts = [message_prompt(view.text) for view in views]
-    plain = ENGINES["plain"].messages(core.lm, prompts, max_words=WORDS, temperature=1.0, seed=3)
+    plain = ENGINES["plain"].messages(network.lm, prompts, max_words=WORDS, temperature=1.0, seed=3)
     assert plain == drawn
 
 
-def test_probability_entropy_and_drift_of_what_was_drawn(core, views, drawn):
+def test_probability_entropy_and_drift_of_what_was_drawn(network, views, drawn):
     said = [None, *drawn[1:]]
-    terms = core.utterance_terms(arrays_of(core, views, said))
+    terms = network.utterance_terms(arrays_of(network, views, said))
     assert terms.spoke.tolist() == [False] + [True] * (len(said) - 1)
     for row, (view, message) in enumerate(zip(views, said, strict=True)):
         if message is None:
             assert terms.log_probs[row] == terms.entropy[row] == terms.kl[row] == 0
             continue
-        path, reference = path_of(core, view, message.ids), path_of(core, view, message.ids, REFERENCE)
+        path, reference = path_of(network, view, message.ids), path_of(network, view, message.ids, REFERENCE)
         expected = path[range(len(message.ids)), list(message.ids)].sum()
         assert float(terms.log_probs[row].detach()) == pytest.approx(float(expected), abs=1e-3)
         assert float(terms.entropy[row].detach()) == pytest.approx(float(-(path.exp() * path).sum()), abs=1e-3)
@@ -126,8 +126,8 @@ def test_probability_entropy_and_drift_of_what_was_drawn(core, views, drawn):
         assert float(terms.kl[row].detach()) == pytest.approx(float(kl), abs=1e-3) and kl > 0
 
 
-def gradients(core, loss):
-    parameters = dict(core.lm.named_adapter_parameters())
+def gradients(network, loss):
+    parameters = dict(network.lm.named_adapter_parameters())
     for parameter in parameters.values():
         parameter.requires_grad_(True)
         parameter.grad = None
@@ -137,39 +137,39 @@ def gradients(core, loss):
 
 @pytest.mark.parametrize("menu", [(), MENU])
 @pytest.mark.parametrize("term", ["log_probs", "entropy", "kl"])
-def test_every_term_has_a_gradient_for_the_message_adapter_only(core, views, drawn, term, menu):
+def test_every_term_has_a_gradient_for_the_message_adapter_only(network, views, drawn, term, menu):
     from rllib_llm_comm.language.generation import Written
 
     said = [Written(MENU[k % 3]) for k in range(len(views))] if menu else drawn
-    arrays = arrays_of(core, views, said, menu)
-    found = gradients(core, lambda: getattr(core.utterance_terms(arrays), term).sum())
+    arrays = arrays_of(network, views, said, menu)
+    found = gradients(network, lambda: getattr(network.utterance_terms(arrays), term).sum())
     moved = {
         name.split(".")[0] for name, gradient in found.items() if gradient is not None and gradient.abs().sum() > 0
     }
     assert moved == {MESSAGE}
 
 
-def test_parts_change_nothing(core, views, drawn):
-    arrays = arrays_of(core, views, drawn)
+def test_parts_change_nothing(network, views, drawn):
+    arrays = arrays_of(network, views, drawn)
 
     def loss():
-        terms = core.utterance_terms(arrays)
+        terms = network.utterance_terms(arrays)
         return (terms.log_probs + terms.entropy + terms.kl).sum()
 
-    whole = gradients(core, loss)
-    object.__setattr__(core.settings, "micro_batch_tokens", 60)
+    whole = gradients(network, loss)
+    object.__setattr__(network.settings, "micro_batch_tokens", 60)
     try:
-        parts = gradients(core, loss)
+        parts = gradients(network, loss)
     finally:
-        object.__setattr__(core.settings, "micro_batch_tokens", None)
+        object.__setattr__(network.settings, "micro_batch_tokens", None)
     for name, gradient in whole.items():
         if gradient is not None:
             np.testing.assert_allclose(parts[name], gradient, atol=2e-3, rtol=1e-3)
 
 
-def test_the_longest_prompt_leaves_room_for_any_message(core, views, drawn):
-    longest = len(core.lm.base.encode(message_prompt(views[0].text)))
-    encoder = UtteranceEncoder(core.lm.base, longest, WORDS)
+def test_the_longest_prompt_leaves_room_for_any_message(network, views, drawn):
+    longest = len(network.lm.base.encode(message_prompt(views[0].text)))
+    encoder = UtteranceEncoder(network.lm.base, longest, WORDS)
     message = max(drawn, key=lambda one: len(one.ids))
     row = encoder.encode(views[0], message, moment=7)
     assert row[UTTERANCE_IDS].shape == (longest + 4 * WORDS,)

@@ -36,7 +36,7 @@ def message_source(tmp_path_factory):
     """A checkpoint with a message adapter of its own."""
     algo = config().build_algo()
     module = algo.learner_group._learner.module["shared"].unwrapped()
-    randomise(module.core, "message", std=0.5, seed=9)
+    randomise(module.network, "message", std=0.5, seed=9)
     path = algo.save_to_path(str(tmp_path_factory.mktemp("source") / "checkpoint"))
     algo.stop()
     return path
@@ -58,7 +58,7 @@ def test_runners_and_learners(runners, learners, message_source):
             lambda runner: runner.module["shared"].write_messages(["you see red. i say:"]),
             local_env_runner=runners == 0,
         )
-        expected = load_policy(message_source).core.write_messages(["you see red. i say:"])
+        expected = load_policy(message_source).network.write_messages(["you see red. i say:"])
         assert spoken == [expected] * max(1, runners)
         tokens = 0
         for _ in range(2):
@@ -82,13 +82,13 @@ def test_messages_come_from_a_shipped_policy():
     own = language_model(base_model="embedded", lora_r=8, temperature=2.0)
     with running(config().language_model(**own).communication(message_checkpoint=shipped)) as algo:
         said = algo.env_runner.module["shared"].write_messages(prompts)
-    assert said == load_policy(shipped).core.write_messages(prompts)
+    assert said == load_policy(shipped).network.write_messages(prompts)
 
 
 def test_a_server_has_the_adapter_of_the_run_from_its_first_message_on(message_source, tmp_path):
-    own = load_policy(message_source).core
+    own = load_policy(message_source).network
     with (
-        AdapterServer(load_policy(message_source).core.lm) as server,
+        AdapterServer(load_policy(message_source).network.lm) as server,
         running(
             config()
             .communication(
@@ -138,13 +138,13 @@ def test_a_shared_trunk_gives_the_curve_of_the_plain_engine_and_is_kept_from_rol
     )
     np.testing.assert_allclose(fast[1], plain[1], atol=1e-4)
     assert np.ptp([row[2] for row in fast[1]]) > 0
-    cores = [
-        module["shared"].unwrapped().core
+    networks = [
+        module["shared"].unwrapped().network
         for module in (fast[0].env_runner.module, fast[0].learner_group._learner.module)
     ]
-    assert cores[0].lm.trunk is cores[1].lm.trunk and cores[0].lm.trunk.nbytes > 0
+    assert networks[0].lm.trunk is networks[1].lm.trunk and networks[0].lm.trunk.nbytes > 0
     policy = load_policy(fast[0].save_to_path(str(tmp_path / "checkpoint")))
-    assert policy.core.settings.lora_layers == 1 and policy.core.lm.trunk is not None
+    assert policy.network.settings.lora_layers == 1 and policy.network.lm.trunk is not None
 
 
 def test_results_tell_how_episodes_ended():
@@ -165,9 +165,9 @@ def test_results_tell_how_episodes_ended():
 
 def test_what_is_synced_and_saved_is_adapters_and_critic_only():
     with running(config()) as algo:
-        core = algo.learner_group._learner.module["shared"].unwrapped().core
-        adapters = sum(p.numel() for _, p in core.lm.named_adapter_parameters())
-        critic = sum(p.numel() for p in core.critic.parameters())
+        network = algo.learner_group._learner.module["shared"].unwrapped().network
+        adapters = sum(p.numel() for _, p in network.lm.named_adapter_parameters())
+        critic = sum(p.numel() for p in network.critic.parameters())
 
         def bytes_of(**kwargs):
             state = algo.learner_group.get_state(components="learner/rl_module", **kwargs)
@@ -199,7 +199,7 @@ def test_restore_in_a_fresh_process_continues(message_source, tmp_path):
     assert restored["steps"] == steps and restored["nothing"] == nothing
     rate = 1e-3 * (1 - results["decisions"] / 240)
     np.testing.assert_allclose(restored["after"]["rates"], [rate, rate])  # annealing goes on
-    assert restored["messages"] == policy.core.write_messages(["you see red. i say:"])
+    assert restored["messages"] == policy.network.write_messages(["you see red. i say:"])
     observations, _ = ColourTalk().reset(seed=5)
     silent = load_policy(path, messages="none").act(observations)
     for agent, row in zip(observations, restored["probabilities"], strict=True):
@@ -289,7 +289,7 @@ def test_learns_to_use_messages():
     best = {}
     for messages in ("teacher", "constant"):
         algo = (
-            config(train_batch_size_per_learner=256, lr=5e-3, num_epochs=4, kl_target=None, gamma=0.0)
+            config(train_batch_size_per_learner=256, lr=5e-3, num_epochs=4, target_kl=None, gamma=0.0)
             .environment(register(), env_config={"length": 8, "busy": (1, 1)})
             .env_runners(num_envs_per_env_runner=8)
             .communication(messages=messages, teacher="telling")

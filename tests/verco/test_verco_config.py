@@ -75,7 +75,7 @@ def test_fluent_and_flat_keys_mean_the_same():
         VercoConfig()
         .language_model(lora_r=4, temperature=2.0)
         .communication(messages="none", max_message_words=5)
-        .training(lr=1e-4, critic_lr=2e-4, lambda_=0.9, kl_target=None, value_clip_mode="min")
+        .training(lr=1e-4, critic_lr=2e-4, lambda_=0.9, target_kl=None, value_clip_mode="min")
     )
     flat = VercoConfig().update_from_dict(
         {
@@ -86,13 +86,13 @@ def test_fluent_and_flat_keys_mean_the_same():
             "lr": 1e-4,
             "critic_lr": 2e-4,
             "lambda": 0.9,
-            "kl_target": None,
+            "target_kl": None,
             "value_clip_mode": "min",
         }
     )
     for name in ("lora_r", "temperature", "messages", "max_message_words", "lr", "critic_lr", "lambda_"):
         assert getattr(fluent, name) == getattr(flat, name), name
-    assert fluent.kl_target is flat.kl_target is None and flat.value_clip_mode == "min"
+    assert fluent.target_kl is flat.target_kl is None and flat.value_clip_mode == "min"
     one, other = (c.language_model_settings() for c in (fluent, flat))
     assert one == other
 
@@ -121,9 +121,11 @@ def test_unknown_keys_are_refused_with_a_hint(key, hint):
         ({"messages": "teacher"}, "`teacher` is not set"),
         ({"anneal": 500, "lr": [[0, 1e-3], [100, 0.0]]}, "use one of both"),
         ({"anneal": 5}, "it counts decisions"),
-        ({"kl_target": [[0, 0.1]]}, "`kl_target` is"),
+        ({"target_kl": [[0, 0.1]]}, "`target_kl` is"),
+        ({"kl_target": 0.02}, "set `target_kl`"),
+        ({"use_kl_loss": True}, "set `target_kl`"),
         ({"advantage_floor": 5.0, "advantages": "grpo", "batch_mode": "complete_episodes"}, "`advantage_floor` is 5.0"),
-        ({"kl_target": [[0, 0.1], [64, 0]]}, "`kl_target` is"),
+        ({"target_kl": [[0, 0.1], [64, 0]]}, "`target_kl` is"),
         ({"critic_warmup": 9, "advantages": "rloo", "batch_mode": "complete_episodes"}, "`critic_warmup` is 9"),
         ({"num_learners": 2}, "set `minibatch_size`"),
         ({"lora_r": 0}, "`lora_r` is 0"),
@@ -138,7 +140,7 @@ def test_bad_values_are_refused(values, words):
 
 
 def test_teacher_mode_adds_its_callback_once():
-    from rllib_llm_comm.verco.teacher_messages import AddTeacherMessages
+    from rllib_llm_comm.verco.message_exchange import AddTeacherMessages
 
     settings = config().communication(messages="teacher", teacher="scripted")
     settings.validate()

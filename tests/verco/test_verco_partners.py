@@ -120,7 +120,7 @@ def test_a_verco_cook_learns_beside_strangers_who_speak_otherwise():
     met = set()
     with running(learner().callbacks(on_sample_end=count)) as algo:
         algo.env_runner.sample(num_timesteps=6, random_actions=False)
-        tokenizer = algo.env_runner.module["shared"].core.lm.base.tokenizer
+        tokenizer = algo.env_runner.module["shared"].network.lm.base.tokenizer
         for number, episode in enumerate(algo.env_runner._ongoing_episodes):
             game = algo.env_runner.env.envs[number].unwrapped.env
             (own,) = game.learners

@@ -66,7 +66,7 @@ class MAPPOConfig(NumericPPOConfig):
         self.minibatch_size = None  # one minibatch
         self.vf_loss_coeff = 1.0
         self.grad_clip = 10.0
-        self.kl_target = None
+        self.target_kl = None
 
     @override(NumericPPOConfig)
     def validate_training(self) -> None:

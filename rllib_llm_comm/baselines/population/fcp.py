@@ -54,8 +54,8 @@ NO_KIND = "seed"
 _MEMBER = re.compile(r"(?P<kind>[A-Za-z0-9_-]+)_(?P<seed>\d+)_(?P<age>initial|half_way|final)")
 MEMBER_SETTINGS = (
     "activation", "advantage_floor", "anneal", "clip_param", "critic_lr", "critic_warmup", "entropy_coeff", "gamma",
-    "grad_clip", "grad_clip_by", "hiddens", "kl_target", "lambda_", "lr", "metrics_num_episodes_for_smoothing",
-    "minibatch_size", "num_envs_per_env_runner", "num_epochs", "shaping_horizon", "shuffle_batch_per_epoch",
+    "grad_clip", "grad_clip_by", "hiddens", "lambda_", "lr", "metrics_num_episodes_for_smoothing", "minibatch_size",
+    "num_envs_per_env_runner", "num_epochs", "shaping_horizon", "shuffle_batch_per_epoch", "target_kl",
     "train_batch_size_per_learner", "value_clip_mode", "vf_clip_param", "vf_loss_coeff",
 )  # fmt: skip
 """Settings in which members may differ from the learner: those of their network, their games and their updates."""

@@ -308,7 +308,7 @@ class SelfPlayPPOConfig(NumericPPOConfig):
         self.lr = 1e-3
         self.lambda_ = 0.98
         self.vf_clip_param = None
-        self.kl_target = None
+        self.target_kl = None
 
     @override(NumericPPOConfig)
     def validate(self) -> None:

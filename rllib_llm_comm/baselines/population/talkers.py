@@ -37,8 +37,8 @@ from rllib_llm_comm.rl.past_policies import PastPolicy
 from rllib_llm_comm.rl.policy_checkpoints import on_every_learner
 from rllib_llm_comm.rl.rllib_adapter import playable_id
 from rllib_llm_comm.rl.strict_config import PER_AGENT, agents_apart
-from rllib_llm_comm.verco.language_agent import LanguageAgent, base_of
-from rllib_llm_comm.verco.message_credit import SPEAKER
+from rllib_llm_comm.verco.advantages import SPEAKER
+from rllib_llm_comm.verco.language_network import LanguageNetwork, base_of
 from rllib_llm_comm.verco.module import LLMCommModule
 from rllib_llm_comm.verco.policy import LanguagePolicy, check_adapter_of, has_base, load_adapter_of, take_files
 from rllib_llm_comm.verco.settings import MODEL_SETTINGS
@@ -50,7 +50,7 @@ TRAITS = ("greedy", "noise", "pauses", "speech", "word_noise", "word_order")
 """Keys of `as_partner`: how a member that talks may differ as a partner from what it has learned."""
 _OF_TRAINING = (
     "advantage_floor", "anneal", "clip_param", "critic_lr", "critic_warmup", "entropy_coeff", "gamma", "grad_clip",
-    "kl_target", "lambda_", "lr", "minibatch_size", "num_envs_per_env_runner", "num_epochs", "temperature",
+    "lambda_", "lr", "minibatch_size", "num_envs_per_env_runner", "num_epochs", "target_kl", "temperature",
     "train_batch_size_per_learner", "value_clip_mode", "vf_clip_param", "vf_loss_coeff",
 )  # fmt: skip
 _OF_TALK = (
@@ -166,10 +166,10 @@ class TalkersConfig(VercoConfig):
         Raises:
             UserError: If one does not fit the base model or the adapters' shape.
         """
-        core = LanguageAgent(self.language_model_settings())
+        network = LanguageNetwork(self.language_model_settings())
         for where, path, role in self.member_adapters():
             with _told(where):
-                load_adapter_of(core, path, role=role)
+                load_adapter_of(network, path, role=role)
 
 
 class Talkers(Responder, Verco):
@@ -211,7 +211,7 @@ class Talkers(Responder, Verco):
         use_partners(self.env_runner, pool, self.config.self_play_share)
         gc.collect()  # models of partners who left are rings of references, and full collections are rare here
         self._met = tuple(one.name for one in partners)
-        first = cast(LanguagePolicy, pool[0].policy).core.lm
+        first = cast(LanguagePolicy, pool[0].policy).network.lm
         logger.info(
             "%d partners share the learner's base model. Each takes %.1f MiB for its adapters; what all have read "
             "takes up to %d MiB (`prefix_cache_mb`).",
@@ -267,7 +267,7 @@ class _Sums(Observer):
 def _load(learner: Any, files: Mapping[str, bytes]) -> None:
     for module in learner.module.values():
         if isinstance(module.unwrapped(), LLMCommModule):
-            take_files(module.unwrapped().core, files)
+            take_files(module.unwrapped().network, files)
 
 
 class TalkersPopulation(FCPPopulation):

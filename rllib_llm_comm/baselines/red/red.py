@@ -51,11 +51,10 @@ from rllib_llm_comm.envs.minirts import ENV_ID
 from rllib_llm_comm.policies.numeric_network import BY_TEAM, NumericSettings
 from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
 from rllib_llm_comm.policies.policy_manifest import OFFICER
-from rllib_llm_comm.rl.actor_critic import RLLIB_KEYS
+from rllib_llm_comm.rl.actor_critic import RLLIB_KEYS, SetupErrorsMixin
+from rllib_llm_comm.rl.connectors import ReplaceObservations
 from rllib_llm_comm.rl.minibatches import ROW_GROUP
 from rllib_llm_comm.rl.multi_agent_ppo_learner import ACTOR, MultiAgentPPOLearner
-from rllib_llm_comm.rl.observations import ReplaceObservations
-from rllib_llm_comm.rl.plain_errors import SetupErrorsMixin
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_every_learner, on_first_learner
 from rllib_llm_comm.rl.rllib_adapter import StartApart
 from rllib_llm_comm.rl.strict_config import SHARED_POLICY, select_fields

@@ -34,8 +34,8 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.phases import ENV, phase
 from rllib_llm_comm.envs.overcooked_ai.recipes import SOUP_REWARD
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS
+from rllib_llm_comm.rl.env_runner import PlainErrorsMixin
 from rllib_llm_comm.rl.kitchen_games import KitchenGames
-from rllib_llm_comm.rl.plain_errors import PlainErrorsMixin
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter, registered_maker
 
 _SEEDS_APART = 1000  # of two runners

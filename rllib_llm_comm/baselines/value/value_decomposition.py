@@ -59,8 +59,9 @@ from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.policies.numeric_network import live_columns, take_columns
 from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
 from rllib_llm_comm.policies.policy_manifest import VALUED
+from rllib_llm_comm.rl.actor_critic import SetupErrorsMixin
 from rllib_llm_comm.rl.callbacks import EpisodeMetrics, PhaseSeconds
-from rllib_llm_comm.rl.plain_errors import SetupErrorsMixin, raise_told
+from rllib_llm_comm.rl.env_runner import raise_user_errors
 from rllib_llm_comm.rl.policy_checkpoints import PolicyCheckpointMixin, on_first_learner
 from rllib_llm_comm.rl.rllib_adapter import ensure_registered
 from rllib_llm_comm.rl.strict_config import StrictConfigMixin, require_schedule, select_fields
@@ -673,7 +674,7 @@ class ValueDecomposition(PolicyCheckpointMixin, DQN):
                 lambda runner: (runner.roll_out(wanted, played), runner.get_metrics()),
                 local_env_runner=config.num_env_runners == 0,
             )
-        raise_told(self.env_runner_group)
+        raise_user_errors(self.env_runner_group)
         self.metrics.aggregate([metrics for _, metrics in parts], key=ENV_RUNNER_RESULTS)
         episodes = [episode for played, _ in parts for episode in played]
         self.local_replay_buffer.add(episodes)

@@ -27,7 +27,7 @@ from rllib_llm_comm.policies.numeric_network import AUTO, BY_OWN, BY_STATE, CRIT
 from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
 from rllib_llm_comm.policies.policy_manifest import GROUNDED
 from rllib_llm_comm.rl.actor_critic import ActorCriticModule
-from rllib_llm_comm.rl.observations import ReplaceObservations
+from rllib_llm_comm.rl.connectors import ReplaceObservations
 from rllib_llm_comm.rl.strict_config import select_fields
 from rllib_llm_comm.sama.emma.network import (
     ENTITIES,

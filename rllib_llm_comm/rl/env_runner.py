@@ -9,30 +9,28 @@ could not be left out or done for all games at once:
   so (`shows_copies`). Games of others, and games behind wrappers, are copied.
 * What is played in an iteration is so many new objects that Python looks for lost cycles among all objects of the
   process, every few iterations. It now does so far less often; younger objects are looked at as ever.
-
-RLlib's last steps from networks to games look every agent's episode up in a table; here they do not.
 """
 
 from __future__ import annotations
 
 import copy
 import gc
+import logging
 import time
 from collections import Counter
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-import numpy as np
+import ray
+from ray.exceptions import RayError
 from ray.rllib.callbacks.callbacks import RLlibCallback
-from ray.rllib.connectors.common import BatchIndividualItems
-from ray.rllib.connectors.connector_v2 import ConnectorV2
-from ray.rllib.connectors.module_to_env import ListifyDataForVectorEnv, UnBatchToIndividualItems
-from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
+from ray.rllib.env.env_runner import EnvRunner
+from ray.rllib.env.env_runner import logger as rllib_logger
+from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
+from ray.rllib.utils.actor_manager import FaultAwareApply
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.metrics import (
     NUM_AGENT_STEPS_SAMPLED,
@@ -45,9 +43,9 @@ from ray.rllib.utils.metrics import (
     NUM_MODULE_STEPS_SAMPLED_LIFETIME,
 )
 from ray.rllib.utils.pre_checks.env import check_multiagent_environments
-from ray.rllib.utils.spaces.space_utils import batch, unbatch
 
-from rllib_llm_comm.rl.plain_errors import PlainErrorsMixin
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.rl.connectors import batch_by_part, is_flat
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter, shows_copies
 
 _SKIPPED = MultiAgentEpisode.SKIP_ENV_TS_TAG
@@ -195,105 +193,81 @@ def _add_step(
         single._start_time = single._last_step_time
 
 
-class UnBatchByTable(UnBatchToIndividualItems):
-    """As RLlib's, for several agents."""
-
-    @override(UnBatchToIndividualItems)
-    def __call__(
-        self, *, batch: dict[str, Any], episodes: list[Any], shared_data: dict[str, Any] | None = None, **kwargs: Any
-    ) -> Any:
-        """Gives every agent of every episode its own items."""
-        memorized = (shared_data or {}).get("memorized_map_structure")
-        if not isinstance(memorized, dict) or any(module_id not in memorized for module_id in batch):
-            return super().__call__(batch=batch, episodes=episodes, shared_data=shared_data, **kwargs)
-        renamed = (shared_data or {}).get("vector_env_episodes_map", {})
-        known = {episode.id_: episode for episode in episodes}
-        for module_id, columns in batch.items():
-            keys = [(episode_id, agent, module_id) for episode_id, agent in memorized[module_id]]
-            for episode_id, agent, _ in keys:
-                episode = known.get(renamed.get(episode_id, episode_id))
-                if episode is None or not _may_act(episode, agent):  # RLlib has the sentence
-                    return super().__call__(batch=batch, episodes=episodes, shared_data=shared_data, **kwargs)
-            for column, values in columns.items():
-                items = list(values) if isinstance(values, np.ndarray) else unbatch(values)
-                columns[column] = {key: [item] for key, item in zip(keys, items, strict=True)}
-        return batch
+# ---- the runner, and errors as they are -------------------------------------------------------------------------
 
 
-def _may_act(episode: Any, agent: Any) -> bool:
-    if not episode.agent_episodes or episode.is_done:
-        return True
-    single = episode.agent_episodes.get(agent)
-    return single is not None and not single.is_done
+_MOST_SECONDS = 10.0
 
 
-class ListifyByTable(ListifyDataForVectorEnv):
-    """As RLlib's, for several agents."""
+class PlainErrorsMixin(EnvRunner):
+    """Raises an error of a game as what it is; of a `UserError` it drops RLlib's log, too.
 
-    @override(ListifyDataForVectorEnv)
-    def __call__(
-        self, *, batch: dict[str, Any], episodes: list[Any], shared_data: dict[str, Any] | None = None, **kwargs: Any
-    ) -> Any:
-        """Makes a list of every column, with a dict by agent for every game."""
-        if not isinstance(episodes[0], MultiAgentEpisode):
-            return super().__call__(batch=batch, episodes=episodes, shared_data=shared_data, **kwargs)
-        renamed = (shared_data or {}).get("old_episode_ids", {})
-        numbers = {episode.id_: number for number, episode in enumerate(episodes)}
-        for column, items in batch.items():
-            listed: list[dict[Any, Any]] = [{} for _ in episodes]
-            for (episode_id, agent, _), (item,) in items.items():
-                listed[numbers.get(renamed.get(episode_id, episode_id), 0)][agent] = item
-            batch[column] = listed
-        return batch
+    Where RLlib is told to make failed games anew (`restart_failed_sub_environments`), it does so and logs each. A
+    remote runner stays there for `raise_user_errors`; all other errors end it, as RLlib has it.
 
+    Attributes:
+        user_error: The sentence of what a game did wrong; `None` for nothing.
+    """
 
-class BatchByPart(BatchIndividualItems):
-    """As RLlib's, for observations that are dicts of arrays: part by part, without a walk through each of them."""
+    user_error: str | None = None
 
-    @override(BatchIndividualItems)
-    def __call__(self, *, rl_module: Any, batch: dict[str, Any], **kwargs: Any) -> Any:
-        """Batches the items of every column of every module."""
-        for module_id in batch.keys() & rl_module.keys() if isinstance(rl_module, MultiRLModule) else ():
-            for column, items in batch[module_id].items():
-                if isinstance(items, list) and items and is_flat(items[0]):
-                    batch[module_id][column] = batch_by_part(items)
-        return super().__call__(rl_module=rl_module, batch=batch, **kwargs)
+    @override(FaultAwareApply)
+    def apply(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Calls a function with this runner, for a driver elsewhere."""
+        try:
+            return func(self, *args, **kwargs)
+        except UserError as error:
+            self.user_error = str(error)
+            raise
+        except Exception as error:
+            return super().apply(_raise, error)
 
-
-def is_flat(item: Any) -> bool:
-    """True of a dict of arrays."""
-    return type(item) is dict and all(isinstance(part, np.ndarray) for part in item.values())
+    @override(EnvRunner)
+    def _try_env_step(self, actions: Any) -> Any:
+        if self.config.restart_failed_sub_environments:
+            return super()._try_env_step(actions)
+        rllib_logger.addFilter(_is_no_user_error)
+        try:
+            return super()._try_env_step(actions)
+        except RuntimeError as error:
+            raise error.__cause__ or error from None
+        finally:
+            rllib_logger.removeFilter(_is_no_user_error)
 
 
-def batch_by_part(items: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """What RLlib's `batch` makes of dicts of arrays.
+def _is_no_user_error(record: logging.LogRecord) -> bool:
+    """False of records about errors that are raised in a sentence."""
+    return not (record.exc_info and isinstance(record.exc_info[1], UserError))
+
+
+def raise_user_errors(group: EnvRunnerGroup) -> None:
+    """Raises what a remote EnvRunner told: RLlib takes it for a fault of the machine, and goes on without samples.
 
     Args:
-        items: At least one; all have the same parts.
+        group: The EnvRunners of an algorithm; those that are well are not asked.
+
+    Raises:
+        UserError: If one of them saw a game do what it must not.
     """
-    return {
-        name: batch([one[name] for one in items], individual_items_already_have_batch_dim="auto") for name in items[0]
-    }
+    manager = group._worker_manager
+    for number in manager.actor_ids():
+        if manager.is_actor_healthy(number):
+            continue
+        try:
+            error = ray.get(manager.actors()[number].apply.remote(_told), timeout=_MOST_SECONDS)
+        except RayError:  # it is gone, and RLlib makes it anew
+            continue
+        if error is not None:
+            raise UserError(error)
 
 
-OWN_PIECES: dict[type[ConnectorV2], Callable[[Any, Any], ConnectorV2]] = {
-    BatchIndividualItems: partial(BatchByPart, multi_agent=True),
-    UnBatchToIndividualItems: UnBatchByTable,
-    ListifyDataForVectorEnv: ListifyByTable,
-}
-"""RLlib's connector -> what makes ours that replaces it, from the spaces in front of it."""
+def _told(runner: Any) -> str | None:
+    error: str | None = getattr(runner, "user_error", None)
+    return error
 
 
-def with_own_pieces(pipeline: Any) -> Any:
-    """Puts our connectors in the places of RLlib's.
-
-    Args:
-        pipeline: A pipeline of RLlib's for several agents, or `None`; it is changed in place.
-    """
-    for place, piece in enumerate(pipeline.connectors if pipeline is not None else ()):
-        if make := OWN_PIECES.get(type(piece)):
-            pipeline.connectors[place] = make(piece.input_observation_space, piece.input_action_space)
-    return pipeline
+def _raise(runner: Any, error: Exception) -> None:
+    raise error
 
 
 class LeanEnvRunner(PlainErrorsMixin, MultiAgentEnvRunner):

@@ -1,20 +1,24 @@
-"""The agents' network without RLlib: one frozen language model, two adapters and a critic."""
+"""The agents' network without RLlib: one frozen language model, two adapters and a critic; several in one batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from rllib_llm_comm.core.bounded_cache import Memo
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.phases import FEATURES, MESSAGES, SCORING, phase
 from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE, AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model, resolve_device
 from rllib_llm_comm.language.engines import ENGINES, require_fast
 from rllib_llm_comm.language.generation import Written
+from rllib_llm_comm.language.mixed_batch import MixedBatch
 from rllib_llm_comm.language.packing import PAD, micro_batches
 from rllib_llm_comm.language.scoring import feature_size
 from rllib_llm_comm.language.static_decoding import free_bytes
@@ -37,8 +41,8 @@ _SCORED = (PROMPT_IDS, CANDIDATE_IDS, CANDIDATE_WORDS, ACTION_MASK)
 _SCORES, _TEXTS, _FEATURE_BYTES = 32768, 32768, 2**28
 
 
-class LanguageAgent:
-    """Network of an agent: it writes messages, scores candidate actions and estimates values.
+class LanguageNetwork:
+    """A network that writes messages, scores candidate actions and estimates values; of one agent, or of all.
 
     Results without gradient are remembered while the weights that they depend on stand still: most texts of a
     game come back many times.
@@ -170,10 +174,10 @@ class LanguageAgent:
             draws = list(map(np.random.default_rng, seed))
         return [menu[int(rng.choice(len(menu), p=row / row.sum()))] for rng, row in zip(draws, chances, strict=True)]
 
-    def utterance_terms(self, observations: Mapping[str, torch.Tensor], *, drift: bool | None = None) -> UtteranceTerms:
-        """Log-probability, entropy and drift of what was said, by this network: `message_loss.utterance_terms`."""
+    def utterance_terms(self, observations: Mapping[str, torch.Tensor], *, kl: bool | None = None) -> UtteranceTerms:
+        """`message_loss.utterance_terms` of this network, with its engine and its bound on a micro-batch."""
         bound = self.micro_batch_tokens
-        return utterance_terms(self._engine.scores, self.lm, observations, bound, drift=drift)
+        return utterance_terms(self._engine.scores, self.lm, observations, bound, kl=kl)
 
     @property
     def remembers(self) -> bool:
@@ -355,3 +359,164 @@ def _row_keys(arrays: Iterable[torch.Tensor]) -> list[bytes]:
     flat = [array.detach().cpu().numpy().reshape(len(array), -1) for array in arrays]
     rows = np.ascontiguousarray(np.concatenate(flat, axis=1)) if len(flat) > 1 else np.ascontiguousarray(flat[0])
     return [row.tobytes() for row in rows]
+
+
+# ---- several on one base ----------------------------------------------------------------------------------------
+
+
+_FILLED = {PROMPT_IDS: PAD, CANDIDATE_IDS: PAD, CANDIDATE_WORDS: 0, ACTION_MASK: 0}
+
+
+_SMALL = 512
+_FEW = 2
+"""On a CPU a model whose hidden states have at most `_SMALL` numbers shares one batch up to `_FEW` rows per
+network only: a batch of several adapters saves passes, but computes each adapter's products beside the weights, into
+which a single adapter is merged. Larger models, and models on a GPU, always share one."""
+
+
+class BatchedNetworks:
+    """Asks several networks in one batch where they can share one and that is quicker, and else one by one.
+
+    The answers are the same.
+
+    Attributes:
+        networks: The networks.
+
+    Args:
+        networks: Networks; which of them have a row is seen in every batch.
+    """
+
+    def __init__(self, networks: Iterable[LanguageNetwork]) -> None:
+        self.networks = tuple(dict.fromkeys(networks))
+        self._numbers = {network: number for number, network in enumerate(self.networks)}
+        self._mixed = _mixed(self.networks)
+
+    def writer(self, networks: Sequence[LanguageNetwork], with_ids: bool = False) -> Callable[..., list[Any]]:
+        """A writer as of `write_apart`, which draws the same messages.
+
+        Args:
+            networks: The network of each prompt.
+            with_ids: True if it gives messages with their token ids (`LanguageNetwork.draw_messages`).
+        """
+        apart = write_apart([network.draw_messages if with_ids else network.write_messages for network in networks])
+        mixed = self._mixed
+        if mixed is None or len(set(networks)) <= 1:
+            return apart
+        samples_together = self.is_quicker(networks)
+        owners = [self._numbers[network] for network in networks]
+        first = {network: number for number, network in enumerate(dict.fromkeys(networks))}
+
+        def write(
+            prompts: Sequence[str],
+            *,
+            max_words: int = 10,
+            temperature: float = 0.0,
+            seed: int | Sequence[int] | None = None,
+            menu: Sequence[str] = (),
+        ) -> list[Any]:
+            if menu or (not samples_together and (temperature > 0 or with_ids)):
+                return apart(prompts, max_words=max_words, temperature=temperature, seed=seed, menu=menu)
+            with phase(MESSAGES):
+                if temperature == 0 and not with_ids:
+                    self.write_ahead(networks, prompts, max_words)
+                    return apart(prompts, max_words=max_words)
+                # Agents that read the same prompt must not draw the same numbers: those of `write_apart`.
+                seeds = [seed + first[network] for network in networks] if isinstance(seed, int) else seed
+                said = mixed.messages(owners, prompts, max_words=max_words, temperature=temperature, seed=seeds)
+            return said if with_ids else [message.text for message in said]
+
+        return write
+
+    def write_ahead(self, networks: Sequence[LanguageNetwork], prompts: Sequence[str], max_words: int) -> None:
+        """Lets networks write greedily what they do not remember, which they remember then."""
+        asked = dict.fromkeys(zip(networks, prompts, strict=True))
+        missing = [(network, prompt) for network, prompt in asked if network.unwritten([prompt], max_words)]
+        if self._mixed is not None and self.is_quicker([network for network, _ in missing]):
+            owners = [self._numbers[network] for network, _ in missing]
+            said = self._mixed.messages(owners, [prompt for _, prompt in missing], max_words=max_words)
+            for (network, prompt), message in zip(missing, said, strict=True):
+                network.remember_message(prompt, message.text)
+
+    @torch.no_grad()
+    def score_ahead(self, asked: Sequence[tuple[LanguageNetwork, Mapping[str, torch.Tensor]]]) -> None:
+        """Lets networks score what they do not remember, so that their `remembered_logits` finds it."""
+        missing = (
+            [(network, rows, network.unscored(rows)) for network, rows in asked] if self._mixed is not None else []
+        )
+        missing = [one for one in missing if one[2]]
+        if self._mixed is None or not self.is_quicker([network for network, _, own in missing for _ in own]):
+            return
+        with phase(SCORING):
+            columns = {
+                name: _joined([rows[name][list(own.values())].cpu() for _, rows, own in missing], fill)
+                for name, fill in _FILLED.items()
+            }
+            scores = self._mixed.scores(
+                [self._numbers[network] for network, _, own in missing for _ in own],
+                columns[PROMPT_IDS],
+                columns[CANDIDATE_IDS],
+                columns[ACTION_MASK],
+                normalization=self.networks[0].settings.score_normalization,
+                candidate_words=columns[CANDIDATE_WORDS],
+            ).cpu()
+            for (network, rows, own), part in zip(
+                missing, scores.split([len(own) for *_, own in missing]), strict=True
+            ):
+                logits = part[:, : rows[ACTION_MASK].shape[1]] / network.settings.temperature
+                network.remember_scores(dict(zip(own, logits, strict=True)))
+
+    def is_quicker(self, networks: Sequence[LanguageNetwork]) -> bool:
+        """True if rows of these networks are quicker in one batch."""
+        different = len(set(networks))
+        if self._mixed is None or different <= 1:
+            return False
+        base = self.networks[0].lm.base
+        return len(networks) <= _FEW * different or base.hidden_size > _SMALL or base.device.type != "cpu"
+
+
+def write_apart(writers: Sequence[Callable[..., list[Any]]]) -> Callable[..., list[Any]]:
+    """A writer that has every prompt answered by its own speaker's writer, in one call for each different one.
+
+    Args:
+        writers: One per prompt, in their order; `write_messages` of a network, or a function with its arguments.
+    """
+    places: dict[Any, list[int]] = {}
+    for place, writer in enumerate(writers):
+        places.setdefault(writer, []).append(place)
+
+    def write(prompts: Sequence[str], *, seed: int | Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
+        """The messages of all prompts, each by its own writer; arguments as of a writer's."""
+        written: list[Any] = [None] * len(prompts)
+        for number, (writer, own) in enumerate(places.items()):
+            if isinstance(seed, int):  # agents that read the same prompt must not draw the same numbers
+                its: int | list[int] | None = seed + number
+            else:
+                its = None if seed is None else [seed[place] for place in own]
+            drawn = writer([prompts[place] for place in own], seed=its, **kwargs)
+            for place, message in zip(own, drawn, strict=True):
+                written[place] = message
+        return written
+
+    return write
+
+
+def _mixed(networks: Sequence[LanguageNetwork]) -> MixedBatch | None:
+    """The networks' models, if their rows can share a batch."""
+    normalizations = {network.settings.score_normalization for network in networks}
+    if len(networks) < 2 or len(normalizations) > 1 or not all(network.remembers for network in networks):
+        return None
+    try:
+        return MixedBatch([network.lm for network in networks])
+    except UserError:
+        return None
+
+
+def _joined(arrays: Sequence[torch.Tensor], fill: int) -> torch.Tensor:
+    """Batches of one kind behind each other; narrower ones are filled up on the right."""
+    shape = [max(sizes) for sizes in zip(*(array.shape[1:] for array in arrays), strict=True)]
+
+    def filled(array: torch.Tensor) -> torch.Tensor:
+        missing = [wide - own for wide, own in zip(shape, array.shape[1:], strict=True)]
+        return F.pad(array, [edge for size in reversed(missing) for edge in (0, size)], value=fill)
+
+    return torch.cat([filled(array) for array in arrays])

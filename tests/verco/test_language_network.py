@@ -23,7 +23,7 @@ from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import action_prompt, critic_prompt, message_prompt
 from rllib_llm_comm.sama.emma.emma import EmmaModule
 from rllib_llm_comm.verco.encoding import ObservationEncoder, TextObservation, encoded_space, read_observation
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.module import LLMCommModule
 from rllib_llm_comm.verco.settings import LanguageModelSettings
 
@@ -107,76 +107,76 @@ def test_too_long_is_an_error_and_never_cut(parts, raw):
 
 
 @pytest.fixture
-def core():
-    core = LanguageAgent(LanguageModelSettings.from_mapping(language_model(init_seed=3, temperature=2.0)))
-    randomise(core, "action")
-    return core
+def network():
+    network = LanguageNetwork(LanguageModelSettings.from_mapping(language_model(init_seed=3, temperature=2.0)))
+    randomise(network, "action")
+    return network
 
 
-def test_logits_are_the_plain_scores_over_the_temperature(core):
-    batch = batch_of(core)
+def test_logits_are_the_plain_scores_over_the_temperature(network):
+    batch = batch_of(network)
     plain = plain_scores(
-        core.lm, batch["prompt_ids"], batch["candidate_ids"], batch["action_mask"], normalization="sum"
+        network.lm, batch["prompt_ids"], batch["candidate_ids"], batch["action_mask"], normalization="sum"
     )
-    torch.testing.assert_close(core.logits(batch), plain / 2.0, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(network.logits(batch), plain / 2.0, atol=1e-4, rtol=1e-4)
 
 
-def test_remembered_logits_follow_the_weights(core):
-    batch = batch_of(core)
-    first = core.remembered_logits(batch)
-    torch.testing.assert_close(first, core.logits(batch).detach(), atol=1e-6, rtol=0)
+def test_remembered_logits_follow_the_weights(network):
+    batch = batch_of(network)
+    first = network.remembered_logits(batch)
+    torch.testing.assert_close(first, network.logits(batch).detach(), atol=1e-6, rtol=0)
     assert not first.requires_grad
-    assert torch.equal(core.remembered_logits(batch), first)
-    randomise(core, "action", seed=1)
-    second = core.remembered_logits(batch)
+    assert torch.equal(network.remembered_logits(batch), first)
+    randomise(network, "action", seed=1)
+    second = network.remembered_logits(batch)
     assert not torch.allclose(first, second)
-    torch.testing.assert_close(second, core.logits(batch).detach(), atol=1e-6, rtol=0)
+    torch.testing.assert_close(second, network.logits(batch).detach(), atol=1e-6, rtol=0)
 
 
-def test_what_is_remembered_is_not_computed_again(core, monkeypatch):
-    batch = batch_of(core)
+def test_what_is_remembered_is_not_computed_again(network, monkeypatch):
+    batch = batch_of(network)
     computed = []
-    inner = core.logits
-    monkeypatch.setattr(core, "logits", lambda rows: (computed.append(len(rows["prompt_ids"])), inner(rows))[1])
+    inner = network.logits
+    monkeypatch.setattr(network, "logits", lambda rows: (computed.append(len(rows["prompt_ids"])), inner(rows))[1])
     twice = {name: torch.cat([tensor, tensor]) for name, tensor in batch.items()}
-    core.remembered_logits(twice)
-    core.remembered_logits(batch)
+    network.remembered_logits(twice)
+    network.remembered_logits(batch)
     distinct = len({row.tobytes() for row in torch.cat([batch["prompt_ids"]], 1).numpy()})
     assert computed == [distinct]
 
 
-def test_messages_follow_the_message_adapter(core):
+def test_messages_follow_the_message_adapter(network):
     prompts = [message_prompt(f"you see {colour}.") for colour in ("red", "blue", "red")]
-    first = core.write_messages(prompts, max_words=5)
+    first = network.write_messages(prompts, max_words=5)
     assert first[0] == first[2] and all(len(message.split()) <= 5 for message in first)
-    assert core.write_messages(prompts, max_words=5) == first
-    assert all(len(message.split()) <= 1 for message in core.write_messages(prompts, max_words=1))
-    randomise(core, "message", std=0.5)
-    assert core.write_messages(prompts, max_words=5) != first
+    assert network.write_messages(prompts, max_words=5) == first
+    assert all(len(message.split()) <= 1 for message in network.write_messages(prompts, max_words=1))
+    randomise(network, "message", std=0.5)
+    assert network.write_messages(prompts, max_words=5) != first
 
 
-def test_sampled_messages_are_fixed_by_their_seed(core):
+def test_sampled_messages_are_fixed_by_their_seed(network):
     prompts = [message_prompt("you see red.")] * 4
-    one = core.write_messages(prompts, temperature=2.0, seed=5)
-    assert one == core.write_messages(prompts, temperature=2.0, seed=5)
+    one = network.write_messages(prompts, temperature=2.0, seed=5)
+    assert one == network.write_messages(prompts, temperature=2.0, seed=5)
     assert len(set(one)) > 1
 
 
-def test_features_do_not_depend_on_adapters(core):
-    ids = batch_of(core)["critic_ids"]
-    first = core.features(ids)
-    randomise(core, "action", seed=7)
-    randomise(core, "message", seed=8)
-    fresh = LanguageAgent(core.settings).features(ids)
+def test_features_do_not_depend_on_adapters(network):
+    ids = batch_of(network)["critic_ids"]
+    first = network.features(ids)
+    randomise(network, "action", seed=7)
+    randomise(network, "message", seed=8)
+    fresh = LanguageNetwork(network.settings).features(ids)
     torch.testing.assert_close(first, fresh)
-    assert torch.equal(core.features(ids), first)
-    values = core.values({"critic_ids": ids})
+    assert torch.equal(network.features(ids), first)
+    values = network.values({"critic_ids": ids})
     assert values.shape == (len(ids),) and values.requires_grad
 
 
 def test_same_seed_same_start():
     settings = LanguageModelSettings.from_mapping(language_model(init_seed=3))
-    one, other = LanguageAgent(settings), LanguageAgent(settings)
+    one, other = LanguageNetwork(settings), LanguageNetwork(settings)
     for (name, a), (_, b) in zip(one.lm.named_adapter_parameters(), other.lm.named_adapter_parameters(), strict=True):
         assert torch.equal(a, b), name
     assert one.lm.base is other.lm.base  # one frozen model per process
@@ -204,18 +204,18 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
 
 
 def _gradients(adapted_settings, observations, kept):
-    core = LanguageAgent(LanguageModelSettings(init_seed=0, temperature=1.5, **adapted_settings))
+    network = LanguageNetwork(LanguageModelSettings(init_seed=0, temperature=1.5, **adapted_settings))
     parameters = []
     torch.manual_seed(5)
-    for _, parameter in core.lm.named_adapter_parameters("action"):
+    for _, parameter in network.lm.named_adapter_parameters("action"):
         parameters.append(parameter.requires_grad_(True))
         with torch.no_grad():
             parameter.normal_(std=0.05)
     sizes: list[int] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: (sizes.append(t.nbytes), t)[1], lambda t: t):
-        logits = core.logits(observations)
+        logits = network.logits(observations)
     kept.append(sum(sizes))
-    with core.lm.use("message"):  # the adapter in use when gradients are computed does not matter
+    with network.lm.use("message"):  # the adapter in use when gradients are computed does not matter
         gradients = torch.autograd.grad(logits.softmax(-1)[:, 0].sum(), parameters)
     return logits.detach(), gradients
 
@@ -233,8 +233,8 @@ def _gradients(adapted_settings, observations, kept):
 )
 def test_memory_settings_leave_the_gradient_as_it_is(memory, tolerance):
     kept: list[int] = []  # bytes held for the backward pass
-    core = LanguageAgent(LanguageModelSettings())
-    encoder = ObservationEncoder(core.lm.base, core.settings)
+    network = LanguageNetwork(LanguageModelSettings())
+    encoder = ObservationEncoder(network.lm.base, network.settings)
     texts = ["make a tomato salad.", "make a salad. i am bob.", "make a tomato salad.", "i hold a bowl."]
     phrases = ("wait", "get the tomato", "chop")
     rows = [encoder.encode(TextObservation(text, phrases, (True, True, text != texts[1])), {}) for text in texts]
@@ -273,13 +273,13 @@ def module():
 
 
 def test_only_adapters_and_critic_are_registered_and_saved(module):
-    adapters = sum(p.numel() for _, p in module.core.lm.named_adapter_parameters())
-    critic = sum(p.numel() for p in module.core.critic.parameters())
+    adapters = sum(p.numel() for _, p in module.network.lm.named_adapter_parameters())
+    critic = sum(p.numel() for p in module.network.critic.parameters())
     assert sum(p.numel() for p in module.parameters()) == adapters + critic
     state = module.get_state()
     assert sum(array.nbytes for array in state.values()) == 4 * (adapters + critic)
     assert all(name.startswith(("adapters.message/", "adapters.action/", "critic.")) for name in state)
-    base = sum(p.numel() for p in module.core.lm.base.model.parameters())
+    base = sum(p.numel() for p in module.network.lm.base.model.parameters())
     assert base > 0 and not any("embed" in name or "lm_head" in name for name in state)
 
 
@@ -298,21 +298,21 @@ def test_only_the_named_roles_are_trained():
         trained = {name.split(".")[1].split("/")[0] for name, p in module.named_parameters() if p.requires_grad}
         assert {name for name in trained if name in ("message", "action")} == set(roles)
         assert bool(module.critic_parameters()) == critic
-    assert not any(p.requires_grad for p in module.core.lm.base.model.parameters())
+    assert not any(p.requires_grad for p in module.network.lm.base.model.parameters())
 
 
 def test_language_model_stays_in_eval_mode_and_in_place(module):
     module.train()
-    assert not module.core.lm.peft_model.training
-    before = next(module.core.lm.model.parameters()).data_ptr()
+    assert not module.network.lm.peft_model.training
+    before = next(module.network.lm.model.parameters()).data_ptr()
     module.to(torch.device("cpu")).to(torch.float64)
-    assert next(module.core.lm.model.parameters()).data_ptr() == before
+    assert next(module.network.lm.model.parameters()).data_ptr() == before
     assert all(p.dtype == torch.float32 for p in module.parameters())
 
 
 def test_rollout_and_training_agree_and_masked_actions_have_no_chance(module):
-    randomise(module.core, "action")
-    batch = {Columns.OBS: batch_of(module.core, 8)}
+    randomise(module.network, "action")
+    batch = {Columns.OBS: batch_of(module.network, 8)}
     mask = batch[Columns.OBS]["action_mask"].clone()
     mask[::2, 1] = 0
     batch[Columns.OBS]["action_mask"] = mask
@@ -330,17 +330,17 @@ def test_set_state_leaves_unchanged_weights_alone(module):
     runner.set_state(module.get_state())
     prompt = ["you see red. i say:"]
     runner.write_messages(prompt)
-    stamp = runner.core.lm.stamp("message")
+    stamp = runner.network.lm.stamp("message")
     state = module.get_state()
     name = next(n for n in state if n.startswith("adapters.action/"))
     state[name] = state[name] + 1.0
     runner.set_state(state)
-    assert runner.core.lm.stamp("message") == stamp
+    assert runner.network.lm.stamp("message") == stamp
     np.testing.assert_array_equal(runner.get_state()[name], state[name])
 
 
 def test_values_use_given_features_or_make_their_own(module):
-    batch = {Columns.OBS: batch_of(module.core)}
+    batch = {Columns.OBS: batch_of(module.network)}
     own = module.compute_values(batch)
     given = module.compute_values({**batch, "critic_features": module.critic_features(batch)})
     torch.testing.assert_close(own, given)
@@ -356,7 +356,7 @@ class Unfinished(LLMCommModule):
 
     def setup(self):
         super().setup()
-        self.core.no_such_part()
+        self.network.no_such_part()
 
 
 def test_a_fault_in_a_set_up_is_told_as_it_is():

@@ -27,16 +27,9 @@ from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.envs.frozen_lake.env import FrozenLake
 from rllib_llm_comm.envs.games import env_ids, make_env
 from rllib_llm_comm.envs.wrappers import MaxCycles
-from rllib_llm_comm.rl import lean
-from rllib_llm_comm.rl.lean import (
-    OWN_PIECES,
-    BatchByPart,
-    LeanEnvRunner,
-    LeanEpisode,
-    ListifyByTable,
-    UnBatchByTable,
-    batch_by_part,
-)
+from rllib_llm_comm.rl import connectors
+from rllib_llm_comm.rl.connectors import OWN_CONNECTORS, BatchByPart, ListifyByTable, UnBatchByTable, batch_by_part
+from rllib_llm_comm.rl.env_runner import LeanEnvRunner, LeanEpisode
 from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
 
 KITCHEN, LAKE = "rllib_llm_comm/overcooked_text-v0", "rllib_llm_comm/frozen_lake-v0"
@@ -401,9 +394,9 @@ def played(policies):
 @pytest.mark.parametrize("policies", ["shared", "per_agent"])
 def test_episodes_are_those_of_rllibs_own_pieces(policies, monkeypatch):
     ours, quick = played(policies)
-    monkeypatch.setattr(lean, "OWN_PIECES", {})
+    monkeypatch.setattr(connectors, "OWN_CONNECTORS", {})
     theirs, slow = played(policies)
-    assert {BatchByPart, UnBatchByTable, ListifyByTable} <= ours and set(OWN_PIECES) <= theirs
+    assert {BatchByPart, UnBatchByTable, ListifyByTable} <= ours and set(OWN_CONNECTORS) <= theirs
     assert len(quick) == len(slow) > 8
     for (agent, actions, outputs), (other, wanted, expected) in zip(quick, slow, strict=True):
         assert agent == other and outputs.keys() == expected.keys()

@@ -19,9 +19,8 @@ from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.partners import Partner
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
-from rllib_llm_comm.verco import batched_agents
-from rllib_llm_comm.verco.batched_agents import BatchedAgents
-from rllib_llm_comm.verco.language_agent import LanguageAgent
+from rllib_llm_comm.verco import language_network
+from rllib_llm_comm.verco.language_network import BatchedNetworks, LanguageNetwork
 from rllib_llm_comm.verco.policy import LanguagePolicy
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
@@ -41,7 +40,7 @@ def passes(monkeypatch):
 
 
 def apart(monkeypatch):
-    monkeypatch.setattr(batched_agents, "_mixed", lambda cores: None)
+    monkeypatch.setattr(language_network, "_mixed", lambda networks: None)
 
 
 def roll_out(greedy=False, busy=(1, 2), games=2, **talk):
@@ -58,7 +57,7 @@ def roll_out(greedy=False, busy=(1, 2), games=2, **talk):
     runner = MultiAgentEnvRunner(config=config, worker_index=0)
     for seed, agent in enumerate(("alice", "bob")):
         for role in ("message", "action"):
-            randomise(runner.module[agent].unwrapped().core, role, std=0.5, seed=seed)
+            randomise(runner.module[agent].unwrapped().network, role, std=0.5, seed=seed)
     found = []
     for episode in runner.sample(num_timesteps=60, explore=not greedy):
         for agent, single in sorted(episode.agent_episodes.items()):
@@ -100,20 +99,20 @@ def test_many_rows_of_a_small_model_have_a_pass_per_network(passes, monkeypatch)
     roll_out(busy=(1, 1), games=4, message_temperature=1.0)
     assert passes.count("message") > 50
     passes.clear()
-    monkeypatch.setattr(batched_agents, "_SMALL", 16)
+    monkeypatch.setattr(language_network, "_SMALL", 16)
     roll_out(busy=(1, 1), games=4, message_temperature=1.0)
     assert "message" not in passes
 
 
 def policy(temperature=0.0, **settings):
-    cores = {}
+    networks = {}
     for seed, agent in enumerate(("alice", "bob")):
         own = {**language_model(), **settings.get(agent, {})}
-        cores[agent] = LanguageAgent(LanguageModelSettings.from_mapping({**own, "init_seed": 0}))
+        networks[agent] = LanguageNetwork(LanguageModelSettings.from_mapping({**own, "init_seed": 0}))
         for role in ("message", "action"):
-            randomise(cores[agent], role, std=0.5, seed=seed)
+            randomise(networks[agent], role, std=0.5, seed=seed)
     talk = CommunicationSettings(message_temperature=temperature, max_message_words=4)
-    return LanguagePolicy(cores, talk, PolicyManifest("language", "Verco", {}, agents=("alice", "bob")))
+    return LanguagePolicy(networks, talk, PolicyManifest("language", "Verco", {}, agents=("alice", "bob")))
 
 
 def decided(made, seeds=(0, 1)):
@@ -147,7 +146,7 @@ def test_what_is_sampled_in_a_game_does_not_depend_on_the_games_beside_it(engine
     made = policy(1.0, alice=both, bob=both)
     if menu:
         talk = CommunicationSettings(messages="menu", message_menu=list(menu), message_temperature=1.0)
-        made = LanguagePolicy({one: made.core_of(one) for one in ("alice", "bob")}, talk, made.manifest)
+        made = LanguagePolicy({one: made.network_of(one) for one in ("alice", "bob")}, talk, made.manifest)
     together = decided(made, (0, 1, 2))[1::3]
     alone = decided(made, (1,))
     assert len({one[agent].said for one in alone for agent in one}) > 2
@@ -166,22 +165,22 @@ def test_who_cannot_share_a_batch_is_asked_alone(other, passes):
 
 def test_temperatures_may_differ_and_so_may_the_number_of_candidates(passes):
     made = policy(bob={"temperature": 3.0})
-    alice, bob = made.core_of("alice"), made.core_of("bob")
+    alice, bob = made.network_of("alice"), made.network_of("bob")
     arrays = [
         {"prompt_ids": torch.randint(3, 30, (2, 9)), "candidate_ids": torch.randint(3, 30, (2, count, 3)),
          "candidate_words": torch.ones(2, count), "action_mask": torch.ones(2, count)}
         for count in (3, 5)
     ]  # fmt: skip
-    BatchedAgents([alice, bob]).score_ahead([(alice, arrays[0]), (bob, arrays[1])])
+    BatchedNetworks([alice, bob]).score_ahead([(alice, arrays[0]), (bob, arrays[1])])
     assert [isinstance(role, Rows) for role in passes] == [True]
-    for core, batch in ((alice, arrays[0]), (bob, arrays[1])):
-        assert not core.unscored(batch)
-        torch.testing.assert_close(core.remembered_logits(batch), core.logits(batch), atol=1e-4, rtol=1e-4)
+    for network, batch in ((alice, arrays[0]), (bob, arrays[1])):
+        assert not network.unscored(batch)
+        torch.testing.assert_close(network.remembered_logits(batch), network.logits(batch), atol=1e-4, rtol=1e-4)
 
 
 def test_voices_of_the_cores_are_made_once(monkeypatch):
     made = []
-    monkeypatch.setattr(batched_agents, "MixedBatch", lambda models: made.append(1) or MixedBatch(models))
+    monkeypatch.setattr(language_network, "MixedBatch", lambda models: made.append(1) or MixedBatch(models))
     roll_out()
     assert len(made) == 2  # for messages and for scores
 
@@ -202,11 +201,11 @@ def seated(loaded, **settings):
 
 def alone(seed, temperature=0.0, **settings):
     """A policy of one network on the base of all."""
-    core = LanguageAgent(LanguageModelSettings.from_mapping({**language_model(), "init_seed": 0, **settings}))
+    network = LanguageNetwork(LanguageModelSettings.from_mapping({**language_model(), "init_seed": 0, **settings}))
     for role in ("message", "action"):
-        randomise(core, role, std=0.5, seed=seed)
+        randomise(network, role, std=0.5, seed=seed)
     talk = CommunicationSettings(message_temperature=temperature, max_message_words=4)
-    return LanguagePolicy(core, talk, PolicyManifest("language", "Verco", {}))
+    return LanguagePolicy(network, talk, PolicyManifest("language", "Verco", {}))
 
 
 @pytest.mark.parametrize("mistakes", [{}, {"noise": 0.2, "word_noise": 0.3}])
