@@ -1,42 +1,76 @@
 """Runs Python programs in processes that are forked off a server which has imported the libraries.
 
 A fresh interpreter takes five seconds to import them. From the fork on a program is what `python PROGRAM` is, but for
-three processes of Ray's that no test needs.
+three processes of Ray's that no test needs. The workers of Ray, wherever it is started here, are such forks, too.
 """
 
 from __future__ import annotations
 
+import atexit
+import fcntl
+import inspect
 import json
 import multiprocessing
 import os
 import runpy
+import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import time
+import traceback
 from collections.abc import Mapping
 from functools import cache, partialmethod
+from multiprocessing import forkserver
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from typing import Any
 
 from ray._private import services
 from ray._private.parameter import RayParams
+from ray._private.workers import setup_worker
 
 CLI = "rllib_llm_comm.cli.main"
-_SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(
-    [
-        CLI,
-        "ray.tune",
-        "ray.rllib.algorithms.ppo",
-        "transformers.models.auto.modeling_auto",
-        "transformers.models.auto.tokenization_auto",
-        "transformers.models.llama.modeling_llama",
-        "peft",
-        "numba",
-        "openai",
-        "pyarrow.parquet",
-        "matplotlib.figure",
-    ]
-)
+_FIRST_JOB = "01000000"
+_IMPORTED = [
+    CLI,
+    "ray.tune",
+    "ray.rllib.algorithms.ppo",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.llama.modeling_llama",
+    "peft",
+    "numba",
+    "openai",
+    "pyarrow.parquet",
+    "matplotlib.figure",
+]
+
+
+@cache
+def _server() -> ForkServerContext:
+    """The server, which starts now.
+
+    Ray reads its settings when it is imported. Those of a worker that nobody but the raylet knows are given here: the
+    first job of a Ray, as whose worker nothing else is forked, and a process behind which it does not stay.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_IMPORTED)
+    told = {"RAY_JOB_ID": _FIRST_JOB, "RAY_RAYLET_PID": str(os.getpid())}
+    before = {name: os.environ.get(name) for name in told}
+    os.environ.update(told)
+    try:
+        forkserver.ensure_running()
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+    return context
 
 
 def environment() -> dict[str, str]:
@@ -67,7 +101,7 @@ def run(
     command = [str(program), *map(str, arguments)]
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
-        process = _SERVER.Process(target=_become, args=(command, cwd, env, _import_path(env), out, err))
+        process = _server().Process(target=_run, args=(command, cwd, env, _import_path(env), out, err, _workers()))
         process.start()
         process.join(timeout)
         if process.is_alive():
@@ -89,21 +123,99 @@ def _asked_import_path(env: tuple[tuple[str, str], ...]) -> list[str]:
 
 
 @cache
-def lighten_ray() -> None:
-    """Lets Ray start no monitor of its autoscaler, none of its workers' logs and no dashboard.
+def lighten_ray(workers: Path | None = None) -> None:
+    """Lets Ray start no monitor of its autoscaler, none of its workers' logs and no dashboard, and fork its workers.
 
-    Each is half a second of work at every start of Ray, which waits for the last.
+    Each is half a second of work at every start of Ray, which waits for the last; a worker is three.
+
+    Args:
+        workers: What Ray starts in place of a worker, as of `_workers`, which `None` calls at the first start.
     """
     RayParams.__init__ = partialmethod(RayParams.__init__, no_monitor=True, include_log_monitor=False)
     services.start_api_server = lambda *_, **__: (None, None)  # as where it could not be started
+    start_raylet = services.start_raylet
+
+    def start(*arguments: Any, **named: Any) -> Any:
+        bound = inspect.signature(start_raylet).bind(*arguments, **named)
+        bound.arguments["setup_worker_path"] = str(workers or _workers())
+        return start_raylet(*bound.args, **bound.kwargs)
+
+    services.start_raylet = start
 
 
-def _become(command: list[str], cwd: Path, env: dict[str, str], path: list[str], out: Path, err: Path) -> None:
-    """Turns a forked process into `python -m MODULE ARGUMENTS` or `python SCRIPT ARGUMENTS`."""
+@cache
+def _workers() -> Path:
+    """Path of the program that Ray starts in place of a worker; a process of its own forks one at every call."""
+    folder = Path(tempfile.mkdtemp(prefix="workers-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    program = Path(shutil.copy(Path(__file__).with_name("ray_worker.py"), folder))
+    process = _server().Process(target=_serve, args=(folder / "socket",), daemon=True)
+    process.start()
+    while not (folder / "socket").exists():
+        assert process.is_alive()
+        time.sleep(0.01)
+    return program
+
+
+def _serve(place: Path) -> None:
+    """Forks a worker for each that connects to a socket, until the tests have ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the workers
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(place))
+    server.listen(64)
+    tests = multiprocessing.parent_process()
+    while tests.sentinel not in wait([server, tests.sentinel]):
+        connection, _ = server.accept()
+        if os.fork() == 0:
+            server.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _become_worker(connection)
+        connection.close()
+
+
+def _become_worker(connection: socket.socket) -> None:
+    """Turns a forked process into the worker for which `ray_worker.py` was started; does not return."""
+    code = 1
+    os.setpgid(0, 0)  # the raylet signals to the worker's group
+    fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
+    try:
+        length, streams, *_ = socket.recv_fds(connection, 4, 3)
+        with connection.makefile("rb") as told:
+            arguments, env, cwd = json.loads(told.read(int.from_bytes(length, "big")))
+        # Where `ray_worker.py` ends, with the raylet, this ends, too: a signal comes that nobody handles.
+        fcntl.fcntl(connection, fcntl.F_SETFL, fcntl.fcntl(connection, fcntl.F_GETFL) | os.O_ASYNC)
+        for number, handle in enumerate(streams):
+            os.dup2(handle, number)
+            os.close(handle)
+        # As `setup_worker.py` of Ray's: the environment that the job asks for, then the program of the worker.
+        given, command = setup_worker.parser.parse_known_args(arguments)
+        env.update(json.loads(given.serialized_runtime_env_context or "{}").get("env_vars") or {})
+        _become([one for one in command if one not in ("-s", "-S")], Path(cwd), env, _import_path(env))
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _run(
+    command: list[str], cwd: Path, env: dict[str, str], path: list[str], out: Path, err: Path, workers: Path
+) -> None:
+    """Turns a forked process into a program that writes to two files and whose Ray forks its workers."""
     for place, number in ((out, 1), (err, 2)):
         handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(handle, number)
         os.close(handle)
+    lighten_ray(workers)
+    _become(command, cwd, env, path)
+
+
+def _become(command: list[str], cwd: Path, env: dict[str, str], path: list[str]) -> None:
+    """Turns a forked process into `python -m MODULE ARGUMENTS` or `python SCRIPT ARGUMENTS`."""
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
@@ -111,7 +223,6 @@ def _become(command: list[str], cwd: Path, env: dict[str, str], path: list[str],
     script = program.endswith(".py")
     sys.path[:] = [str(Path(program).resolve().parent) if script else os.getcwd(), *path]
     sys.argv[:] = command
-    lighten_ray()
     for name in [name for name in sys.modules if name == program or name.split(".")[0] == "tests"]:
         del sys.modules[name]  # a module is run as `__main__`, not imported
     if script:
