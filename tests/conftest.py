@@ -78,9 +78,9 @@ def small_ray():
 
 def pytest_runtest_setup(item):
     if "ray" in sys.modules:
-        from tests.forked import lighten_ray
+        from tests.forked import lighten_ray, workers
 
-        lighten_ray()
+        lighten_ray(workers)
         if "small_ray" not in item.fixturenames:
             sys.modules["ray"].shutdown()
 

@@ -1,50 +1,75 @@
 """Runs Python programs in processes that are forked off a server which has imported the libraries.
 
 A fresh interpreter takes five seconds to import them. From the fork on a program is what `python PROGRAM` is, but for
-three processes of Ray's that no test needs.
+three processes of Ray's that no test needs. The workers of Ray, wherever it is started here, are such forks, too.
 """
 
 from __future__ import annotations
 
+import atexit
+import fcntl
+import inspect
 import json
 import multiprocessing
 import os
 import runpy
+import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+import traceback
+from collections.abc import Callable, Mapping
 from functools import cache, partialmethod
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
+import pytest
 from ray._private import services
 from ray._private.parameter import RayParams
+from ray._private.workers import setup_worker
+from ray._raylet import Config
 
 CLI = "rllib_llm_comm.cli.main"
-_SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(
-    [
-        CLI,
-        "ray.tune",
-        "ray.rllib.algorithms.ppo",
-        "transformers.models.auto.modeling_auto",
-        "transformers.models.auto.tokenization_auto",
-        "transformers.models.llama.modeling_llama",
-        "peft",
-        "numba",
-        "openai",
-        "pyarrow.parquet",
-        "matplotlib.figure",
-    ]
-)
+_IMPORTED = [
+    CLI,
+    "ray.tune",
+    "ray.rllib.algorithms.ppo",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.llama.modeling_llama",
+    "peft",
+    "numba",
+    "openai",
+    "pyarrow.parquet",
+    "matplotlib.figure",
+]
+
+
+@cache
+def _server() -> ForkServerContext:
+    """The server, which starts now.
+
+    Ray reads what a worker is told of in its environment when it is imported, which here is before there is a worker:
+    it belongs to the first job of its Ray, and ends without its raylet, whose place the tests take.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_IMPORTED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_JOB_ID", "01000000")
+        patch.setenv("RAY_RAYLET_PID", str(os.getpid()))
+        forkserver.ensure_running()
+    return context
 
 
 def environment() -> dict[str, str]:
-    """The tests' environment, but for the token mode of a Ray that runs here.
-
-    A forked program would start such a server and know nothing of it itself, since it read its settings when the
-    libraries were imported.
-    """
+    """The tests' environment, but for the token mode that a Ray which runs here has left in it."""
     return {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
 
 
@@ -64,17 +89,90 @@ def run(
         subprocess.TimeoutExpired: If it has not ended by then.
     """
     env = environment() if env is None else dict(env)
-    command = [str(program), *map(str, arguments)]
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
-        process = _SERVER.Process(target=_become, args=(command, cwd, env, _import_path(env), out, err))
-        process.start()
+        process = _start([str(program), *map(str, arguments)], cwd, env, (out, err), workers())
         process.join(timeout)
         if process.is_alive():
             process.kill()
             process.join()
-            raise subprocess.TimeoutExpired(command, timeout, out.read_text(), err.read_text())
-        return subprocess.CompletedProcess(command, process.exitcode or 0, out.read_text(), err.read_text())
+            raise subprocess.TimeoutExpired(program, timeout, out.read_text(), err.read_text())
+        return subprocess.CompletedProcess(program, process.exitcode or 0, out.read_text(), err.read_text())
+
+
+def start(
+    program: str | Path,
+    *arguments: str,
+    cwd: Path,
+    env: Mapping[str, str],
+    terminal: Path | None = None,
+    own_workers: bool = False,
+) -> Running:
+    """Starts a program in a folder; see `run`.
+
+    Args:
+        terminal: Where it writes instead of what `Running.stdout` reads.
+        own_workers: True: its Ray starts its workers itself, which are processes below it then.
+    """
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    to = terminal or writer
+    command = [str(program), *map(str, arguments)]
+    process = _start(command, cwd, dict(env), (to, to), None if own_workers else workers())
+    writer.close()
+    return Running(process, reader)
+
+
+class Running:
+    """A program that goes on beside the test; its methods are those of `subprocess.Popen`.
+
+    Attributes:
+        stdout: Lines that it has written, errors among them.
+    """
+
+    def __init__(self, process: BaseProcess, output: Connection) -> None:
+        """Takes what has been started."""
+        self._process, self.pid = process, process.pid
+        self.stdout = os.fdopen(os.dup(output.fileno()))
+        output.close()
+        atexit.register(self.kill)
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code; negative, the signal that killed it; `None` while it runs."""
+        return self._process.exitcode
+
+    poll = returncode.fget
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for its end."""
+        self._process.join(timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired("a forked program", timeout or 0.0)
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+        """Reads what is left and waits for the end."""
+        with self.stdout:
+            said = self.stdout.read()
+        self.wait(timeout)
+        return said, None
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal unless it has ended."""
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """As `kill -9`."""
+        self.send_signal(signal.SIGKILL)
+
+
+def _start(
+    command: list[str], cwd: Path, env: dict[str, str], outputs: tuple[Path | Connection, ...], workers: Path | None
+) -> BaseProcess:
+    process = _server().Process(target=_run, args=(command, cwd, env, _import_path(env), outputs, workers))
+    process.start()
+    return process
 
 
 def _import_path(env: dict[str, str]) -> list[str]:
@@ -89,29 +187,122 @@ def _asked_import_path(env: tuple[tuple[str, str], ...]) -> list[str]:
 
 
 @cache
-def lighten_ray() -> None:
-    """Lets Ray start no monitor of its autoscaler, none of its workers' logs and no dashboard.
+def lighten_ray(workers: Callable[[], Path] | None) -> None:
+    """Lets Ray start no monitor of its autoscaler, none of its workers' logs and no dashboard, and fork its workers.
 
-    Each is half a second of work at every start of Ray, which waits for the last.
+    Each is half a second of work at every start of Ray, which waits for the last; a worker is three.
+
+    Args:
+        workers: Gives what Ray starts in place of a worker, as `workers` does; `None` lets it start its own.
     """
     RayParams.__init__ = partialmethod(RayParams.__init__, no_monitor=True, include_log_monitor=False)
     services.start_api_server = lambda *_, **__: (None, None)  # as where it could not be started
+    if workers is None:
+        return
+    start_raylet = services.start_raylet
+
+    def start_forking(*arguments: Any, **named: Any) -> Any:
+        bound = inspect.signature(start_raylet).bind(*arguments, **named)
+        bound.arguments["setup_worker_path"] = str(workers())
+        return start_raylet(*bound.args, **bound.kwargs)
+
+    services.start_raylet = start_forking
 
 
-def _become(command: list[str], cwd: Path, env: dict[str, str], path: list[str], out: Path, err: Path) -> None:
+@cache
+def workers() -> Path:
+    """Path of the program that Ray starts in place of a worker; a process of its own forks one at every call."""
+    folder = Path(tempfile.mkdtemp(prefix="workers-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    program = Path(shutil.copy(Path(__file__).with_name("ray_worker.py"), folder))
+    process = _server().Process(target=_serve, args=(folder / "socket",), daemon=True)
+    process.start()
+    while not (folder / "socket").exists():
+        assert process.is_alive()
+        time.sleep(0.01)
+    return program
+
+
+def _serve(place: Path) -> None:
+    """Forks a worker for each that connects to a socket, until the tests have ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the workers
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(place))
+    server.listen(64)
+    tests = multiprocessing.parent_process()
+    while tests.sentinel not in wait([server, tests.sentinel]):
+        connection, _ = server.accept()
+        if os.fork() == 0:
+            server.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _become_worker(connection)
+        connection.close()
+
+
+def _become_worker(connection: socket.socket) -> None:
+    """Turns a forked process into the worker for which `ray_worker.py` was started; does not return."""
+    code = 1
+    os.setpgid(0, 0)  # the raylet signals to the worker's group
+    fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
+    try:
+        length, streams, *_ = socket.recv_fds(connection, 4, 3)
+        with connection.makefile("rb") as told:
+            arguments, env, cwd = json.loads(told.read(int.from_bytes(length, "big")))
+        # Where `ray_worker.py` ends, with the raylet, this ends, too: a signal comes that nobody handles.
+        fcntl.fcntl(connection, fcntl.F_SETFL, fcntl.fcntl(connection, fcntl.F_GETFL) | os.O_ASYNC)
+        for number, handle in enumerate(streams):
+            os.dup2(handle, number)
+            os.close(handle)
+        # As `setup_worker.py` of Ray's: the environment that the job asks for, then the program of the worker.
+        given, command = setup_worker.parser.parse_known_args(arguments)
+        env.update(json.loads(given.serialized_runtime_env_context or "{}").get("env_vars") or {})
+        _become([one for one in command if one not in ("-s", "-S")], Path(cwd), env, _import_path(env))
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _run(
+    command: list[str],
+    cwd: Path,
+    env: dict[str, str],
+    path: list[str],
+    outputs: tuple[Path | Connection, ...],
+    workers: Path | None,
+) -> None:
+    """Turns a forked process into a program with other outputs; see `start`."""
+    for number, place in enumerate(outputs, 1):
+        if isinstance(place, Path):
+            handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOCTTY)
+            os.dup2(handle, number)
+            os.close(handle)
+        else:
+            os.dup2(place.fileno(), number)
+    # The server's own remember where those of the tests were.
+    sys.stdout = os.fdopen(1, "w", buffering=1 if "PYTHONUNBUFFERED" in env else -1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    for place in {place for place in outputs if not isinstance(place, Path)}:
+        place.close()
+    lighten_ray(None if workers is None else lambda: workers)
+    _become(command, cwd, env, path)
+
+
+def _become(command: list[str], cwd: Path, env: dict[str, str], path: list[str]) -> None:
     """Turns a forked process into `python -m MODULE ARGUMENTS` or `python SCRIPT ARGUMENTS`."""
-    for place, number in ((out, 1), (err, 2)):
-        handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(handle, number)
-        os.close(handle)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    Config.initialize("")  # whether Ray asks for a token was read in the environment of the server
     program = command[0]
     script = program.endswith(".py")
     sys.path[:] = [str(Path(program).resolve().parent) if script else os.getcwd(), *path]
     sys.argv[:] = command
-    lighten_ray()
     for name in [name for name in sys.modules if name == program or name.split(".")[0] == "tests"]:
         del sys.modules[name]  # a module is run as `__main__`, not imported
     if script:

@@ -1,8 +1,4 @@
-"""Runs the real `rllib` command in a process of its own.
-
-A command that is waited for is forked off a server that has imported the libraries; one that runs on while a test
-reads or kills it is started from nothing.
-"""
+"""Runs the real `rllib` command in a process of its own, forked off a server that has imported the libraries."""
 
 from __future__ import annotations
 
@@ -30,16 +26,10 @@ def rllib(
     return forked.run(forked.CLI, *arguments, cwd=cwd, env=env, timeout=timeout)
 
 
-def start_rllib(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+def start_rllib(*arguments: str, cwd: Path, own_workers: bool = False) -> forked.Running:
     """Starts `rllib ARGUMENTS` in a folder; its output can be read line by line."""
-    return subprocess.Popen(
-        [*COMMAND, *arguments],
-        cwd=cwd,
-        env={**environment(), "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    env = {**environment(), "PYTHONUNBUFFERED": "1"}
+    return forked.start(forked.CLI, *arguments, cwd=cwd, env=env, own_workers=own_workers)
 
 
 def succeeds(*arguments: str, cwd: Path, **more: Any) -> subprocess.CompletedProcess[str]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pty
 import re
-import subprocess
+import select
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.cli.command import COMMAND, environment
+from tests import forked
+from tests.cli.command import environment
 
 STAGE = {
     "run": "MessageSFT",
@@ -25,12 +26,12 @@ def _on_a_terminal(arguments, cwd) -> str:
     """All that a command writes to a terminal of 120 columns."""
     ours, its = pty.openpty()
     env = {**environment(), "TERM": "xterm", "COLUMNS": "120"}
-    with subprocess.Popen([*COMMAND, *arguments], cwd=cwd, env=env, stdout=its, stderr=its, stdin=its) as running:
-        os.close(its)
-        written = b""
-        with contextlib.suppress(OSError):  # the end of a terminal
-            while piece := os.read(ours, 4096):
-                written += piece
+    running = forked.start(forked.CLI, *arguments, cwd=cwd, env=env, terminal=Path(os.ttyname(its)))
+    written = b""
+    while running.poll() is None or select.select([ours], [], [], 0)[0]:
+        if select.select([ours], [], [], 0.1)[0]:
+            written += os.read(ours, 4096)
+    os.close(its)
     os.close(ours)
     assert running.returncode == 0, written.decode()
     return written.decode()
