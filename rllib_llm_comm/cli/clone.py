@@ -18,12 +18,19 @@ from rllib_llm_comm.baselines.red.officer_settings import (
     OfficerSettings,
     OfficerTaskSettings,
 )
-from rllib_llm_comm.cli.options import takes_settings
+from rllib_llm_comm.cli.options import Imports, takes_settings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.settings import Settings
-from rllib_llm_comm.experiments.console import counting_bar, print_table, require_writable, say, short_path
+from rllib_llm_comm.experiments.console import (
+    counting_bar,
+    import_modules,
+    print_table,
+    require_writable,
+    say,
+    short_path,
+)
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, make_experiment
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
 from rllib_llm_comm.experiments.run_experiments import run_experiments
@@ -153,6 +160,7 @@ def clone_command(
     base_model: Annotated[
         str | None, Option(help="Clone language agents on this model: embedded, a folder or a hub id.")
     ] = None,
+    modules: Imports = None,
 ) -> None:
     """Clone the behaviour of players, such as people in your own games, for cross-play, as partners or as a start.
 
@@ -168,7 +176,10 @@ def clone_command(
         rllib clone sessions/p01 results/human_proxy
 
         rllib clone scripted results/cook --base-model embedded --env rllib_llm_comm/overcooked_text-v0
+
+        rllib clone players:mine results/mine --base-model embedded --env my_games/door-v0 --import players
     """
+    import_modules(modules)
     useless, whose = (
         (of_language, "language agents (`--base-model`)")
         if base_model is None

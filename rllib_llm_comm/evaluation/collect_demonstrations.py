@@ -84,7 +84,7 @@ def collect_demonstrations(
             checkpoint or of people), or `"teacher"`: what `teacher` says in each agent's place.
         teacher: With `messages="teacher"`: a teacher's name, or a dict with `name` and its settings.
         target_demonstrations: Ends when so many rows are there, >= 1; 2000 (ours).
-        max_decisions: Ends after so many decisions at the latest. With a larger number it goes on.
+        max_decisions: No further games are begun after so many decisions. With a larger number it goes on.
         max_choices_per_state: Most different choices kept of one state.
         random_share: Share of moves that are drawn uniformly, so that more states are met. They are played, but the
             row holds the player's choice. 0.25 (ours).
@@ -257,19 +257,20 @@ def _row(view: TextObservation, heard: Mapping[str, str], action: int) -> dict[s
         UserError: If the action is not allowed.
     """
     allowed = [index for index, flag in enumerate(view.mask) if flag]
+    phrases = list(dict.fromkeys(view.candidates[index] for index in allowed))  # actions of one phrase are one choice
     if action not in allowed:
         raise UserError(
             f"the player chose action {action!r}, which is not allowed here (allowed: {', '.join(map(str, allowed))}); "
             "a demonstration has to be one of the allowed actions."
         )
-    if len(allowed) == 1:
+    if len(phrases) == 1:
         return None
     return {
         "text": view.text,
         "subgoal": view.subgoal,
         "heard": json.dumps(dict(heard), ensure_ascii=False),
-        "candidates": json.dumps([view.candidates[index] for index in allowed], ensure_ascii=False),
-        "chosen": allowed.index(action),
+        "candidates": json.dumps(phrases, ensure_ascii=False),
+        "chosen": phrases.index(view.candidates[action]),
     }
 
 

@@ -42,7 +42,7 @@ from rllib_llm_comm.experiments.prerequisites import require_checkpoint
 from rllib_llm_comm.experiments.sama_report import SamaReport
 from rllib_llm_comm.experiments.stages import REFERENCE, Stage, StageKind, StageResult, as_list, model_of
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint, is_named, is_shipped
-from rllib_llm_comm.policies.partner_settings import CHECKPOINT, RANDOM, SCRIPTED, STAY, parse_partners
+from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, RANDOM, SCRIPTED, STAY, parse_partners
 from rllib_llm_comm.policies.policy_manifest import read_manifest
 from rllib_llm_comm.sama.planners import make_planner, planner_model
 
@@ -194,7 +194,7 @@ class CollectDemonstrations(_Collection):
             read_sessions,
             require_game,
         )
-        from rllib_llm_comm.policies.partners import Partner, try_out
+        from rllib_llm_comm.policies.partners import Partner, load_function, try_out
         from rllib_llm_comm.policies.policy_folder import find_policy
         from rllib_llm_comm.verco.teachers.base import make_teacher
 
@@ -211,6 +211,11 @@ class CollectDemonstrations(_Collection):
             if not is_named(who.partner.policy) or is_shipped(who.partner.policy):
                 with within(f"{stage.name}.config"):
                     require_game(read_manifest(find_policy(who.partner.policy)), str(stage.experiment.env))
+        elif who.partner is not None and who.partner.kind == FUNCTION:
+            if not stage.trust:
+                refuse_code(f"`{place}player`", who.partner.policy)
+            with within(f"{place}player"):
+                load_function(who.partner.policy)
         elif who.partner is not None and who.partner.kind in (SCRIPTED, RANDOM, STAY):
             env_config = config.get("env_config") or {}
             if without_missing(env_config, unresolved) == env_config:

@@ -470,7 +470,7 @@ def make_partner(settings: PartnerSettings, load_checkpoint: Callable[[str], Any
         UserError: If a checkpoint or function cannot be loaded.
     """
     if settings.kind == FUNCTION:
-        _function(settings.policy)
+        load_function(settings.policy)
     return Partner(settings, load_checkpoint(settings.policy) if settings.kind == CHECKPOINT else None)
 
 
@@ -486,13 +486,13 @@ def make_player(settings: PartnerSettings, env: Any, agent: Any, rng: np.random.
         UserError: If the game has no scripted player, no such habit, or no action of waiting.
     """
     if settings.kind == FUNCTION:
-        made: Player = _function(settings.policy)(env, agent, rng)
+        made: Player = _called(settings.policy, load_function(settings.policy), env, agent, rng)
         if not callable(made):
             raise UserError(
                 f"partner {settings.policy!r} returned {type(made).__name__} but must return a function from an "
                 "observation to an action."
             )
-        return made
+        return functools.partial(_called, settings.policy, made)
     game = env.unwrapped
     if settings.kind == STAY:
         require_wait(env, agent, "stay")
@@ -556,8 +556,23 @@ def _advice(game: Any, agent: Any) -> int:
     return advice
 
 
-def _function(name: str) -> Callable[..., Any]:
-    """A user's function."""
+def _called(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a user's function returns; its own mistakes are told as such."""
+    try:
+        return function(*arguments)
+    except UserError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise UserError(f"partner {name!r} failed ({reason}); mend the function.") from error
+
+
+def load_function(name: str) -> Callable[..., Any]:
+    """A user's function, by `module:function`.
+
+    Raises:
+        UserError: If it cannot be imported.
+    """
     try:
         found: Callable[..., Any] = load(name)
     except (ImportError, AttributeError, ValueError) as error:

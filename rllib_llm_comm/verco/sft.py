@@ -285,14 +285,16 @@ def read_demonstration(
     """
     try:
         said, phrases = json.loads(heard), json.loads(candidates)
-        good = all(isinstance(one, str) for one in (*said, *said.values(), *phrases)) and isinstance(phrases, list)
+        # A state without a choice would count as one that the clone gets right; half a character cannot be encoded.
+        good = isinstance(phrases, list) and len(set(phrases)) == len(phrases) > 1
+        "".join((*said, *said.values(), *phrases)).encode()
     except (ValueError, TypeError, AttributeError, RecursionError):
         good = False
     if not good or not 0 <= chosen < len(phrases):
         raise UserError(
             f"`input_` has a row with `heard` {heard[:100]!r}, `candidates` {candidates[:100]!r} and `chosen` {chosen} "
-            "instead of a JSON object of speaker to message, a JSON list of phrases, and the index of one of them; "
-            "give Parquet files as `collect_demonstrations` writes them."
+            "instead of a JSON object of speaker to message, a JSON list of several different phrases, and the index "
+            "of one of them; give Parquet files as `collect_demonstrations` writes them."
         )
     return TextObservation(text, tuple(phrases), (True,) * len(phrases), subgoal), said, chosen
 
@@ -493,6 +495,12 @@ class AdapterSFTConfig(LanguageModelConfigMixin, AlgorithmConfig):
                 f"`input_` is {self.input_!r} but must be the Parquet file or folder with the {form.name}, as "
                 f"written by `{form.collector}`."
             )
+        for setting in ("num_epochs", "minibatch_size"):  # RLlib's, which a file may name
+            if (value := getattr(self, setting)) not in (None, 1):
+                raise UserError(
+                    f"`{setting}` is {value!r}, but an iteration of {name} is one pass over the rows in batches of "
+                    "`train_batch_size_per_learner`; omit it, `stop: {training_iteration: ...}` counts the passes."
+                )
         if self.env is not None:
             raise UserError(f"`env` is {self.env!r} but {name} learns from {form.name} only; remove `env`.")
         super().validate()

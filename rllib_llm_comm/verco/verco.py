@@ -28,6 +28,7 @@ from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.prompts import read_prompts
 from rllib_llm_comm.policies.find_checkpoint import is_named
+from rllib_llm_comm.policies.partners import game_difference
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.rl.connectors import AddObservationsInOrder
@@ -144,6 +145,12 @@ class AdapterCheckpointMixin(PolicyCheckpointMixin):
         except UserError as error:
             raise UserError(f"`{setting}`: {error}") from error
         self.sync_runners()
+        learned_in = getattr(_manifest(place), "env", None)
+        if isinstance(self.config.env, str) and game_difference(self.config.env, {}, learned_in, {}):
+            tell_once(
+                f"The {role} adapter of {path!r} was trained in {learned_in!r}, another game than {self.config.env!r} "
+                "here; it is taken all the same."
+            )
 
     @override(PolicyCheckpointMixin)
     def tell_other_settings(self, path: Any, manifest: PolicyManifest) -> None:
@@ -161,10 +168,15 @@ class AdapterCheckpointMixin(PolicyCheckpointMixin):
 
 def _authors(checkpoint: str, key: str) -> Any:
     """Whose answers an adapter has learned, as far as its checkpoint tells."""
+    manifest = _manifest(checkpoint)
+    return [] if manifest is None else manifest.provenance.get(key, [])
+
+
+def _manifest(checkpoint: str) -> PolicyManifest | None:
     try:
-        return read_manifest(find_policy(checkpoint)).provenance.get(key, [])
+        return read_manifest(find_policy(checkpoint))
     except UserError:  # an adapter alone, or a checkpoint that is gone by now
-        return []
+        return None
 
 
 def _load(learner: Learner, path: str, role: str) -> None:

@@ -16,7 +16,8 @@ import pytest
 from chat_server import ChatServer
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
+from rllib_llm_comm.evaluation.collect_demonstrations import _row, collect_demonstrations
+from rllib_llm_comm.verco.encoding import TextObservation
 from rllib_llm_comm.verco.teachers.collect_labels import CollectionReport
 from rllib_llm_comm.verco.teachers.label_store import DEMONSTRATIONS
 
@@ -45,6 +46,17 @@ def forbidden(env: Any, agent: str, rng: np.random.Generator) -> Any:
     return lambda seen: int(np.flatnonzero(seen["action_mask"] == 0)[0])
 
 
+def breaks(env: Any, agent: str, rng: np.random.Generator) -> Any:
+    def act(seen: Any) -> int:
+        raise RuntimeError("no weights")
+
+    return act
+
+
+def takes_nothing() -> Any:
+    raise AssertionError
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("demonstrations") / "whole"
@@ -63,6 +75,13 @@ def test_rows(whole):
     learned = {tuple(row[name] for name in DEMONSTRATIONS.learned) for row in found}
     assert len(learned) == len(found)
     assert len({row["episode"] for row in found}) > 1 and {row["agent"] for row in found} == {"alice", "bob"}
+
+
+def test_actions_of_one_phrase_are_one_choice():
+    view = TextObservation("you are here.", ("go", "wait", "go", "leave"), (True, False, True, True), "")
+    row = _row(view, {}, 2)
+    assert row and (json.loads(row["candidates"]), row["chosen"]) == (["go", "leave"], 0)
+    assert _row(TextObservation("you are here.", ("go", "go"), (True, True), ""), {}, 1) is None
 
 
 def test_where_all_are_told_every_cook_reads_its_order_and_nobody_is_heard(tmp_path):
@@ -178,6 +197,11 @@ def test_a_killed_collection_goes_on(whole, tmp_path):
         ({"player": "script"}, "player"),
         ({"player": f"{__name__}:forbidden"}, "not allowed"),
         ({"player": f"{__name__}:nobody"}, "policy"),
+        ({"player": f"{__name__}:breaks"}, "breaks' failed .RuntimeError: no weights.; mend the function"),
+        ({"player": f"{__name__}:takes_nothing"}, "takes_nothing' failed .TypeError"),
+        ({"target_demonstrations": "20"}, "target_demonstrations"),
+        ({"target_demonstrations": float("nan")}, "target_demonstrations"),
+        ({"random_share": "much"}, "random_share"),
     ],
 )
 def test_bad_settings(tmp_path, other, setting):

@@ -86,6 +86,7 @@ NAMES = {
     "labels": {"run": "collect_labels", "env": "planted:Game-v0"},
     "ours": {"run": "Verco", "env": OVERCOOKED, "config": {"callbacks_class": "planted.Mine"}},
     "partner": {"run": "Verco", "env": OVERCOOKED, "config": {"pool": [{"policy": "planted:Mine"}]}},
+    "demonstrations": {"run": "collect_demonstrations", "env": OVERCOOKED, "config": {"player": "planted:Mine"}},
     "player": {"run": "crossplay", "config": {"players": [{"policy": "planted:Mine"}]}},
     "stranger": {"run": "crossplay", "config": {"players": ["random"], "partners": {"x": ["planted:Mine"]}}},
     "mutations": {

@@ -184,6 +184,13 @@ def test_group_baselines_begin_with_the_clone_and_one_update_moves_them(trained,
         assert (moved - begun)[allowed].abs().max() > 1e-3
 
 
+def test_a_clone_of_another_game_is_told(trained, caplog):
+    door = VercoConfig().environment("rllib_llm_comm/door-v0").communication(messages="none")
+    door.language_model(action_checkpoint=trained[-1]).build_algo().stop()
+    (told,) = [record.getMessage() for record in caplog.records if "another game" in record.getMessage()]
+    assert KITCHEN in told and "rllib_llm_comm/door-v0" in told
+
+
 def test_other_scores_than_those_that_were_judged_are_told(trained, caplog):
     verco(trained[-1], temperature=2.0).build_algo().stop()
     assert "`temperature` 1.0" in caplog.text
@@ -258,6 +265,9 @@ def write(folder, **columns):
         ({"candidates": '{"wait": 1}'}, "`candidates`"),
         ({"candidates": "[" * 100_000}, "`candidates`"),
         ({"candidates": "[3]"}, "`candidates`"),
+        ({"candidates": '["wait"]', "chosen": 0}, "several different phrases"),
+        ({"candidates": '["wait", "wait"]'}, "several different phrases"),
+        ({"candidates": r'["\ud800", "go"]'}, "`candidates`"),
     ],
 )
 def test_rows_that_no_collection_wrote_are_refused(change, words):
@@ -302,6 +312,8 @@ def test_rows_of_others_are_learned_with_what_was_heard(tmp_path):
     ("change", "setting"),
     [
         (lambda c: c.language_model(lora_dropout=0.1), "lora_dropout"),
+        (lambda c: setattr(c, "num_epochs", 3) or c, "num_epochs"),
+        (lambda c: setattr(c, "minibatch_size", 16) or c, "minibatch_size"),
         (lambda c: c.communication(messages="student"), "message_checkpoint"),
         (lambda c: c.training(held_out_share=1.0), "held_out_share"),
         (lambda c: c.environment(KITCHEN), "env"),

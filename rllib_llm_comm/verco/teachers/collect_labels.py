@@ -271,7 +271,7 @@ def check_limits(settings: Mapping[str, Any], counts: Iterable[str], shares: Ite
     """Checks the values of those settings of a collection that are given.
 
     Args:
-        settings: Name -> value of the right type, or `None`.
+        settings: Name -> value.
         counts: Names of counts of at least 1.
         shares: Names of shares between 0 and 1.
         prefix: Text before the setting's name in messages, such as "config.".
@@ -281,12 +281,12 @@ def check_limits(settings: Mapping[str, Any], counts: Iterable[str], shares: Ite
     """
     for name, least in (*((count, 1) for count in counts), ("seed", 0)):
         value = settings.get(name, least)
-        if value is None or value < least:
-            raise UserError(f"`{prefix}{name}` is {value!r} but must be at least {least}.")
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise UserError(f"`{prefix}{name}` is {value!r} but must be a whole number of at least {least}.")
     for name in shares:
         share = settings.get(name, 0.0)
-        if share is None or not 0.0 <= share <= 1.0:
-            raise UserError(f"`{prefix}{name}` is {share!r} but must be between 0 and 1.")
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0.0 <= share <= 1.0:
+            raise UserError(f"`{prefix}{name}` is {share!r} but must be a number between 0 and 1.")
 
 
 class InitialPolicy:
@@ -373,7 +373,7 @@ def collect_labels(
         env_config: Settings of the environment.
         teacher: A teacher's name, or a dict with `name` and its settings.
         target_labels: Ends when so many labels are there, >= 1. Verco: "a small amount"; 4000 (ours).
-        max_decisions: Ends after so many decisions at the latest. With a larger number it goes on.
+        max_decisions: No further games are begun after so many decisions. With a larger number it goes on.
         max_labels_per_prompt: Most different messages kept of one observation.
         policy: `"base"`: the base model plays (Verco); `"random"`: every allowed action is as likely.
         base_model: The language model of `policy="base"`.
