@@ -16,7 +16,6 @@ from pettingzoo import ParallelEnv
 from pydantic import Field, create_model
 
 from rllib_llm_comm.core.errors import require_choice
-from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.games import in_turns as in_turns
@@ -180,7 +179,8 @@ class Game(ParallelEnv, ABC):
     def understands(self, message: str) -> bool | None:
         """True if a message is one of the game's own sentences, as its record knows them; None if it has none."""
         record = game_of(self)
-        return load(record.sayings)(message) is not None if record and record.sayings else None
+        known = record.code("sayings") if record else None
+        return known(message) is not None if known else None
 
     def request(self, message: str) -> str | None:
         """Request that a message makes of its listener, in words of actions; its meaning if the game does not tell."""

@@ -95,6 +95,27 @@ class GameRecord:
     without_subgoals: Mapping[str, str] = field(default_factory=dict)
     derived: bool = False
 
+    def code(self, part: str) -> Any:
+        """What the record names, imported on first use.
+
+        Args:
+            part: One of the attributes that name code, such as "sayings".
+
+        Returns:
+            The thing, or `None` if the record names none.
+
+        Raises:
+            UserError: If the name leads nowhere.
+        """
+        where = getattr(self, part)
+        try:
+            return load(where) if where else None
+        except (ImportError, AttributeError, ValueError) as error:
+            raise UserError(
+                f"`{part}` of the game {self.name!r} is {where!r}, which cannot be imported ({error}); "
+                'name "module:attribute" of a module that can.'
+            ) from error
+
 
 _PACKAGE = "rllib_llm_comm.envs"
 GAMES: Registry[GameRecord] = Registry(
@@ -169,7 +190,7 @@ def env_ids(derived: bool = False) -> tuple[str, ...]:
 def scripted_player_of(thing: Any) -> Any:
     """The scripted player of the game that a state or an environment belongs to, or `None`."""
     record = game_of(thing)
-    return load(record.scripted_player) if record and record.scripted_player else None
+    return record.code("scripted_player") if record else None
 
 
 def game_of(thing: Any) -> GameRecord | None:

@@ -10,7 +10,7 @@ import contextlib
 import io
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ from gymnasium.utils.env_checker import data_equivalence
 from pettingzoo import ParallelEnv
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.envs.games import env_spec
-from rllib_llm_comm.envs.interface import asked
+from rllib_llm_comm.envs.games import GAMES, GameRecord, env_spec, game_of
+from rllib_llm_comm.envs.interface import asked, teacher_state
 
 _LONGEST_IDLE = 100
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
@@ -97,6 +97,14 @@ def check_env(
         failed = CheckResult("plays with random actions", FAILED, _reason(error))
         return [failed, *(_run(name, check) for name, check in under_rllib)]
     first = make()
+    record = next(
+        (one for one in GAMES.values() if isinstance(env, str) and env in one.entry_points), game_of(first.unwrapped)
+    )
+    of_record: list[tuple[str, Callable[[], str | None]]] = []
+    if record is not None:
+        of_record.append(("its record is right", lambda: _record(record, first)))
+        if record.scripted_player:
+            of_record.append(("its scripted player plays and talks", lambda: _scripted(record, make(), seed, steps)))
     checks: list[tuple[str, Callable[[], str | None]]] = [
         ("PettingZoo parallel_api_test", lambda: _pettingzoo_api(make)),
         ("PettingZoo parallel_seed_test", lambda: _pettingzoo_seed(make, fresh)),
@@ -108,6 +116,7 @@ def check_env(
         ("somebody can act until the end", lambda: _somebody_acts(episode)),
         ("step rewards add up", lambda: _step_rewards(episode)),
         ("a time limit truncates and does not terminate", lambda: _time_limit(first, episode)),
+        *of_record,
         *under_rllib,
     ]
     results = [CheckResult("plays with random actions", PASSED)]
@@ -154,18 +163,22 @@ def _act(space_of: Callable[[Any], spaces.Space[Any]], step: _Step, rng: np.rand
     """Random actions, allowed by the masks, of all agents that need one."""
     actions = {}
     for agent in asked(step.agents, step.infos):
-        observation = step.observations[agent]
         space = space_of(agent)
-        mask = observation.get("action_mask") if isinstance(observation, dict) else None
         if isinstance(space, spaces.Discrete):
-            every = np.arange(int(space.n))
             # A mask without any action is told by its own check.
-            allowed = every if mask is None else every[np.asarray(mask) > 0]
-            actions[agent] = int(rng.choice(allowed if allowed.size else every)) + int(space.start)
+            actions[agent] = int(rng.choice(_allowed(space, step.observations[agent]) or range(int(space.n)))) + int(
+                space.start
+            )
         else:
             space.seed(int(rng.integers(2**31)))
             actions[agent] = space.sample()
     return actions
+
+
+def _allowed(space: spaces.Discrete, observation: Any) -> list[int]:
+    """The actions that an observation's mask allows, counted from 0; all without a mask."""
+    mask = observation.get("action_mask") if isinstance(observation, dict) else None
+    return [k for k in range(int(space.n)) if mask is None or mask[k] > 0]
 
 
 def _roll_out(env: ParallelEnv, seed: int, steps: int) -> Iterator[_Step]:
@@ -309,6 +322,49 @@ def _time_limit(env: ParallelEnv, episode: list[_Step]) -> str | None:
                 return f"step {k}, {agent}: game step {info['game_step']} is beyond the limit of {limit}"
     if not ended:
         raise _NotApplicableError("no episode ended within the roll-out; give more `steps` or a shorter time limit")
+    return None
+
+
+def _record(record: GameRecord, env: ParallelEnv) -> str | None:
+    """All code that a game's record names is there, and its `package` defines the environment."""
+    for part in fields(record):
+        if part.name not in ("name", "package") and isinstance(getattr(record, part.name), str):
+            record.code(part.name)
+    if game_of(env.unwrapped) is not record:
+        home = f"{type(env.unwrapped).__module__}.{type(env.unwrapped).__name__}"
+        return f"`package` is {record.package!r}, but the environment is a {home}: its record is not found in play"
+    return None
+
+
+def _scripted(record: GameRecord, env: ParallelEnv, seed: int, steps: int) -> str | None:
+    """Follows the scripted player: its actions are allowed, its messages are texts, some of them are understood."""
+    player, understand = record.code("scripted_player"), record.code("sayings")
+    game: Any = env.unwrapped
+    rng, said, step = np.random.default_rng(seed), set[str](), _Step({}, {}, {}, {}, {}, [])
+    for k in range(steps):
+        if step.agents:
+            actions = _act(env.action_space, step, rng)
+            for agent in actions:
+                allowed, advice = (
+                    _allowed(env.action_space(agent), step.observations[agent]),
+                    player.advise(game, agent),
+                )
+                if advice is not None and advice not in allowed:
+                    return f"step {k}: `advise` gives {agent} the action {advice!r}, but allowed are {allowed}"
+                actions[agent] = actions[agent] if advice is None else int(advice)
+            observations, _, _, _, infos = env.step(actions)
+        else:
+            observations, infos = env.reset(seed=seed + k)
+        step = _Step(observations, {}, {}, {}, _told(infos), list(env.agents))
+        agents = tuple(asked(step.agents, step.infos))
+        if (state := teacher_state(game)) is None:
+            return "the environment has no `teacher_state`, of which the scripted player speaks"
+        messages = player.messages(state, agents, rng) if agents else {}
+        if set(messages) - set(agents) or not all(isinstance(one, str) for one in messages.values()):
+            return f"step {k}: `messages` gives {messages!r} but must give a text for some of {agents}"
+        said.update(filter(None, messages.values()))
+    if understand and said and not any(understand(one) is not None for one in said):
+        return f"`sayings` understands nothing of what the scripted player says, such as {min(said)!r}"
     return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -144,3 +146,83 @@ def test_unknown_names_and_settings_are_refused():
     with pytest.raises(UserError, match="map_name"):
         check_env(ID, settings={"map_nam": "A"})
     assert parallel_env().env_id == ID
+
+
+class Scripted:
+    """A scripted player, with a switch for each fault."""
+
+    def __init__(self, action=0, said="i go"):
+        self.action, self.said = action, said
+
+    def messages(self, state, agents, rng):
+        return dict.fromkeys(agents, self.said)
+
+    def advise(self, env, agent):
+        return self.action
+
+
+class ToldTalkers(Talkers):
+    """Talkers with a state that a teacher may see."""
+
+    teacher_state = "everything"
+
+
+right, forbidden, deaf, wordless = Scripted(), Scripted(action=1), Scripted(said="hm"), Scripted(said=3)
+
+
+def understand(message):
+    return "go" if message == "i go" else None
+
+
+RECORD = {"scripted_player": f"{__name__}:right", "sayings": f"{__name__}:understand"}
+RIGHT, PLAYER = "its record is right", "its scripted player plays and talks"
+
+
+@pytest.fixture
+def checked(monkeypatch):
+    """A function that registers a game with a record like the given one and checks it: failed check -> its reason."""
+    from pettingzoo.env_registry import registration
+
+    from rllib_llm_comm.envs import GAMES, GameRecord, register_game
+
+    monkeypatch.setattr(GAMES, "_entries", dict(GAMES._entries))
+
+    def check(env=ToldTalkers, **changed):
+        record = {"name": "talkers", "package": __name__, "entry_points": {"mine/talkers-v0": env}, **RECORD, **changed}
+        register_game(GameRecord(**record))
+        results = check_env("mine/talkers-v0", steps=20)
+        assert {RIGHT, PLAYER} <= {result.name for result in results}
+        return {result.name: result.detail for result in results if not result.ok}
+
+    yield check
+    for registry in (registration.parallel_registry, registration.aec_registry):
+        registry.pop("mine/talkers-v0", None)
+
+
+def test_a_right_record_passes(checked):
+    assert not checked()
+
+
+@pytest.mark.parametrize(
+    ("changed", "check", "told"),
+    [
+        ({"sayings": f"{__name__}:understnd"}, RIGHT, "`sayings` of the game 'talkers'.*has no attribute"),
+        ({"planning": "nowhere:Planning"}, RIGHT, "`planning` of the game 'talkers'.*No module named 'nowhere'"),
+        ({"package": "elsewhere"}, RIGHT, "`package` is 'elsewhere'.*ToldTalkers"),
+        ({"scripted_player": f"{__name__}:forbidden"}, PLAYER, "`advise` gives ann the action 1, but allowed are .0."),
+        ({"scripted_player": f"{__name__}:deaf"}, PLAYER, "understands nothing.*'hm'"),
+        ({"scripted_player": f"{__name__}:wordless"}, PLAYER, "must give a text"),
+        ({"env": Talkers}, PLAYER, "has no `teacher_state`"),
+    ],
+)
+def test_each_fault_of_a_record_is_found(checked, changed, check, told):
+    found = checked(**changed)
+    assert check in found and re.search(told, found[check]), found
+
+
+def test_what_a_record_names_wrongly_is_told_in_play(checked):
+    from rllib_llm_comm.envs.games import scripted_player_of
+
+    checked(scripted_player=f"{__name__}:nobody")
+    with pytest.raises(UserError, match=r"`scripted_player` of the game 'talkers' .* cannot be imported"):
+        scripted_player_of(ToldTalkers())

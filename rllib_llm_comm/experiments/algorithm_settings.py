@@ -95,7 +95,10 @@ def find_algorithm(name: str, others: Iterable[str] = ()) -> type[Algorithm]:
             return found
         raise UserError(f"`run` is {name!r}, which is registered but is no RLlib Algorithm.")
     known = [*algorithm_names(), *others]
-    raise UserError(f"`run` is {name!r} but must be one of {', '.join(known)}.{did_you_mean(name, known)}")
+    raise UserError(
+        f"`run` is {name!r} but must be one of {', '.join(known)}.{did_you_mean(name, known)} "
+        "An algorithm of your own is known where `--import MODULE` names the module that registers it."
+    )
 
 
 def default_config(run: str) -> AlgorithmConfig | None:

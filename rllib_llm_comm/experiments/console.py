@@ -231,7 +231,8 @@ def import_modules(modules: Sequence[str] | None) -> None:
             raise
         except Exception as error:
             reason = f"{type(error).__name__}: {one_line(str(error))}"
-            raise UserError(f"`--import` module {module!r} cannot be imported: {reason}") from error
+            hint = f"; a module has no ending: `--import {module[:-3]}`" if module.endswith(".py") else ""
+            raise UserError(f"`--import` module {module!r} cannot be imported: {reason}{hint}") from error
 
 
 @dataclass(frozen=True)

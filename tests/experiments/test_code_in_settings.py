@@ -119,6 +119,11 @@ def test_an_imported_module_or_trust_allows_them(case, planted, tmp_path):
         begin(NAMES[case], tmp_path)
 
 
+def test_a_file_in_place_of_a_module_is_told_the_module():
+    with pytest.raises(UserError, match=r"'my_game\.py' cannot be imported.*`--import my_game`"):
+        import_modules(["my_game.py"])
+
+
 READERS = {
     "input_read_method": "read_numpy",
     "input_read_method_kwargs": {"allow_pickle": True},

@@ -125,6 +125,22 @@ def test_the_teacher_labels(mine):
         make_teacher("brif")
     with pytest.raises(UserError, match="`case` is 'title'"):
         make_teacher({"name": "brief", "case": "title"})
+    unknown = "`cas` is no setting of the teacher 'brief'; its settings are name, case. Did you mean 'case'"
+    for settings in ({"cas": "upper"}, {"case": "upper", "cas": 1}):
+        with pytest.raises(UserError, match=unknown):
+            make_teacher({"name": "brief", **settings})
+
+
+def test_a_training_with_an_unknown_setting_of_the_teacher_does_not_begin(mine):
+    import my_teacher  # noqa: F401
+
+    from rllib_llm_comm import Verco
+    from rllib_llm_comm.experiments.algorithm_settings import check_config
+
+    settings = {"env": "rllib_llm_comm/door-v0", "messages": "teacher"}
+    check_config("verco", Verco, {**settings, "teacher": {"name": "brief", "case": "upper"}})
+    with pytest.raises(UserError, match="`cas` is no setting of the teacher 'brief'"):
+        check_config("verco", Verco, {**settings, "teacher": {"name": "brief", "cas": "upper"}})
 
 
 def test_the_planner_plans_in_the_game(mine):
@@ -164,7 +180,7 @@ def test_the_algorithm_is_found_by_its_name(mine):
     assert (config.gamma, config.critic_observation) == (1.0, "own")
     with pytest.raises(UserError, match="`ippo.config.patient` is 'yes'"):
         check_config("ippo", my_algorithm.IPPO, {"patient": "yes"})
-    with pytest.raises(UserError, match="Did you mean 'IPPO'"):
+    with pytest.raises(UserError, match="Did you mean 'IPPO'.*`--import MODULE`"):
         find_algorithm("IPO")
 
 

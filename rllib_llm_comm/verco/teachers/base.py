@@ -15,7 +15,7 @@ import numpy as np
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
-from rllib_llm_comm.core.errors import UserError, require_choice, require_whole, shown
+from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice, require_whole, shown
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.core.session_files import Session, read_session
 from rllib_llm_comm.envs.games import GAMES, scripted_player_of
@@ -147,6 +147,7 @@ def make_teacher(settings: str | Mapping[str, Any] | Teacher) -> Teacher:
     if isinstance(settings, Teacher):
         return settings
     name, values = _split(settings)
+    _refuse_unknown(name, values)
     try:
         return TEACHERS[name](**values)
     except TypeError as error:
@@ -175,11 +176,12 @@ def portable_teacher(settings: Any) -> Any:
     """The settings of a teacher as a checkpoint keeps them (`Teacher.portable`); a name or a teacher stays one.
 
     Raises:
-        UserError: If the name is unknown, or a setting that names files is not allowed.
+        UserError: If the name or a setting is unknown, or a setting that names files is not allowed.
     """
     if not isinstance(settings, Mapping):
         return settings
     name, values = _split(settings)
+    _refuse_unknown(name, values)
     return {"name": name, **TEACHERS[name].portable(values)}
 
 
@@ -188,6 +190,16 @@ def _split(settings: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         raise UserError(f"`teacher` is {shown(settings)} but must be a name, or a mapping with `name` and settings.")
     values = {"name": settings} if isinstance(settings, str) else dict(settings)
     return str(values.pop("name", None)), values
+
+
+def _refuse_unknown(name: str, values: Mapping[str, Any]) -> None:
+    arguments = inspect.signature(TEACHERS[name]).parameters.values()
+    known = [argument.name for argument in arguments]
+    takes_any = any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in arguments)
+    for key in () if takes_any else values:
+        if key not in known:
+            listed, hint = ", ".join(["name", *known]), did_you_mean(str(key), known)
+            raise UserError(f"`{key}` is no setting of the teacher {name!r}; its settings are {listed}.{hint}")
 
 
 # ---- in a game --------------------------------------------------------------------------------------------------
