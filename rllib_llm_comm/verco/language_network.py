@@ -415,7 +415,8 @@ class BatchedNetworks:
             menu: Sequence[str] = (),
         ) -> list[Any]:
             if menu or (not samples_together and (temperature > 0 or with_ids)):
-                return apart(prompts, max_words=max_words, temperature=temperature, seed=seed, menu=menu)
+                chosen = {"menu": menu} if menu else {}  # `draw_messages` knows none
+                return apart(prompts, max_words=max_words, temperature=temperature, seed=seed, **chosen)
             with phase(MESSAGES):
                 if temperature == 0 and not with_ids:
                     self.write_ahead(networks, prompts, max_words)
