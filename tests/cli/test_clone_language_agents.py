@@ -37,6 +37,8 @@ def test_the_scripted_cook_is_cloned_and_what_stands_in_the_way_is_told(tmp_path
         ("clone", "scripted", "mine", *CLONE[3:], "--env", KITCHEN): "give a new folder",
         CLONE: "`--env` is missing",
         (*CLONE, "--env", KITCHEN, "--layout", "cramped_room"): "--layout",
+        ("clone", "players:mine", "results/mine", *CLONE[3:], "--env", KITCHEN): "--import MODULE",
+        (*CLONE, "--env", KITCHEN, "--import", "no_such_module"): "no_such_module",
         (*CLONE[:3], "--demonstrations", "60"): "--base-model",
     }
     monkeypatch.chdir(tmp_path)

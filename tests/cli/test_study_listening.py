@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from rllib_llm_comm import load_policy
-from rllib_llm_comm.experiments.packaged_examples import examples
 from tests.cli.command import succeeds
 
 SMALL = {
@@ -17,6 +17,7 @@ SMALL = {
     "num_envs_per_env_runner": 2, "train_batch_size_per_learner": 32, "minibatch_size": 32, "num_epochs": 1,
     "critic_warmup": 32, "decisions": 64, "episodes": 4, "anneal": 1,
 }  # fmt: skip
+STUDY = Path(__file__).parents[2] / "tuned_examples/study_listening.yaml"
 HEARD = ("none", "other_fact", "swapped")
 
 
@@ -31,7 +32,7 @@ def small(value: Any) -> Any:
 
 @pytest.mark.timeout(300)
 def test_from_labels_and_demonstrations_to_a_report_of_who_listens(tmp_path):
-    study = small(yaml.safe_load(examples()["study_listening"].read_text()))
+    study = small(yaml.safe_load(STUDY.read_text()))
     study |= {"seeds": [3], "model": {"base_model": "embedded"}, "baseline": "none"}
     study["scenarios"] = {"B_one": study["scenarios"]["B_one"]}
     study["systems"] = {name: study["systems"][name] for name in ("verco", "none")}
@@ -51,7 +52,7 @@ def test_from_labels_and_demonstrations_to_a_report_of_who_listens(tmp_path):
         (rows,) = (folder / f"B_one.{name}").glob("trial_*/result.json")
         told = [json.loads(line) for line in rows.read_text().splitlines()]
         assert [row["decisions"] for row in told] == [32, 64]
-        assert {"seconds", "decisions", "tokens"} <= set(report["scenarios"]["B_one"]["systems"][name]["cost"])
+        assert {"seconds", "decisions", "tokens"} <= set(report["scenarios"]["B_one"]["systems"][name]["took"])
         policy = load_policy(folder / f"B_one.{name}")
         assert policy.manifest.provenance["cloned_from"] == ["scripted"]
         assert policy.manifest.model_config["base_model"] == "embedded" and policy.communication.messages == trained
