@@ -24,12 +24,12 @@ import traceback
 from collections.abc import Callable, Mapping
 from functools import cache, partialmethod
 from multiprocessing import forkserver
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from ray._private import services
 from ray._private.parameter import RayParams
@@ -91,88 +91,15 @@ def run(
     env = environment() if env is None else dict(env)
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
-        process = _start([str(program), *map(str, arguments)], cwd, env, (out, err), workers())
+        command = [str(program), *map(str, arguments)]
+        process = _server().Process(target=_run, args=(command, cwd, env, _import_path(env), out, err, workers()))
+        process.start()
         process.join(timeout)
         if process.is_alive():
             process.kill()
             process.join()
-            raise subprocess.TimeoutExpired(program, timeout, out.read_text(), err.read_text())
-        return subprocess.CompletedProcess(program, process.exitcode or 0, out.read_text(), err.read_text())
-
-
-def start(
-    program: str | Path,
-    *arguments: str,
-    cwd: Path,
-    env: Mapping[str, str],
-    terminal: Path | None = None,
-    own_workers: bool = False,
-) -> Running:
-    """Starts a program in a folder; see `run`.
-
-    Args:
-        terminal: Where it writes instead of what `Running.stdout` reads.
-        own_workers: True: its Ray starts its workers itself, which are processes below it then.
-    """
-    reader, writer = multiprocessing.Pipe(duplex=False)
-    to = terminal or writer
-    command = [str(program), *map(str, arguments)]
-    process = _start(command, cwd, dict(env), (to, to), None if own_workers else workers())
-    writer.close()
-    return Running(process, reader)
-
-
-class Running:
-    """A program that goes on beside the test; its methods are those of `subprocess.Popen`.
-
-    Attributes:
-        stdout: Lines that it has written, errors among them.
-    """
-
-    def __init__(self, process: BaseProcess, output: Connection) -> None:
-        """Takes what has been started."""
-        self._process, self.pid = process, process.pid
-        self.stdout = os.fdopen(os.dup(output.fileno()))
-        output.close()
-        atexit.register(self.kill)
-
-    @property
-    def returncode(self) -> int | None:
-        """Its exit code; negative, the signal that killed it; `None` while it runs."""
-        return self._process.exitcode
-
-    poll = returncode.fget
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Waits for its end."""
-        self._process.join(timeout)
-        if self.returncode is None:
-            raise subprocess.TimeoutExpired("a forked program", timeout or 0.0)
-        return self.returncode
-
-    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
-        """Reads what is left and waits for the end."""
-        with self.stdout:
-            said = self.stdout.read()
-        self.wait(timeout)
-        return said, None
-
-    def send_signal(self, number: int) -> None:
-        """Sends a signal unless it has ended."""
-        if self.returncode is None:
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        """As `kill -9`."""
-        self.send_signal(signal.SIGKILL)
-
-
-def _start(
-    command: list[str], cwd: Path, env: dict[str, str], outputs: tuple[Path | Connection, ...], workers: Path | None
-) -> BaseProcess:
-    process = _server().Process(target=_run, args=(command, cwd, env, _import_path(env), outputs, workers))
-    process.start()
-    return process
+            raise subprocess.TimeoutExpired(command, timeout, out.read_text(), err.read_text())
+        return subprocess.CompletedProcess(command, process.exitcode or 0, out.read_text(), err.read_text())
 
 
 def _import_path(env: dict[str, str]) -> list[str]:
@@ -187,18 +114,16 @@ def _asked_import_path(env: tuple[tuple[str, str], ...]) -> list[str]:
 
 
 @cache
-def lighten_ray(workers: Callable[[], Path] | None) -> None:
+def lighten_ray(workers: Callable[[], Path]) -> None:
     """Lets Ray start no monitor of its autoscaler, none of its workers' logs and no dashboard, and fork its workers.
 
     Each is half a second of work at every start of Ray, which waits for the last; a worker is three.
 
     Args:
-        workers: Gives what Ray starts in place of a worker, as `workers` does; `None` lets it start its own.
+        workers: Gives what Ray starts in place of a worker, as `workers` does.
     """
     RayParams.__init__ = partialmethod(RayParams.__init__, no_monitor=True, include_log_monitor=False)
     services.start_api_server = lambda *_, **__: (None, None)  # as where it could not be started
-    if workers is None:
-        return
     start_raylet = services.start_raylet
 
     def start_forking(*arguments: Any, **named: Any) -> Any:
@@ -227,8 +152,9 @@ def _serve(place: Path) -> None:
     """Forks a worker for each that connects to a socket, until the tests have ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the workers
     server = socket.socket(socket.AF_UNIX)
-    server.bind(str(place))
+    server.bind(f"{place}.new")
     server.listen(64)
+    os.rename(f"{place}.new", place)  # who finds it can connect
     tests = multiprocessing.parent_process()
     while tests.sentinel not in wait([server, tests.sentinel]):
         connection, _ = server.accept()
@@ -269,27 +195,14 @@ def _become_worker(connection: socket.socket) -> None:
 
 
 def _run(
-    command: list[str],
-    cwd: Path,
-    env: dict[str, str],
-    path: list[str],
-    outputs: tuple[Path | Connection, ...],
-    workers: Path | None,
+    command: list[str], cwd: Path, env: dict[str, str], path: list[str], out: Path, err: Path, worker: Path
 ) -> None:
-    """Turns a forked process into a program with other outputs; see `start`."""
-    for number, place in enumerate(outputs, 1):
-        if isinstance(place, Path):
-            handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOCTTY)
-            os.dup2(handle, number)
-            os.close(handle)
-        else:
-            os.dup2(place.fileno(), number)
-    # The server's own remember where those of the tests were.
-    sys.stdout = os.fdopen(1, "w", buffering=1 if "PYTHONUNBUFFERED" in env else -1, closefd=False)
-    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
-    for place in {place for place in outputs if not isinstance(place, Path)}:
-        place.close()
-    lighten_ray(None if workers is None else lambda: workers)
+    """Turns a forked process into a program that writes to two files and whose Ray forks its workers."""
+    for place, number in ((out, 1), (err, 2)):
+        handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(handle, number)
+        os.close(handle)
+    lighten_ray(lambda: worker)
     _become(command, cwd, env, path)
 
 
@@ -298,6 +211,7 @@ def _become(command: list[str], cwd: Path, env: dict[str, str], path: list[str])
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    np.random.seed()  # a fresh interpreter begins anywhere
     Config.initialize("")  # whether Ray asks for a token was read in the environment of the server
     program = command[0]
     script = program.endswith(".py")

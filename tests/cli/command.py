@@ -1,4 +1,8 @@
-"""Runs the real `rllib` command in a process of its own, forked off a server that has imported the libraries."""
+"""Runs the real `rllib` command in a process of its own.
+
+A command that is waited for is forked off a server that has imported the libraries; one that runs on while a test
+reads or kills it is started from nothing.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +30,16 @@ def rllib(
     return forked.run(forked.CLI, *arguments, cwd=cwd, env=env, timeout=timeout)
 
 
-def start_rllib(*arguments: str, cwd: Path, own_workers: bool = False) -> forked.Running:
+def start_rllib(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     """Starts `rllib ARGUMENTS` in a folder; its output can be read line by line."""
-    env = {**environment(), "PYTHONUNBUFFERED": "1"}
-    return forked.start(forked.CLI, *arguments, cwd=cwd, env=env, own_workers=own_workers)
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        cwd=cwd,
+        env={**environment(), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def succeeds(*arguments: str, cwd: Path, **more: Any) -> subprocess.CompletedProcess[str]:

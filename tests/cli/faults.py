@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from rllib_llm_comm.experiments.tune_state import whole_checkpoints
-from tests.forked import Running
 
 
 def rows(trial: Path) -> list[int]:
@@ -43,7 +42,7 @@ def remount(place: Path, option: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{option}", str(place)], check=True)
 
 
-def below(command: Running) -> list[psutil.Process]:
+def below(command: subprocess.Popen[str]) -> list[psutil.Process]:
     """All processes that a command has started, and those that they have; nothing else on the machine is looked at."""
     try:
         return psutil.Process(command.pid).children(recursive=True)
@@ -51,7 +50,7 @@ def below(command: Running) -> list[psutil.Process]:
         return []
 
 
-def actor(command: Running, name: str, seconds: float = 60) -> psutil.Process:
+def actor(command: subprocess.Popen[str], name: str, seconds: float = 60) -> psutil.Process:
     """A process of Ray's below a command whose title has a name, as soon as there is one."""
     end = time.monotonic() + seconds
     titles: list[str] = []
@@ -69,7 +68,7 @@ def actor(command: Running, name: str, seconds: float = 60) -> psutil.Process:
     raise AssertionError(f"no process {name!r} among {titles}")
 
 
-def kill(command: Running) -> None:
+def kill(command: subprocess.Popen[str]) -> None:
     """Kills a command as `kill -9` does and waits until all that it had started is gone, too.
 
     Raises:

@@ -19,7 +19,6 @@ from tests.cli.command import rllib, start_rllib, succeeds
 from tests.cli.faults import disk, half_written, kill, remount, require_finished, wait_until
 from tests.cli.small_pipeline import NAME, TRAINED, undo
 from tests.cli.test_study import SMOKE
-from tests.forked import Running
 
 pytestmark = pytest.mark.slow
 HERE = "cli/test_chaos.py"
@@ -56,7 +55,7 @@ def status(stage: Path) -> str:
     return json.loads((stage / "stage.json").read_text())["status"]
 
 
-def kill_in(running: Running, stage: str, folder: Path, server: ChatProcess, asked: int) -> None:
+def kill_in(running: subprocess.Popen[str], stage: str, folder: Path, server: ChatProcess, asked: int) -> None:
     """Kills the command in the middle of a stage."""
     if stage in TRAINED:
         for line in running.stdout:
@@ -74,9 +73,7 @@ def kill_in(running: Running, stage: str, folder: Path, server: ChatProcess, ask
 def test_a_killed_command(stage, before, server):
     undo(before, stage)
     asked = len(server.questions)
-    kill_in(
-        start_rllib(*command(), cwd=before, own_workers=True), stage, before / "results" / NAME / stage, server, asked
-    )
+    kill_in(start_rllib(*command(), cwd=before), stage, before / "results" / NAME / stage, server, asked)
     done = succeeds(*command(), cwd=before)
     require_finished(before / "results")
     sent = server.questions[asked:]
@@ -89,7 +86,7 @@ def test_a_killed_command(stage, before, server):
 def test_a_killed_study(tmp_path):
     arguments = ["study", "file", str(SMOKE), "-n", "smoke", "--ray-num-cpus", "2"]
     results = tmp_path / "results/smoke"
-    running = start_rllib(*arguments, cwd=tmp_path, own_workers=True)
+    running = start_rllib(*arguments, cwd=tmp_path)
     wait_until(lambda: any(results.glob("B.constant/trial_*/checkpoint_*")) or running.poll() is not None)
     kill(running)
     assert status(results / "B.constant") == "running"
@@ -136,7 +133,7 @@ def test_a_read_only_disk(stage, before, server, tmp_path):
         shutil.move(before / "results", place / "results")
         arguments = [*command(), "--storage-path", str(place / "results")]
         folder = place / "results" / NAME / stage
-        kill_in(start_rllib(*arguments, cwd=before, own_workers=True), stage, folder, server, len(server.questions))
+        kill_in(start_rllib(*arguments, cwd=before), stage, folder, server, len(server.questions))
         remount(place, "ro")
         asked = len(server.questions)
         told = rllib(*arguments, cwd=before)
@@ -160,7 +157,7 @@ def test_scratch_files_of_a_killed_command_go(before, server):
     """The command is killed in a stage; a writer of the same kind as its own is killed in the middle of a file."""
     undo(before, "replay")
     folder = before / "results" / NAME / "replay"
-    kill_in(start_rllib(*command(), cwd=before, own_workers=True), "replay", folder, server, len(server.questions))
+    kill_in(start_rllib(*command(), cwd=before), "replay", folder, server, len(server.questions))
     kill_in_writing(folder / "replay.html")
     assert half_written(folder)
     succeeds(*command(), cwd=before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import psutil
@@ -10,7 +11,6 @@ import pytest
 
 from tests.cli.command import start_rllib, succeeds
 from tests.cli.faults import actor, below, require_finished, require_gone, rows
-from tests.forked import Running
 
 pytestmark = pytest.mark.slow
 ITERATIONS = {"PBT": 6, "COLE": 6, "FCP": 8}
@@ -30,7 +30,7 @@ OWN = {
 COMMAND = ["train", "file", "small.json", "--ray-num-cpus", "4"]
 
 
-def start(folder: Path, name: str) -> tuple[Running, list[psutil.Process]]:
+def start(folder: Path, name: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
     """Starts the training and waits until three iterations are done; the checkpoint of the second is in the middle."""
     stage = {
         "run": name,
@@ -39,7 +39,7 @@ def start(folder: Path, name: str) -> tuple[Running, list[psutil.Process]]:
         "config": {**SMALL, **OWN[name]},
     }
     (folder / "small.json").write_text(json.dumps({"population": stage}))
-    running = start_rllib(*COMMAND, cwd=folder, own_workers=True)
+    running = start_rllib(*COMMAND, cwd=folder)
     for line in running.stdout:
         if line.split()[:1] == ["3"]:
             break

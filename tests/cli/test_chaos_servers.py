@@ -44,7 +44,7 @@ def twice(server: ChatProcess) -> int:
 @pytest.mark.parametrize("stage", stages_of(f"{HERE}::test_a_killed_chat_server"))
 def test_a_killed_chat_server(stage, server, tmp_path):
     command = write(tmp_path, file_of(stage, server.url))
-    running = start_rllib(*command, cwd=tmp_path, own_workers=True)
+    running = start_rllib(*command, cwd=tmp_path)
     wait_until(lambda: len(server.questions) >= 4 or running.poll() is not None)
     server.kill()
     said, _ = running.communicate(timeout=120)
@@ -60,7 +60,7 @@ def test_a_killed_chat_server(stage, server, tmp_path):
 @pytest.mark.parametrize("stage", stages_of(f"{HERE}::test_a_chat_server_that_is_soon_back"))
 def test_a_chat_server_that_is_soon_back(stage, server, tmp_path):
     command = write(tmp_path, file_of(stage, server.url, max_retries=6))
-    running = start_rllib(*command, cwd=tmp_path, own_workers=True)
+    running = start_rllib(*command, cwd=tmp_path)
     wait_until(lambda: len(server.questions) >= 4 or running.poll() is not None)
     server.kill()
     server.start()
@@ -79,7 +79,7 @@ def test_the_budget_holds_over_kills(stage, server, tmp_path):
     budget = 60.0
     command = write(tmp_path, file_of(stage, server.url, budget=budget, **PRICES))
     for number in range(2):
-        running = start_rllib(*command, cwd=tmp_path, own_workers=True)
+        running = start_rllib(*command, cwd=tmp_path)
         wait_until(lambda: len(server.questions) >= 3 * (number + 1) or running.poll() is not None)  # noqa: B023
         kill(running)
     spent = sum(json.loads(path.read_text())["cost"] for path in books(tmp_path))
@@ -103,7 +103,7 @@ def test_the_rate_holds_within_each_call(stage, server, tmp_path):
     calls = []
     for _ in range(2):
         asked = len(server.questions)
-        running = start_rllib(*command, cwd=tmp_path, own_workers=True)
+        running = start_rllib(*command, cwd=tmp_path)
         wait_until(lambda: len(server.questions) >= asked + 5 or running.poll() is not None)  # noqa: B023
         kill(running)
         calls.append(server.times[asked:])

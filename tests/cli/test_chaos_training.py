@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from tests.cli.command import start_rllib, succeeds
 from tests.cli.faults import actor, below, require_finished, require_gone, rows, wait_until
 from tests.cli.small_pipeline import ENV, KITCHEN, TINY
 from tests.cli.test_resume import write as write_sweep
-from tests.forked import Running
 
 pytestmark = pytest.mark.slow
 HERE = "cli/test_chaos_training.py"
@@ -34,18 +34,18 @@ def file_of(stage: str, **config: Any) -> dict[str, Any]:
     }
 
 
-def start(folder: Path, stage: str, **config: Any) -> tuple[list[str], Running]:
+def start(folder: Path, stage: str, **config: Any) -> tuple[list[str], subprocess.Popen[str]]:
     """Starts the file and waits until three iterations of the stage are done: checkpoints are of even ones."""
     (folder / "small.json").write_text(json.dumps(file_of(stage, **config)))
     command = ["train", "file", "small.json", "--ray-num-cpus", "6"]
-    running = start_rllib(*command, cwd=folder, own_workers=True)
+    running = start_rllib(*command, cwd=folder)
     for line in running.stdout:
         if line.split()[:1] == ["3"]:
             break
     return command, running
 
 
-def end(running: Running, started: list[psutil.Process]) -> tuple[int, str]:
+def end(running: subprocess.Popen[str], started: list[psutil.Process]) -> tuple[int, str]:
     """Waits until the command ends and nothing of it is left; its exit status and what it has said."""
     said, _ = running.communicate(timeout=240)
     require_gone(started)
@@ -98,7 +98,7 @@ def test_a_killed_trial_of_a_sweep(stage, tmp_path):
     """The other trial runs to its end; only the killed one goes on."""
     write_sweep(tmp_path, 40, {"grid_search": [0, 1]})
     command = ["train", "file", "tiny.json", "--ray-num-cpus", "2"]
-    running = start_rllib(*command, cwd=tmp_path, own_workers=True)
+    running = start_rllib(*command, cwd=tmp_path)
     folder = tmp_path / "results/tiny/cartpole"
     first = folder / "trial_0_seed=0"
     wait_until(lambda: (first / "result.json").exists() and len(rows(first)) >= 5 or running.poll() is not None)

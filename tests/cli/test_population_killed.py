@@ -49,7 +49,7 @@ def test_a_population_that_was_killed_goes_on(name, tmp_path):
     """Parts that had ended are not trained again: a checkpoint is there of each, although none is due for long."""
     write(tmp_path, name)
     command = ["train", "file", "fcp.json", "--ray-num-cpus", "2"]
-    running = start_rllib(*command, cwd=tmp_path, own_workers=True)
+    running = start_rllib(*command, cwd=tmp_path)
     trial = tmp_path / "results/fcp/fcp/trial_0"
     wait_until(
         lambda: len(list(trial.glob("checkpoint_*"))) >= 1 and len(rows(trial)) >= 3 or running.poll() is not None,

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
 import re
-import select
-from pathlib import Path
+import subprocess
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests import forked
-from tests.cli.command import environment
+from tests.cli.command import COMMAND, environment
 
 STAGE = {
     "run": "MessageSFT",
@@ -26,12 +25,12 @@ def _on_a_terminal(arguments, cwd) -> str:
     """All that a command writes to a terminal of 120 columns."""
     ours, its = pty.openpty()
     env = {**environment(), "TERM": "xterm", "COLUMNS": "120"}
-    running = forked.start(forked.CLI, *arguments, cwd=cwd, env=env, terminal=Path(os.ttyname(its)))
-    written = b""
-    while running.poll() is None or select.select([ours], [], [], 0)[0]:
-        if select.select([ours], [], [], 0.1)[0]:
-            written += os.read(ours, 4096)
-    os.close(its)
+    with subprocess.Popen([*COMMAND, *arguments], cwd=cwd, env=env, stdout=its, stderr=its, stdin=its) as running:
+        os.close(its)
+        written = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while piece := os.read(ours, 4096):
+                written += piece
     os.close(ours)
     assert running.returncode == 0, written.decode()
     return written.decode()

@@ -130,7 +130,7 @@ def test_killed_after_the_last_checkpoints_nothing_waits_for_trials_that_have_en
 def test_a_trial_killed_in_a_save_goes_on_to_its_end(tmp_path):
     write(tmp_path, 8, checkpoint_config={"checkpoint_frequency": 1})
     command = ["train", "file", "tiny.json", "--ray-num-cpus", "2"]
-    running = start_rllib(*command, cwd=tmp_path, own_workers=True)
+    running = start_rllib(*command, cwd=tmp_path)
     for line in running.stdout:
         if line.split()[:1] == ["2"]:
             trial = actor(running, "PPO")
