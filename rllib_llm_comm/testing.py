@@ -345,13 +345,12 @@ def _scripted(record: GameRecord, env: ParallelEnv, seed: int, steps: int) -> st
         if step.agents:
             actions = _act(env.action_space, step, rng)
             for agent in actions:
-                allowed, advice = (
-                    _allowed(env.action_space(agent), step.observations[agent]),
-                    player.advise(game, agent),
-                )
-                if advice is not None and advice not in allowed:
+                space, advice = env.action_space(agent), player.advise(game, agent)
+                if advice is None or not isinstance(space, spaces.Discrete):
+                    continue
+                if advice not in (allowed := _allowed(space, step.observations[agent])):
                     return f"step {k}: `advise` gives {agent} the action {advice!r}, but allowed are {allowed}"
-                actions[agent] = actions[agent] if advice is None else int(advice)
+                actions[agent] = int(advice)
             observations, _, _, _, infos = env.step(actions)
         else:
             observations, infos = env.reset(seed=seed + k)
