@@ -11,12 +11,7 @@ from pathlib import Path
 import pytest
 
 import rllib_llm_comm
-from rllib_llm_comm.envs.games import env_ids
 from rllib_llm_comm.experiments.packaged_examples import description, examples
-from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
-from rllib_llm_comm.rl.algorithms import ALGORITHMS
-from rllib_llm_comm.sama.planners import PLANNERS
-from rllib_llm_comm.verco.teachers.base import TEACHERS
 from tests.cli.command import rllib, succeeds
 
 GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_text_golden.jsonl.gz"
@@ -197,11 +192,12 @@ def test_list_shows_what_settings_can_name(tmp_path):
         'def lazy(**settings):\n    """Never plans. Not even then."""\n\n\nregister_planner(\'lazy\', lazy)\n'
     )
     planners = succeeds("list", "planners", "--import", "mine", cwd=tmp_path).stdout
-    for name in (*PLANNERS, "As `chat`, with the answers of a recording.", "lazy", "Never plans."):
+    for name in ("scripted", "trained", "sama", "As `chat`, with the answers of a recording.", "lazy", "Never plans."):
         assert name in planners
     assert "Not even then" not in planners and "Verco" not in planners
     everything = succeeds("list", cwd=tmp_path).stdout
-    for name in (*ALGORITHMS, *STAGE_KINDS, *env_ids(derived=True), *TEACHERS, *PLANNERS, "DQN"):
+    games = ("rllib_llm_comm/door-v0", "rllib_llm_comm/minirts_planner-v0")
+    for name in ("Verco", "VercoPBT", "ROMA", "collect_labels", "play_planners", *games, "people", "trained", "DQN"):
         assert name in everything
     assert "settings: `" not in everything and "`run: " not in everything
     done = rllib("list", "planer", cwd=tmp_path)
