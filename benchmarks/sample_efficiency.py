@@ -3,8 +3,10 @@
     python benchmarks/sample_efficiency.py --write
 
 Nothing is played. Of self-play, QMIX, MASER, LDSA and ROMA there are curves (`study_value_decomposition`, shaped
-rewards, three seeds). Of EMMA, which learns on sampled subgoals and then plays under the planner by rules, and of PBT,
-FCP and COLE there is the end alone: the game steps of the training and the score after it.
+rewards, three seeds), and of planners that learn, whose subgoals rules carry out (`study_planner`: PPO from clones of
+the planner by rules, five seeds; demonstrations count, and a decision lasts as long as on average in their games).
+Of EMMA, which learns on sampled subgoals and then plays under the planner by rules, and of PBT, FCP and COLE there is
+the end alone: the game steps of the training and the score after it.
 
 `steps_to` are the game steps to a share of self-play's final score; of an end they are at most those of the training,
 and `null` means not reached within it. `claim` is EMMA's game steps over those after which self-play scores as much.
@@ -18,7 +20,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +36,10 @@ SHARES = (0.25, 0.5, 0.75, 0.9)
 CLAIM = 0.1
 LAST = 5  # points of a curve that make its final score
 COOKS = 2  # decisions are counted per cook
+DEMONSTRATIONS = 2000  # decisions that a planner has seen before it learns
 NOT_MEASURED = [
     "EMMA while it learns: only its score after training was kept, so that a share may have been reached earlier",
-    "EMMA trained under a planner that was trained, or under recordings",
+    "EMMA under a planner that was trained, but for the cramped room, or under recordings",
     "PBT, FCP and COLE while they learn",
     "more than three seeds; the authors' settings of MASER, LDSA and ROMA",
     "MiniRTS: the games of trained officers have no learning curves here",
@@ -60,6 +63,20 @@ def curves_of(system: Mapping[str, Any]) -> tuple[Steps, np.ndarray]:
     return steps, np.array([np.interp(steps, one[:, 0], one[:, 1]) for one in known])
 
 
+def curves_of_planner(system: Mapping[str, Any]) -> tuple[Steps, np.ndarray]:
+    """As `curves_of`, of planners whose seats take turns; their demonstrations come first."""
+    played = [one["metrics"]["subgoals_given"] / one["length_mean"] for one in system["evaluations"]["sampled"]]
+    steps, scores = curves_of(system)
+    return (COOKS * steps + DEMONSTRATIONS) / np.mean(played), scores
+
+
+def curves_in(name: str) -> dict[str, tuple[Steps, np.ndarray]]:
+    """Method -> `curves_of` it in a kitchen."""
+    study = read("study_value_decomposition/results.json")["scenarios"][f"{name}_shaped"]
+    planner = read("study_planner/results.json")["scenarios"][name]["cloned_ppo"]
+    return {method: curves_of(study[method]) for method in CURVES} | {"planner": curves_of_planner(planner)}
+
+
 def final(scores: np.ndarray) -> float:
     """The final score of some seeds."""
     return float(scores[:, -LAST:].mean())
@@ -76,7 +93,7 @@ def draws(seeds: int) -> Iterator[list[int]]:
     return map(list, itertools.product(range(seeds), repeat=seeds))
 
 
-def interval(values: Sequence[float]) -> tuple[float, float]:
+def interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
     """Ends of the middle 95 %, each one of the values."""
     low, high = np.percentile(values, [2.5, 97.5], method="nearest")
     return float(low), float(high)
@@ -87,15 +104,14 @@ def shown(value: float, digits: int = 0) -> float | None:
     return None if np.isinf(value) else round(value, digits) if digits else round(value)
 
 
-def steps_to(reach: Callable[[list[int], float], float], seeds: int, reference: np.ndarray, share: float) -> Any:
+def steps_to(steps: Steps, scores: np.ndarray, reference: np.ndarray, share: float) -> Any:
     """Game steps to a share of self-play's final score, with an interval."""
-    all_seeds, every = list(range(seeds)), list(range(len(reference)))
-    found = [
-        reach(own, share * final(reference[others]))
-        for own, others in itertools.product(draws(seeds), draws(len(reference)))
-    ]
-    value = reach(all_seeds, share * final(reference[every]))
-    return {"value": shown(value), **dict(zip(("low", "high"), map(shown, interval(found)), strict=True))}
+    drawn = scores[list(draws(len(scores)))].mean(1)
+    levels = share * np.array([final(reference[others]) for others in draws(len(reference))])
+    reached = drawn[:, None] >= levels[:, None]  # (draws, draws of self-play, T)
+    found = np.where(reached.any(-1), steps[reached.argmax(-1)], np.inf)
+    value = first(steps, scores, share * final(reference))
+    return {"value": shown(value), **dict(zip(("low", "high"), map(shown, interval(found.ravel())), strict=True))}
 
 
 def claim(budget: float, returns: np.ndarray, steps: Steps, reference: np.ndarray) -> dict[str, Any]:
@@ -119,21 +135,17 @@ def claim(budget: float, returns: np.ndarray, steps: Steps, reference: np.ndarra
     }
 
 
-def kitchen(name: str, study: Mapping[str, Any], table: Mapping[str, Any], emma: Sequence[Mapping[str, Any]]) -> Any:
+def kitchen(name: str, table: Mapping[str, Any], emma: Sequence[Mapping[str, Any]]) -> Any:
     """The figures of one kitchen."""
-    found = {method: curves_of(study[f"{name}_shaped"][method]) for method in CURVES}
+    found = curves_in(name)
     steps, reference = found["self_play"]
     methods: dict[str, Any] = {}
     for method, (own, scores) in found.items():
-
-        def reach(seeds: list[int], level: float, own: Steps = own, scores: np.ndarray = scores) -> float:
-            return first(own, scores[seeds], level)
-
         methods[method] = {
             "known": "curve",
             "game_steps": round(float(own[-1])),
             "score": round(final(scores), 1),
-            "steps_to": {str(share): steps_to(reach, len(scores), reference, share) for share in SHARES},
+            "steps_to": {str(share): steps_to(own, scores, reference, share) for share in SHARES},
         }
     returns = np.array([one["return_mean"] for one in emma])
     for method in ENDS:
@@ -153,21 +165,25 @@ def kitchen(name: str, study: Mapping[str, Any], table: Mapping[str, Any], emma:
 
 def measured() -> dict[str, Any]:
     """All figures."""
-    study = read("study_value_decomposition/results.json")["scenarios"]
     table = read("partners/table.json")["kitchens"]
     emma = [one for one in read("emma/evaluation.json") if one["text_encoder"] == "embedded"]
     return {
         "command": "python benchmarks/sample_efficiency.py --write",
-        "sources": ["study_value_decomposition/results.json", "partners/table.json", "emma/evaluation.json"],
+        "sources": [
+            "study_value_decomposition/results.json",
+            "study_planner/results.json",
+            "partners/table.json",
+            "emma/evaluation.json",
+        ],
         "shares": list(SHARES),
         "kitchens": {
-            name: kitchen(name, study, table[name], [one for one in emma if one["layout"] == name]) for name in KITCHENS
+            name: kitchen(name, table[name], [one for one in emma if one["layout"] == name]) for name in KITCHENS
         },
         "not_measured": NOT_MEASURED,
     }
 
 
-NAMES = {"self_play": "self-play", "emma": "EMMA, rules plan"}
+NAMES = {"self_play": "self-play", "emma": "EMMA, rules plan", "planner": "trained planner, rules walk"}
 
 
 def draw(figures: Mapping[str, Any], path: Path) -> None:
@@ -177,13 +193,11 @@ def draw(figures: Mapping[str, Any], path: Path) -> None:
 
     from rllib_llm_comm.evaluation.figures import looks, to_png
 
-    study = read("study_value_decomposition/results.json")["scenarios"]
-    paint = looks([*CURVES, *ENDS])
+    paint = looks([*CURVES, "planner", *ENDS])
     figure = Figure(figsize=(13, 2.9), layout="constrained")
     FigureCanvasAgg(figure)
     for axis, name in zip(figure.subplots(1, len(KITCHENS)), KITCHENS, strict=True):
-        for method in CURVES:
-            steps, scores = curves_of(study[f"{name}_shaped"][method])
+        for method, (steps, scores) in curves_in(name).items():
             axis.plot(steps, scores.mean(0), color=paint[method].colour, label=_label(method), linewidth=1.2)
         for method in ENDS:
             told = figures["kitchens"][name]["methods"][method]
@@ -203,7 +217,8 @@ HEAD = """# Return against game steps
 
 `python benchmarks/sample_efficiency.py --write` makes this page, its [figures](sample_efficiency.json) and the picture
 from other results; nothing is played. Curves: self-play, QMIX, MASER, LDSA and ROMA in training, shaped rewards, means
-of three seeds. Points: ends of EMMA under the planner by rules, PBT, FCP and COLE, with standard errors of three seeds.
+of three seeds; planners that learn, whose subgoals rules carry out, means of five seeds (their demonstrations count).
+Points: ends of EMMA under the planner by rules, PBT, FCP and COLE, with standard errors of three seeds.
 
 ![score against game steps](sample_efficiency.png)
 
