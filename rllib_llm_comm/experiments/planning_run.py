@@ -44,7 +44,7 @@ class ComparisonSettings(Settings):
     """Settings of all comparisons of planners, the options of `rllib planning`."""
 
     executor: Several[str] | None = None
-    """Who carries out subgoals: scripted (rules; by default), or checkpoints."""
+    """Who carries out subgoals: scripted (rules; by default), or checkpoints, with or without `trained:`."""
     planner: Several[str | dict[str, Any]] | None = None
     """Planners: a name, or settings such as {"name": "cassette", "cassette": "plans.jsonl"}; scripted by default."""
     layouts: Several[str] | None = None
@@ -107,7 +107,7 @@ class ComparisonSettings(Settings):
             if name == SCRIPTED:
                 made[name] = ScriptedExecutor(self.env or DEFAULT_ENV, self.env_config)
             else:
-                path = short_path(find_checkpoint(name))
+                path = short_path(find_checkpoint(name.removeprefix("trained:")))
                 policy = Loading(trust=self.trust).load(path)
                 made[path] = PolicyExecutor(policy, path, self.env_config, self.greedy, weights_digest(path))
         return made
@@ -221,7 +221,8 @@ def play_and_tell(scores: PlannerScores, settings: ComparisonSettings) -> None:
     with counting_bar("playing") as progress:
         scores.play(lambda text: None if path is None else write_atomically(path, text), progress)
     columns, rows = table(scores.figures())
-    print_table([columns, *rows])
+    labels_and_score = columns.index("95 % interval") + 1 if "95 % interval" in columns else len(columns)
+    print_table([columns, *rows], optional=columns[: labels_and_score - 1 : -1])
     say_stand_ins(scores.stand_ins())
     if path is not None:
         say(f"Figures: {short_path(path)}")

@@ -245,6 +245,7 @@ def test_a_data_set_of_subgoals_goes_on_and_is_what_the_game_draws_from(tmp_path
         (["reward", "--planner", "scripted", "--planner", "random"], "only `rllib planning planners` takes"),
         (["reward", "--layouts", "my_kitchen"], "`layout` is 'my_kitchen'"),
         (["reward", "--executor", "nowhere"], "no checkpoint at 'nowhere'"),
+        (["reward", "--executor", "trained:nowhere"], "no checkpoint at 'nowhere'"),
         (["reward", "--trials", "2", "--replan", "any"], "reflection puts whole rounds back"),
         (["reward", "--replan", "some"], "`replan` is 'some'"),
         (["reward", "--recover", "hope", "--trials", "1"], "`recover` is 'hope'"),
