@@ -100,7 +100,7 @@ def draw_curves(
 ) -> Figure:
     """Median and quartiles over seeds of return, success, episode length, entropy and score while learning.
 
-    What no system has is left out. Decisions are drawn on a logarithmic axis if some systems take many times the
+    What no system has, or what is the same throughout, is left out. Decisions are drawn on a logarithmic axis if some systems take many times the
     decisions of others.
 
     Args:
@@ -109,7 +109,7 @@ def draw_curves(
         labels: What is drawn, with the label of its axis.
         iterations: True if the curves' `decisions` are iterations.
     """
-    told = [metric for metric in labels if any(_has(system, metric) for system in systems.values())] or [*labels][:1]
+    told = [metric for metric in labels if len(_values(systems, metric)) > 1] or [*labels][:1]
     columns = min(len(told), 2 if len(told) < 5 else 3)
     rows = -(-len(told) // columns)
     figure, axes = _subplots(rows, columns, (5.25 * columns, 3.3 * rows))
@@ -133,9 +133,10 @@ def draw_curves(
     return figure
 
 
-def _has(system: SystemResults, metric: str) -> bool:
-    """True if a system has a metric at all."""
-    return any(np.isfinite(curve.values.get(metric, [])).any() for curve in system.curves)
+def _values(systems: Mapping[str, SystemResults], metric: str) -> set[float]:
+    """The different values of a metric that there are."""
+    told = (curve.values.get(metric, []) for system in systems.values() for curve in system.curves)
+    return {float(value) for values in told for value in values if np.isfinite(value)}
 
 
 def _draw_curve(axis: Any, system: SystemResults, metric: str, look: Look, logarithmic: bool, unit: int) -> None:
