@@ -100,8 +100,8 @@ def draw_curves(
 ) -> Figure:
     """Median and quartiles over seeds of return, success, episode length, entropy and score while learning.
 
-    What no system has, or what is the same throughout, is left out. Decisions are drawn on a logarithmic axis if some systems take many times the
-    decisions of others.
+    What no system has, or what is the same throughout, is left out. Decisions are drawn on a logarithmic axis if some
+    systems take many times the decisions of others.
 
     Args:
         systems: Results of one scenario.

@@ -316,7 +316,11 @@ class PlannerScores:
         try:
             record = json.loads(text)
             name, cells = record["study"], record["cells"]
-            played = {cell["key"]: {int(one["seed"]): one for one in _rows(cell["episodes"])} for cell in cells}
+            played = {
+                # Figures that were kept without the metrics of each episode can be read, not continued.
+                cell["key"]: {int(one["seed"]): {**one, "metrics": one["metrics"]} for one in _rows(cell["episodes"])}
+                for cell in cells
+            }
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
                 f"The file of figures cannot be continued ({type(error).__name__}: {error}); give another --json."
