@@ -198,7 +198,8 @@ def draw(figures: Mapping[str, Any], path: Path) -> None:
     FigureCanvasAgg(figure)
     for axis, name in zip(figure.subplots(1, len(KITCHENS)), KITCHENS, strict=True):
         for method, (steps, scores) in curves_in(name).items():
-            axis.plot(steps, scores.mean(0), color=paint[method].colour, label=_label(method), linewidth=1.2)
+            style = {"color": paint[method].colour, "linestyle": paint[method].line, "linewidth": 1.2}
+            axis.plot(steps, scores.mean(0), label=_label(method), **style)
         for method in ENDS:
             told = figures["kitchens"][name]["methods"][method]
             point = {"color": paint[method].colour, "label": _label(method), "markersize": 4, "fmt": "o"}
@@ -232,7 +233,7 @@ MIDDLE = """
 game, and EMMA does not pay for that; here it is asked at each step.
 
 Game steps to a share of self-play's final score, means over seeds; "<=": only the end is known; "-": not reached within
-the training:
+the training. A planner's curve begins with its 30th game, so that it may have reached a share before:
 """
 
 
