@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean
-from rllib_llm_comm.core.lazy import load
+from rllib_llm_comm.core.lazy import load, load_setting
 from rllib_llm_comm.core.registry import Registry
 
 if TYPE_CHECKING:
@@ -95,11 +95,12 @@ class GameRecord:
     without_subgoals: Mapping[str, str] = field(default_factory=dict)
     derived: bool = False
 
-    def code(self, part: str) -> Any:
+    def code(self, part: str, env_id: str = "") -> Any:
         """What the record names, imported on first use.
 
         Args:
             part: One of the attributes that name code, such as "sayings".
+            env_id: The environment, for a part that names code of each, such as "entry_points".
 
         Returns:
             The thing, or `None` if the record names none.
@@ -108,13 +109,11 @@ class GameRecord:
             UserError: If the name leads nowhere.
         """
         where = getattr(self, part)
-        try:
-            return load(where) if where else None
-        except (ImportError, AttributeError, ValueError) as error:
-            raise UserError(
-                f"`{part}` of the game {self.name!r} is {where!r}, which cannot be imported ({error}); "
-                'name "module:attribute" of a module that can.'
-            ) from error
+        if isinstance(where, Mapping):
+            part, where = f"{part}[{env_id!r}]", where.get(env_id)
+        if not where or not isinstance(where, str):
+            return where or None
+        return load_setting(f"`{part}` of the game {self.name!r}", where)
 
 
 _PACKAGE = "rllib_llm_comm.envs"
@@ -209,17 +208,20 @@ def env_spec(env_id: str) -> EnvSpec:
         env_id: The id; of several versions the latest may be named without its version.
 
     Raises:
-        UserError: If there is none.
+        UserError: If there is none, or what makes it cannot be imported.
     """
     from pettingzoo.env_registry import registration
 
     try:
-        return registration.spec("parallel", env_id)
+        spec = registration.spec("parallel", env_id)
     except Exception as error:  # PettingZoo raises several kinds for names that it does not know
         raise UserError(
             f"`env` is {env_id!r}, which is not in PettingZoo's registry of parallel environments; import the module "
             f"that registers it first.{did_you_mean(env_id, registration.parallel_registry)}"
         ) from error
+    if isinstance(spec.entry_point, str):
+        load_setting(f"the entry point of the environment {env_id!r}", spec.entry_point)
+    return spec
 
 
 def own_id(entry: Any) -> str | None:
@@ -233,8 +235,8 @@ def own_id(entry: Any) -> str | None:
     """
     wanted = load(entry) if isinstance(entry, str) else entry
     for record in GAMES.values():
-        for env_id, point in record.entry_points.items():
-            if (load(point) if isinstance(point, str) else point) is wanted:
+        for env_id in record.entry_points:
+            if record.code("entry_points", env_id) is wanted:
                 return env_id
     return None
 
@@ -247,7 +249,7 @@ def make_env(env_id: str, **settings: Any) -> Any:
         **settings: Its settings.
 
     Raises:
-        UserError: If the id is unknown, or one of our games refuses a setting.
+        UserError: If the id is unknown, what makes it cannot be imported, or one of our games refuses a setting.
     """
     from pettingzoo.env_registry import registration
 
@@ -259,6 +261,6 @@ def without_subgoals(env_id: str, settings: dict[str, Any]) -> tuple[str, dict[s
     """Id and settings of the same game in an environment that gives no subgoals itself, for planners to give them."""
     for record in GAMES.values():
         if env_id in record.without_subgoals:
-            found: tuple[str, dict[str, Any]] = load(record.without_subgoals[env_id])(settings)
+            found: tuple[str, dict[str, Any]] = record.code("without_subgoals", env_id)(settings)
             return found
     return env_id, settings

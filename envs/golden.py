@@ -17,7 +17,7 @@ from typing import Any
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import open_regular
-from rllib_llm_comm.core.lazy import load
+from rllib_llm_comm.core.lazy import load_setting
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.envs.games import GAMES, GoldenFormat
 
@@ -163,8 +163,9 @@ def check_golden(path: str | Path, **settings: Any) -> GoldenReport:
                 f"{' and '.join(f'`{name}`' for name in settings)} cannot be told for the golden file {str(path)!r}, "
                 "whose episodes tell it themselves; omit it."
             )
+        replay = load_setting(f"`golden` of the game {report.game!r}", golden.replay)
         try:
-            load(golden.replay)(episode, report, **settings)
+            replay(episode, report, **settings)
         except UserError as error:
             raise UserError(f"Episode {episode.get('id')!r} of the golden file {str(path)!r}: {error}") from error
         except (KeyError, TypeError, IndexError, AttributeError, ValueError, zlib.error) as error:

@@ -53,7 +53,7 @@ def test_unknown_names_get_one_sentence_and_a_remedy():
 
 @pytest.mark.parametrize("where", ["no_such_module:x", "collections:no_such_name", ":x"])
 def test_entries_that_cannot_be_imported(where):
-    with pytest.raises(UserError, match=f"`tool` 'broken' is registered as '{where}', which cannot be imported"):
+    with pytest.raises(UserError, match=f"`tool` 'broken' is '{where}', which cannot be imported"):
         Registry("tool", {"broken": where})["broken"]
 
 

@@ -11,7 +11,12 @@ from odd_games import Odd
 from pettingzoo import ParallelEnv
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs import GAMES, GameRecord, register_game
+from rllib_llm_comm.envs.games import make_env, scripted_player_of
 from rllib_llm_comm.envs.overcooked_text import parallel_env
+from rllib_llm_comm.policies.partner_settings import PartnerSettings
+from rllib_llm_comm.policies.partners import make_player, pose_of, require_wait
+from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.testing import check_env
 
 ID = "rllib_llm_comm/overcooked_text-v0"
@@ -183,8 +188,6 @@ def checked(monkeypatch):
     """A function that registers a game with a record like the given one and checks it: failed check -> its reason."""
     from pettingzoo.env_registry import registration
 
-    from rllib_llm_comm.envs import GAMES, GameRecord, register_game
-
     monkeypatch.setattr(GAMES, "_entries", dict(GAMES._entries))
 
     def check(env=ToldTalkers, **changed):
@@ -220,9 +223,26 @@ def test_each_fault_of_a_record_is_found(checked, changed, check, told):
     assert check in found and re.search(told, found[check]), found
 
 
-def test_what_a_record_names_wrongly_is_told_in_play(checked):
-    from rllib_llm_comm.envs.games import scripted_player_of
+@pytest.mark.parametrize(
+    ("part", "play"),
+    [
+        ("scripted_player", scripted_player_of),
+        ("pose", lambda env: pose_of(env, "ann")),
+        ("wait", lambda env: require_wait(env, "ann", "stay")),
+        ("partner", lambda env: make_player(PartnerSettings(policy="scripted"), env, "ann", None)),
+        ("planning", planning_game),
+    ],
+)
+def test_what_a_record_names_wrongly_is_told_in_play(checked, part, play):
+    checked(**{part: f"{__name__}:nobody"})
+    with pytest.raises(UserError, match=f"`{part}` of the game 'talkers' .* cannot be imported"):
+        play(ToldTalkers())
 
-    checked(scripted_player=f"{__name__}:nobody")
-    with pytest.raises(UserError, match=r"`scripted_player` of the game 'talkers' .* cannot be imported"):
-        scripted_player_of(ToldTalkers())
+
+@pytest.mark.parametrize("entry", [f"{__name__}:nobody", "nowhere:nobody"])
+def test_an_entry_point_that_leads_nowhere_is_told(checked, entry):
+    checked()
+    register_game(GameRecord("talkers", __name__, {"mine/talkers-v0": entry}))
+    for make in (make_env, check_env):
+        with pytest.raises(UserError, match=r"'mine/talkers-v0' .* cannot be imported"):
+            make("mine/talkers-v0")

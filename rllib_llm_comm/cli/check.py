@@ -19,7 +19,6 @@ from typer import Argument, Option
 from rllib_llm_comm.cli.options import Imports, takes_settings
 from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.core.files import disk_error, write_atomically
-from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.experiments.calibration_run import CalibrationOptions, open_both, read_settings
 from rllib_llm_comm.experiments.console import (
     counting_bar,
@@ -158,8 +157,8 @@ def _named(kind: str) -> Iterator[tuple[str, Any]]:
         from rllib_llm_comm.envs.games import GAMES
 
         for record in GAMES.values():
-            for env_id, maker in record.entry_points.items():
-                yield env_id, inspect.getmodule(load(maker) if isinstance(maker, str) else maker)
+            for env_id in record.entry_points:
+                yield env_id, inspect.getmodule(record.code("entry_points", env_id))
     elif kind == "teachers":
         from rllib_llm_comm.verco.teachers.base import TEACHERS
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
+from rllib_llm_comm.core.errors import UserError
+
 
 def load(where: str) -> Any:
     """Imports what a text names.
@@ -21,6 +23,23 @@ def load(where: str) -> Any:
     module, _, attribute = where.partition(":")
     found = import_module(module)
     return getattr(found, attribute) if attribute else found
+
+
+def load_setting(setting: str, where: str, remedy: str = 'name "module:attribute" of a module that can') -> Any:
+    """Imports what a setting names.
+
+    Args:
+        setting: What names it, as the subject of a sentence.
+        where: As of `load`.
+        remedy: What to do if it leads nowhere, as the end of a sentence.
+
+    Raises:
+        UserError: If it cannot be imported.
+    """
+    try:
+        return load(where)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"{setting} is {where!r}, which cannot be imported ({error}); {remedy}.") from error
 
 
 def lazy_names(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean
-from rllib_llm_comm.core.lazy import load
+from rllib_llm_comm.core.lazy import load_setting
 
 Thing = TypeVar("Thing")
 
@@ -48,13 +48,7 @@ class Registry(Generic[Thing]):
         entry = self._entries[name]
         if not isinstance(entry, str):
             return entry
-        try:
-            found: Thing = load(entry)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise UserError(
-                f"`{self.setting}` {name!r} is registered as {entry!r}, which cannot be imported ({error}); "
-                'register "module:attribute" of a module that can.'
-            ) from error
+        found: Thing = load_setting(f"the entry of the `{self.setting}` {name!r}", entry)
         self._entries[name] = found
         return found
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import write_atomically
-from rllib_llm_comm.core.lazy import load as load_name
 from rllib_llm_comm.envs.games import game_of, make_env, without_subgoals
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, asked
 from rllib_llm_comm.evaluation.figures import render_page
@@ -326,8 +325,8 @@ class CrossPlay:
         self._note_sessions(env)
         require_metric(self._how.metric, env, self._how.seed)
         record = game_of(env.unwrapped)
-        tables = record.tables if record is not None and self._how.arrays else ""
-        self._tables = load_name(tables)(env, self._entrants, not self._how.greedy, self._make_env) if tables else None
+        tables = record.code("tables") if record is not None and self._how.arrays else None
+        self._tables = tables(env, self._entrants, not self._how.greedy, self._make_env) if tables else None
         if len(self.agents) == 1:
             raise UserError("cross-play needs an environment with at least two agents, and this one has one.")
         self._try_out(env)

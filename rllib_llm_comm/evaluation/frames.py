@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.envs.games import GAMES
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, parts_of
 from rllib_llm_comm.evaluation.replay_schema import AgentFrame, Frame
@@ -78,7 +77,7 @@ def event_words(game: str, events: Sequence[str]) -> list[str]:
     record = GAMES.get(game)
     if record is None or not record.event_words:
         return [event.replace("_", " ") for event in events]
-    words = load(record.event_words)
+    words = record.code("event_words")
     return [told for event in events if (told := words(event))]
 
 

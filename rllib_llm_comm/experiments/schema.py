@@ -18,7 +18,6 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.envs.base_env import settings_of
 from rllib_llm_comm.envs.games import GAMES
 from rllib_llm_comm.experiments.algorithm_settings import (
@@ -197,9 +196,8 @@ def _algorithm_config(name: str, shared: dict[str, Schema]) -> Schema:
 def _environments(parts: dict[str, Schema]) -> Iterable[tuple[str, Schema]]:
     """Ids of all games, and their settings; models within settings are added to `parts`."""
     for record in GAMES.values():
-        for env, point in record.entry_points.items():
-            make = load(point) if isinstance(point, str) else point
-            game = getattr(make, "game", None)
+        for env in record.entry_points:
+            game = getattr(record.code("entry_points", env), "game", None)
             if game is None:  # a user's own, whose constructor may take anything
                 yield env, {"type": "object"}
                 continue

@@ -13,7 +13,6 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.interface import PRIVATE, parts_of
 from rllib_llm_comm.evaluation.frames import Counterfactuals, ansi_of, event_words, frame_of, image_of, phrases_of
@@ -430,7 +429,7 @@ class SeatViews:
                 for number, (phrase, may) in enumerate(zip(phrases, allowed, strict=True))
                 if may
             ],
-            "keys": load(record.keys)(game, seat) if record is not None and record.keys and asked else {},
+            "keys": record.code("keys")(game, seat) if record is not None and record.keys and asked else {},
         }
 
     def _weighed(self) -> dict[str, Any]:
@@ -491,7 +490,7 @@ class SeatViews:
         record = game_of(game)
         if record is None or not record.picture:
             return None
-        pixels: np.ndarray = load(record.picture)(game, seat)
+        pixels: np.ndarray = record.code("picture")(game, seat)
         return pixels
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.lazy import load
+from rllib_llm_comm.core.lazy import load_setting
 from rllib_llm_comm.envs.games import GAMES, game_of, scripted_player_of
 from rllib_llm_comm.envs.interface import ACTION_MASK, asked, parts_of, secret_of, teacher_state
 from rllib_llm_comm.policies.decision import Decision, Heard, Memory, Request, choose
@@ -86,7 +86,7 @@ def pose_of(env: Any, agent: Any) -> Hashable:
             f"`unstuck` needs a game that tells where its agents stand, but {type(env.unwrapped).__name__} does not; "
             "omit it, or register the game with `pose`."
         )
-    pose: Hashable = load(record.pose)(env.unwrapped, agent)
+    pose: Hashable = record.code("pose")(env.unwrapped, agent)
     return pose
 
 
@@ -103,7 +103,7 @@ def own_actions(env: Any, agent: Any, manifest: Any, seed: int) -> Any:
     record = None if env is None else game_of(env.unwrapped)
     if record is None or not record.actions or manifest is None or manifest.env not in record.entry_points:
         return None
-    return load(record.actions)(env.unwrapped, agent, manifest.env_config, np.random.default_rng(seed))
+    return record.code("actions")(env.unwrapped, agent, manifest.env_config, np.random.default_rng(seed))
 
 
 def decide(
@@ -346,7 +346,7 @@ class Partner:
         manifest = getattr(self.policy, "manifest", None)
         if record is None or not record.view or manifest is None or manifest.env not in record.entry_points:
             return seen
-        told: Mapping[str, Any] = load(record.view)(memory.env.unwrapped, agent, seen, manifest.env_config)
+        told: Mapping[str, Any] = record.code("view")(memory.env.unwrapped, agent, seen, manifest.env_config)
         return told
 
     def _message(self, memory: PartnerMemory, agent: Any, seen: Mapping[str, Any]) -> str:
@@ -499,7 +499,7 @@ def make_player(settings: PartnerSettings, env: Any, agent: Any, rng: np.random.
         return lambda seen: require_wait(env, agent, "stay")
     record = game_of(game)
     if record is not None and record.partner:
-        act = load(record.partner)(game, agent, settings.habit, rng)
+        act = record.code("partner")(game, agent, settings.habit, rng)
         return lambda seen: act()
     if settings.habit:
         raise UserError(
@@ -535,7 +535,7 @@ def require_wait(env: Any, agent: Any, wanted: str) -> int:
     """
     game = env.unwrapped
     record = game_of(game)
-    action = load(record.wait)(game, agent) if record is not None and record.wait else None
+    action = record.code("wait")(game, agent) if record is not None and record.wait else None
     if action is None:
         raise UserError(
             f"`{wanted}` needs an action of doing nothing but {type(game).__name__} with these settings has none; use "
@@ -573,13 +573,9 @@ def load_function(name: str) -> Callable[..., Any]:
     Raises:
         UserError: If it cannot be imported.
     """
-    try:
-        found: Callable[..., Any] = load(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(
-            f"`policy` is {name!r}, which cannot be imported ({error}); give 'module:function' of a function that can, "
-            "or the path of a checkpoint that exists."
-        ) from error
+    found: Callable[..., Any] = load_setting(
+        "`policy`", name, "give 'module:function' of a function that can, or the path of a checkpoint that exists"
+    )
     return found
 
 
@@ -603,7 +599,7 @@ def game_difference(
     same = learned in record.entry_points if record else _VERSION.sub("", learned) == _VERSION.sub("", played)
     if not same:
         return f"was trained in {learned!r} but `env` is {played!r}; take partners of the same game."
-    return str(load(record.difference)(settings, learned_settings)) if record and record.difference else ""
+    return str(record.code("difference")(settings, learned_settings)) if record and record.difference else ""
 
 
 def try_out(partner: Partner, env: Any, seed: int, others: Iterable[Any] = ()) -> None:

@@ -31,7 +31,7 @@ from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.core.errors import UserError, shown
-from rllib_llm_comm.core.lazy import load
+from rllib_llm_comm.core.lazy import load_setting
 from rllib_llm_comm.core.phases import ENV, phase
 from rllib_llm_comm.envs.base_env import Game
 from rllib_llm_comm.envs.equal_starts import EqualStarts, Start
@@ -453,13 +453,9 @@ def _maker(env_id: str, entry: str | Callable[..., ParallelEnv] | None) -> Calla
         return entry
     if entry is None:
         return env_spec(env_id).make
-    try:
-        made: Callable[..., Any] = load(entry)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(
-            f"`entry` of {env_id!r} is {entry!r}, which cannot be imported ({error}); "
-            'give "module:name" of a function that makes the environment.'
-        ) from error
+    made: Callable[..., Any] = load_setting(
+        f"`entry` of {env_id!r}", entry, 'give "module:name" of a function that makes the environment'
+    )
     return made
 
 

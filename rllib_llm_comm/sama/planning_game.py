@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, Protocol
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.envs.games import GAMES, game_of
 from rllib_llm_comm.language.prompts import template
@@ -369,7 +368,7 @@ def planning_game(env: Any) -> PlanningGame:
     """
     name = str(getattr(env.unwrapped, "metadata", {}).get("name", type(env.unwrapped).__name__))
     record = game_of(env.unwrapped)
-    adapter = PLANNING_GAMES.get(name) or (load(record.planning) if record and record.planning else None)
+    adapter = PLANNING_GAMES.get(name) or (record.code("planning") if record else None)
     if adapter is None:
         known = [*PLANNING_GAMES, *(game for game, record in GAMES.items() if record.planning)]
         raise UserError(

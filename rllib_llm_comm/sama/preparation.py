@@ -20,7 +20,6 @@ from pydantic import BaseModel
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_text
-from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.envs.games import GAMES, GameRecord, game_of, make_env
 from rllib_llm_comm.sama.planning_game import PlanningGame, State, planning_game
 
@@ -258,14 +257,14 @@ def _preparation(record: GameRecord | None, name: str, begin: str = "No") -> typ
             f"{', '.join(prepared_games())}; use one of these, or write a `GamePreparation` for it and name it in the "
             "game's record (`preparation`)."
         )
-    found: type[GamePreparation] = load(record.preparation)
+    found: type[GamePreparation] = record.code("preparation")
     return found
 
 
 def played_with(env: str) -> Mapping[str, Any]:
     """The settings with which subgoals can be followed in the game of an environment; empty where none is known."""
     record = _record_of(env)
-    found: Mapping[str, Any] = load(record.planning).played_with if record is not None and record.planning else {}
+    found: Mapping[str, Any] = record.code("planning").played_with if record is not None and record.planning else {}
     return found
 
 

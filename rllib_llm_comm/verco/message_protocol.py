@@ -15,7 +15,6 @@ from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.core.bounded_cache import Memo
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import disk_error
-from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.phases import MESSAGES, phase
 from rllib_llm_comm.envs.games import GAMES
 from rllib_llm_comm.envs.interface import HIDDEN, PRIVATE, telling_words
@@ -399,7 +398,7 @@ def _is_understood(message: str, games: tuple[str, ...]) -> bool:
 def _meaning(message: str) -> Any:
     """The meaning in the first game that knows the wording, with the game, as tuples of two games may be equal."""
     for name, record in GAMES.items():
-        if record.sayings and (meant := load(record.sayings)(message)) is not None:
+        if record.sayings and (meant := record.code("sayings")(message)) is not None:
             return name, meant
     return None
 
