@@ -308,8 +308,8 @@ _ACTING = (
 _LABELS = (
     Column("train loss", ("message_sft/train_loss",), ".3f", always=True),
     Column("held-out loss", ("message_sft/held_out_loss",), ".3f", always=True),
-    Column("token acc.", ("message_sft/held_out_token_accuracy",), ".3f", always=True),
-    Column("exact", ("message_sft/exact_match",), ".2f", always=True),
+    Column("token accuracy", ("message_sft/held_out_token_accuracy",), ".3f", always=True),
+    Column("exact match", ("message_sft/exact_match",), ".2f", always=True),
     Column("same request", ("message_sft/same_request",), ".2f", always=True),
 )
 _DEMONSTRATIONS = (
@@ -318,6 +318,14 @@ _DEMONSTRATIONS = (
     Column("held-out top-1", ("action_sft/top_1",), ".3f", always=True),
 )
 _SUPERVISED = {"message_sft": _LABELS, "action_sft": _DEMONSTRATIONS}
+_LEGENDS = {
+    "message_sft": "Losses in nats per token. All but the train loss is of observations that are never learned from: "
+    "the share of the teacher's tokens that are the likeliest, and of messages written for them the shares that are "
+    "the teacher's word by word, and that ask for the same thing (-: not judged so far).",
+    "action_sft": "Losses in nats per choice. Of observations that are never learned from, held-out top-1 is the share "
+    "in which the likeliest action is one that the player chose.",
+}
+"""What the columns of a table mean that says nothing by its headings alone."""
 _WHOLE_RUN = float("inf")  # seconds
 _LONG = 600.0  # seconds
 _OFFLINE = (Column("loss", ("learners/*/total_loss",), ".3f", always=True),)
@@ -406,6 +414,8 @@ class TrainingTable:
     def show(self, trial: str, result: Mapping[str, Any]) -> None:
         """Prints one result as Tune gives it."""
         if not self._columns:
+            for sentence in (text for key, text in _LEGENDS.items() if key in result):
+                self._line([sentence], style="dim")
             self._columns = columns_of(result)
             titles = [column.title.rjust(max(len(column.title), 7)) for column in self._columns]
             self._line([*titles, *(["trial"] if self._trials > 1 else [])], style="bold")

@@ -66,6 +66,15 @@ def test_table_prints_one_line_per_result(capsys):
     assert line.split() == ["2", "1,024", "-", "0.750", "-", "0.500", "-", "1.2", "0_seed=1"]
 
 
+def test_columns_of_supervised_stages_are_explained(capsys):
+    out.file = None
+    with TrainingTable({"training_iteration": 4}) as table:
+        for _ in range(2):
+            table.show("0", LEARNING)
+    legend, header, *lines = capsys.readouterr().out.splitlines()
+    assert "never learned from" in legend and header.split()[:3] == ["iter", "train", "loss"] and len(lines) == 2
+
+
 def test_warnings_of_a_result_are_told(capsys):
     out.file = None
     with TrainingTable({"training_iteration": 4}) as table:
