@@ -250,8 +250,11 @@ def _texts(value: Any, setting: str) -> tuple[str, ...]:
     return texts  # type: ignore[return-value]
 
 
-def _row(view: TextObservation, heard: Mapping[str, str], action: int) -> dict[str, Any] | None:
+def _row(view: TextObservation, heard: Mapping[str, str], action: int, whose: str) -> dict[str, Any] | None:
     """The learned columns of a choice; `None` if it was none among several.
+
+    Args:
+        whose: Player and moment, for the message.
 
     Raises:
         UserError: If the action is not allowed.
@@ -259,9 +262,11 @@ def _row(view: TextObservation, heard: Mapping[str, str], action: int) -> dict[s
     allowed = [index for index, flag in enumerate(view.mask) if flag]
     phrases = list(dict.fromkeys(view.candidates[index] for index in allowed))  # actions of one phrase are one choice
     if action not in allowed:
+        names = dict(enumerate(view.candidates))
+        open_ones = ", ".join(f"{index} ({names[index]!r})" for index in allowed)
         raise UserError(
-            f"the player chose action {action!r}, which is not allowed here (allowed: {', '.join(map(str, allowed))}); "
-            "a demonstration has to be one of the allowed actions."
+            f"{whose} chose action {action} ({names.get(action)!r}) but must choose one of {open_ones}, reading "
+            f"{shown(view.text)}; mend the player, as a demonstration has to be an allowed action."
         )
     if len(phrases) == 1:
         return None
@@ -272,6 +277,12 @@ def _row(view: TextObservation, heard: Mapping[str, str], action: int) -> dict[s
         "candidates": json.dumps(phrases, ensure_ascii=False),
         "chosen": phrases.index(view.candidates[action]),
     }
+
+
+def _whose(player: str, env: str, place: Mapping[str, Any]) -> str:
+    """Player and moment, as the subject of a sentence."""
+    at = f"at game step {place['game_step']} of episode {place['episode']}"
+    return f"the player {player!r} of {place['agent']!r} in {env!r} {at}"
 
 
 class _Demonstrations(Collector):
@@ -289,6 +300,7 @@ class _Demonstrations(Collector):
         super().__init__(store, settings)
         self._messages, self._teaching = messages, teaching
         self._row = {"player": who.kind, "env": env_text(settings)}
+        self._name = CHAT if who.partner is None else who.partner.policy
         self._partner: Partner | None = None
         self._chat: ChatPlayer | None = None
         if who.chat is not None:
@@ -328,9 +340,12 @@ class _Demonstrations(Collector):
             for agent, observation in ask.observations.items():
                 view = read_observation(observation)
                 action = advice[agent]
-                row = None if action is None else _row(view, heard_by(str(agent), game.memory.mailbox), action)
-                if row is not None:
-                    self.store.add({**row, **game.place(agent), **self._row})
+                if action is not None:
+                    place = game.place(agent)
+                    whose = _whose(self._name, str(self.settings["env"]), place)
+                    row = _row(view, heard_by(str(agent), game.memory.mailbox), action, whose)
+                    if row is not None:
+                        self.store.add({**row, **place, **self._row})
                 if action is None or rng.random() < self.settings["random_share"]:
                     action = int(rng.choice(np.flatnonzero(view.mask)))
                 played[-1][agent] = action
@@ -409,8 +424,9 @@ def _of_session(
                     if agent not in moment.actions or person.forced or (who.names and person.name not in who.names):
                         continue
                     told = moment.agents[agent].get("heard", {}) if heard else {}
-                    row = _row(read_observation(now.observations[agent]), told, moment.actions[agent])
                     place = {"agent": agent, "episode": before + episode.episode - 1, "game_step": moment.game_step}
+                    whose = _whose(person.name, session.env, place)
+                    row = _row(read_observation(now.observations[agent]), told, moment.actions[agent], whose)
                     yield {**(row or {"chosen": None}), **place, **common}
     finally:
         game.close()

@@ -408,8 +408,9 @@ class Partner:
             action = action[0] if isinstance(action, tuple) else action
             if not isinstance(action, int | np.integer) or not 0 <= action < len(allowed):
                 raise UserError(
-                    f"partner {self.settings.name!r} chose {action!r} for {agent!r}, but an action is a whole number "
-                    f"from 0 to {len(allowed) - 1}."
+                    f"partner {self.settings.name!r} chose {action!r} for {agent!r} of "
+                    f"{type(memory.env.unwrapped).__name__}, but an action is a whole number from 0 to "
+                    f"{len(allowed) - 1}; mend the player."
                 )
             chances = np.eye(len(allowed))[int(action)]
         names = [str(phrase) for phrase in parts_of(seen).get("candidates", range(len(allowed)))]

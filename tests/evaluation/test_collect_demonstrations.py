@@ -79,9 +79,16 @@ def test_rows(whole):
 
 def test_actions_of_one_phrase_are_one_choice():
     view = TextObservation("you are here.", ("go", "wait", "go", "leave"), (True, False, True, True), "")
-    row = _row(view, {}, 2)
+    row = _row(view, {}, 2, "cook")
     assert row and (json.loads(row["candidates"]), row["chosen"]) == (["go", "leave"], 0)
-    assert _row(TextObservation("you are here.", ("go", "go"), (True, True), ""), {}, 1) is None
+    assert _row(TextObservation("you are here.", ("go", "go"), (True, True), ""), {}, 1, "cook") is None
+
+
+@pytest.mark.parametrize("action", [1, 7])
+def test_a_choice_that_is_not_allowed_is_told_with_the_player_and_what_was_allowed(action):
+    view = TextObservation("you are here.", ("go", "wait", "leave"), (True, False, True), "")
+    with pytest.raises(UserError, match=rf"^cook chose action {action} .*0 \('go'\), 2 \('leave'\).*you are here"):
+        _row(view, {}, action, "cook")
 
 
 def test_where_all_are_told_every_cook_reads_its_order_and_nobody_is_heard(tmp_path):
@@ -195,7 +202,7 @@ def test_a_killed_collection_goes_on(whole, tmp_path):
         ({"player": {"sessions": 3}}, "player.sessions"),
         ({"player": {"chat": "gpt"}}, "player.chat"),
         ({"player": "script"}, "player"),
-        ({"player": f"{__name__}:forbidden"}, "not allowed"),
+        ({"player": f"{__name__}:forbidden"}, f"player '{__name__}:forbidden' of 'alice' in '{ENV}'"),
         ({"player": f"{__name__}:nobody"}, "policy"),
         ({"player": f"{__name__}:breaks"}, "breaks' failed .RuntimeError: no weights.; mend the function"),
         ({"player": f"{__name__}:takes_nothing"}, "takes_nothing' failed .TypeError"),
