@@ -69,7 +69,8 @@ def listed(tree: ast.Module, names: set[str]) -> int:
 
 def test_only_the_registry_of_games_names_several():
     several = {path: sorted(games) for path, tree in modules().items() if len(games := games_in(tree)) > 1}
-    assert set(several) == {"envs/games.py"}, several
+    wrong = {path: games for path, games in several.items() if path != "envs/games.py"}
+    assert not wrong, f"code that names several games: {wrong}; ask the records of `GAMES` in envs/games.py instead"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_only_the_registry_of_games_names_several():
 def test_nothing_but_a_registry_lists_most_of_its_names(registry, home):
     names = set(registry)
     elsewhere = {path: count for path, tree in modules().items() if (count := listed(tree, names)) > len(names) / 2}
-    assert set(elsewhere) <= {home}, elsewhere
+    assert set(elsewhere) <= {home}, f"{elsewhere} list most names of {home}; ask its registry instead"
 
 
 def test_each_game_has_its_record_beside_its_code():
@@ -88,7 +89,7 @@ def test_each_game_has_its_record_beside_its_code():
     defined = {path.parent.name if path.stem == "__init__" else path.stem for path in (ROOT / "envs").rglob("*.py")
                if "GAME = GameRecord(" in path.read_text()}  # fmt: skip
     games = {name: record for name, record in GAMES.items() if not record.derived}
-    assert defined == set(GAMES)
+    assert defined == set(GAMES), "`GAMES` of envs/games.py needs a line for each module of envs/ that has a `GAME`"
     for name, record in games.items():
         assert (record.name, record.package) == (name, f"rllib_llm_comm.envs.{name}")
 
@@ -119,6 +120,6 @@ def test_type_checkers_see_what_a_lazy_package_gives(path):
     module = load(package)
     typed = typed_names(modules()[path])
     given = {name for name in dir(module) if name not in vars(module) or name in typed}
-    assert given == set(typed)
+    assert given == set(typed), f"the imports under TYPE_CHECKING in {path} have to be all names that it gives"
     for name, home in typed.items():
         assert getattr(module, name) is getattr(load(home), name)

@@ -82,7 +82,8 @@ EACH = [pytest.param(f"rllib_llm_comm/{name}-v0", own, id=f"{name}{k}") for name
 
 
 def test_no_game_is_left_out():
-    assert {one.values[0] for one in EACH} == set(env_ids())
+    missing = set(env_ids()) - {one.values[0] for one in EACH}
+    assert not missing, f"add {sorted(missing)} to `VARIANTS` of this file, with settings in which to play"
 
 
 @pytest.mark.parametrize(("env_id", "settings"), EACH)
@@ -144,7 +145,7 @@ def test_both_registries_have_it_once(env_id):
 def test_it_is_drawn(record, capsys):
     point = next(iter(record.entry_points.values()))
     render_test(load(point.partition(":")[0]).aec_env)
-    assert "alice" in capsys.readouterr().out.lower()
+    assert "alice" in capsys.readouterr().out.lower(), "`draw_ansi` has to name the agents, alice among them"
     env = load(point)()
     env.reset(seed=0)
     with pytest.warns(UserWarning, match="render_mode"):
