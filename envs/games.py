@@ -70,6 +70,8 @@ class GameRecord:
         success_words: Replays' words for an episode that was solved, and for one that was not; `None`: neutral ones.
         without_subgoals: Id of each environment that gives its agents subgoals itself -> a function from its settings
             to id and settings of the same game without subgoals, for planners.
+        counts_collisions: True if `events` in its infos has "blocked" for each agent that another one blocked;
+            evaluations count these as collisions.
         derived: True if it is made of other games, such as their planners' seats; lists of games leave it out.
     """
 
@@ -93,6 +95,7 @@ class GameRecord:
     event_words: str = ""
     success_words: tuple[str, str] | None = None
     without_subgoals: Mapping[str, str] = field(default_factory=dict)
+    counts_collisions: bool = False
     derived: bool = False
 
     def code(self, part: str, env_id: str = "") -> Any:

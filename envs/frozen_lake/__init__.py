@@ -24,6 +24,7 @@ GAME = GameRecord(
     keys=f"{__package__}.env:keys",
     picture=f"{__package__}.env:picture",
     event_words=f"{__package__}.env:event_words",
+    counts_collisions=True,
     planning="rllib_llm_comm.sama.games.frozen_lake:LakePlanning",
     preparation="rllib_llm_comm.sama.games.frozen_lake:LakePreparation",
 )

@@ -26,6 +26,7 @@ GAME = GameRecord(
     keys=f"{__package__}.env:keys",
     picture=f"{__package__}.env:picture",
     sayings=f"{__package__}.sayings:understand",
+    counts_collisions=True,
     golden=(
         GoldenFormat(
             frozenset({"id", "mode", "map", "task", "n_agents", "obs_radius", "layout", "initial", "steps"}),

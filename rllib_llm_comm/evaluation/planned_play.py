@@ -294,7 +294,8 @@ class AttemptRecorder:
         episode.returns, episode.success = dict(told.returns), told.success
         episode.metrics = {**told.metrics, **told.counts()}
         episode.length = self._steps or told.steps
-        episode.collisions = sum(notes.collisions for notes in stood)
+        if episode.collisions is not None:
+            episode.collisions = sum(notes.collisions for notes in stood)
         episode.messages = [said for notes in stood for said in notes.said]
         episode.replaced = [pair for notes in stood for pair in notes.replaced]
         episode.rounds = [

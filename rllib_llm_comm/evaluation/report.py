@@ -27,6 +27,7 @@ from rllib_llm_comm.evaluation.statistics import (
     probability_of_improvement,
 )
 from rllib_llm_comm.evaluation.study_results import (
+    COLLISIONS,
     DRIFT,
     FIGURES,
     FIRST_CHOICE,
@@ -137,11 +138,12 @@ def summarise(results: StudyResults) -> dict[str, Any]:
     Returns:
         `title`, `missing`, `stand_ins` (what stands in for what the papers use, if anything does), `over_scenarios`
         (returns of systems that were judged in all of several scenarios: runs are drawn within each, so that all count
-        the same), and per scenario `settings`, `shuffled` (whether messages were, anywhere), `systems` (label, seeds,
-        figures per evaluation, how it compares with the baseline, decisions until a return of 1 that lasts, most
-        frequent messages, what a run took, figures beside strangers), `sentences`, `strangers` (their names and the
-        seats that were played beside them) where there were any, `cost` where chat models were asked, and `said`: of
-        trained messages and of members of populations the medians over seeds of `OVER_TIME` at three ages.
+        the same), and per scenario `settings`, `shuffled` (whether messages were, anywhere), `collisions` (whether the
+        game counts them), `systems` (label, seeds, figures per evaluation, how it compares with the baseline, decisions
+        until a return of 1 that lasts, most frequent messages, what a run took, figures beside strangers), `sentences`,
+        `strangers` (their names and the seats that were played beside them) where there were any, `cost` where chat
+        models were asked, and `said`: of trained messages and of members of populations the medians over seeds of
+        `OVER_TIME` at three ages.
     """
     scenarios: dict[str, dict[str, Any]] = {}
     for scenario, systems in results.scenarios.items():
@@ -160,6 +162,7 @@ def summarise(results: StudyResults) -> dict[str, Any]:
             "settings": results.study["scenarios"][scenario],
             "systems": told,
             "shuffled": any(SHUFFLED_SAME in f for system in told.values() for f in system["evaluations"].values()),
+            "collisions": any(f[COLLISIONS] for system in told.values() for f in system["evaluations"].values()),
             "sentences": [_sentence(told[name]) for name in told if "against_baseline" in told[name]]
             + [text for name in told for text in _listening(told[name])],
         }
@@ -381,10 +384,13 @@ def _shuffled_same_text(figures: dict[str, Any]) -> str:
     return f"{'about ' if found['estimated'] else ''}{100 * found['value']:.0f} %"
 
 
-def _figure(system: SystemResults, suffix: str, name: str) -> dict[str, float]:
+def _figure(system: SystemResults, suffix: str, name: str) -> dict[str, float] | None:
+    """The interval of a figure; `None` if the game does not count it."""
     scores = system.scores(suffix, name)
     if len(scores):
         return _interval(scores)
+    if not system.recorded:
+        return None
     recorded: dict[str, float] = system.recorded["figures"][suffix][name]
     return recorded
 

@@ -38,7 +38,7 @@ class Episode:
         success: True if the task was done (`envs.interface.solved`).
         length: Game steps.
         decisions: Decisions of all agents, those of attempts that were put back included.
-        collisions: Number of times that an agent was blocked by another one.
+        collisions: Number of times that an agent was blocked by another one; `None` if the game does not count them.
         messages: Everything that was said, in order; silence is left out.
         control: The message mode of the policy; empty if it has none.
         replaced: In controls that change messages, per message the true one and the one in its place, silence included;
@@ -61,7 +61,7 @@ class Episode:
     success: bool = False
     length: int = 0
     decisions: int = 0
-    collisions: int = 0
+    collisions: int | None = None
     messages: list[str] = field(default_factory=list)
     control: str = ""
     replaced: list[tuple[str, str]] = field(default_factory=list)
@@ -85,7 +85,7 @@ class EvaluationResult:
         episodes: Number of episodes.
         sampled: True if actions were sampled (else the most likely ones).
         seed: Seed of the first episode; the others count up.
-        collisions_mean: Mean number of collisions per episode, where the game tells of them (event `blocked`).
+        collisions_mean: Mean number of collisions per episode; `None` if the game does not count them.
         message_words_mean: Mean words per message, silence left out; 0 if nobody said anything.
         vocabulary: Number of different words in all messages.
         common_messages: The most frequent messages with their shares of all that was said.
@@ -106,7 +106,7 @@ class EvaluationResult:
     episodes: int
     sampled: bool
     seed: int
-    collisions_mean: float
+    collisions_mean: float | None
     message_words_mean: float
     vocabulary: int
     common_messages: list[tuple[str, float]]
@@ -158,7 +158,8 @@ class EpisodeRecorder(Observer):
         episode = self.episodes[game.seed]
         for agent, reward in game.rewards.items():
             episode.returns[str(agent)] = episode.returns.get(str(agent), 0.0) + reward
-        episode.collisions += collisions_in(game.infos)
+        if episode.collisions is not None:
+            episode.collisions += collisions_in(game.infos)
         steps = max((int(info.get("game_step", 0)) for info in game.infos.values()), default=0)
         episode.length = steps or episode.length + 1
         episode.success = solved(any(game.terminations.values()), game.infos)
@@ -315,6 +316,7 @@ def figures_of(played: Sequence[Episode], explore: bool) -> EvaluationResult:
     returns = [float(np.mean(list(e.returns.values()))) for e in played]
     said = [message for episode in played for message in episode.messages]
     replaced = [pair for episode in played for pair in episode.replaced]
+    collided = [episode.collisions for episode in played if episode.collisions is not None]
     return EvaluationResult(
         return_mean=round(float(np.mean(returns)), 4),
         return_std=round(float(np.std(returns)), 4),
@@ -323,7 +325,7 @@ def figures_of(played: Sequence[Episode], explore: bool) -> EvaluationResult:
         episodes=len(played),
         sampled=explore,
         seed=played[0].seed,
-        collisions_mean=round(float(np.mean([e.collisions for e in played])), 4),
+        collisions_mean=round(float(np.mean(collided)), 4) if collided else None,
         message_words_mean=round(float(np.mean([len(m.split()) for m in said])), 3) if said else 0.0,
         vocabulary=len({word for message in said for word in message.split()}),
         common_messages=[(m, round(n / len(said), 4)) for m, n in Counter(said).most_common(_COMMON)],
@@ -367,6 +369,7 @@ def new_episode(policy: Policy | None, env: Any, seed: int) -> Episode:
     """An episode that begins in an environment that is reset, named by its policy, if it has one."""
     manifest, talk = (None, None) if policy is None else (policy.manifest, policy.communication)
     agents = [str(agent) for agent in getattr(env, "possible_agents", None) or env.agents]
+    game = game_of(env.unwrapped)
     return Episode(
         env_id=str((manifest and manifest.env) or getattr(env, "metadata", {}).get("name", "")),
         settings=dict(getattr(env.unwrapped, "settings", {})),
@@ -375,5 +378,6 @@ def new_episode(policy: Policy | None, env: Any, seed: int) -> Episode:
         control="" if talk is None else talk.messages,
         returns=dict.fromkeys(agents, 0.0),
         words=success_words(env),
-        game=game.name if (game := game_of(env.unwrapped)) else "",
+        collisions=0 if game and game.counts_collisions else None,
+        game=game.name if game else "",
     )

@@ -357,8 +357,9 @@ def _sum(counts: list[Any]) -> dict[str, float]:
 STUDY_RECORD = "study.json"
 # The results behind a report, kept so that it can be made again without the runs.
 RESULTS = "results.json"
+COLLISIONS = "collisions_mean"  # null in evaluations of games that do not count them
 # Figures of an evaluation in a report.
-FIGURES = ("return_mean", "success_rate", "length_mean", "collisions_mean", "message_words_mean", "vocabulary")
+FIGURES = ("return_mean", "success_rate", "length_mean", COLLISIONS, "message_words_mean", "vocabulary")
 # Told of shuffled messages only, and not by evaluations that were made before it was counted.
 SHUFFLED_SAME = "shuffled_same_share"
 # Measures of communication in an evaluation, if the study measures it.
@@ -652,7 +653,8 @@ def _recorded(kept: JsonValue) -> dict[str, Any]:
 def _checked_run(run: JsonValue, recorded: Collection[str] = ()) -> dict[str, Any]:
     """An evaluation of one policy that has all that is told of it, but for figures that are recorded elsewhere."""
     for figure in FIGURES:
-        if figure in run or figure not in recorded:
+        uncounted = figure == COLLISIONS and figure in run and run[figure].content is None
+        if not uncounted and (figure in run or figure not in recorded):
             run[figure].number()
     if "stand_ins" in run:
         for phrase in run["stand_ins"].elements():

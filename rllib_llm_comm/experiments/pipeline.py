@@ -605,8 +605,12 @@ def say_curves(folder: Path) -> None:
         say(f"Curves: tensorboard --logdir {shlex.quote(short_path(folder))}")
 
 
+_OF_WORDS = ("message_words_mean", "vocabulary")
+
+
 def _figures(summary: Mapping[str, Any]) -> str:
-    """A few figures of a stage on one line; what chat models cost only where they were asked."""
+    """A few figures of a stage on one line: costs of chat models that were asked, words of agents that spoke."""
+    spoken = summary.get("vocabulary")
     asked = summary.get("requests") or summary.get("kept_answers")
     numbers = {
         key: value
@@ -615,5 +619,6 @@ def _figures(summary: Mapping[str, Any]) -> str:
         and not isinstance(value, bool)
         and key != "seed"
         and (asked or key not in COSTS)
+        and (spoken or key not in _OF_WORDS)
     }
     return ", ".join(f"{k.replace('_', ' ')} {round(v, 3) + 0:g}" for k, v in list(numbers.items())[:8])

@@ -11,6 +11,7 @@ import pytest
 from toys import ColourTalk
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.door import parallel_env as door
 from rllib_llm_comm.envs.frozen_lake import parallel_env as lake
 from rllib_llm_comm.envs.overcooked_ai.kernel import EVENTS
 from rllib_llm_comm.envs.overcooked_text import parallel_env
@@ -84,6 +85,11 @@ def test_what_is_no_policy_is_told_at_once():
                 call(wrong, episodes=1, env=ColourTalk(length=1))
     with pytest.raises(UserError, match="environment"):
         evaluate(First(), episodes=1)
+
+
+@pytest.mark.parametrize(("game", "counts"), [(parallel_env, True), (lake, True), (door, False), (ColourTalk, False)])
+def test_collisions_are_told_of_games_that_count_them(game, counts):
+    assert (evaluate(First(), episodes=1, env=game()).collisions_mean is not None) is counts
 
 
 def test_decisions_that_nobody_weighed_are_recorded_too(tmp_path):

@@ -147,6 +147,18 @@ def test_pages(folder):
     assert not list((folder / "report").glob(".*"))
 
 
+@pytest.mark.parametrize(("stages", "told_of_others"), [("one.good.sampled", True), ("*", False)])
+def test_collisions_that_the_game_does_not_count_are_left_out(folder, stages, told_of_others):
+    for path in folder.glob(f"{stages}/evaluation.json"):
+        path.write_text(path.read_text().replace('"collisions_mean": 1.0', '"collisions_mean": null'))
+    write_report(read_results(folder), folder / "report")
+    told = summarise(read_results(folder / "report"))["scenarios"]["one"]
+    assert told["systems"]["good"]["evaluations"]["sampled"]["collisions_mean"] is None
+    assert told["collisions"] is told_of_others
+    pages = [(folder / f"report/report.{end}").read_text() for end in ("md", "html")]
+    assert ["Collisions" in page for page in pages] == 2 * [told_of_others]
+
+
 def test_figures_beside_strangers_are_told_by_seat_and_kept(folder, tmp_path):
     study = json.loads((folder / "study.json").read_text())
     study["evaluation"]["strangers"] = {"mute": ["elsewhere"]}

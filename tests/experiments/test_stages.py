@@ -147,6 +147,14 @@ def test_options_stand_above_the_file():
     assert changed["sft"].checkpoint_config.checkpoint_frequency == 9
 
 
+@pytest.mark.parametrize(("messages", "words"), [("student", True), ("none", False)])
+def test_figures_that_nobody_counted_are_not_told(tmp_path, capsys, messages, words):
+    config = {"checkpoint": "zoo:door", "episodes": 1, "messages": messages}
+    run({"evaluation": {"run": "evaluate", "config": config}}, tmp_path)
+    told = capsys.readouterr().out.partition("Everything lies here")[2]
+    assert "length mean" in told and "collisions" not in told and ("vocabulary" in told) is words
+
+
 def collect(folder, labels, capsys, config=None, **options):
     specs = {
         "labels": {
