@@ -13,7 +13,7 @@ import typer
 import rllib_llm_comm
 from rllib_llm_comm.chat.chat_model import ChatError
 from rllib_llm_comm.cli import check, clone, evaluate, planning, train
-from rllib_llm_comm.cli.options import take_paths
+from rllib_llm_comm.cli.options import check_options
 from rllib_llm_comm.core.errors import UserError, shown
 from rllib_llm_comm.core.files import disk_fault
 from rllib_llm_comm.core.places import is_text
@@ -52,7 +52,7 @@ for _name, _command in _COMMANDS.items():
         cli.add_typer(_command, name=_name)
     else:
         cli.command(_name)(_command)
-take_paths(cli)
+check_options(cli)
 
 
 def _show_version(asked: bool) -> None:

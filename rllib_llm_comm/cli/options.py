@@ -14,8 +14,10 @@ from typing import Annotated, Any, Literal, Union
 from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 from typer import Option, Typer
+from typer.core import TyperCommand
 from typer.models import OptionInfo
 
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.experiments.experiment_file import load_json_option
@@ -56,7 +58,7 @@ def takes_settings(
     Args:
         kind: The settings.
         without: Fields that are no options.
-        joined: Lists that are typed as one text with commas.
+        joined: Lists of texts without commas, which may also be typed as one text with commas.
         into: The command's parameter that gets the settings; a command may take several.
         **options: Field -> Typer's `Option` for it, which stands above what the field says.
 
@@ -64,14 +66,13 @@ def takes_settings(
         A decorator of a Typer command, which gets the options as one object.
     """
     fields = {name: field for name, field in kind.model_fields.items() if name not in without}
-    shared = [_parameter(name, field, options.get(name) or Option(), name in joined) for name, field in fields.items()]
+    shared = [_parameter(name, field, options.get(name) or Option()) for name, field in fields.items()]
 
     def value(name: str, given: Any) -> Any:
         """The value of a field that an option was given: lists by element, mappings from JSON."""
         if isinstance(given, list):
-            return [value(name, one) for one in given]
-        if name in joined and given is not None:
-            return [part.strip() for part in given.split(",")]
+            parts = [part.strip() for text in given for part in text.split(",")] if name in joined else given
+            return [value(name, one) for one in parts]
         kinds = _parts(fields[name].annotation)
         if not isinstance(given, str) or not any(map(_is_mapping, kinds)):
             return given
@@ -122,7 +123,7 @@ def _is_mapping(kind: Any) -> bool:
     return typing.get_origin(kind) is dict
 
 
-def _parameter(name: str, field: FieldInfo, option: OptionInfo, joined: bool) -> inspect.Parameter:
+def _parameter(name: str, field: FieldInfo, option: OptionInfo) -> inspect.Parameter:
     """The option of a field."""
     kinds = _parts(field.annotation)
     default = None if field.default_factory or isinstance(field.default, tuple) else field.default
@@ -143,24 +144,39 @@ def _parameter(name: str, field: FieldInfo, option: OptionInfo, joined: bool) ->
         option.metavar = option.metavar or "|".join(listed)
     plain = [type(typing.get_args(one)[0]) if typing.get_origin(one) is Literal else one for one in kinds]
     kind: Any = next((one for one in (bool, int, float, Path) if one in plain), str)
-    kind = list[kind] if _is_list(field.annotation) and not joined else kind
+    kind = list[kind] if _is_list(field.annotation) else kind
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind | None, option]
     )
 
 
-def take_paths(app: Typer) -> None:
+class _OnceCommand(TyperCommand):
+    """A command that refuses an option of one value that is given again, of which the last alone would count."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads the options."""
+        *_, order = self.make_parser(ctx).parse_args(list(args))
+        options: list[Any] = [one for one in order if one.param_type_name == "option"]
+        valued = [one for one in options if not (one.multiple or one.is_flag or one.count)]
+        for option in valued:
+            if (times := valued.count(option)) > 1:
+                raise UserError(f"`{max(option.opts, key=len)}` is given {times} times but takes one value; give one.")
+        return super().parse_args(ctx, args)
+
+
+def check_options(app: Typer) -> None:
     """Makes all commands of an application take paths of this machine and `file:///...` in their options of type
-    `Path`, and refuse other URIs.
+    `Path`, refuse other URIs, and refuse an option that is given again but takes one value.
 
     Args:
         app: The application, with all its commands.
     """
     for info in app.registered_commands:
+        info.cls = _OnceCommand
         info.callback = _with_local_paths(info.callback) if info.callback else None
     for group in app.registered_groups:
         if group.typer_instance is not None:
-            take_paths(group.typer_instance)
+            check_options(group.typer_instance)
 
 
 def _with_local_paths(command: Callable[..., Any]) -> Callable[..., Any]:

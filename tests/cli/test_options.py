@@ -10,7 +10,7 @@ import typer
 from pydantic import Field
 from typer.testing import CliRunner
 
-from rllib_llm_comm.cli.options import takes_settings
+from rllib_llm_comm.cli.options import check_options, takes_settings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.evaluation.play_settings import EvaluationSettings, PlaySettings, ReplaySettings
@@ -41,6 +41,7 @@ def run(*arguments):
     def command(file: Annotated[str, typer.Argument()], settings: Mine, own: int = 1) -> None:
         told.append((file, own, settings))
 
+    check_options(app)
     done = CliRunner().invoke(app, arguments)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
@@ -49,10 +50,23 @@ def run(*arguments):
 
 def test_options_have_types_bounds_and_help_of_the_fields():
     assert run("f") == ("f", 1, Mine()) and not run("f")[2].model_fields_set & {"share", "config", "texts"}
-    many = ["--who", "x", "--who", '{"name": "y"}', "--texts", "a,b", "--texts", "c", "--layouts", "a, b"]
+    many = [
+        "--who",
+        "x",
+        "--who",
+        '{"name": "y"}',
+        "--texts",
+        "a,b",
+        "--texts",
+        "c",
+        "--layouts",
+        "a, b",
+        "--layouts",
+        "c",
+    ]
     flags = ["--loud", "--no-kept", "-t", "there", "--config", '{"a": 1}', "--own", "2", "--share", "0.5"]
     given = Mine(
-        loud=True, kept=False, place=Path("there"), config={"a": 1}, share=0.5, kind="b", layouts=["a", "b"],
+        loud=True, kept=False, place=Path("there"), config={"a": 1}, share=0.5, kind="b", layouts=["a", "b", "c"],
         who=["x", {"name": "y"}], texts=["a,b", "c"],
     )  # fmt: skip
     assert run("f", *many, *flags, "--kind", "b") == ("f", 2, given)
@@ -71,6 +85,16 @@ def test_what_does_not_fit_is_told(arguments, setting):
 
 def test_numbers_out_of_bounds_are_refused_by_the_option():
     assert run("f", "--count", "0").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("twice", "option"),
+    [(["--count", "1", "--count", "2"], "--count"), (["-t", "a", "--to", "b"], "--to"), (["--own=1"] * 2, "--own")],
+)
+def test_an_option_of_one_value_is_given_once(twice, option):
+    with pytest.raises(UserError, match=f"`{option}` is given 2 times"):
+        run("f", *twice)
+    assert run("f", "--loud", "--loud")[2].loud
 
 
 def test_a_file_cannot_trust():
