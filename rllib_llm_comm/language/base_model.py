@@ -27,6 +27,7 @@ from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.weights import require_finite, require_formats
 from rllib_llm_comm.language.chat_template import CHAT, PLAIN, PROMPT_DATE, PROMPT_FORMATS, ChatFrame, chat_frame
 from rllib_llm_comm.language.model_sources import (
+    AUTO,
     DTYPE_NAMES,
     QUANTIZATIONS,
     SMOLLM2,
@@ -51,7 +52,7 @@ PACKAGED = {
 KNOWN = (*PACKAGED, SMOLLM2)
 """Models that this package alone knows by name."""
 _NAMES = ", ".join(map(repr, KNOWN))
-DTYPES = {name: getattr(torch, name) for name in DTYPE_NAMES}
+DTYPES = {name: getattr(torch, name) for name in DTYPE_NAMES if name != AUTO}
 
 _LOADED: dict[tuple[str, str, str, str], BaseModel] = {}
 # By the id of a model, which is held so that its id stays its own.
@@ -377,7 +378,8 @@ def load_base_model(
             `"embedded_soup"` (about planning in onion-soup kitchens), `"smollm2"` (see
             `rllib_llm_comm.language.model_sources.smollm2_folder`), a folder with a Hugging Face model (safetensors),
             or a hub id.
-        dtype: `"float32"`, `"bfloat16"` or `"float16"`, in which the frozen weights are held.
+        dtype: `"float32"`, `"bfloat16"` or `"float16"`, in which the frozen weights are held, or `"auto"`: bfloat16 on
+            a GPU, float32 elsewhere.
         device: A torch device such as `"cpu"` or `"cuda"`.
         quantization: `"none"`, or `"8bit"` (LLM.int8) or `"4bit"` (NF4): how the linear maps are held; needs
             bitsandbytes, which the extra `quantized` installs.
@@ -388,9 +390,12 @@ def load_base_model(
     Raises:
         UserError: If the model, the dtype or the device is not there.
     """
-    require_choice("dtype", dtype, DTYPES)
+    require_choice("dtype", dtype, DTYPE_NAMES)
     require_choice("quantization", quantization, QUANTIZATIONS)
-    key = (str(name), dtype, str(torch_device(device)), quantization)
+    place = torch_device(device)
+    if dtype == AUTO:
+        dtype = "bfloat16" if place.type == "cuda" else "float32"
+    key = (str(name), dtype, str(place), quantization)
     with _LOCK:
         if key not in _LOADED:
             _LOADED[key] = _load(str(name), DTYPES[dtype], key[2], quantization)

@@ -18,8 +18,9 @@ from pathlib import Path
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import cache_folder, claim_file, replace_folder
 
-DTYPE_NAMES = ("float32", "bfloat16", "float16")
-"""Formats of a base model's weights."""
+AUTO = "auto"
+DTYPE_NAMES = ("float32", "bfloat16", "float16", AUTO)
+"""Formats of a base model's weights; `auto`: bfloat16 on a GPU, float32 elsewhere, where bfloat16 is slow."""
 QUANTIZATIONS = ("none", "8bit", "4bit")
 """Quantizations of the frozen weights, which need the extra `quantized`."""
 KEPT_DTYPES = ("same", "bfloat16", "int8")

@@ -36,8 +36,8 @@ class LanguageModelSettings(Settings):
     base_model: str = Field("embedded", min_length=1)
     """`"embedded"`, `"embedded_minirts"`, `"embedded_soup"`, `"smollm2"`, a folder with a Hugging Face causal
     language model (safetensors), or a hub id. Verco: LLaMA-7B."""
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """How the frozen weights are held. TWOSOME: float16."""
+    dtype: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
+    """How the frozen weights are held; `"auto"` (ours): bfloat16 on a GPU, float32 elsewhere. TWOSOME: float16."""
     quantization: Literal["none", "8bit", "4bit"] = "none"
     """How the frozen linear maps are held, if not as `dtype`, which is then what they are computed in; needs the extra
     `quantized` (bitsandbytes) (ours)."""

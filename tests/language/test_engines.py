@@ -76,6 +76,13 @@ def test_a_window_that_is_shorter_than_the_texts_is_refused():
     require_fast(model, 16)
 
 
+@pytest.mark.parametrize(("device", "dtype"), [("cpu", "float32"), ("cuda", "bfloat16")])
+def test_auto_is_the_format_for_the_device(device, dtype):
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("there is no GPU")
+    assert load_base_model(dtype="auto", device=device) is load_base_model(dtype=dtype, device=device)
+
+
 def test_what_is_drawn_behind_a_line_break_ends_a_message():
     """As in the plain engine, which decodes all that is written."""
     other = load_base_model()
