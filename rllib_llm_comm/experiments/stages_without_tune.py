@@ -301,11 +301,11 @@ class _OnCheckpoint(StageKind):
 
 
 def _check_checkpoint(stage: str, path: str, setting: str = "checkpoint") -> None:
-    from rllib_llm_comm.policies.policy_folder import find_policy
+    from rllib_llm_comm.policies.policy_folder import require_whole_policy
 
     require_checkpoint(f"{stage}.config.{setting}", path)
     with within(f"{stage}.config"):
-        find_policy(path)
+        require_whole_policy(path)
 
 
 class Evaluate(_OnCheckpoint):
@@ -430,7 +430,7 @@ class CrossPlayStage(StageKind):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, and checkpoints that should be there by now."""
-        from rllib_llm_comm.policies.policy_folder import find_policy
+        from rllib_llm_comm.policies.policy_folder import require_whole_policy
 
         if not stage.trust:
             refuse_code(f"`{stage.name}.config`", stage.experiment.config)
@@ -441,7 +441,7 @@ class CrossPlayStage(StageKind):
                 waits = any(path in one.policy for path in unresolved) or REFERENCE.search(one.policy)
                 if one.kind == CHECKPOINT and not waits:
                     with within(f"{stage.name}.config.{place}"):
-                        find_policy(one.policy)
+                        require_whole_policy(one.policy)
 
     def loads(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Its players tell themselves what stands in."""

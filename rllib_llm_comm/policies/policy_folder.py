@@ -125,6 +125,16 @@ def read_export(folder: str | os.PathLike[str], manifest: PolicyManifest) -> Pol
     return PolicyExport(manifest.kind, files, manifest.model_config, *digests)
 
 
+def require_whole_policy(checkpoint: str | os.PathLike[str]) -> None:
+    """Reads the weights of a checkpoint, as of `find_policy`, without building a network.
+
+    Raises:
+        UserError: If there is none, or a file of weights is cut, damaged, or holds numbers that are not finite.
+    """
+    for path in sorted(find_policy(checkpoint).rglob("*.safetensors")):
+        read_weights(path)
+
+
 def weights_digest(checkpoint: str | os.PathLike[str]) -> str:
     """A digest of a policy's weights: another training under the same path has another one.
 

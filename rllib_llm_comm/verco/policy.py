@@ -26,6 +26,7 @@ from rllib_llm_comm.envs.interface import secret_of, telling_words
 from rllib_llm_comm.language.adapters import (
     ACTION,
     ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
     MESSAGE,
     REFERENCE,
     base_of_adapter,
@@ -677,7 +678,7 @@ def check_adapter_of(
     prompt_date: str = PROMPT_DATE,
     role: str = MESSAGE,
 ) -> None:
-    """Finds out whether an adapter for a base model is at a path, without loading either.
+    """Finds out whether an adapter for a base model is at a path, without loading the model.
 
     Args:
         path: As for `load_adapter_of`.
@@ -687,7 +688,8 @@ def check_adapter_of(
         role: The adapter that is taken: `MESSAGE` or `ACTION`.
 
     Raises:
-        UserError: If there is none, it was never trained, or it belongs to another base model or format.
+        UserError: If there is none, it was never trained, it belongs to another base model or format, or its weights
+            cannot be read or are not finite.
     """
     root = fetched(path, "checkpoint")
     if (root / ADAPTER_CONFIG).is_file():
@@ -708,6 +710,7 @@ def check_adapter_of(
         _require_learned(str(path), manifest, role)
     for adapter in adapters:
         read_adapter_settings(adapter, role)
+        read_weights(adapter / ADAPTER_WEIGHTS)
     # Two paths may be the same model; whether they are is known only when it is loaded.
     if trained_on and {trained_on, base_model} & set(KNOWN) and not _same_name(trained_on, base_model):
         raise _other_base(str(path), trained_on, base_model)

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
+from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from rllib_llm_comm import VercoConfig
@@ -18,6 +19,7 @@ from rllib_llm_comm.experiments.experiment_file import parse_experiments
 from rllib_llm_comm.experiments.prerequisites import tell_other_prompts
 from rllib_llm_comm.experiments.ray_session import available_cpus
 from rllib_llm_comm.language.base_model import embedded_model_path
+from rllib_llm_comm.policies.find_checkpoint import CARD, shipped_policy
 from rllib_llm_comm.verco.sft import check_rows
 from rllib_llm_comm.verco.teachers import label_store
 from tests import toys
@@ -196,6 +198,33 @@ def test_adapters_and_their_base_model_go_together(tmp_path):
     }  # fmt: skip
     sentence = refused(tmp_path, specs)
     assert "takes over from `sft`" in sentence and "'embedded'" in sentence
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-8])
+
+
+def diverged(path):
+    weights = load_file(path)
+    next(iter(weights.values()))[:] = float("nan")
+    save_file(weights, path)
+
+
+@pytest.mark.parametrize(("damage", "words"), [(cut, "cannot be read as safetensors"), (diverged, "has NaN")])
+@pytest.mark.parametrize("taken", ["adapter", "evaluated", "played", "demonstrated"])
+def test_damaged_weights_are_missed_before_the_first_stage_runs(tmp_path, taken, damage, words):
+    policy = tmp_path / "policy"
+    shutil.copytree(shipped_policy("zoo:told_salad"), policy)
+    (policy / CARD).unlink()
+    last = {
+        "adapter": {"run": "Verco", "env": KITCHEN, "config": {"message_checkpoint": str(policy)}},
+        "evaluated": {"run": "evaluate", "config": {"checkpoint": str(policy)}},
+        "played": {"run": "crossplay", "config": {"players": [str(policy)]}},
+        "demonstrated": {"run": "collect_demonstrations", "env": KITCHEN, "config": {"player": str(policy)}},
+    }[taken]
+    staged.check({"labels": LABELS, "last": last}, tmp_path)
+    damage(policy / "adapters/message/adapter_model.safetensors")
+    refused(tmp_path, {"labels": LABELS, "last": last}, "last.config", "adapter_model.safetensors", words)
 
 
 @pytest.mark.parametrize(
