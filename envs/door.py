@@ -151,10 +151,12 @@ class Door(TellingGame):
         vector[-1] = min(self.time, 1)
         return Seen(". ".join(words) + ".", self._candidates, mask, vector.tolist())
 
-    def _draw(self, rng: np.random.Generator) -> None:
+    def begin(self, rng: np.random.Generator) -> None:
+        """Draws the right door; bob stands before none."""
         self._right, self._at, self._opened = int(rng.integers(len(self._colours))), -1, False
 
-    def _choose(self, action: int) -> tuple[float, list[str]]:
+    def choose(self, action: int) -> tuple[float, list[str]]:
+        """Bob goes to a door, opens the one before him, or waits."""
         if 1 <= action <= len(self._colours):
             self._at = action - 1
         elif action == len(self._colours) + 1:

@@ -147,7 +147,8 @@ class Referential(TellingGame):
         candidates = ("wait", *(f"take the {name}" for name in names))
         return Seen(". ".join(words) + ".", candidates, mask, [*vector, float(not listens), float(listens)])
 
-    def _draw(self, rng: np.random.Generator) -> None:
+    def begin(self, rng: np.random.Generator) -> None:
+        """Draws the things, the one that is meant, and in which order each agent sees them."""
         count = self.chosen.objects
         things = [THINGS[rng.integers(len(THINGS))]]
         while len(things) < count:
@@ -159,7 +160,8 @@ class Referential(TellingGame):
         self._things, self._meant, self._taken = tuple(things), int(rng.integers(count)), -1
         self._orders = {agent: rng.permutation(count).tolist() for agent in self.possible_agents}
 
-    def _choose(self, action: int) -> tuple[float, list[str]]:
+    def choose(self, action: int) -> tuple[float, list[str]]:
+        """Bob takes a thing, or waits."""
         if action == 0:
             return 0.0, []
         self._taken = self._orders[LISTENER_NAME][action - 1]

@@ -97,12 +97,19 @@ class TellingGame(Game):
         """An agent's side of the game."""
 
     @abstractmethod
-    def _draw(self, rng: np.random.Generator) -> None:
-        """Begins an episode."""
+    def begin(self, rng: np.random.Generator) -> None:
+        """Draws the fact and all else with which an episode begins."""
 
     @abstractmethod
-    def _choose(self, action: int) -> tuple[float, list[str]]:
-        """Carries out bob's choice. Returns what it pays, and events in words."""
+    def choose(self, action: int) -> tuple[float, list[str]]:
+        """Carries out bob's choice.
+
+        Args:
+            action: An allowed one; 0 is waiting.
+
+        Returns:
+            What it pays, and what happened, in words.
+        """
 
     @property
     @abstractmethod
@@ -119,7 +126,7 @@ class TellingGame(Game):
             (self._rng,) = fact_generators(seed, 1)
         self.time = 0
         self.agents = list(self.possible_agents)
-        self._draw(self._rng)
+        self.begin(self._rng)
         return self._observations(), self._infos([], dict.fromkeys(AGENTS, 0.0), first=True)
 
     def step(self, actions: Mapping[str, int]) -> Step:
@@ -127,7 +134,7 @@ class TellingGame(Game):
         if not self.agents:
             return {}, {}, {}, {}, {}
         chosen = check_actions(actions, self.agents, [True, True], self._num_actions)[1] or 0
-        paid, events = self._choose(chosen if self.seen_by(LISTENER_NAME).mask[chosen] else 0)
+        paid, events = self.choose(chosen if self.seen_by(LISTENER_NAME).mask[chosen] else 0)
         self.time += 1
         over = self.time >= self.steps
         speaker_pay = paid if self.chosen.reward == SHARED else 0.0

@@ -203,10 +203,10 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         pipeline = with_own_connectors(self._learner_connector)
         if pipeline is not None and self.config.add_default_connectors_to_learner_pipeline:
             pipeline.remove("GeneralAdvantageEstimation")
-            for piece in self._advantage_pieces():
+            for piece in self.advantage_pieces():
                 pipeline.append(piece)
 
-    def _advantage_pieces(self) -> Sequence[ConnectorV2]:
+    def advantage_pieces(self) -> Sequence[ConnectorV2]:
         """The connectors that compute advantages; the first reduces the batch by `gae.decisions_only`."""
         config: Any = self.config
         return [SemiMarkovGAE(gamma=config.gamma, lambda_=config.lambda_, floor=config.advantage_floor)]
@@ -326,17 +326,17 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     ) -> TensorType:
         """Verco Eq. 6 of one minibatch."""
         module = self.module[module_id].unwrapped()
-        loss = self._critic_loss(module_id, module, config, batch, fwd_out)
+        loss = self.critic_loss(module_id, module, config, batch, fwd_out)
         if Columns.ACTION_DIST_INPUTS in fwd_out:
             loss = loss + self._actor_loss(module_id, module, config, batch, fwd_out)
         self._minibatches[module_id] += 1
         return loss
 
-    def _critic_loss(
+    def critic_loss(
         self, module_id: ModuleID, module: Any, config: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
     ) -> torch.Tensor:
-        """The critic's part of Eq. 6."""
-        outputs, targets = self._critic_terms(module_id, module, batch, fwd_out)
+        """The critic's loss, weighted by `vf_loss_coeff`; arguments as of `actor_terms`."""
+        outputs, targets = self.critic_terms(module_id, module, batch, fwd_out)
         critic_loss = value_loss(
             outputs,
             batch[Columns.VF_PREDS],
@@ -345,38 +345,46 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             config.value_clip_mode,
             getattr(config, "huber_delta", None),
         )
-        self._log(module_id, vf_loss=critic_loss, vf_explained_var=explained_variance(targets, outputs.detach()))
+        self.log_values(module_id, vf_loss=critic_loss, vf_explained_var=explained_variance(targets, outputs.detach()))
         weighted: torch.Tensor = config.vf_loss_coeff * critic_loss
         return weighted
 
-    def _critic_terms(
+    def critic_terms(
         self, module_id: ModuleID, module: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Outputs of the critic on a minibatch and their targets (B,), in the units that it learns.
 
-        A module whose critic shares layers with the actor gives what they have in common as `EMBEDDINGS`.
+        Arguments as of `actor_terms`. A module whose critic shares layers with the actor gives what they have in common
+        as `EMBEDDINGS`.
         """
         values = module.compute_values(batch, embeddings=fwd_out.get(Columns.EMBEDDINGS))
         return values, batch[Postprocessing.VALUE_TARGETS]
 
-    def _actor_terms(
+    def actor_terms(
         self, config: Any, module: Any, batch: Mapping[str, Any], fwd_out: Mapping[str, torch.Tensor]
     ) -> ActorTerms:
-        """Ratios, policy loss and entropy of rows."""
+        """Ratios, policy loss and entropy of rows.
+
+        Args:
+            config: The settings of the module.
+            module: The module, unwrapped.
+            batch: A minibatch, or a part of one, in RLlib's columns.
+            fwd_out: What `forward_train` of the module gave for it.
+        """
         distribution = module.get_train_action_dist_cls().from_logits(fwd_out[Columns.ACTION_DIST_INPUTS])
         log_ratio = distribution.logp(batch[Columns.ACTIONS]) - batch[Columns.ACTION_LOGP]
         ratio = log_ratio.exp()
         loss = policy_loss(ratio, batch[Postprocessing.ADVANTAGES], config.clip_param)
         return ActorTerms(log_ratio, ratio, loss, distribution.entropy().mean())
 
-    def _policy_objective(self, module_id: ModuleID, terms: ActorTerms) -> torch.Tensor:
-        """What the actor minimises, without `_other_terms`."""
+    def policy_objective(self, module_id: ModuleID, terms: ActorTerms) -> torch.Tensor:
+        """What the actor minimises of the terms that `actor_terms` gave, without `other_terms`."""
         return terms.policy_loss - self._entropy_coeff(module_id) * terms.entropy
 
-    def _other_terms(
+    def other_terms(
         self, module_id: ModuleID, module: Any, config: Any, fwd_out: Mapping[str, torch.Tensor]
     ) -> torch.Tensor | float:
-        """Terms of the actor's loss beside objective and entropy; none."""
+        """What is added to the actor's objective; nothing here. Arguments as of `actor_terms`."""
         return 0.0
 
     def _actor_loss(
@@ -388,12 +396,12 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         fwd_out: dict[str, TensorType],
     ) -> TensorType:
         """The actor's part of Eq. 6, logged; 0 from the minibatch on that stops the policy."""
-        terms = self._actor_terms(config, module, batch, fwd_out)
+        terms = self.actor_terms(config, module, batch, fwd_out)
         log_ratio = terms.log_ratio
-        others = self._other_terms(module_id, module, config, fwd_out)
+        others = self.other_terms(module_id, module, config, fwd_out)
         ratio = log_ratio.exp()
         kl = self._mean_over_learners(approximate_kl(log_ratio.detach()))
-        self._log(
+        self.log_values(
             module_id,
             policy_loss=terms.policy_loss,
             entropy=terms.entropy,
@@ -409,7 +417,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             weight = 0.0  # DDP waits for a gradient of every parameter, so the graph stays
         else:
             self._policy_steps[module_id] += 1
-        return weight * (self._policy_objective(module_id, terms) + others)
+        return weight * (self.policy_objective(module_id, terms) + others)
 
     def _entropy_coeff(self, module_id: ModuleID) -> float:
         return float(self.entropy_coeff_schedulers_per_module[module_id].get_current_value())
@@ -424,11 +432,11 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         # Before the first step the ratio must be 1, but for an action that lasted from one roll-out into the next:
         # older weights chose it, so it is left out. Of messages the first of a roll-out is as old; none is looked at.
         newest = self._of_newest_weights(batch)
-        self._log(module_id, older_weights_share=1.0 - newest.float().mean())
+        self.log_values(module_id, older_weights_share=1.0 - newest.float().mean())
         ratio = terms.action_ratio.detach()[newest]
         if len(ratio):
             apart = (ratio - 1.0).abs()
-            self._log(module_id, ratio_first_minibatch=apart.max(), roll_out_ratio_error=apart.mean())
+            self.log_values(module_id, ratio_first_minibatch=apart.max(), roll_out_ratio_error=apart.mean())
 
     def _mean_over_learners(self, value: torch.Tensor) -> torch.Tensor:
         # All Learners must stop together.
@@ -445,9 +453,10 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         """Logs what the whole update did."""
         super().after_gradient_based_update(timesteps={NUM_ENV_STEPS_SAMPLED_LIFETIME: self._decisions})
         for module_id, count in self._minibatches.items():
-            self._log(module_id, minibatches=count, policy_steps=self._policy_steps[module_id])
+            self.log_values(module_id, minibatches=count, policy_steps=self._policy_steps[module_id])
         log_cost(self.metrics, (ALL_MODULES,))
 
-    def _log(self, module_id: ModuleID, **values: Any) -> None:
+    def log_values(self, module_id: ModuleID, **values: Any) -> None:
+        """Puts values into the results, under `learners` and the module."""
         detached = {k: v.detach() if isinstance(v, torch.Tensor) else v for k, v in values.items()}
         self.metrics.log_dict(detached, key=module_id, window=1)

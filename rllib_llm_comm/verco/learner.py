@@ -81,7 +81,8 @@ class VercoLearner(MultiAgentPPOLearner):
         super().build()
 
     @override(MultiAgentPPOLearner)
-    def _advantage_pieces(self) -> Sequence[ConnectorV2]:
+    def advantage_pieces(self) -> Sequence[ConnectorV2]:
+        """The estimator that `advantages` names, and that of messages where these have credit of their own."""
         config: Any = self.config
         apart = config.train_messages and config.message_credit != SPEAKER
         piece: ConnectorV2
@@ -122,18 +123,20 @@ class VercoLearner(MultiAgentPPOLearner):
     # ---- the loss --------------------------------------------------------------------------------------------------
 
     @override(MultiAgentPPOLearner)
-    def _critic_loss(
+    def critic_loss(
         self, module_id: ModuleID, module: Any, config: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
     ) -> torch.Tensor:
+        """As PPO's; 0 where advantages come from groups, without a critic."""
         if config.advantages == GAE:
-            return super()._critic_loss(module_id, module, config, batch, fwd_out)
+            return super().critic_loss(module_id, module, config, batch, fwd_out)
         return torch.zeros((), device=batch[Postprocessing.ADVANTAGES].device)
 
     @override(MultiAgentPPOLearner)
-    def _actor_terms(
+    def actor_terms(
         self, config: Any, module: Any, batch: Mapping[str, Any], fwd_out: Mapping[str, torch.Tensor]
     ) -> ActorTerms:
-        acted = super()._actor_terms(config, module, batch, fwd_out)
+        """As PPO's; what was said is part of the action, or has an advantage of its own."""
+        acted = super().actor_terms(config, module, batch, fwd_out)
         if UTTERANCE_LOG_PROBS not in fwd_out:
             return acted
         of_message = fwd_out[UTTERANCE_LOG_PROBS] - batch[Columns.OBS][UTTERANCE_LOGP][:, 0]
@@ -146,15 +149,16 @@ class VercoLearner(MultiAgentPPOLearner):
         return acted._replace(log_ratio=log_ratio, policy_loss=loss)
 
     @override(MultiAgentPPOLearner)
-    def _other_terms(
+    def other_terms(
         self, module_id: ModuleID, module: Any, config: Any, fwd_out: Mapping[str, torch.Tensor]
     ) -> torch.Tensor | float:
+        """What trained messages add: their KL divergence from the reference, and their negated entropy."""
         if UTTERANCE_LOG_PROBS not in fwd_out:
             return 0.0
         entropy, kl = fwd_out[UTTERANCE_ENTROPY], fwd_out[UTTERANCE_KL]
         self._message_kls[module_id].append(float(self._mean_over_learners(kl.detach())))
         coefficient = self._message_kl_coeff(module, config)
-        self._log(module_id, message_entropy=entropy, message_kl=kl, message_kl_coeff=coefficient)
+        self.log_values(module_id, message_entropy=entropy, message_kl=kl, message_kl_coeff=coefficient)
         return self._message_loss(module_id, module, config, fwd_out)
 
     def _message_loss(
@@ -175,7 +179,7 @@ class VercoLearner(MultiAgentPPOLearner):
     def _log_first_minibatch(self, module_id: ModuleID, terms: ActorTerms, batch: Mapping[str, Any]) -> None:
         super()._log_first_minibatch(module_id, terms, batch)
         if module_id in self._rounding_errors:  # its log-probabilities are no longer those of the roll-out
-            self._log(module_id, roll_out_ratio_error=self._rounding_errors[module_id])
+            self.log_values(module_id, roll_out_ratio_error=self._rounding_errors[module_id])
         # The usual trap with a language model that has never read a game's phrases.
         if not self._checked_entropy and terms.entropy < _LEAST_ENTROPY:
             logger.warning(
@@ -223,7 +227,7 @@ class VercoLearner(MultiAgentPPOLearner):
                 said[rows[newest.to(rows.device)], 0] = out[UTTERANCE_LOG_PROBS].detach()[newest].to(said)
         for module_id, parts in apart.items():
             self._rounding_errors[module_id] = torch.cat(parts).mean()
-            self._log(module_id, roll_out_ratio_error=self._rounding_errors[module_id])
+            self.log_values(module_id, roll_out_ratio_error=self._rounding_errors[module_id])
 
     # ---- micro-batches --------------------------------------------------------------------------------------------
 
@@ -295,8 +299,8 @@ class VercoLearner(MultiAgentPPOLearner):
             out = module.forward_train(own)
             shares.append(float(said[part.to(said.device)].sum() / said.sum().clamp(min=1)))
             if gradients is not None:
-                terms = self._actor_terms(config, module, own, out)
-                loss = self._policy_objective(module_id, terms) * (len(part) / len(said))
+                terms = self.actor_terms(config, module, own, out)
+                loss = self.policy_objective(module_id, terms) * (len(part) / len(said))
                 if speaks:
                     loss = loss + shares[-1] * self._message_loss(module_id, module, config, out)
                 _add_gradients(gradients, trained, loss)
@@ -343,9 +347,9 @@ _MEANS_OVER_ROWS = {
     for name in (
         "compute_loss_for_module",
         "_actor_loss",
-        "_actor_terms",
-        "_policy_objective",
-        "_other_terms",
+        "actor_terms",
+        "policy_objective",
+        "other_terms",
         "_message_loss",
     )
 }

@@ -89,16 +89,17 @@ class MAPPOLearner(MultiAgentPPOLearner):
     """
 
     @override(MultiAgentPPOLearner)
-    def _critic_terms(
+    def critic_terms(
         self, module_id: ModuleID, module: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Outputs and targets in units of the returns so far, whose statistics take in the minibatch."""
         if module.value_norm is None:
-            return super()._critic_terms(module_id, module, batch, fwd_out)
+            return super().critic_terms(module_id, module, batch, fwd_out)
         returns = batch[Postprocessing.VALUE_TARGETS]
         norm = module.value_norm
         norm.update(self._sum_over_learners(moments(returns)))
         # Copies: the statistics themselves change in place before the results are read.
-        self._log(module_id, value_norm_mean=norm.mean.clone(), value_norm_std=norm.std)
+        self.log_values(module_id, value_norm_mean=norm.mean.clone(), value_norm_std=norm.std)
         return module.critic_outputs(batch), norm.normalize(returns)
 
 

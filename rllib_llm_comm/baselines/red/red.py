@@ -487,7 +487,7 @@ class REDLearner(MAPPOLearner):
             return loss
         batch = self._demonstrated(config.clone_batch_size)
         cloned = weighted_nll(self._network(), batch, batch[WEIGHT])
-        self._log(module_id, clone_loss=cloned)
+        self.log_values(module_id, clone_loss=cloned)
         return loss + config.joint_coeff * cloned
 
     # ---- the cloning phase -------------------------------------------------------------------------------------
