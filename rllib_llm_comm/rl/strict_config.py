@@ -82,7 +82,9 @@ def select_fields(model: type[Settings], *names: str, base: type[Settings] = Set
         base: The model to which they are added.
     """
     fields: Any = {name: (field.annotation, field) for name, field in model.model_fields.items() if name in names}
-    return create_model(base.__name__ if base is not Settings else model.__name__, __base__=base, **fields)
+    name = base.__name__ if base is not Settings else model.__name__
+    # The fields have their docstrings; Pydantic would search every module on the stack for a class of this name.
+    return create_model(name, __base__=base, __cls_kwargs__={"use_attribute_docstrings": False}, **fields)
 
 
 class StrictConfigMixin(AlgorithmConfig):
