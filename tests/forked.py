@@ -22,12 +22,14 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache, partialmethod
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import pytest
@@ -35,10 +37,14 @@ from ray._private import services
 from ray._private.parameter import RayParams
 from ray._private.workers import setup_worker
 from ray._raylet import Config
+from ray.tune.utils import UtilMonitor
+
+from rllib_llm_comm.rl.algorithms import algorithms_by_module
 
 CLI = "rllib_llm_comm.cli.main"
 _IMPORTED = [
     CLI,
+    *(f"rllib_llm_comm.{module}" for module in algorithms_by_module()),
     "ray.tune",
     "ray.rllib.algorithms.ppo",
     "transformers.models.auto.modeling_auto",
@@ -50,6 +56,8 @@ _IMPORTED = [
     "pyarrow.parquet",
     "matplotlib.figure",
 ]
+UtilMonitor.start = lambda *_: None
+"""Every algorithm that stops would wait until a thread which looks at the machine's load has slept for 0.7 seconds."""
 
 
 @cache
@@ -92,14 +100,66 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
         command = [str(program), *map(str, arguments)]
-        process = _server().Process(target=_run, args=(command, cwd, env, _import_path(env), out, err, workers()))
-        process.start()
+        process = spawn(command, cwd, env, out, err)
         process.join(timeout)
         if process.is_alive():
             process.kill()
             process.join()
             raise subprocess.TimeoutExpired(command, timeout, out.read_text(), err.read_text())
         return subprocess.CompletedProcess(command, process.exitcode or 0, out.read_text(), err.read_text())
+
+
+def begin(function: Callable[..., object], *arguments: Any) -> BaseProcess:
+    """Calls a function of a module in a process that ends with the tests, and whose environment is that of now."""
+    process = _server().Process(target=_call, args=(dict(os.environ), function, arguments))
+    process.start()
+    atexit.register(process.kill)
+    return process
+
+
+def _call(env: dict[str, str], function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    os.environ.update(env)
+    function(*arguments)
+
+
+def spawn(command: list[str], cwd: Path, env: dict[str, str], out: Path, err: Path) -> BaseProcess:
+    """Starts a program that writes to two places, which may be a pipe or a terminal."""
+    return begin(_run, command, cwd, env, _import_path(env), out, err, workers())
+
+
+@dataclass(frozen=True)
+class Running:
+    """A program that goes on beside the test; its methods are those of `subprocess.Popen`."""
+
+    process: BaseProcess
+    stdout: TextIO
+
+    def poll(self) -> int | None:
+        """Its exit code; `None` while it runs."""
+        return self.process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, as soon as it has ended."""
+        self.process.join(timeout)
+        assert self.process.exitcode is not None, "it has not ended"
+        return self.process.exitcode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, int]:
+        """What is left of its output, and its exit code."""
+        return self.stdout.read(), self.wait(timeout)
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal."""
+        os.kill(self.process.pid, number)
+
+
+def start(program: str | Path, *arguments: str, cwd: Path, env: Mapping[str, str]) -> Running:
+    """Starts a program in a folder, as `run` does, for a test that reads or kills it meanwhile."""
+    with tempfile.TemporaryDirectory() as folder:
+        pipe = Path(folder, "pipe")
+        os.mkfifo(pipe)
+        process = spawn([str(program), *map(str, arguments)], cwd, dict(env), pipe, Path("/dev/stdout"))
+        return Running(process, pipe.open())  # opens when both ends have come
 
 
 def _import_path(env: dict[str, str]) -> list[str]:
@@ -202,6 +262,8 @@ def _run(
         handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(handle, number)
         os.close(handle)
+    # The server's own remember what they have been before; a test may read each line.
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
     lighten_ray(lambda: worker)
     _become(command, cwd, env, path)
 

@@ -1,7 +1,6 @@
-"""Runs the real `rllib` command in a process of its own.
+"""Runs the real `rllib` command in a process of its own, forked off a server that has imported the libraries.
 
-A command that is waited for is forked off a server that has imported the libraries; one that runs on while a test
-reads or kills it is started from nothing.
+Its Ray's workers are no processes below it: where a test looks at these, the command is started from nothing.
 """
 
 from __future__ import annotations
@@ -30,8 +29,13 @@ def rllib(
     return forked.run(forked.CLI, *arguments, cwd=cwd, env=env, timeout=timeout)
 
 
+def fork_rllib(*arguments: str, cwd: Path) -> forked.Running:
+    """Forks `rllib ARGUMENTS` in a folder; its output can be read line by line."""
+    return forked.start(forked.CLI, *arguments, cwd=cwd, env=environment())
+
+
 def start_rllib(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    """Starts `rllib ARGUMENTS` in a folder; its output can be read line by line."""
+    """As `fork_rllib`, started from nothing, with Ray's workers below it."""
     return subprocess.Popen(
         [*COMMAND, *arguments],
         cwd=cwd,

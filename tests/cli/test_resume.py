@@ -23,7 +23,7 @@ from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.experiments.tune_callback import SafeKeeping
 from rllib_llm_comm.experiments.tune_state import SEAL, find_state, repair_state, seal, whole_checkpoints
 from rllib_llm_comm.policies.signatures import OwnStates
-from tests.cli.command import rllib, start_rllib, succeeds
+from tests.cli.command import fork_rllib, rllib, start_rllib, succeeds
 from tests.cli.faults import actor, disk, remount, rows, table_rows
 
 TINY = {"num_env_runners": 0, "num_epochs": 1, "train_batch_size_per_learner": 64, "minibatch_size": 64}
@@ -244,7 +244,7 @@ def test_a_checkpoint_that_the_disk_has_no_room_to_sign_is_not_whole(tmp_path, m
 def test_a_killed_run_goes_on_with_one_row_per_iteration_and_a_finished_one_is_skipped(tmp_path):
     write(tmp_path, 26)
     command = ["train", "file", "tiny.json", "--ray-num-cpus", "2"]
-    running = start_rllib(*command, cwd=tmp_path)
+    running = fork_rllib(*command, cwd=tmp_path)
     for line in running.stdout:
         if line.split()[:1] == ["23"]:  # checkpoints are of even iterations, so this one is lost
             running.send_signal(signal.SIGKILL)
@@ -270,7 +270,7 @@ def test_a_killed_run_goes_on_with_one_row_per_iteration_and_a_finished_one_is_s
 def test_a_stopped_run_writes_a_checkpoint_and_says_how_to_go_on(tmp_path, number):
     write(tmp_path, 100_000, checkpoint_config={"checkpoint_frequency": 0})
     command = ["train", "file", "tiny.json", "--ray-num-cpus", "2"]
-    running = start_rllib(*command, cwd=tmp_path)
+    running = fork_rllib(*command, cwd=tmp_path)
     said = []
     for line in running.stdout:
         said.append(line)
@@ -290,7 +290,7 @@ def test_a_stopped_run_writes_a_checkpoint_and_says_how_to_go_on(tmp_path, numbe
 def test_sigterm_is_ctrl_c_outside_of_training_too(tmp_path):
     spec = {"run": "collect_labels", "env": "rllib_llm_comm/overcooked_text-v0", "config": {"target_labels": 10**6}}
     (tmp_path / "labels.json").write_text(json.dumps({"labels": spec}))
-    running = start_rllib("train", "file", "labels.json", cwd=tmp_path)
+    running = fork_rllib("train", "file", "labels.json", cwd=tmp_path)
     said = []
     for line in running.stdout:
         said.append(line)

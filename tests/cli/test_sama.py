@@ -14,7 +14,7 @@ from chat_server import ChatServer
 
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.sama.recordings import recording
-from tests.cli.command import rllib, start_rllib, succeeds
+from tests.cli.command import fork_rllib, rllib, succeeds
 from tests.cli.small_pipeline import replaced
 
 SAMA = Path(__file__).parents[2] / "tuned_examples" / "sama.yaml"
@@ -72,7 +72,7 @@ def test_a_killed_run_asks_nothing_twice_and_records_its_answers(tmp_path):
     model = Model(stop_at=60)  # in the midst of the data set
     with ChatServer(model) as server:
         write(tmp_path, chat(server))
-        running = start_rllib(*COMMAND, cwd=tmp_path)
+        running = fork_rllib(*COMMAND, cwd=tmp_path)
         assert model.reached.wait(300), running.communicate()[0]
         assert results(tmp_path, "subgoals")["status"] == "running"
         running.send_signal(signal.SIGKILL)

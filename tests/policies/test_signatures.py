@@ -21,7 +21,7 @@ from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSett
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.policies import signatures
 from rllib_llm_comm.policies.signatures import OwnStates, is_own_checkpoint, key_file, make_key, sign_checkpoint
-from tests.cli.command import rllib, start_rllib, succeeds
+from tests.cli.command import fork_rllib, rllib, succeeds
 
 TINY = {"num_env_runners": 0, "num_epochs": 1, "train_batch_size_per_learner": 64, "minibatch_size": 64}
 
@@ -133,7 +133,7 @@ def bombs_in(folder, spoilt):
 def test_going_on_unpickles_only_what_was_written_here(tmp_path):
     write(tmp_path, 1000)
     command = ["train", "file", "tiny.json", "--ray-num-cpus", "2"]
-    running = start_rllib(*command, cwd=tmp_path)
+    running = fork_rllib(*command, cwd=tmp_path)
     for line in running.stdout:
         if line.split()[:1] == ["12"]:
             running.send_signal(signal.SIGKILL)
