@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pty
 import re
-import subprocess
+import select
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.cli.command import COMMAND, environment
+from tests import forked
+from tests.cli.command import environment
 
 STAGE = {
     "run": "MessageSFT",
@@ -21,25 +22,36 @@ STAGE = {
 }
 
 
+PROGRAM = """
+from rllib_llm_comm.cli.main import app
+from rllib_llm_comm.experiments import console
+
+console.out.__init__(highlight=False)  # whether there is a terminal was asked where this program was forked off
+app()
+"""
+
+
 def _on_a_terminal(arguments, cwd) -> str:
     """All that a command writes to a terminal of 120 columns."""
     ours, its = pty.openpty()
+    terminal = Path(os.ttyname(its))
     env = {**environment(), "TERM": "xterm", "COLUMNS": "120"}
-    with subprocess.Popen([*COMMAND, *arguments], cwd=cwd, env=env, stdout=its, stderr=its, stdin=its) as running:
-        os.close(its)
-        written = b""
-        with contextlib.suppress(OSError):  # the end of a terminal
-            while piece := os.read(ours, 4096):
-                written += piece
+    (cwd / "program.py").write_text(PROGRAM)
+    running = forked.spawn([str(cwd / "program.py"), *arguments], cwd, env, terminal, terminal)
+    written = b""
+    while running.is_alive() or select.select([ours], [], [], 0)[0]:
+        if select.select([ours], [], [], 0.1)[0]:
+            written += os.read(ours, 4096)
     os.close(ours)
-    assert running.returncode == 0, written.decode()
+    os.close(its)
+    assert running.exitcode == 0, written.decode()
     return written.decode()
 
 
 def test_the_bar_moves_inside_an_iteration_of_sft_and_tells_the_time_that_remains(tmp_path):
     folder = tmp_path / "labels"
     folder.mkdir()
-    prompts = [f"you are alice. you see {number}. " + "it is step 1. " * 8 for number in range(400)]
+    prompts = [f"you are alice. you see {number}. " + "it is step 1. " * 8 for number in range(200)]
     env = json.dumps({"id": "rllib_llm_comm/door-v0", "settings": {}})
     table = {"prompt": prompts, "message": ["i wait"] * len(prompts), "env": [env] * len(prompts)}
     pq.write_table(pa.table(table), folder / "part-0.parquet")
