@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import re
 from pathlib import Path
 
 import pytest
 
+from tests import forked
+
 NOTEBOOK = Path(__file__).parents[2] / "examples/quickstart.ipynb"
-
-
+CELLS = [cell for cell in json.loads(NOTEBOOK.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
 SHORT = """
 stages["message_sft"].stop["training_iteration"] = 1
 stages["verco"].stop["decisions"] = 64
@@ -21,22 +21,31 @@ stages["verco"].config.update(train_batch_size_per_learner=64, minibatch_size=64
 TRAINS, EPISODES = "run_experiments(replace(", "episodes=50"
 
 
-def run(folder, monkeypatch, short=False):
-    """All texts that the notebook printed in a run in a folder, and what it showed; trained for a moment if `short`."""
-    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+def run(folder, short=False):
+    """All texts that the notebook printed in a kernel in a folder, and what it showed; trained briefly if `short`."""
     pytest.importorskip("ipykernel")
-    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    from jupyter_client import BlockingKernelClient
+    from jupyter_client.connect import write_connection_file
+
+    sources = ["".join(cell["source"]) for cell in CELLS]
     if short:
-        (trains,) = (cell for cell in notebook.cells if TRAINS in cell.source)
-        (judges,) = (cell for cell in notebook.cells if EPISODES in cell.source)
-        trains.source = trains.source.replace(TRAINS, SHORT + TRAINS)
-        judges.source = judges.source.replace(EPISODES, "episodes=4")
-    place = {"metadata": {"path": str(folder)}}
-    nbclient.NotebookClient(notebook, timeout=540, kernel_name="python3", resources=place).execute(env=dict(os.environ))
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    printed = "".join(output["text"] for output in outputs if output["output_type"] == "stream")
-    return printed, [output["data"].get("text/html", "") for output in outputs if "data" in output]
+        assert sum(TRAINS in one for one in sources) == sum(EPISODES in one for one in sources) == 1
+        sources = [one.replace(TRAINS, SHORT + TRAINS).replace(EPISODES, "episodes=4") for one in sources]
+    file, _ = write_connection_file(str(folder / "kernel.json"))
+    command, log = ["ipykernel_launcher", "-f", file], folder / "log"
+    kernel, client = forked.spawn(command, folder, forked.environment(), log, log), BlockingKernelClient()
+    client.load_connection_file(file)
+    client.start_channels()
+    client.wait_for_ready(60)
+    told = []
+    for source in sources:
+        reply = client.execute_interactive(source, allow_stdin=False, timeout=540, output_hook=told.append)
+        assert reply["content"]["status"] == "ok", reply["content"]
+    client.shutdown()
+    kernel.join(60)
+    client.stop_channels()
+    printed = "".join(one["content"]["text"] for one in told if one["msg_type"] == "stream")
+    return printed, [one["content"]["data"].get("text/html", "") for one in told if "data" in one["content"]]
 
 
 def returns(printed):
@@ -45,15 +54,13 @@ def returns(printed):
 
 
 def test_it_is_small_and_has_no_outputs():
-    told = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
-    codes = [cell for cell in told["cells"] if cell["cell_type"] == "code"]
-    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in codes)
-    assert NOTEBOOK.stat().st_size < 10_000 and "%pip install" in "".join(codes[0]["source"])
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in CELLS)
+    assert NOTEBOOK.stat().st_size < 10_000 and "%pip install" in "".join(CELLS[0]["source"])
 
 
 @pytest.mark.timeout(580)
-def test_a_short_form_runs(tmp_path, monkeypatch):
-    printed, shown = run(tmp_path, monkeypatch, short=True)
+def test_a_short_form_runs(tmp_path):
+    printed, shown = run(tmp_path, short=True)
     assert list(returns(printed)) == ["their own", "other_fact", "none"]
     (frame,) = [text for text in shown if "<iframe srcdoc=" in text]
     assert html.escape((tmp_path / "quickstart.html").read_text(encoding="utf-8")) in frame
@@ -62,7 +69,7 @@ def test_a_short_form_runs(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_as_it_stands_they_learn_to_talk(tmp_path, monkeypatch):
-    printed, _ = run(tmp_path, monkeypatch)
+def test_as_it_stands_they_learn_to_talk(tmp_path):
+    printed, _ = run(tmp_path)
     found = returns(printed)
     assert found["their own"] > 0.8 > 0.3 > max(found["other_fact"], found["none"])
