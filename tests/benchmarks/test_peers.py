@@ -27,6 +27,7 @@ def _load(name):
     return module
 
 
+@pytest.mark.slow
 def test_without_peers_it_says_who_is_skipped_and_measures_the_rest(tmp_path):
     target = tmp_path / "rows.json"
     environment = {**forked.environment(), "HF_HUB_OFFLINE": "1"}
