@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from rllib_llm_comm.evaluation.collect_demonstrations import _row, collect_demon
 from rllib_llm_comm.verco.encoding import TextObservation
 from rllib_llm_comm.verco.teachers.collect_labels import CollectionReport
 from rllib_llm_comm.verco.teachers.label_store import DEMONSTRATIONS
+from tests import forked
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -155,25 +154,22 @@ def test_the_seed_decides(whole, tmp_path):
     assert rows(tmp_path / "other") != rows(whole)
 
 
-_SLOW = """
-import json, sys, time
-from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
-env, folder, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-collect_demonstrations(env, folder, **settings, progress=lambda done, target: time.sleep(0.1))
-"""
+def collect_slowly(folder: Path) -> None:
+    collect(folder, progress=lambda done, target: time.sleep(0.1))
 
 
 def test_a_killed_collection_goes_on(whole, tmp_path):
     folder = tmp_path / "killed"
-    child = subprocess.Popen([sys.executable, "-c", _SLOW, ENV, str(folder), json.dumps(SETTINGS)])
+    child = forked.begin(collect_slowly, folder)
     try:
         end = time.monotonic() + 120
-        while not list(folder.glob("part-*.parquet")) and time.monotonic() < end and child.poll() is None:
+        while not list(folder.glob("part-*.parquet")) and time.monotonic() < end and child.is_alive():
             time.sleep(0.02)
         time.sleep(0.1)  # into the next round
     finally:
-        child.send_signal(signal.SIGKILL)
-        assert child.wait() == -signal.SIGKILL
+        child.kill()
+        child.join()
+    assert child.exitcode == -signal.SIGKILL
     assert 0 < len(rows(folder)) < len(rows(whole))
     (folder / "part-00099.parquet").write_bytes(b"half a part")
     assert collect(folder).complete
