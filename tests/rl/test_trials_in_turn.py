@@ -21,15 +21,26 @@ BATCH = {"train_batch_size_per_learner": 32, "minibatch_size": 16, "num_epochs":
 TALK = {**BATCH, **language_model(), "messages": "student", "max_message_words": 3}
 SYSTEMS = {
     "Verco": TALK,
-    "TWOSOME": {**TALK, "messages": "none"},
     "SymbolicPPO": BATCH,
     "QMIX": {"train_batch_size_per_learner": 2, "buffer_episodes": 8, "min_sample_timesteps_per_iteration": 16},
 }
-TIMES = ("timer", "time", "phase_seconds", "sampling", "duration", "seconds", "throughput", "pid", "date", "trial_id")
+TIMES = (
+    "timer",
+    "time",
+    "phase_seconds",
+    "sampling",
+    "duration",
+    "seconds",
+    "throughput",
+    "pid",
+    "date",
+    "trial_id",
+    "tokens",
+)
 
 
 def figures(result: dict, name: str = "") -> dict[str, float]:
-    """All numbers of a result that are no times, by path."""
+    """All numbers of a result, by path, but times and the tokens computed, some of which a process remembers."""
     found: dict[str, float] = {}
     for key, value in result.items():
         where = f"{name}/{key}"
