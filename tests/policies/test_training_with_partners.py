@@ -201,8 +201,7 @@ def rolled_out(pool, busy=(1, 1), **talk):
     return found
 
 
-@pytest.mark.parametrize("busy", [(1, 1), (1, 2)])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(("busy", "temperature"), [((1, 1), 1.0), ((1, 2), 0.0)])
 def test_partners_of_all_games_are_asked_together_and_do_what_each_would_alone(
     stranger, busy, temperature, tmp_path, monkeypatch
 ):

@@ -18,11 +18,8 @@ LENGTH, TOLL = 40, -1.5
 
 
 @pytest.mark.parametrize(
-    ("runners", "gamma"),
-    [(0, 0.0), (0, 0.5), (0, 0.99), (0, 1.0), *(
-        pytest.param(runners, gamma, marks=pytest.mark.slow) for runners in (1, 2) for gamma in (0.0, 0.5, 0.99, 1.0)
-    )],
-)  # fmt: skip
+    ("runners", "gamma"), [(0, 0.5), (0, 1.0), *(pytest.param(n, 0.99, marks=pytest.mark.slow) for n in (1, 2))]
+)
 def test_a_game_that_always_pays_the_same_reports_exactly_its_return(runners, gamma):
     register()
     algo = (

@@ -66,17 +66,16 @@ def roll_out(greedy=False, busy=(1, 2), games=2, **talk):
 
 
 @pytest.mark.parametrize(
-    "talk",
+    ("greedy", "talk"),
     [
-        {},
-        {"message_temperature": 1.0},
-        {"train_messages": True, "message_temperature": 1.0},
-        {"messages": "menu", "message_menu": ["i see red", "i see blue", "i see green"]},
+        (True, {}),
+        (True, {"message_temperature": 1.0}),
+        (False, {"train_messages": True, "message_temperature": 1.0}),
+        (False, {"messages": "menu", "message_menu": ["i see red", "i see blue", "i see green"]}),
     ],
     ids=["greedy", "sampled", "trained", "menu"],
 )
-@pytest.mark.parametrize("greedy", [False, True], ids=["explore", "inference"])
-def test_a_roll_out_in_one_batch_is_that_of_a_pass_per_agent(talk, greedy, monkeypatch, passes):
+def test_a_roll_out_in_one_batch_is_that_of_a_pass_per_agent(greedy, talk, monkeypatch, passes):
     together = roll_out(greedy, **talk)
     assert any(isinstance(role, Rows) for role in passes)
     apart(monkeypatch)
@@ -141,8 +140,7 @@ def test_a_loaded_policy_in_one_batch_decides_as_one_by_one(temperature, monkeyp
             np.testing.assert_allclose(one[agent].probabilities, other[agent].probabilities, atol=1e-4)
 
 
-@pytest.mark.parametrize("menu", [(), ("i see red", "i see blue", "i see green")])
-@pytest.mark.parametrize("engine", ["fast", "plain"])
+@pytest.mark.parametrize(("engine", "menu"), [("plain", ()), ("fast", ("i see red", "i see blue", "i see green"))])
 def test_what_is_sampled_in_a_game_does_not_depend_on_the_games_beside_it(engine, menu):
     both = {"engine": engine}
     made = policy(1.0, alice=both, bob=both)
@@ -210,8 +208,7 @@ def alone(seed, temperature=0.0, **settings):
     return LanguagePolicy(network, talk, PolicyManifest("language", "Verco", {}))
 
 
-@pytest.mark.parametrize("mistakes", [{}, {"noise": 0.2, "word_noise": 0.3}])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(("mistakes", "temperature"), [({}, 0.0), ({"noise": 0.2, "word_noise": 0.3}, 1.0)])
 def test_checkpoints_in_the_seats_of_a_game_share_a_pass(mistakes, temperature, monkeypatch, passes):
     def played():
         game = seated({"alice": alone(0, temperature), "bob": alone(1, temperature)}, **mistakes)
