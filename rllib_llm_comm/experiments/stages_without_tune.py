@@ -207,7 +207,7 @@ class CollectDemonstrations(_Collection):
             with within(f"{stage.name}.config"):
                 read_sessions(who, str(stage.experiment.env))
         elif who.partner is not None and who.partner.kind == CHECKPOINT and who.partner.policy not in unresolved:
-            _check_checkpoint(stage.name, who.partner.policy, "player")
+            _check_checkpoint(stage, who.partner.policy, "player")
             if not is_named(who.partner.policy) or is_shipped(who.partner.policy):
                 with within(f"{stage.name}.config"):
                     require_game(read_manifest(find_policy(who.partner.policy)), str(stage.experiment.env))
@@ -297,15 +297,21 @@ class _OnCheckpoint(StageKind):
             settings.check()
         for path in as_list(settings.checkpoint):
             if path not in unresolved:
-                _check_checkpoint(stage.name, path)
+                _check_checkpoint(stage, path)
 
 
-def _check_checkpoint(stage: str, path: str, setting: str = "checkpoint") -> None:
-    from rllib_llm_comm.policies.policy_folder import require_whole_policy
+def _check_checkpoint(stage: Stage, path: str, setting: str = "checkpoint") -> None:
+    require_checkpoint(f"{stage.name}.config.{setting}", path)
+    with within(f"{stage.name}.config"):
+        _require_policy(stage, path)
 
-    require_checkpoint(f"{stage}.config.{setting}", path)
-    with within(f"{stage}.config"):
-        require_whole_policy(path)
+
+def _require_policy(stage: Stage, path: str) -> None:
+    """Reads a policy's weights, but for those of this file's own stages: only who takes these fails by their damage."""
+    from rllib_llm_comm.policies.policy_folder import find_policy, require_whole_policy
+
+    own = Path(path).absolute().is_relative_to(stage.folder.parent.absolute())
+    (find_policy if own else require_whole_policy)(path)
 
 
 class Evaluate(_OnCheckpoint):
@@ -430,8 +436,6 @@ class CrossPlayStage(StageKind):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, and checkpoints that should be there by now."""
-        from rllib_llm_comm.policies.policy_folder import require_whole_policy
-
         if not stage.trust:
             refuse_code(f"`{stage.name}.config`", stage.experiment.config)
         given = self.settings(stage)
@@ -441,7 +445,7 @@ class CrossPlayStage(StageKind):
                 waits = any(path in one.policy for path in unresolved) or REFERENCE.search(one.policy)
                 if one.kind == CHECKPOINT and not waits:
                     with within(f"{stage.name}.config.{place}"):
-                        require_whole_policy(one.policy)
+                        _require_policy(stage, one.policy)
 
     def loads(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Its players tell themselves what stands in."""

@@ -82,7 +82,7 @@ def test_killed_in_demonstrations_and_in_the_clone_it_goes_on_to_two_ways_of_tra
     kill_when(tmp_path, "demonstrations/demonstrations/part-*.parquet")
     assert 0 < len(collected(kept)) < DEMONSTRATIONS["target_demonstrations"]
 
-    kill_when(tmp_path, "clone/trial_0/checkpoint_000000/complete.json")
+    kill_when(tmp_path, "clone/trial_0/checkpoint_000001/complete.json")
     first = (results / "clone/trial_0/result.json").read_text().splitlines()[0]
     collect_demonstrations(KITCHEN, tmp_path / "whole", **DEMONSTRATIONS)
     assert collected(kept) == collected(tmp_path / "whole"), "a kill changes no row"

@@ -270,7 +270,7 @@ def test_a_killed_run_goes_on_with_one_row_per_iteration_and_a_finished_one_is_s
 def test_a_stopped_run_writes_a_checkpoint_and_says_how_to_go_on(tmp_path, number):
     write(tmp_path, 100_000, checkpoint_config={"checkpoint_frequency": 0})
     command = ["train", "file", "tiny.json", "--ray-num-cpus", "2"]
-    running = fork_rllib(*command, cwd=tmp_path)
+    running = start_rllib(*command, cwd=tmp_path)
     said = []
     for line in running.stdout:
         said.append(line)
