@@ -63,10 +63,12 @@ class ScriptedExecutor(_InScenarios):
     """
 
     def __init__(self, env_id: str = DEFAULT_ENV, env_config: Mapping[str, Any] | None = None) -> None:
-        self._env_id, self.stand_ins = env_id, ("executor scripted: rules that do as they are told",)
+        self._env_id = env_id
         game = planning_game(make_env(env_id, **(env_config or {})))
         game.player()
         self._config = {**game.played_with, **(env_config or {})}
+        ruled = self._config.get("executor", SCRIPTED) == SCRIPTED  # the strategy game's own may have been trained
+        self.stand_ins = ("executor scripted: rules that do as they are told",) if ruled else ()
         self.scenarios: Mapping[str, Mapping[str, Any]] = game.scenarios
 
     def identity(self) -> dict[str, Any]:

@@ -147,6 +147,12 @@ def test_another_game_is_evaluated_as_well():
     assert PlannedGames(executor, {}, PlanningSetup(replan="all")).play(0)["return"] == 2
 
 
+@pytest.mark.parametrize(("executor", "ruled"), [("scripted", True), ("trained:zoo:red_officer", False)])
+def test_an_officer_that_was_trained_stands_in_for_nothing(executor, ruled):
+    told = ScriptedExecutor("rllib_llm_comm/minirts-v0", {"executor": executor}).stand_ins
+    assert [phrase.split(":")[0] for phrase in told] == ["executor scripted"] * ruled
+
+
 @pytest.mark.parametrize(
     ("env", "match"),
     [
