@@ -21,7 +21,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partialmethod
 from multiprocessing import forkserver
@@ -225,12 +226,30 @@ def _serve(place: Path) -> None:
         connection.close()
 
 
+@contextmanager
+def _ending() -> Iterator[None]:
+    """Ends the process with the block, as an interpreter ends with its program."""
+    code = 1
+    try:
+        yield
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
 def _become_worker(connection: socket.socket) -> None:
     """Turns a forked process into the worker for which `ray_worker.py` was started; does not return."""
-    code = 1
     os.setpgid(0, 0)  # the raylet signals to the worker's group
     fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
-    try:
+    with _ending():
         length, streams, *_ = socket.recv_fds(connection, 4, 3)
         with connection.makefile("rb") as told:
             arguments, env, cwd = json.loads(told.read(int.from_bytes(length, "big")))
@@ -243,15 +262,6 @@ def _become_worker(connection: socket.socket) -> None:
         given, command = setup_worker.parser.parse_known_args(arguments)
         env.update(json.loads(given.serialized_runtime_env_context or "{}").get("env_vars") or {})
         _become([one for one in command if one not in ("-s", "-S")], Path(cwd), env, _import_path(env))
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
 
 
 def _run(
@@ -265,7 +275,8 @@ def _run(
     # The server's own remember what they have been before; a test may read each line.
     sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
     lighten_ray(lambda: worker)
-    _become(command, cwd, env, path)
+    with _ending():
+        _become(command, cwd, env, path)
 
 
 def _become(command: list[str], cwd: Path, env: dict[str, str], path: list[str]) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +18,7 @@ from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSett
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.policies import signatures
 from rllib_llm_comm.policies.signatures import OwnStates, is_own_checkpoint, key_file, make_key, sign_checkpoint
+from tests import forked
 from tests.cli.command import fork_rllib, rllib, succeeds
 
 TINY = {"num_env_runners": 0, "num_epochs": 1, "train_batch_size_per_learner": 64, "minibatch_size": 64}
@@ -226,10 +224,9 @@ def test_playing_unpickles_nothing(tmp_path):
         ["replay", str(checkpoint), "--out", str(tmp_path / "page.html")],
         ["planning", "reward", "--executor", "scripted", "--episodes", "1", "--layouts", "cramped_room"],
     ]
-    done = subprocess.run(
-        [sys.executable, "-c", UNPICKLED, json.dumps(commands), str(checkpoint)],
-        env={**os.environ, "PYTHONPATH": TESTS}, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
+    (tmp_path / "program.py").write_text(UNPICKLED)
+    env = {**forked.environment(), "PYTHONPATH": TESTS}
+    done = forked.run(tmp_path / "program.py", json.dumps(commands), str(checkpoint), cwd=tmp_path, env=env)
     assert "unpickled: []" in done.stdout, done.stdout[-2000:] + done.stderr[-2000:]
     assert not spoilt.exists()
     # A bomb in place of weights is no safetensors.
