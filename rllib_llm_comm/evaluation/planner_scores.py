@@ -49,6 +49,8 @@ class _InScenarios:
     _config: dict[str, Any]
     stand_ins: Sequence[str] = ()
     """What stands in for what the papers use (`evaluation.stand_ins`)."""
+    in_vector = False
+    """Whether it reads numbers, as of `PlannedSubgoals`."""
 
     def env(self, settings: Mapping[str, Any]) -> Any:
         """A game with the settings of a scenario."""
@@ -81,7 +83,7 @@ class ScriptedExecutor(_InScenarios):
 
 
 class PolicyExecutor(_InScenarios):
-    """A trained policy that reads `subgoal`, in the game that it was trained on.
+    """A trained policy that reads subgoals, in the game that it was trained on.
 
     A policy that was trained in a game with sampled subgoals plays the same game without them, as the planner gives
     subgoals now.
@@ -107,6 +109,7 @@ class PolicyExecutor(_InScenarios):
     ) -> None:
         self._policy, self._name, self._greedy, self._digest = policy, name, greedy, digest
         self.stand_ins = stand_ins(replace(policy.manifest, planning=None))
+        self.in_vector = bool((policy.manifest.planning or {}).get("in_vector"))
         self._env_id, trained = without_subgoals(str(policy.manifest.env), dict(policy.manifest.env_config))
         merged = {**trained, **(env_config or {})}
         self._config = {key: granted(value) for key, value in merged.items()}
@@ -172,8 +175,10 @@ class PlannedGames:
         self._executor, self._setup = executor, setup
         self._env = executor.env(settings)
         self._planner = make_planner(setup.planner, planner_model(setup.planner))
+        own: dict[str, Any] = {"patience": setup.patience, "in_vector": executor.in_vector}
+        self._rounds = {"trials": setup.trials, "recover": setup.recover, **own}
         self._wrapped = PlannedSubgoals(
-            self._env, self._planner, subgoal_reward=0.0, patience=setup.patience, replan=setup.replan, wait=True
+            self._env, self._planner, subgoal_reward=0.0, replan=setup.replan, wait=True, **own
         )
 
     def play(self, seed: int) -> dict[str, Any]:
@@ -193,9 +198,7 @@ class PlannedGames:
         """
         player = self._executor.player(self._env, seed)
         if self._setup.replan == "all":
-            setup = self._setup
-            rounds = {"trials": setup.trials, "patience": setup.patience, "recover": setup.recover}
-            told = play_rounds(self._env, player, self._planner, seed, **rounds)
+            told = play_rounds(self._env, player, self._planner, seed, **self._rounds)
             returns, metrics = told.returns, _figures(told)
         else:
             policy = _AsPolicy(player)

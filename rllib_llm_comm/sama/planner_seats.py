@@ -34,7 +34,8 @@ game steps), `subgoals_lost` (no longer possible).
 "apart": all whose players are free choose at once, and each knows of its own player and of the shared situation only,
 so that others have to tell it the rest. `view`: "fog": what the team sees or remembers; "truth": all units of the
 enemy, too (MiniRTS). `executor`: who carries subgoals out: "scripted" (the game's own player by rules) or
-"trained:CHECKPOINT" (an EMMA policy, a path or `zoo:NAME`). `greedy`: whether a checkpoint takes its likeliest action.
+"trained:CHECKPOINT" (EMMA, or what was trained under a planner; a path or `zoo:NAME`). Officers of MiniRTS obey
+commands, not subgoals: theirs is `executor` in `game`. `greedy`: whether a checkpoint takes its likeliest action.
 `base_model`: where its base model lies, if not where it lay in its training. `trust`: whether what it recorded is used
 where it reaches beyond this program. `patience`: game steps after which a subgoal ends. `reward_scale`: factor of
 rewards; scores stay.
@@ -46,14 +47,16 @@ rewards; scores stay.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from gymnasium import spaces
-from pydantic import Field
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.envs.base_env import Game, GameSettings, Infos, Observation, Reset, Step, constructor
 from rllib_llm_comm.envs.games import make_env, scripted_player_of, without_subgoals
 from rllib_llm_comm.envs.interface import (
@@ -100,8 +103,9 @@ class SeatSettings(GameSettings):
     view: Literal["fog", "truth"] = "fog"
     """What the seats read of a game with fog (MiniRTS). "fog" (ours): what the team sees or remembers. "truth" (as the
     planner of SAMA): all units of the enemy, too."""
-    executor: Annotated[str, Field(pattern=r"^(scripted|trained:.+)$")] = SCRIPTED
-    """Who carries subgoals out: "scripted" or "trained:CHECKPOINT"."""
+    executor: str = SCRIPTED
+    """Who carries subgoals out: "scripted" or "trained:CHECKPOINT". Officers of MiniRTS obey commands, not subgoals:
+    theirs is `executor` in `game`."""
     greedy: bool = False
     """Whether a checkpoint takes its likeliest action."""
     base_model: str | None = None
@@ -112,6 +116,13 @@ class SeatSettings(GameSettings):
     """Game steps after which a subgoal that is not done ends (ours)."""
     reward_scale: Annotated[float, Field(gt=0)] = 1.0
     """Rewards are multiplied by it; scores are not (ours)."""
+
+    @field_validator("executor")
+    @classmethod
+    def _named(cls, value: str) -> str:
+        if value != SCRIPTED and not re.fullmatch(f"{TRAINED}.+", value):
+            raise PydanticCustomError("value_error", f"{SCRIPTED!r} or '{TRAINED}CHECKPOINT'")
+        return value
 
 
 def subgoals_of(game: PlanningGame) -> tuple[str, ...]:
@@ -197,7 +208,9 @@ class PlannerSeats(Game):
         self._player: Player = (
             self.game.player() if self._policy is None else PolicyPlayer(self._policy, explore=not own.greedy)
         )
-        self._tracker, self._teller = SubgoalTracker(self.game, own.patience), SubgoalTeller(self.game)
+        self._tracker = SubgoalTracker(self.game, own.patience)
+        trained = {} if self._policy is None else self._policy.manifest.planning or {}
+        self._teller = SubgoalTeller(self.game, bool(trained.get("in_vector")))
         self._candidates = subgoals_of(self.game)
         self.possible_agents = list(self.game.agents)
         mask = spaces.Box(0, 1, (len(self._candidates),), np.int8)
@@ -209,6 +222,8 @@ class PlannerSeats(Game):
         self._due: list[str] = []
         self._infos: Infos = {}
         self.task = "choose what each player does next, so that the team does well"
+        if self._policy is not None:
+            self._try_executor()
 
     def _game_settings(self) -> dict[str, Any]:
         """Those that the user gives, else those with which whoever carries subgoals out can play."""
@@ -217,6 +232,13 @@ class PlannerSeats(Game):
             return {**planning_game(make_env(self.game_id, **given)).played_with, **given}
         _, trained = without_subgoals(str(self._policy.manifest.env), dict(self._policy.manifest.env_config))
         return {key: granted(value) for key, value in {**trained, **given}.items()}
+
+    def _try_executor(self) -> None:
+        """Lets a checkpoint act once: it refuses a game that it cannot play before anything is trained in it."""
+        played = PlayedGame(self.inner, 0)
+        seen = self._teller.told({agent: played.observations[agent] for agent in played.asked}, self._tracker.told)
+        with within("executor"):
+            self._player.act(self._player.begin(0), seen)
 
     @property
     def unwrapped_game(self) -> Any:
@@ -389,7 +411,8 @@ def executor_of(own: SeatSettings, game_id: str) -> Any:
     if policy.manifest.planning is None and without_subgoals(trained, {})[0] == trained:
         raise UserError(
             f"`executor` is {own.executor!r}, which was trained without subgoals and would not follow any; give a "
-            "checkpoint of EMMA or of a training under a planner, or 'scripted'."
+            "checkpoint of EMMA or of a training under a planner, or 'scripted' (officers of MiniRTS belong in "
+            "`game.executor`)."
         )
     if without_subgoals(trained, dict(policy.manifest.env_config))[0] != game_id:
         raise UserError(

@@ -369,6 +369,11 @@ def planning_game(env: Any) -> PlanningGame:
     name = str(getattr(env.unwrapped, "metadata", {}).get("name", type(env.unwrapped).__name__))
     record = game_of(env.unwrapped)
     adapter = PLANNING_GAMES.get(name) or (record.code("planning") if record else None)
+    if isinstance(getattr(env.unwrapped, "game", None), PlanningGame):
+        raise UserError(
+            f"The agents of {name!r} are planners themselves, so that nobody plans for them; omit `planner`, or plan "
+            f"the game, {env.unwrapped.game_id!r}."
+        )
     if adapter is None:
         known = [*PLANNING_GAMES, *(game for game, record in GAMES.items() if record.planning)]
         raise UserError(

@@ -12,10 +12,11 @@ import pytest
 from chat_server import ChatServer
 from toys import language_model
 
-from rllib_llm_comm import EMMAConfig, VercoConfig, load_policy
+from rllib_llm_comm import EMMAConfig, SymbolicPPOConfig, VercoConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env, scripted_player_of
 from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
+from rllib_llm_comm.evaluation.planner_scores import PlannedGames, PlanningSetup, PolicyExecutor
 from rllib_llm_comm.evaluation.play_settings import PlaySettings, ReplaySettings
 from rllib_llm_comm.evaluation.replay import replay_checkpoint
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
@@ -153,7 +154,8 @@ def test_a_subgoal_that_cannot_be_set_about_is_lost_after_one_game_step():
     [
         ({"seats": "both"}, "seats"),
         ({"patience": 0}, "patience"),
-        ({"executor": "nobody"}, "executor"),
+        ({"executor": "nobody"}, "executor.*CHECKPOINT"),
+        ({"executor": "trained:"}, "executor.*CHECKPOINT"),
         ({"executor": "trained:zoo:told_salad"}, "executor"),
         ({"game": {"layuot": "cramped_room"}}, "layuot"),
         ({"layout": "cramped_room"}, "layout"),
@@ -212,6 +214,34 @@ def test_a_checkpoint_of_emma_carries_subgoals_out(small_ray, tmp_path):
     assert [step[2] for step in played[0][1]] == [step[2] for step in played[1][1]], "the seed fixes the executor, too"
     metrics = played[0][1][-1][4]["alice"]["episode_metrics"]
     assert metrics["subgoals_given"] >= 2 and env.inner.unwrapped.settings["layout"] == "cramped_room"
+
+
+def test_walkers_that_read_numbers_carry_subgoals_out_for_seats_and_for_planners(small_ray, tmp_path):
+    game = {"horizon": 10, "observe": ["vector"]}
+    with running(
+        SymbolicPPOConfig()
+        .environment("rllib_llm_comm/frozen_lake-v0", env_config=game)
+        .planning(planner="scripted")
+        .env_runners(num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=32, minibatch_size=32, num_epochs=1)
+    ) as algo:
+        algo.train()
+        path = algo.save_to_path(str(tmp_path / "walkers"))
+    _, steps = play(make_env("rllib_llm_comm/frozen_lake_planner-v0", executor=f"trained:{path}"), by_rules)
+    assert steps[-1][4]["alice"]["episode_metrics"]["subgoals_given"] >= 2
+    for replan in ("any", "all"):
+        setup = PlanningSetup("scripted", replan=replan)
+        assert PlannedGames(PolicyExecutor(load_policy(path), "walkers"), {}, setup).play(0)["metrics"]["plans"] >= 1
+
+
+def test_a_checkpoint_that_cannot_play_the_game_is_refused_before_anything_is_trained():
+    with pytest.raises(UserError, match=r"`executor`.*5 x 5"):
+        make_env(KITCHEN, executor="trained:zoo:emma_cramped_room", game={"layout": "forced_coordination"})
+
+
+def test_nobody_plans_for_planners():
+    with pytest.raises(UserError, match="overcooked_ai-v0"):
+        PlannedSubgoals(make_env(KITCHEN), "scripted")
 
 
 @pytest.fixture(scope="module", params=["central", "apart"])
