@@ -20,6 +20,8 @@ from rllib_llm_comm.sama.planned_env import JudgedSubgoals, PlannedSubgoals
 from rllib_llm_comm.sama.planners import make_planner, planner_model
 from rllib_llm_comm.sama.rewards.subgoal_rewards import ERROR, make_rewards
 
+_BESIDE = ("subgoal_rewards", "in_vector")  # arguments of `PlannedSubgoals` that are no `PlanningSettings`
+
 
 class AddPlannedSubgoals(RLlibCallback):
     """Wraps the games of every EnvRunner in `PlannedSubgoals`; works with any algorithm whose policy reads `subgoal`.
@@ -43,9 +45,10 @@ class AddPlannedSubgoals(RLlibCallback):
             **settings: The other arguments of `PlannedSubgoals`.
 
         Raises:
-            UserError: If the planner's settings are not allowed.
+            UserError: If the planner's settings, or these, are not allowed.
         """
         make_planner(planner)
+        PlanningSettings(**{name: value for name, value in settings.items() if name not in _BESIDE})
         return type("AddPlannedSubgoals", (cls,), {"planner": planner, "settings": settings})
 
     @classmethod

@@ -122,6 +122,9 @@ def test_environments_that_no_planner_knows_are_told():
         train(EMMAConfig())
     with pytest.raises(UserError, match="`planner`"):
         AddPlannedSubgoals.of("nobody")
+    for wrong in ({"patience": 0}, {"pateince": 3}):
+        with pytest.raises(UserError, match=next(iter(wrong))):
+            AddPlannedSubgoals.of("scripted", **wrong)
 
 
 def test_a_planner_is_a_setting():
