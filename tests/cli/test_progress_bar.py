@@ -51,7 +51,7 @@ def _on_a_terminal(arguments, cwd) -> str:
 def test_the_bar_moves_inside_an_iteration_of_sft_and_tells_the_time_that_remains(tmp_path):
     folder = tmp_path / "labels"
     folder.mkdir()
-    prompts = [f"you are alice. you see {number}. " + "it is step 1. " * 8 for number in range(200)]
+    prompts = [f"you are alice. you see {number}. " + "it is step 1. " * 8 for number in range(400)]
     env = json.dumps({"id": "rllib_llm_comm/door-v0", "settings": {}})
     table = {"prompt": prompts, "message": ["i wait"] * len(prompts), "env": [env] * len(prompts)}
     pq.write_table(pa.table(table), folder / "part-0.parquet")
