@@ -112,8 +112,10 @@ def test_other_words_are_refused(peers_folder):
 
 def test_a_party_that_ends_is_told_with_its_last_words(peers_folder, tmp_path):
     parties = _load("parties")
+    (tmp_path / "ends.py").write_text('raise SystemExit("there is no problem.json")')
+    party = parties.Party("ours", str(tmp_path / "ends.py"), own_environment=False)
     with pytest.raises(parties.PartyError, match="ours is skipped: its program ended with .*problem.json"):
-        parties.Process(parties.OURS, tmp_path, None, 1, tmp_path / "ours.log")
+        parties.Process(party, tmp_path, None, 1, tmp_path / "ours.log")
 
 
 def test_what_cannot_be_installed_is_told_and_leaves_nothing(peers_folder, tmp_path):
