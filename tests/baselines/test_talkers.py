@@ -184,7 +184,7 @@ def test_talkers_of_pbt_learn_with_each_other_and_the_worst_takes_over_the_best(
 
 @pytest.mark.usefixtures("small_ray")
 def test_a_talker_of_cole_trains_with_copies_of_itself(tmp_path):
-    own = {"members_at_once": 0, "initial_size": 1, "runs_per_generation": 1, "run_batches": 1, "member_games": 1}
+    own = {"initial_size": 1, "runs_per_generation": 1, "run_batches": 1, "member_games": 1}
     with running(small(VercoCOLEConfig(), **own)) as algo:
         results = [algo.train() for _ in range(2)]
         path = algo.save_to_path(str(tmp_path / "end"))
