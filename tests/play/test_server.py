@@ -121,6 +121,7 @@ def test_what_is_no_command_is_answered_with_a_sentence(door_game, command, sent
 def test_two_browsers_are_two_seats_and_hear_each_other(door_game):
     with door_game.wire() as one, door_game.wire() as two:
         ask(one, "sit", agent="alice", name="Ann")
+        told(one, lambda message: message.get("you") == "alice")  # two wires are read in any order
         ask(two, "sit", agent="alice", name="Ben")
         assert "taken by Ann" in told(two, lambda message: "error" in message)["error"]
         ask(two, "sit", agent="bob", name="Ben")
