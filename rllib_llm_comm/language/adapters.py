@@ -26,7 +26,7 @@ from rllib_llm_comm.core.weights import read_weights
 from rllib_llm_comm.language.base_model import KNOWN, SMOLLM2, BaseModel, read_config
 from rllib_llm_comm.language.compiled_layers import CompiledLayers
 from rllib_llm_comm.language.layer_cut import above, added_mask, layers_below
-from rllib_llm_comm.language.llama import LlamaAdapter, LlamaDecoder, Lora, layer_parts, llama_weights
+from rllib_llm_comm.language.llama import LlamaAdapter, LlamaDecoder, Lora, Places, layer_parts, llama_weights
 from rllib_llm_comm.language.multi_lora import Role, Rows
 from rllib_llm_comm.language.prefix_cache import PrefixCache, Prefixes
 from rllib_llm_comm.language.static_decoding import StaticWriters, free_bytes
@@ -520,6 +520,7 @@ class AdaptedModel:
         input_ids: torch.Tensor,
         attention_mask: torch.Tensor,
         position_ids: torch.Tensor | None = None,
+        places: Places | None = None,
     ) -> torch.Tensor:
         """Last hidden states under the active adapter.
 
@@ -528,19 +529,25 @@ class AdaptedModel:
             attention_mask: (B, T) of 0/1, or a boolean mask (B, 1, T, T) that is True where row t may look at
                 column s.
             position_ids: (B, T); default 0, 1, 2, ...
+            places: Where they are wanted; `None`: everywhere.
 
         Returns:
-            (B, T, hidden_size).
+            (B, T, hidden_size); of N places (N, hidden_size).
         """
         role = self._active
         if not isinstance(role, Rows) or role.sorted:
-            return self.decoder(input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids)
+            return self.decoder(
+                input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, places=places
+            )
         order = np.argsort(role.owners, kind="stable")
-        at, back = (torch.from_numpy(places).to(input_ids.device) for places in (order, np.argsort(order)))
+        at, back = (torch.from_numpy(rows).to(input_ids.device) for rows in (order, np.argsort(order)))
         positions = position_ids if position_ids is None or len(position_ids) == 1 else position_ids[at]
+        moved = None if places is None else (back[places[0]], places[1])
         with self.use(role[order]):
-            hidden = self.decoder(input_ids=input_ids[at], attention_mask=attention_mask[at], position_ids=positions)
-        return hidden[back]
+            hidden = self.decoder(
+                input_ids=input_ids[at], attention_mask=attention_mask[at], position_ids=positions, places=moved
+            )
+        return hidden[back] if places is None else hidden
 
     @property
     def adapter_bytes(self) -> int:
@@ -554,6 +561,7 @@ class AdaptedModel:
         attention_mask: torch.Tensor,
         position_ids: torch.Tensor | None,
         known: Prefixes,
+        places: Places | None = None,
     ) -> tuple[torch.Tensor, Any]:
         """Hidden states of rows that continue prefixes read before under the same adapter.
 
@@ -562,9 +570,10 @@ class AdaptedModel:
             attention_mask: As of `hidden_states`, over the rests.
             position_ids: (B, T) from the end of what is known; default 0, 1, 2, ...
             known: The prefix that every row has read.
+            places: As of `hidden_states`, in the rests.
 
         Returns:
-            Last hidden states (B, T, hidden_size) and the key-value cache after the pass.
+            Last hidden states, as of `hidden_states`, and the key-value cache after the pass.
         """
         before = known.lengths[:, None].to(input_ids.device)
         if position_ids is None:
@@ -578,7 +587,9 @@ class AdaptedModel:
             attention_mask = attention_mask.long()
         cache = self.cache_of(known)
         positions = position_ids + before
-        hidden = self.decoder(input_ids=input_ids, attention_mask=attention_mask, position_ids=positions, cache=cache)
+        hidden = self.decoder(
+            input_ids=input_ids, attention_mask=attention_mask, position_ids=positions, cache=cache, places=places
+        )
         return hidden, cache
 
     def cache_of(self, known: Prefixes, *, grows: bool = False) -> Any:
@@ -617,14 +628,16 @@ class AdaptedModel:
         attention_mask: torch.Tensor,
         position_ids: torch.Tensor | None = None,
         cache: Any = None,
+        places: Places | None = None,
     ) -> torch.Tensor:
-        """Last hidden states (B, T, hidden_size) under the adapter in use.
+        """Last hidden states, as of `hidden_states`, under the adapter in use.
 
         Args:
             input_ids: (B, T) token ids.
             attention_mask: As of `hidden_states`, over the columns in the cache, too.
             position_ids: (B, T); default 0, 1, 2, ...
             cache: Keys and values of what was read before, to which these are added.
+            places: As of `hidden_states`.
         """
         phase.count_tokens(input_ids.numel())
         inputs: dict[str, Any] = {"attention_mask": attention_mask, "position_ids": position_ids}
@@ -641,8 +654,11 @@ class AdaptedModel:
                 elif role is not None:
                     lora = self.llama_adapters[role].current()
                 again, compiled = self._checkpoints and graded, None if graded else compiled
-                return self._llama(**inputs, cache=cache, lora=lora, checkpointed=again, compiled=compiled)
-            return self._by_hugging_face(inputs, cache)
+                return self._llama(
+                    **inputs, cache=cache, lora=lora, checkpointed=again, compiled=compiled, places=places
+                )
+            hidden = self._by_hugging_face(inputs, cache)
+            return hidden if places is None else hidden[places]
 
     def _by_hugging_face(self, inputs: dict[str, Any], cache: Any) -> torch.Tensor:
         if inputs["attention_mask"].dim() == 4:

@@ -98,6 +98,8 @@ class _Layer:
     k_norm: torch.Tensor | None
 
 
+Places = tuple[torch.Tensor, torch.Tensor]
+"""Rows (N,) and columns (N,) of tokens in a batch, on any device."""
 Lora = Mapping[int, Mapping[str, Any]]
 """By layer and name of the projections: `_Projections` in place of the base's (merged), or what has `added` as
 `LowRank`."""
@@ -357,6 +359,7 @@ class LlamaDecoder:
         lora: Lora | None = None,
         checkpointed: bool = False,
         compiled: CompiledLayers | None = None,
+        places: Places | None = None,
     ) -> torch.Tensor:
         """Hidden states behind the last layer.
 
@@ -370,9 +373,11 @@ class LlamaDecoder:
             lora: The adapter in use (`LlamaAdapter`); `None` for the bare base.
             checkpointed: Whether only the inputs of layers are kept for the backward pass.
             compiled: `layer_parts` under `torch.compile`, for passes without gradients; `None` for them as they are.
+            places: Where hidden states are wanted; the last layer computes keys and values of all tokens, but the rest
+                there only. `None`: everywhere.
 
         Returns:
-            (B, T, hidden size).
+            (B, T, hidden size); of N places (N, hidden size).
         """
         w = self._weights
         if inputs_embeds is None:
@@ -390,9 +395,12 @@ class LlamaDecoder:
         if compiled is not None and compiled.wants(x[..., 0].numel(), len(self._layers) * x.shape[-1]):
             cosines, sines = (wave.expand(*x.shape[:2], -1, -1).flatten(0, 1) for wave in rotation)
             rotation, run = (cosines, sines), compiled
+        wanted, found = (None, None) if places is None else _by_row(*places, len(x), x.device)
         for layer in self._layers:
-            arguments = (x, layer, (lora or {}).get(layer.number, {}), rotation, mask, cache, run)
+            narrow = wanted if layer is self._layers[-1] else None
+            arguments = (x, layer, (lora or {}).get(layer.number, {}), rotation, mask, cache, run, narrow)
             x = checkpoint(self._layer, *arguments, use_reentrant=False) if checkpointed else self._layer(*arguments)
+        x = x if found is None else x[found]
         return F.rms_norm(x, (x.shape[-1],), w.norm, w.eps) if self._ends else x
 
     def _layer(
@@ -404,6 +412,7 @@ class LlamaDecoder:
         mask: torch.Tensor | None,
         cache: Any,
         run: Callable[..., Any],
+        narrow: torch.Tensor | None,
     ) -> torch.Tensor:
         w, rows = self._weights, x.shape[:2]
         kind = tuple(type(lora.get(name)) for name in _PROJECTIONS)
@@ -412,9 +421,41 @@ class LlamaDecoder:
         queries, keys, values = (part.view(*rows, -1, w.head_size).transpose(1, 2) for part in parts)
         if cache is not None:
             keys, values = cache.update(keys, values, layer.number)
+        if narrow is not None:  # of what goes on from here; few tokens, which do not pay compiled parts
+            run = _uncompiled
+            x, queries, mask = _narrowed(x, queries, keys, mask, narrow)
         attended = _attention(queries, keys, values, mask).transpose(1, 2).reshape(*x.shape[:-1], -1)
         x = run(_behind_attention, kind, x, attended, layer, lora, w.activation, w.eps)
         return x if run is _uncompiled else x.view(*rows, -1)
+
+
+def _by_row(rows: torch.Tensor, columns: torch.Tensor, count: int, device: torch.device) -> tuple[torch.Tensor, Places]:
+    """Columns (B, W) of places in each of B rows, filled up with the first column, and where among these each place is.
+
+    Computed where the places are: on the CPU nobody waits for a GPU.
+    """
+    order = torch.argsort(rows, stable=True)
+    sizes = torch.bincount(rows, minlength=count)
+    number = torch.empty_like(rows)
+    number[order] = torch.arange(len(rows), device=rows.device) - (sizes.cumsum(0) - sizes)[rows[order]]
+    of_rows = columns.new_zeros(count, int(sizes.max()))
+    of_rows[rows, number] = columns
+    return of_rows.to(device), (rows.to(device), number.to(device))
+
+
+def _narrowed(
+    x: torch.Tensor, queries: torch.Tensor, keys: torch.Tensor, mask: torch.Tensor | None, columns: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Hidden states (B, W, hidden size), queries (B, heads, W, size) and mask (B, 1, W, S) of columns (B, W)."""
+    batch, heads, tokens, size = queries.shape
+    flat = (torch.arange(batch, device=columns.device)[:, None] * tokens + columns).flatten()
+    x = x.reshape(batch * tokens, -1).index_select(0, flat).view(*columns.shape, -1)
+    queries = queries.transpose(1, 2).flatten(0, 1).index_select(0, flat)
+    queries = queries.view(*columns.shape, heads, size).transpose(1, 2)
+    if mask is None:
+        before = torch.arange(keys.shape[2], device=columns.device) <= columns[..., None]
+        return x, queries, added_mask(before[:, None], x.dtype)
+    return x, queries, mask.flatten(0, 2).index_select(0, flat).view(batch, 1, -1, mask.shape[-1])
 
 
 def _uncompiled(part: Callable[..., Any], _kind: Any, *arguments: Any) -> Any:

@@ -114,6 +114,16 @@ class PackedCandidates:
     lengths: torch.Tensor
     columns: torch.Tensor
 
+    @property
+    def inputs(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Token ids, attention mask and positions, as a model reads them."""
+        return self.input_ids, self.attention_mask, self.position_ids
+
+    @property
+    def places(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows (M,) and columns (M,) of `source`."""
+        return self.source[:, 0], self.source[:, 1]
+
     def to(self, device: torch.device) -> PackedCandidates:
         """Copy of the candidates on another device."""
         return PackedCandidates(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})

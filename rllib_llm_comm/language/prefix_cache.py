@@ -262,7 +262,7 @@ class PrefixCache:
             row_of: (B,) row of each prompt.
             columns: (B, P) column of each of its tokens.
             cache: The key-value cache after the pass, which had nothing in it.
-            hidden: (R, T, hidden_size) last hidden states of the pass.
+            hidden: (R, T, hidden_size) last hidden states of the pass; of adapters none are kept, and any will do.
         """
         row = row_of[:, None].to(hidden.device)
         layers = [
@@ -292,7 +292,7 @@ class PrefixCache:
             role: As of `find`.
             known: Result of `find` for them.
             cache: The key-value cache after the pass.
-            hidden: (B, T, hidden_size) last hidden states of the pass.
+            hidden: (B, T, hidden_size) last hidden states of the pass; of adapters as of `put_packed`.
             starts: The column in which each prompt's rest begins in the pass; 0 by default.
         """
         width = known.mask.shape[1]

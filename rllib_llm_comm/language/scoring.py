@@ -240,27 +240,30 @@ def _score_packed(
     if row_of is None:
         assert cache is not None
         known = cache.find(prompts, count, role)
-        packed = pack_candidates(without(prompts, known.lengths), candidates, allowed).to(model.device)
+        packed = pack_candidates(without(prompts, known.lengths), candidates, allowed)
+        places, packed = packed.places if role is not None else None, packed.to(model.device)
         with model.use(role):
-            hidden, after = model.read(packed.input_ids, packed.attention_mask, packed.position_ids, known)
+            hidden, after = model.read(*packed.inputs, known, places)
         cache.put(prompts, count, role, known, after, hidden)
     else:
         _, first, row_of = np.unique(row_of, return_index=True, return_inverse=True)
-        packed = pack_candidates(prompts, candidates, allowed, row_of).to(model.device)
-        inputs = packed.input_ids, packed.attention_mask, packed.position_ids
+        packed = pack_candidates(prompts, candidates, allowed, row_of)
+        # On the CPU, where nobody waits for them. Hidden states of the bare base are kept, so all of them are wanted.
+        places, packed = packed.places if role is not None else None, packed.to(model.device)
         kept = cache if cache is not None and cache.has_room(prompts.numel()) else None
         with model.use(of_rows(role, first)):
             if kept is None:
-                hidden = model.hidden_states(*inputs)
+                hidden = model.hidden_states(*packed.inputs, places)
             else:
-                hidden, after = model.read(*inputs, kept.nothing(len(packed.input_ids)))
+                hidden, after = model.read(*packed.inputs, kept.nothing(len(packed.input_ids)), places)
         if kept is not None:
             kept.put_packed(prompts, count, role, torch.from_numpy(row_of), packed.columns, after, hidden)
     # At each node, every candidate has at most one next token.
     which = packed.owner % allowed.shape[1]
     following = torch.zeros(len(packed.source), allowed.shape[1], dtype=torch.long, device=hidden.device)
     following[packed.predicted_from, which] = packed.target.long()
-    found = log_probs_of(model, hidden[packed.source[:, 0], packed.source[:, 1]], following)
+    hidden = hidden if role is not None else hidden[packed.places]
+    found = log_probs_of(model, hidden, following)
     log_probs = found[packed.predicted_from, which]
     if log_probs.requires_grad:
         # Gradients of very unlikely candidates become denormal numbers, with which a CPU is many times slower.

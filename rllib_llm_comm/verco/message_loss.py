@@ -118,11 +118,11 @@ def label_logits(
     inner_ids = ids[:, :width].long().clamp(min=0).to(model.device)
     inner_labels = labels[:, :width].long().to(model.device)
     attention = (column[:width] < used[:, None]).long().to(model.device)
-    with model.use(role):
-        hidden = model.hidden_states(inner_ids, attention)
-    # The head runs only where a token is predicted: a prompt is much longer than its message.
+    # Only where a token is predicted: a prompt is much longer than its message.
     row, target = torch.nonzero(inner_labels != IGNORED, as_tuple=True)
-    return row, target, model.logits(hidden[row, target - 1])
+    with model.use(role):
+        hidden = model.hidden_states(inner_ids, attention, places=(row, target - 1))
+    return row, target, model.logits(hidden)
 
 
 @contextlib.contextmanager

@@ -93,6 +93,33 @@ def test_states_and_gradients_are_pefts(name, merged, fused, monkeypatch):
         torch.testing.assert_close(gradients[1][key], theirs, atol=1e-4, rtol=1e-3)
 
 
+@pytest.mark.parametrize("kind", ["tree", "all before", "padded"])
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_states_of_some_places_are_those_of_all(kind, checkpointed, fused):
+    model = adapted(CONFIGS["qwen3"])
+    model._checkpoints = checkpointed
+    ids, tree, positions = packed()
+    seen = torch.ones_like(ids)
+    if kind == "padded":
+        seen[1, 9:] = 0
+    batch = (ids, tree, positions) if kind == "tree" else (ids, seen)
+    places = torch.tensor([1, 0, 1, 1, 0]), torch.tensor([5, 11, 8, 0, 6])
+    every, some = [], []
+    for found, states in (
+        (every, lambda: model.hidden_states(*batch)[places]),
+        (some, lambda: model.hidden_states(*batch, places=places)),
+    ):
+        with model.use("action"):
+            with torch.no_grad():
+                found.append(states())
+            found.append(states())
+            found[1].square().mean().backward()
+        for _, parameter in model.named_adapter_parameters("action"):
+            found.append(parameter.grad)
+            parameter.grad = None
+    torch.testing.assert_close(some, every, atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("targets", [("q_proj", "v_proj"), ("k_proj", "up_proj", "down_proj"), ("o_proj",)])
 @pytest.mark.parametrize("merged", [True, False], ids=["merged", "thin"])
 def test_some_maps_may_have_no_adapter(targets, merged, fused, monkeypatch):

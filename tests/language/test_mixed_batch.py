@@ -106,6 +106,9 @@ def test_rows_of_several_roles_and_of_the_bare_base(way):
     owners, roles = [1, 0, 0, 2, 2], ["message", "action", None, "message", "action"]
     with torch.no_grad(), models[0].use(MixedBatch(models).rows(owners, roles)):
         mixed = models[0].hidden_states(ids, everything)
+        places = torch.tensor([4, 0, 4, 2]), torch.tensor([7, 3, 0, 5])
+        some = models[0].hidden_states(ids, everything, places=places)
+    torch.testing.assert_close(some, mixed[places], atol=1e-4, rtol=1e-4)
     for row, (owner, role) in enumerate(zip(owners, roles, strict=True)):
         with torch.no_grad(), models[owner].use(role):
             alone = models[owner].hidden_states(ids[row : row + 1], everything[:1])[0]
