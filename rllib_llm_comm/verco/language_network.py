@@ -94,6 +94,7 @@ class LanguageNetwork:
         self.keep_reference()
         self._scores: Memo[torch.Tensor] = Memo(_SCORES)
         self._messages: Memo[str] = Memo(_TEXTS)
+        self._menus: dict[str, Memo[torch.Tensor]] = {role: Memo(_SCORES) for role in self.lm.roles}
         bytes_per_row = 4 * feature_size(base)
         self._features: Memo[torch.Tensor] = Memo(max(1024, _FEATURE_BYTES // bytes_per_row))
 
@@ -104,7 +105,7 @@ class LanguageNetwork:
 
     def forget(self) -> None:
         """Drops all remembered results."""
-        for memo in (self._scores, self._messages, self._features):
+        for memo in (self._scores, self._messages, self._features, *self._menus.values()):
             memo.clear()
         self.lm.forget()
 
@@ -160,11 +161,12 @@ class LanguageNetwork:
         self, prompts: Sequence[str], menu: Sequence[str], temperature: float, seed: int | Sequence[int] | None
     ) -> list[str]:
         rows = [self.lm.base.encode(prompt) for prompt in prompts]
-        width = max(map(len, rows))
+        # As wide as in observations, so that what is remembered of one is found for the other.
+        width = max(self.settings.max_prompt_tokens, *map(len, rows))
         ids = torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
         encoded = torch.from_numpy(encode_menu(self.lm.base, menu, self.settings.templates))
         phrases = encoded[None].expand(len(rows), -1, -1)
-        logits = menu_logits(self._engine.scores, self.lm, ids, phrases).double().cpu()
+        logits = menu_logits(self._menu_scores, self.lm, ids, phrases).double().cpu()
         if temperature == 0:
             return [menu[int(index)] for index in logits.argmax(-1)]
         chances = (logits / temperature).softmax(-1).numpy()
@@ -174,10 +176,27 @@ class LanguageNetwork:
             draws = list(map(np.random.default_rng, seed))
         return [menu[int(rng.choice(len(menu), p=row / row.sum()))] for rng, row in zip(draws, chances, strict=True)]
 
+    def _menu_scores(
+        self, model: AdaptedModel, prompts: torch.Tensor, menu: torch.Tensor, mask: torch.Tensor, *, role: str
+    ) -> torch.Tensor:
+        """The engine's scores of a menu, the same behind all prompts; without gradient remembered.
+
+        They are asked for to draw a message, for its probability, and of the reference in every epoch.
+        """
+
+        def compute(rows: Mapping[str, torch.Tensor]) -> torch.Tensor:
+            count = len(rows[UTTERANCE_IDS])
+            return self._engine.scores(model, rows[UTTERANCE_IDS], menu[:count], mask[:count], role=role)
+
+        if torch.is_grad_enabled() or not self._engine.remembers:
+            return compute({UTTERANCE_IDS: prompts})
+        self._menus[role].require((model.stamp(role), menu[0].cpu().numpy().tobytes()))
+        return _remembered(self._menus[role], {UTTERANCE_IDS: prompts.int()}, compute).to(model.device)
+
     def utterance_terms(self, observations: Mapping[str, torch.Tensor], *, kl: bool | None = None) -> UtteranceTerms:
         """`message_loss.utterance_terms` of this network, with its engine and its bound on a micro-batch."""
         bound = self.micro_batch_tokens
-        return utterance_terms(self._engine.scores, self.lm, observations, bound, kl=kl)
+        return utterance_terms(self._menu_scores, self.lm, observations, bound, kl=kl)
 
     @property
     def remembers(self) -> bool:

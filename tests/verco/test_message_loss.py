@@ -8,6 +8,7 @@ import torch
 from toys import language_model, randomise
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.phases import phase
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.verco.encoding import TextObservation
@@ -153,6 +154,21 @@ def test_menu_is_drawn_as_often_as_likely(network):
     np.testing.assert_allclose(shares, table, atol=0.03)
     assert network.write_messages([prompt], menu=MENU) == [MENU[int(table.argmax())]]
     assert drawn == network.write_messages([prompt] * 3000, menu=MENU, temperature=1.0, seed=0)
+
+
+def test_a_menu_is_scored_once_while_the_adapter_stands_still():
+    network = LanguageNetwork(LanguageModelSettings(**language_model(init_seed=0)))
+    encoder = UtteranceEncoder(network.lm.base, network.settings.max_prompt_tokens, 5, MENU)
+    for seed in (4, 5):
+        randomise(network, "message", std=0.3, seed=seed)
+        said = network.write_messages(
+            [message_prompt(view.text) for view in views()], menu=MENU, temperature=1.0, seed=0
+        )
+        arrays, before = batch(network, encoder, said), phase.tokens
+        with torch.no_grad():
+            known = network.utterance_terms(arrays).log_probs
+        assert phase.tokens == before
+        torch.testing.assert_close(known, network.utterance_terms(arrays).log_probs.detach(), atol=1e-4, rtol=1e-4)
 
 
 def test_arrays_fit_their_spaces(network):
