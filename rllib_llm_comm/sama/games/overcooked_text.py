@@ -55,14 +55,13 @@ class FollowingSaladCooks(RulePlayer):
         if verb == WAIT:
             return 0
         runner, i = self.game.env.unwrapped.runner, NAMES.index(agent)
-        _, mask = observation_text.candidates(runner, i)
-        found = observation_text.options(runner, i)
-        allowed = [action for action, offered in enumerate(mask) if offered]
+        allowed = observation_text.wording(runner, i).mask.nonzero()[0].tolist()
+        found = [observation_text.option(runner, i, runner.preview(i, action)) for action in allowed]
         view = observation_text.view(runner, i, everything=True)
         done = [name for name, food in runner.kitchen.foods.items() if food.chopped]
         view = replace(view, dish=tuple(sorted({*things, *done})) if verb == CHOP else things)
         asked = [Saying(BRING, thing) for thing in things] if verb == BRING else []
-        return allowed[choose(view, [found[action] for action in allowed], asked)]
+        return allowed[choose(view, found, asked)]
 
 
 _VERBS = {
