@@ -222,7 +222,7 @@ def play_and_tell(scores: PlannerScores, settings: ComparisonSettings) -> None:
         scores.play(lambda text: None if path is None else write_atomically(path, text), progress)
     columns, rows = table(scores.figures())
     labels_and_score = columns.index("95 % interval") + 1 if "95 % interval" in columns else len(columns)
-    print_table([columns, *rows], optional=columns[: labels_and_score - 1 : -1])
+    print_table([columns, *rows], optional=list(reversed(columns[labels_and_score:])))
     say_stand_ins(scores.stand_ins())
     if path is not None:
         say(f"Figures: {short_path(path)}")

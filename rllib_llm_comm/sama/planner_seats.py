@@ -53,8 +53,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from gymnasium import spaces
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
+from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.envs.base_env import Game, GameSettings, Infos, Observation, Reset, Step, constructor
@@ -124,6 +125,16 @@ class SeatSettings(GameSettings):
             raise PydanticCustomError("value_error", f"{SCRIPTED!r} or '{TRAINED}CHECKPOINT'")
         return value
 
+    @model_validator(mode="after")
+    def _of_a_checkpoint(self) -> Self:
+        for name in ("greedy", "base_model"):
+            if self.executor == SCRIPTED and getattr(self, name):
+                raise UserError(
+                    f"`{name}` is {getattr(self, name)!r} but `executor` is {SCRIPTED!r}, to whom it means nothing; "
+                    f"omit it, or set `executor` to '{TRAINED}CHECKPOINT'."
+                )
+        return self
+
 
 def subgoals_of(game: PlanningGame) -> tuple[str, ...]:
     """All subgoals of a game, of all players: the candidates of a seat."""
@@ -166,8 +177,9 @@ def seat_observation(
             f"{agent} can be given no subgoal here ({type(game).__name__}), so that its planner has nothing to choose; "
             "let `possible` of the game always list one, such as to wait."
         )
-    text = " ".join([*words, f"{agent} needs a subgoal."])
-    return {"text": text, "candidates": candidates, "subgoal": "", "action_mask": mask}
+    following = current.get(agent)
+    words.append(f"{agent} is told to {following}." if following else f"{agent} needs a subgoal.")
+    return {"text": " ".join(words), "candidates": candidates, "subgoal": "", "action_mask": mask}
 
 
 class PlannerSeats(Game):

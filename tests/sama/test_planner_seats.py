@@ -131,6 +131,12 @@ def test_seats_apart_know_their_own_player_and_what_it_is_told():
     assert "Bob" not in observations["alice"]["text"] and "Alice" not in observations["bob"]["text"]
     assert infos["alice"]["needs_action"] and infos["bob"]["needs_action"], "all at once"
     assert env.meaning(f"make a {order}") == order
+    while infos["alice"]["needs_action"] == infos["bob"]["needs_action"]:  # whoever is busy is told what it does
+        asked = [agent for agent in env.agents if infos[agent]["needs_action"]]
+        observations, *_, infos = env.step({agent: by_rules(env, agent, observations[agent]) for agent in asked})
+    for agent, seen in observations.items():
+        end = "needs a subgoal" if infos[agent]["needs_action"] else f"is told to {env.told[agent]}"
+        assert seen["text"].endswith(f"{agent} {end}.")
     central = make_env(SALAD, game=TOLD)
     observations, infos = central.reset(seed=3)
     assert order in observations["bob"]["text"] and not infos["bob"]["needs_action"]
@@ -161,6 +167,8 @@ def test_a_subgoal_that_cannot_be_set_about_is_lost_after_one_game_step():
         ({"layout": "cramped_room"}, "layout"),
         ({"render_mode": "x"}, "render_mode"),
         ({"view": "truth"}, "view"),
+        ({"base_model": "somebody/model"}, "base_model"),
+        ({"greedy": True}, "greedy"),
     ],
 )
 def test_bad_settings(settings, setting):
@@ -358,6 +366,12 @@ def test_trust_and_another_base_model_reach_the_checkpoint_of_a_planner_and_of_a
     (copy / "policy" / "policy.json").write_text(json.dumps(record))
     planner = {"name": "trained", "policy": str(copy)}
     env = make_env("rllib_llm_comm/overcooked_text-v0", **TOLD, observe=["text"])
+    other = shutil.copytree(copy, tmp_path / "other")
+    (other / "policy" / "policy.json").write_text(
+        json.dumps({**record, "env_config": {**record["env_config"], "seats": "both"}})
+    )
+    with pytest.raises(UserError, match="env_config.seats"):
+        make_planner({**planner, "policy": str(other), "base_model": here})
     with pytest.raises(UserError, match="recorded `base_model`"):
         PlannedSubgoals(env, planner).reset(seed=0)
     PlannedSubgoals(env, {**planner, "base_model": here}).reset(seed=0)

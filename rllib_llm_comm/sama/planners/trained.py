@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.core.errors import UserError, require_choice, within
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.policies.decision import Decision, Request
 from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.sama.planner_seats import (
-    APART,
     CENTRAL,
-    FOG,
     SEATS,
+    SeatSettings,
     refuse_controls,
     seat_observation,
     subgoals_of,
@@ -63,8 +62,11 @@ class TrainedPlanner(Planner):
                 f"checkpoint that was trained in one of {', '.join(SEATS)}."
             )
         refuse_controls(self.policy, f"`planner` '{self.name}:{policy}'")
-        config = self.policy.manifest.env_config
-        self._central, self._view = config.get("seats", CENTRAL) != APART, config.get("view", FOG)
+        recorded = self.policy.manifest.env_config
+        read = {key: recorded[key] for key in ("seats", "view") if key in recorded}
+        with within(f"{self.name}:{policy}"):
+            seats = SeatSettings.checked("env_config", read)
+        self._central, self._view = seats.seats == CENTRAL, seats.view
         self._seed, self._memory = 0, self.policy.begin(0)
 
     def begin(self) -> None:
