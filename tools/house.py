@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import ast
+import io
 import json
 import subprocess
 import sys
 import time
+import tokenize
 from collections import Counter
 from pathlib import Path
 
@@ -33,6 +35,21 @@ def modules() -> dict[str, Path]:
 def lines(path: Path) -> int:
     """Lines of a file."""
     return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def code_lines(path: Path) -> int:
+    """Lines of a file without blank lines, comments and docstrings."""
+    text = path.read_text(encoding="utf-8")
+    layout = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    found: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in layout:
+            found |= set(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        for statement in getattr(node, "body", ()) if not isinstance(node, ast.Lambda | ast.IfExp) else ():
+            if isinstance(statement, ast.Expr) and isinstance(getattr(statement.value, "value", None), str):
+                found -= set(range(statement.lineno, int(statement.end_lineno or 0) + 1))
+    return len(found)
 
 
 def loaded_by(module: str) -> Counter[str]:
@@ -96,10 +113,12 @@ def measure() -> dict[str, object]:
     tests = list((ROOT / "tests").rglob("*.py"))
     return {
         "product lines": sum(map(lines, paths)),
+        "of these code": sum(map(code_lines, paths)),
         "product files": len(paths),
         "lines by slice": dict(sizes.most_common()),
         "files by slice": dict(by_slice.most_common()),
         "test lines": sum(map(lines, tests)),
+        "of these code in tests": sum(map(code_lines, tests)),
         "test files": len(tests),
         "files of Verco, with those that it shares": len(way_of_verco()),
         "files of Verco alone": len([name for name in way_of_verco() if ".verco." in name]),
