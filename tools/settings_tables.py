@@ -11,8 +11,7 @@ where nothing stands. Two more words:
 * `rllib`: settings of RLlib's own that begin with other values, too;
 * `published:NAME`: what `published(NAME)` of a config sets; several stand side by side.
 
-Of a command (`module:function`) its options are shown, of another function (`module:function parameters`) what a stage
-takes of it.
+Of a command (`module:function`) its options are shown.
 
     python tools/settings_tables.py          # writes all tables anew
 """
@@ -33,7 +32,6 @@ from rllib_llm_comm.core.errors import LARGEST
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.settings import describe
 from rllib_llm_comm.experiments.algorithm_settings import config_settings, default_of
-from rllib_llm_comm.experiments.stages import entries
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = re.compile(r"(<!-- settings: ([^>]+?) -->\n).*?(<!-- end of settings -->)", re.DOTALL)
@@ -62,7 +60,7 @@ def table(place: str, *words: str) -> str:
     """
     source: Any = load(place)
     if not isinstance(source, type):
-        return _parameters(source) if words else _options(source)
+        return _options(source)
     if published := [word.removeprefix(_PUBLISHED) for word in words if word.startswith(_PUBLISHED)]:
         return _side_by_side(source, published)
     config = None if issubclass(source, BaseModel) else source()
@@ -106,16 +104,6 @@ def value(given: Any) -> str:
     if isinstance(given, Mapping):
         return "{" + ", ".join(f"{name}: {value(one)}" for name, one in given.items()) + "}"
     return (f"`{given}`" if given else '`""`') if isinstance(given, str) else str(given)
-
-
-def _parameters(function: Any) -> str:
-    """What a stage takes of a function, in the words of its docstring."""
-    told = entries([function])
-    rows = [["key", "default", "meaning"]]
-    for name, parameter in inspect.signature(function).parameters.items():
-        if parameter.kind is parameter.KEYWORD_ONLY and name not in ("progress", "trust"):
-            rows.append([f"`{name}`", value(parameter.default), " ".join(told[name].split())])
-    return _rows(rows)
 
 
 def _options(command: Any) -> str:

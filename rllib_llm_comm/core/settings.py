@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, cast
 import annotated_types
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import ErrorDetails, PydanticCustomError
 from typing_extensions import Self
 
@@ -209,10 +210,10 @@ def _parts(metadata: Iterable[Any]) -> list[Any]:
 
 
 def _alternatives(annotation: Any, metadata: Sequence[Any] = ()) -> list[tuple[Any, list[Any]]]:
-    """The types that an annotation allows beside `None`, each with its own constraints."""
+    """The types that an annotation allows beside `None`, each with its own constraints; none that no file can hold."""
     if typing.get_origin(annotation) is Annotated:
         bare, *own = typing.get_args(annotation)
-        return _alternatives(bare, [*metadata, *_parts(own)])
+        return [] if SkipJsonSchema() in own else _alternatives(bare, [*metadata, *_parts(own)])
     if typing.get_origin(annotation) in (Union, types.UnionType):
         return [one for part in typing.get_args(annotation) for one in _alternatives(part, metadata)]
     return [] if annotation is type(None) else [(annotation, list(metadata))]

@@ -6,11 +6,13 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import Field, model_validator
+from typing_extensions import Self
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice, shown
+from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
 from rllib_llm_comm.core.session_files import Session, read_session
 from rllib_llm_comm.evaluation.chat_player import ChatPlayer, keeping_answers
 from rllib_llm_comm.evaluation.replay import moments_again
@@ -22,50 +24,67 @@ from rllib_llm_comm.policies.policy import make_recorded_game
 from rllib_llm_comm.policies.policy_folder import weights_digest
 from rllib_llm_comm.verco.encoding import TextObservation, read_observation
 from rllib_llm_comm.verco.message_protocol import heard_by
-from rllib_llm_comm.verco.teachers.base import Teacher, make_teacher, teacher_identity
+from rllib_llm_comm.verco.teachers.base import make_teacher, teacher_identity
 from rllib_llm_comm.verco.teachers.chat_teacher import ChatTeacher
 from rllib_llm_comm.verco.teachers.collect_labels import (
     CollectionReport,
+    CollectionSettings,
     Collector,
     Game,
     Progress,
     TeacherInCollection,
-    check_limits,
     env_text,
     take_recorded,
 )
 from rllib_llm_comm.verco.teachers.label_store import ANSWERS, DEMONSTRATIONS, LabelStore
 
 NONE, OWN, TEACHER = "none", "own", "teacher"
-MESSAGES = (NONE, OWN, TEACHER)
-_COUNTS = (
-    "target_demonstrations", "max_decisions", "max_choices_per_state", "num_envs", "max_message_words",
-    "max_empty_moments", "max_stale_decisions",
-)  # fmt: skip
-_SHARES = ("random_share",)
 _OF_PARTNERS = ("policy", "habit", "greedy", "unstuck")
 _OF_SESSIONS = ("sessions", "names")
 
 
+class DemonstrationSettings(CollectionSettings):
+    """What `collect_demonstrations` is told."""
+
+    player: str | dict[str, Any] = "scripted"
+    """Who holds all seats: `"scripted"` (the game's scripted player), the path of a checkpoint or `zoo:NAME`,
+    `"module:function"`, or a mapping with `policy` and `habit`, `greedy` or `unstuck` of `PartnerSettings` (of a
+    checkpoint the most likely action is taken unless `greedy` is false). Or `{"sessions": [...], "names": [...]}`:
+    people in sessions of `rllib play --record`, whose `env_config` counts; or `{"chat": {...}}`: a chat model, as of
+    `open_chat`."""
+    messages: Literal["none", "own", "teacher"] = "none"
+    """What is heard before a choice: `"none"`, `"own"`: what the player itself says (messages of a checkpoint or of
+    people), or `"teacher"`: what `teacher` says in each agent's place."""
+    target_demonstrations: int = Field(2000, ge=1)
+    """Ends when so many rows are there (ours)."""
+    max_choices_per_state: int = Field(3, ge=1)
+    """Most different choices kept of one state (ours)."""
+    random_share: float = Field(0.25, ge=0, le=1)
+    """Share of moves that are drawn uniformly, so that more states are met. They are played, but the row holds the
+    player's choice. 0.25 (ours)."""
+    trust: bool = Field(False, exclude=True)
+    """Use what checkpoints and sessions recorded where it reaches beyond this program."""
+
+    @model_validator(mode="after")
+    def _heard_by_the_player(self) -> Self:
+        who = read_player(self.player)
+        if who.chat and self.messages != NONE:
+            raise UserError(
+                f"`messages` is {self.messages!r}, but a chat model that plays reads what its agent sees alone; set it "
+                "to 'none'."
+            )
+        if who.sessions and self.messages == TEACHER:
+            raise UserError("`messages` is 'teacher', but people have heard each other; set it to 'own' or 'none'.")
+        if self.messages == OWN and who.partner is not None and who.partner.kind not in (CHECKPOINT, FUNCTION):
+            raise UserError(
+                f"`messages` is 'own', but the player {who.partner.policy!r} says nothing of its own; set it to "
+                "'teacher' or 'none'."
+            )
+        return self
+
+
 def collect_demonstrations(
-    env: str,
-    output: str | os.PathLike[str],
-    *,
-    env_config: Mapping[str, Any] | None = None,
-    player: str | Mapping[str, Any] = "scripted",
-    messages: str = NONE,
-    teacher: str | Mapping[str, Any] | Teacher = "scripted",
-    target_demonstrations: int = 2000,
-    max_decisions: int = 200_000,
-    max_choices_per_state: int = 3,
-    random_share: float = 0.25,
-    num_envs: int = 16,
-    max_message_words: int = 10,
-    max_empty_moments: int = 100,
-    max_stale_decisions: int = 20_000,
-    seed: int = 0,
-    trust: bool = False,
-    progress: Progress | None = None,
+    env: str, output: str | os.PathLike[str], *, progress: Progress | None = None, **settings: Any
 ) -> CollectionReport:
     """Collects demonstrations into a folder of Parquet files; goes on where a killed or failed call stopped.
 
@@ -75,99 +94,41 @@ def collect_demonstrations(
     Args:
         env: Id of a PettingZoo environment with observations in words.
         output: The folder.
-        env_config: Settings of the environment; of recorded sessions their own are taken.
-        player: Who holds all seats: `"scripted"` (the game's scripted player), the path of a checkpoint or `zoo:NAME`,
-            `"module:function"`, or a mapping with `policy` and `habit`, `greedy` or `unstuck` of `PartnerSettings` (of
-            a checkpoint the most likely action is taken unless `greedy` is false). Or `{"sessions": [...], "names":
-            [...]}`: people in sessions of `rllib play --record`; or `{"chat": {...}}`: a chat model, as of `open_chat`.
-        messages: What is heard before a choice: `"none"` (default), `"own"`: what the player itself says (messages of a
-            checkpoint or of people), or `"teacher"`: what `teacher` says in each agent's place.
-        teacher: With `messages="teacher"`: a teacher's name, or a dict with `name` and its settings.
-        target_demonstrations: Ends when so many rows are there, >= 1; 2000 (ours).
-        max_decisions: No further games are begun after so many decisions. With a larger number it goes on.
-        max_choices_per_state: Most different choices kept of one state.
-        random_share: Share of moves that are drawn uniformly, so that more states are met. They are played, but the
-            row holds the player's choice. 0.25 (ours).
-        num_envs: Games played side by side.
-        max_message_words: Longer messages of the teacher are cut.
-        max_empty_moments: Gives up when the teacher said nothing in so many moments in a row, >= 1; 100 (ours).
-        max_stale_decisions: Ends with the rows that are there when so many decisions in a row brought no new one: the
-            game seems to show no others, >= 1; 20000 (ours).
-        seed: The same seed gives the same rows.
-        trust: True if what checkpoints and sessions recorded is used where it reaches beyond this program.
         progress: Called with the rows so far and the target.
+        **settings: Those of `DemonstrationSettings`.
 
     Raises:
         UserError: If a setting is not allowed, the folder is damaged, or a player or teacher gives up: all rows so far
             are on disk then, and the next call goes on.
     """
-    check_settings(
-        {
-            "player": player, "messages": messages, "target_demonstrations": target_demonstrations,
-            "max_decisions": max_decisions, "max_choices_per_state": max_choices_per_state, "num_envs": num_envs,
-            "max_message_words": max_message_words, "max_empty_moments": max_empty_moments,
-            "max_stale_decisions": max_stale_decisions,
-            "random_share": random_share, "seed": seed,
-        }
-    )  # fmt: skip
-    who = read_player(player)
-    settings = {
+    chosen = DemonstrationSettings(**settings)
+    who, teaches = read_player(chosen.player), chosen.messages == TEACHER
+    deciding = {
         "env": env,
-        "env_config": dict(env_config or {}),
+        "env_config": chosen.env_config,
         "player": who.identity(),
-        "messages": messages,
-        "teacher": teacher_identity(teacher) if messages == TEACHER else None,
-        "target_demonstrations": target_demonstrations,
-        "max_choices_per_state": max_choices_per_state,
-        "random_share": random_share,
-        "num_envs": num_envs,
-        "max_message_words": max_message_words,
-        "seed": seed,
+        "messages": chosen.messages,
+        "teacher": teacher_identity(chosen.teacher) if teaches else None,
+        "target_demonstrations": chosen.target_demonstrations,
+        "max_choices_per_state": chosen.max_choices_per_state,
+        "random_share": chosen.random_share,
+        "num_envs": chosen.num_envs,
+        "max_message_words": chosen.max_message_words,
+        "seed": chosen.seed,
     }
-    store = LabelStore(output, settings, max_choices_per_state, DEMONSTRATIONS)
+    store = LabelStore(output, deciding, chosen.max_choices_per_state, DEMONSTRATIONS)
     if who.sessions:
-        report = take_recorded(store, _recorded(who, env, messages == OWN, trust), target_demonstrations)
+        rows = _recorded(who, env, chosen.messages == OWN, chosen.trust)
+        report = take_recorded(store, rows, chosen.target_demonstrations)
         if not report.labels:
             raise UserError("`player.sessions` hold no choice of a person among several actions; give other sessions.")
         return report
     teaching = None
-    if messages == TEACHER:
-        made = make_teacher(teacher)
+    if teaches:
+        made = make_teacher(chosen.teacher)
         made.keep_answers(store.folder / ANSWERS)
-        teaching = TeacherInCollection(made, max_message_words, max_empty_moments)
-    return _Demonstrations(store, settings, who, messages, teaching, trust).collect(
-        target_demonstrations, max_decisions, max_stale_decisions, progress
-    )
-
-
-def check_settings(settings: Mapping[str, Any], prefix: str = "") -> None:
-    """Checks the values of those settings of `collect_demonstrations` that are given; loads nothing.
-
-    Args:
-        settings: Name -> value of the right type, or `None`; unknown names are passed over.
-        prefix: Text before the setting's name in messages, such as "config.".
-
-    Raises:
-        UserError: At the first value that is not allowed.
-    """
-    messages = settings.get("messages", NONE)
-    require_choice(f"{prefix}messages", messages, MESSAGES)
-    check_limits(settings, _COUNTS, _SHARES, prefix)
-    who = read_player(settings.get("player", "scripted"), f"{prefix}player")
-    if who.chat and messages != NONE:
-        raise UserError(
-            f"`{prefix}messages` is {messages!r}, but a chat model that plays reads what its agent sees alone; set it "
-            "to 'none'."
-        )
-    if who.sessions and messages == TEACHER:
-        raise UserError(
-            f"`{prefix}messages` is 'teacher', but people have heard each other; set it to 'own' or 'none'."
-        )
-    if messages == OWN and who.partner is not None and who.partner.kind not in (CHECKPOINT, FUNCTION):
-        raise UserError(
-            f"`{prefix}messages` is 'own', but the player {who.partner.policy!r} says nothing of its own; set it to "
-            "'teacher' or 'none'."
-        )
+        teaching = TeacherInCollection(made, chosen)
+    return _Demonstrations(store, env, chosen, who, teaching).collect(chosen.target_demonstrations, progress)
 
 
 @dataclass(frozen=True)
@@ -202,12 +163,11 @@ class DemonstrationPlayer:
         return {"sessions": list(self.sessions), "names": list(self.names)}
 
 
-def read_player(player: Any, setting: str = "player") -> DemonstrationPlayer:
+def read_player(player: str | Mapping[str, Any]) -> DemonstrationPlayer:
     """The player of a setting; nothing is loaded.
 
     Args:
         player: As of `collect_demonstrations`.
-        setting: The setting's name, for messages.
 
     Raises:
         UserError: If it is no such player.
@@ -217,7 +177,7 @@ def read_player(player: Any, setting: str = "player") -> DemonstrationPlayer:
     named = [kind for kind in kinds if isinstance(given, Mapping) and kind in given]
     if len(named) != 1:
         raise UserError(
-            f"`{setting}` is {shown(player)} but must be a name or path, or a mapping with one of `policy`, `sessions` "
+            f"`player` is {shown(player)} but must be a name or path, or a mapping with one of `policy`, `sessions` "
             "and `chat`."
         )
     known = kinds[named[0]]
@@ -225,19 +185,19 @@ def read_player(player: Any, setting: str = "player") -> DemonstrationPlayer:
         if key not in known:
             remedy = " Mistakes of a player are no demonstrations: use `random_share`." if key == "noise" else ""
             raise UserError(
-                f"`{setting}.{key}` is no setting of a player; beside `{named[0]}` it has "
+                f"`player.{key}` is no setting of a player; beside `{named[0]}` it has "
                 f"{', '.join(known[1:]) or 'none'}.{did_you_mean(str(key), known)}{remedy}"
             )
     if named == ["chat"]:
         if not isinstance(given["chat"], Mapping):
-            raise UserError(f"`{setting}.chat` is {shown(given['chat'])} but must be a mapping, as of `open_chat`.")
+            raise UserError(f"`player.chat` is {shown(given['chat'])} but must be a mapping, as of `open_chat`.")
         return DemonstrationPlayer(chat=dict(given["chat"]))
     if named == ["sessions"]:
-        sessions, names = (_texts(given.get(key) or (), f"{setting}.{key}") for key in _OF_SESSIONS)
+        sessions, names = (_texts(given.get(key) or (), f"player.{key}") for key in _OF_SESSIONS)
         if not sessions:
-            raise UserError(f"`{setting}.sessions` is empty; give folders that `rllib play --record` wrote.")
+            raise UserError("`player.sessions` is empty; give folders that `rllib play --record` wrote.")
         return DemonstrationPlayer(sessions=sessions, names=names)
-    partner = PartnerSettings.checked(setting, dict(given))
+    partner = PartnerSettings.checked("player", dict(given))
     if partner.kind == CHECKPOINT and "greedy" not in given:
         partner = partner.replace(greedy=True)
     return DemonstrationPlayer(partner)
@@ -291,15 +251,15 @@ class _Demonstrations(Collector):
     def __init__(
         self,
         store: LabelStore,
-        settings: Mapping[str, Any],
+        env: str,
+        settings: DemonstrationSettings,
         who: DemonstrationPlayer,
-        messages: str,
         teaching: TeacherInCollection | None,
-        trust: bool,
     ) -> None:
-        super().__init__(store, settings)
-        self._messages, self._teaching = messages, teaching
-        self._row = {"player": who.kind, "env": env_text(settings)}
+        super().__init__(store, env, settings)
+        self._env, self._teaching = env, teaching
+        self._speaks, self._random_share = settings.messages == OWN, settings.random_share
+        self._row = {"player": who.kind, "env": env_text(env, settings.env_config)}
         self._name = CHAT if who.partner is None else who.partner.policy
         self._partner: Partner | None = None
         self._chat: ChatPlayer | None = None
@@ -309,11 +269,11 @@ class _Demonstrations(Collector):
             self._chat = ChatPlayer(kept, getattr(game, "task", ""), getattr(game, "brief", ""))
         else:
             assert who.partner is not None
-            loading = Loading(messages=None if messages == OWN else NONE, trust=trust, trust_own=True)
+            loading = Loading(messages=None if self._speaks else NONE, trust=settings.trust, trust_own=True)
             self._partner = make_partner(who.partner, loading.load)
             if self._partner.policy is not None:
-                require_game(self._partner.policy.manifest, str(settings["env"]))
-            if messages == OWN and who.partner.kind == CHECKPOINT and not self._partner.talks:
+                require_game(self._partner.policy.manifest, env)
+            if self._speaks and who.partner.kind == CHECKPOINT and not self._partner.talks:
                 raise UserError(
                     f"`messages` is 'own', but the agents of {who.partner.policy!r} say nothing; set it to 'teacher' "
                     "or 'none'."
@@ -342,11 +302,11 @@ class _Demonstrations(Collector):
                 action = advice[agent]
                 if action is not None:
                     place = game.place(agent)
-                    whose = _whose(self._name, str(self.settings["env"]), place)
+                    whose = _whose(self._name, self._env, place)
                     row = _row(view, heard_by(str(agent), game.memory.mailbox), action, whose)
                     if row is not None:
                         self.store.add({**row, **place, **self._row})
-                if action is None or rng.random() < self.settings["random_share"]:
+                if action is None or rng.random() < self._random_share:
                     action = int(rng.choice(np.flatnonzero(view.mask)))
                 played[-1][agent] = action
         return played
@@ -363,7 +323,7 @@ class _Demonstrations(Collector):
                 advised.append({a: None if ways[str(a)] == "fallback" else one.choice for a, one in decided.items()})
             return advised
         assert self._partner is not None
-        if self._messages == OWN:
+        if self._speaks:
             spoken = self._partner.speak_together(asks)
         else:
             spoken = []
@@ -413,7 +373,7 @@ def _recorded(who: DemonstrationPlayer, env: str, heard: bool, trust: bool) -> I
 def _of_session(
     session: Session, who: DemonstrationPlayer, before: int, heard: bool, trust: bool
 ) -> Iterator[dict[str, Any]]:
-    common = {"player": PEOPLE, "env": env_text({"env": session.env, "env_config": session.env_config})}
+    common = {"player": PEOPLE, "env": env_text(session.env, session.env_config)}
     game = make_recorded_game(session.env, session.env_config, trust=trust)
     try:
         for episode in session.episodes:

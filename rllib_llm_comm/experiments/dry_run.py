@@ -403,7 +403,8 @@ def _labels(stage: Stage, config: Mapping[str, Any]) -> list[Asked]:
             return dict.fromkeys(request.agents, words)
 
     wanted, limit = config.get("target_labels", 4000), config.get("max_decisions", 200_000)
-    given = {**config, "teacher": Counting(), "policy": "random", "max_decisions": min(limit, _MOST_DECISIONS)}
+    given = {key: value for key, value in config.items() if value is not None}
+    given |= {"teacher": Counting(), "policy": "random", "max_decisions": min(limit, _MOST_DECISIONS)}
     with tempfile.TemporaryDirectory(prefix="labels-") as folder:
         found = collect_labels(str(stage.experiment.env), Path(folder) / "labels", **given)
     larger = max(1.0, min(wanted / max(1, found.labels), limit / _MOST_DECISIONS))

@@ -9,15 +9,11 @@ import inspect
 import json
 import os
 import re
-import types
-import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Union
-
-from pydantic import Field, create_model
+from typing import Any, ClassVar
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import write_atomically
@@ -216,8 +212,6 @@ def _plain(value: dict[str, Any]) -> dict[str, Any]:
 _USED = {"run", "env", "config", "storage_path"}
 # A line of a docstring's "Args" or "Attributes".
 _ENTRY = re.compile(r"^ {4,8}`?\**(\w+)`?(?: \([^)]*\))?: (.+(?:\n {8,}.+)*)", re.MULTILINE)
-# Modules of types whose values a file can hold.
-_PLAIN = ("builtins", "types", "typing", "collections.abc")
 
 
 def as_list(value: Any) -> list[Any]:
@@ -232,33 +226,6 @@ def entries(sources: Iterable[Any]) -> dict[str, str]:
         for name, text in _ENTRY.findall(inspect.getdoc(source) or ""):
             found.setdefault(name, text)
     return found
-
-
-def model_of(source: Callable[..., Any], without: Collection[str] = ()) -> type[Settings]:
-    """The settings that a function or dataclass takes, as a strict model.
-
-    `without` are parameters that are no settings.
-    """
-    hints = {name: _without_own_classes(hint) for name, hint in typing.get_type_hints(source).items()}
-    made = {one.name: one.default_factory for one in getattr(source, "__dataclass_fields__", {}).values()}
-    told = entries([source])
-    fields: dict[str, Any] = {}
-    for name, parameter in inspect.signature(source).parameters.items():
-        if name in without:
-            continue
-        default: dict[str, Any] = {"default": ... if parameter.default is parameter.empty else parameter.default}
-        if callable(made.get(name)):
-            default = {"default_factory": made[name]}
-        fields[name] = (hints[name], Field(**default, description=told.get(name)))
-    return create_model(f"{source.__name__} settings", __base__=Settings, __doc__=inspect.getdoc(source), **fields)
-
-
-def _without_own_classes(annotation: Any) -> Any:
-    """An annotation without options that are classes of this package: a file cannot hold their objects."""
-    if typing.get_origin(annotation) not in (Union, types.UnionType):
-        return annotation
-    options = typing.get_args(annotation)
-    return Union[tuple(one for one in options if getattr(one, "__module__", "builtins") in _PLAIN)]  # noqa: UP007
 
 
 class StageKind(ABC):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from rllib_llm_comm.chat.chat_model import ChatCounters, cost_of, count_scope
-from rllib_llm_comm.core.errors import UserError, require_choice, within
+from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.core.settings import Settings, Several
@@ -40,7 +40,7 @@ from rllib_llm_comm.experiments.language_stages import (
 from rllib_llm_comm.experiments.officer_stages import CloneOfficer, DemonstrateOfficers, PlayOfficers
 from rllib_llm_comm.experiments.prerequisites import require_checkpoint
 from rllib_llm_comm.experiments.sama_report import SamaReport
-from rllib_llm_comm.experiments.stages import REFERENCE, Stage, StageKind, StageResult, as_list, model_of
+from rllib_llm_comm.experiments.stages import REFERENCE, Stage, StageKind, StageResult, as_list
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint, is_named, is_shipped
 from rllib_llm_comm.policies.partner_settings import CHECKPOINT, FUNCTION, RANDOM, SCRIPTED, STAY, parse_partners
 from rllib_llm_comm.policies.policy_manifest import read_manifest
@@ -68,7 +68,7 @@ class ReplayStageSettings(ReplaySettings, _OfCheckpoints):
 
 
 class _Collection(StageKind):
-    """A stage whose `config:` are the parameters of a function that collects rows; `noun` is what they are."""
+    """A stage that calls a function which collects rows; `noun` is what they are."""
 
     takes_env = True
     noun: ClassVar[str]
@@ -79,17 +79,13 @@ class _Collection(StageKind):
     def collector(self) -> Callable[..., CollectionReport]:
         """The function."""
 
-    def model(self) -> type[Settings]:
-        """The collector's parameters, but those that the stage itself gives."""
-        return model_of(self.collector(), _NOT_SETTINGS)
-
     @abstractmethod
     def check_settings(self, stage: Stage, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
         """Checks values, which are of the right types, and what they name."""
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
-        """Checks the keys against the collector's parameters, and the environment."""
-        config = stage.experiment.config
+        """Checks keys, values, and the environment."""
+        config = _given(stage)
         self.settings(stage)
         if stage.experiment.env is None:
             raise UserError(f"`{stage.name}.env` is missing; say where {self.noun} are collected.")
@@ -102,10 +98,10 @@ class _Collection(StageKind):
 
     def run(self, stage: Stage) -> StageResult:
         """Collects the rows into a folder of the stage's."""
-        folder, settings = stage.folder / self.noun, dict(self.settings(stage))
+        folder, settings = stage.folder / self.noun, self.settings(stage)
         with counting_bar(f"collecting {self.noun}") as progress, count_scope() as asked:
             report = self.collector()(
-                str(stage.experiment.env), folder, progress=progress, **stage.experiment.config, **self.options(stage)
+                str(stage.experiment.env), folder, progress=progress, **_given(stage), **self.options(stage)
             )
         if not report.labels:
             raise UserError(
@@ -122,7 +118,7 @@ class _Collection(StageKind):
         figures = {counted.get(key, key): value for key, value in report.to_json().items() if key != "output"}
         say(f"{report.labels} {self.noun} of {report.prompts} different observations, {report.decisions} decisions")
         if report.exhausted:
-            stale, target = (settings[name] for name in ("max_stale_decisions", f"target_{self.noun}"))
+            target, stale = getattr(settings, f"target_{self.noun}"), settings.max_stale_decisions
             say(
                 f"`{stage.name}` ends before its {target} {self.noun}: {stale} decisions in a row brought nothing new, "
                 "so the game seems to show no others.",
@@ -144,16 +140,18 @@ class CollectLabels(_Collection):
 
         return collect_labels
 
-    def check_settings(self, stage: Stage, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
-        """Checks limits, the base model if it plays, and the teacher."""
-        from rllib_llm_comm.language.base_model import check_base_model, resolve_device, torch_device
-        from rllib_llm_comm.language.model_sources import DTYPE_NAMES
-        from rllib_llm_comm.verco.teachers.base import make_teacher
-        from rllib_llm_comm.verco.teachers.collect_labels import check_settings
+    def model(self) -> type[Settings]:
+        """`LabelSettings`."""
+        from rllib_llm_comm.verco.teachers.collect_labels import LabelSettings
 
-        check_settings(config, f"{stage.name}.config.")
+        return LabelSettings
+
+    def check_settings(self, stage: Stage, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
+        """Checks the base model if it plays, and the teacher."""
+        from rllib_llm_comm.language.base_model import check_base_model, resolve_device, torch_device
+        from rllib_llm_comm.verco.teachers.base import make_teacher
+
         if config.get("policy", "base") == "base" and config.get("base_model") not in unresolved:
-            require_choice(f"{stage.name}.config.dtype", config.get("dtype", "float32"), DTYPE_NAMES)
             with within(f"{stage.name}.config"):
                 check_base_model(config.get("base_model", "embedded"))
                 torch_device(resolve_device(config.get("device", "cpu")))
@@ -185,22 +183,20 @@ class CollectDemonstrations(_Collection):
 
         return collect_demonstrations
 
+    def model(self) -> type[Settings]:
+        """`DemonstrationSettings`."""
+        from rllib_llm_comm.evaluation.collect_demonstrations import DemonstrationSettings
+
+        return DemonstrationSettings
+
     def check_settings(self, stage: Stage, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
-        """Checks limits, the player, who must know the game, and the teacher if it speaks."""
-        from rllib_llm_comm.evaluation.collect_demonstrations import (
-            TEACHER,
-            check_settings,
-            read_player,
-            read_sessions,
-            require_game,
-        )
+        """Checks the player, who must know the game, and the teacher if it speaks."""
+        from rllib_llm_comm.evaluation.collect_demonstrations import TEACHER, read_player, read_sessions, require_game
         from rllib_llm_comm.policies.partners import Partner, load_function, try_out
         from rllib_llm_comm.policies.policy_folder import find_policy
         from rllib_llm_comm.verco.teachers.base import make_teacher
 
-        place = f"{stage.name}.config."
-        check_settings(config, place)
-        who = read_player(config.get("player", "scripted"), f"{place}player")
+        place, who = f"{stage.name}.config.", read_player(config.get("player", "scripted"))
         if who.chat is not None:
             check_stage_chat(f"{place}player.chat", who.chat)
         elif who.sessions:
@@ -267,8 +263,11 @@ def _check_words(stage: Stage, env_config: Mapping[str, Any], unresolved: tuple[
 
 # Settings of collectors that say how long they try, not which rows are wanted.
 _PATIENCE = ("max_decisions", "max_empty_moments")
-# Parameters of collectors that the stage itself gives.
-_NOT_SETTINGS = ("env", "output", "progress", "trust", "return")
+
+
+def _given(stage: Stage) -> dict[str, Any]:
+    """`config:` without values of none."""
+    return {key: value for key, value in stage.experiment.config.items() if value is not None}
 
 
 def _identity(config: Mapping[str, Any], teacher: Mapping[str, Any]) -> Mapping[str, Any]:

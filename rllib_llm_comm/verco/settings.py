@@ -26,12 +26,8 @@ _EARLIER_NAME = "shuffled"  # of both controls that draw, by what the game told
 _MODULE = re.compile(r"[\w.-]+")
 
 
-class LanguageModelSettings(Settings):
-    """Settings of an `LLMCommModule`: its `model_config`.
-
-    Bounds of sizes (ours) are far beyond what anybody needs, near enough that a typo or a strange checkpoint is told at
-    once instead of filling the memory.
-    """
+class BaseModelSettings(Settings):
+    """A base model, how it is held, and what it is asked."""
 
     base_model: str = Field("embedded", min_length=1)
     """`"embedded"`, `"embedded_minirts"`, `"embedded_soup"`, `"smollm2"`, a folder with a Hugging Face causal
@@ -44,6 +40,35 @@ class LanguageModelSettings(Settings):
     device: str = Field("cpu", min_length=1)
     """Device of base, adapters and critic: `"cpu"`, `"cuda"`, `"cuda:1"`, ... or `"auto"` (a GPU where this process
     sees one)."""
+    prompts: str | dict[str, Any] = DEFAULT
+    """`"default"` (ours), `"twosome"` or `"verco"`, each also with `_options` (the action prompt lists the allowed
+    candidates), a folder with template files, or texts by template. Texts are what is kept, also in checkpoints."""
+    prompt_format: Literal["plain", "chat"] = "plain"
+    """`"plain"` (Verco, TWOSOME): prompts as they are. `"chat"` (ours): in the chat template of a chat-tuned model's
+    tokenizer; the last words of the prompt begin the model's answer."""
+    prompt_date: str = PROMPT_DATE
+    """The day that a chat template with a date shows, as YYYY-MM-DD (ours). It is kept with the checkpoint, so that a
+    policy scores the same on every day."""
+
+    @field_validator("prompt_date", mode="before")
+    @classmethod
+    def _day(cls, value: Any) -> str:
+        check_prompt_date(str(value))
+        return str(value)  # YAML reads a day as a date
+
+    @field_validator("prompts")
+    @classmethod
+    def _texts(cls, value: Any) -> dict[str, str]:
+        return read_prompts(value)
+
+
+class LanguageModelSettings(BaseModelSettings):
+    """Settings of an `LLMCommModule`: its `model_config`.
+
+    Bounds of sizes (ours) are far beyond what anybody needs, near enough that a typo or a strange checkpoint is told at
+    once instead of filling the memory.
+    """
+
     lora_r: int = Field(8, ge=1, le=4096)
     """Rank of both adapters. TWOSOME: 8; Verco is silent."""
     lora_alpha: int = Field(16, ge=1, le=10**6)
@@ -60,15 +85,6 @@ class LanguageModelSettings(Settings):
     critic_hiddens: Several[Annotated[int, Field(ge=1, le=65536)]] | None = Field((128, 128), max_length=16)
     """Widths of the critic's hidden layers. TWOSOME: 1024, 512; Verco: "MLP"; (128, 128) (ours). `None`: there is no
     critic, and values are not a number."""
-    prompts: str | dict[str, Any] = DEFAULT
-    """`"default"` (ours), `"twosome"` or `"verco"`, each also with `_options` (the action prompt lists the allowed
-    candidates), a folder with template files, or texts by template. Texts are what is kept, also in checkpoints."""
-    prompt_format: Literal["plain", "chat"] = "plain"
-    """`"plain"` (Verco, TWOSOME): prompts as they are. `"chat"` (ours): in the chat template of a chat-tuned model's
-    tokenizer; the last words of the prompt begin the model's answer."""
-    prompt_date: str = PROMPT_DATE
-    """The day that a chat template with a date shows, as YYYY-MM-DD (ours). It is kept with the checkpoint, so that a
-    policy scores the same on every day."""
     score_normalization: Literal["sum", "token", "word"] = "sum"
     """`"sum"` (Verco Eq. 3), `"token"` or `"word"` (TWOSOME)."""
     temperature: float = Field(1.0, gt=0, le=10**6)
@@ -107,17 +123,6 @@ class LanguageModelSettings(Settings):
     """True if the critic is trained."""
     init_seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
     """Seed of the fresh adapters and critic; `None` takes torch's global generator."""
-
-    @field_validator("prompt_date", mode="before")
-    @classmethod
-    def _day(cls, value: Any) -> str:
-        check_prompt_date(str(value))
-        return str(value)  # YAML reads a day as a date
-
-    @field_validator("prompts")
-    @classmethod
-    def _texts(cls, value: Any) -> dict[str, str]:
-        return read_prompts(value)
 
     @field_validator("lora_target_modules")
     @classmethod

@@ -7,20 +7,23 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from rllib_llm_comm.chat.chat_model import begun_at_once, concurrent_questions, side_by_side
-from rllib_llm_comm.core.errors import UserError, require_choice
+from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.language.adapters import AdaptedModel
-from rllib_llm_comm.language.base_model import BaseModel, load_base_model, resolve_device
-from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE
-from rllib_llm_comm.language.prompts import DEFAULT, Prompt, PromptTemplates, limit_words, read_prompts
+from rllib_llm_comm.language.base_model import load_base_model, resolve_device
+from rllib_llm_comm.language.prompts import Prompt, PromptTemplates, limit_words, read_prompts
 from rllib_llm_comm.language.scoring import score_texts
 from rllib_llm_comm.policies.play_loop import PlayedGame
+from rllib_llm_comm.verco.settings import BaseModelSettings
 from rllib_llm_comm.verco.teachers.base import Teacher, TeacherRequest, make_teacher, teacher_identity
 from rllib_llm_comm.verco.teachers.label_store import ANSWERS, LabelStore
 
@@ -58,6 +61,28 @@ class CollectionReport:
         return asdict(self)
 
 
+class CollectionSettings(Settings):
+    """What collections of labels and of demonstrations are told."""
+
+    env_config: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the environment."""
+    teacher: str | dict[str, Any] | SkipJsonSchema[Teacher] = "scripted"
+    """Who says what agents should say: a teacher's name, or a mapping with `name` and its settings."""
+    max_decisions: int = Field(200_000, ge=1)
+    """No further games are begun after so many decisions (ours). With a larger number it goes on."""
+    num_envs: int = Field(16, ge=1)
+    """Games played side by side (ours)."""
+    max_message_words: int = Field(10, ge=1)
+    """Longer messages of the teacher are cut. Verco: 10."""
+    max_empty_moments: int = Field(100, ge=1)
+    """Gives up when the teacher said nothing in so many moments in a row (ours)."""
+    max_stale_decisions: int = Field(20_000, ge=1)
+    """Ends with the rows that are there when so many decisions in a row brought no new one: the game seems to show no
+    others (ours)."""
+    seed: int = Field(0, ge=0)
+    """The same seed gives the same rows."""
+
+
 class Game(PlayedGame):
     """A game of a collection.
 
@@ -86,13 +111,12 @@ class TeacherInCollection:
 
     Args:
         teacher: The teacher.
-        max_words: Longer messages are cut.
-        max_empty: Gives up when it said nothing in so many moments in a row.
+        settings: Those of the collection.
     """
 
-    def __init__(self, teacher: Teacher, max_words: int, max_empty: int) -> None:
-        self.teacher, self._max_words = teacher, max_words
-        self._empty, self._most_empty = 0, max_empty
+    def __init__(self, teacher: Teacher, settings: CollectionSettings) -> None:
+        self.teacher, self._max_words = teacher, settings.max_message_words
+        self._empty, self._most_empty = 0, settings.max_empty_moments
 
     def messages(self, games: Sequence[Game], store: LabelStore, rng: np.random.Generator) -> Iterator[dict[str, str]]:
         """Per game what the agents that have to choose should say; empty texts where it has no word for one.
@@ -138,23 +162,24 @@ class Collector(ABC):
 
     Args:
         store: Takes the rows.
-        settings: With `env`, `env_config`, `num_envs` and `seed`.
+        env: Id of the environment.
+        settings: Those of the collection.
 
     Raises:
         UserError: If the game cannot be made.
     """
 
-    def __init__(self, store: LabelStore, settings: Mapping[str, Any]) -> None:
+    def __init__(self, store: LabelStore, env: str, settings: CollectionSettings) -> None:
         self.store, self.settings = store, settings
         self.round = int(store.state.get("round", 0))
         self.decisions = int(store.state.get("decisions", 0))
         try:
-            self._envs = [make_env(settings["env"], **settings["env_config"]) for _ in range(settings["num_envs"])]
+            self._envs = [make_env(env, **settings.env_config) for _ in range(settings.num_envs)]
         except UserError:
             raise
         except Exception as error:
             raise UserError(
-                f"`env` {settings['env']!r} cannot be made ({error}); import the module that registers it first."
+                f"`env` {env!r} cannot be made ({error}); import the module that registers it first."
             ) from error
 
     def begin_round(self, rng: np.random.Generator) -> None:
@@ -177,10 +202,9 @@ class Collector(ABC):
             Per game the actions of those who have to choose.
         """
 
-    def collect(
-        self, target: int, max_decisions: int, max_stale: int, progress: Progress | None = None
-    ) -> CollectionReport:
-        """Plays until there are enough rows, or `max_stale` decisions in whole rounds brought none."""
+    def collect(self, target: int, progress: Progress | None = None) -> CollectionReport:
+        """Plays until there are enough rows, or `max_stale_decisions` in whole rounds brought none."""
+        max_decisions, max_stale = self.settings.max_decisions, self.settings.max_stale_decisions
         newest = self.decisions  # when a round brought a row last; a call that goes on begins to count anew
         while self.store.labels < target and self.decisions < max_decisions and self.decisions - newest < max_stale:
             before = self.store.labels
@@ -215,7 +239,7 @@ class Collector(ABC):
         self.store.flush(self._state())
 
     def _play(self, target: int, progress: Progress | None, begun: Mapping[str, int]) -> None:
-        rng = np.random.default_rng([self.settings["seed"], self.round])
+        rng = np.random.default_rng([self.settings.seed, self.round])
         self.begin_round(rng)
         games = []
         for number, env in enumerate(self._envs):
@@ -262,31 +286,9 @@ def take_recorded(store: LabelStore, rows: Iterable[Mapping[str, Any]], target: 
     return CollectionReport(store.labels, store.prompts, decisions, len(episodes), True, str(store.folder))
 
 
-def env_text(settings: Mapping[str, Any]) -> str:
+def env_text(env: str, env_config: Mapping[str, Any]) -> str:
     """Id and settings of a game as the column `env` holds them."""
-    return json.dumps({"id": settings["env"], "settings": settings["env_config"]}, sort_keys=True)
-
-
-def check_limits(settings: Mapping[str, Any], counts: Iterable[str], shares: Iterable[str], prefix: str = "") -> None:
-    """Checks the values of those settings of a collection that are given.
-
-    Args:
-        settings: Name -> value.
-        counts: Names of counts of at least 1.
-        shares: Names of shares between 0 and 1.
-        prefix: Text before the setting's name in messages, such as "config.".
-
-    Raises:
-        UserError: At the first value that is not allowed.
-    """
-    for name, least in (*((count, 1) for count in counts), ("seed", 0)):
-        value = settings.get(name, least)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise UserError(f"`{prefix}{name}` is {value!r} but must be a whole number of at least {least}.")
-    for name in shares:
-        share = settings.get(name, 0.0)
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0.0 <= share <= 1.0:
-            raise UserError(f"`{prefix}{name}` is {share!r} but must be a number between 0 and 1.")
+    return json.dumps({"id": env, "settings": env_config}, sort_keys=True)
 
 
 class InitialPolicy:
@@ -295,15 +297,12 @@ class InitialPolicy:
     Scores of a text are computed once: the base model never changes.
     """
 
-    def __init__(self, base: BaseModel, prompts: Mapping[str, str] | None = None) -> None:
-        """Keeps the model.
-
-        Args:
-            base: The model.
-            prompts: Texts of its templates, as of `read_prompts`; `None` for the default ones.
-        """
-        self._model = AdaptedModel(base)
-        self._templates = PromptTemplates(prompts or read_prompts(DEFAULT))
+    def __init__(self, settings: BaseModelSettings) -> None:
+        """Loads the model."""
+        device = resolve_device(settings.device)
+        base = load_base_model(settings.base_model, settings.dtype, device, settings.quantization)
+        self._model = AdaptedModel(base.in_format(settings.prompt_format, settings.prompt_date))
+        self._templates = PromptTemplates(read_prompts(settings.prompts))
         self._known: dict[tuple[Any, ...], np.ndarray] = {}
 
     def __call__(self, observations: Sequence[Mapping[str, Any]], rng: np.random.Generator) -> list[int]:
@@ -327,40 +326,24 @@ class InitialPolicy:
         return self._templates.action(text, options=allowed)
 
 
-POLICIES = ("base", "random")
-# Settings with limits: counts of at least 1, shares between 0 and 1.
-_COUNTS = (
-    "target_labels", "max_decisions", "max_labels_per_prompt", "num_envs", "max_message_words", "max_empty_moments",
-    "max_stale_decisions",
-)  # fmt: skip
-_SHARES = ("random_share", "teacher_share")
+class LabelSettings(BaseModelSettings, CollectionSettings):
+    """What `collect_labels` is told; the base model is that of `policy: base`."""
+
+    target_labels: int = Field(4000, ge=1)
+    """Ends when so many labels are there. Verco: "a small amount"; 4000 (ours)."""
+    max_labels_per_prompt: int = Field(3, ge=1)
+    """Most different messages kept of one observation (ours)."""
+    policy: Literal["base", "random"] = "base"
+    """`"base"`: the base model plays (Verco); `"random"`: every allowed action is as likely."""
+    random_share: float = Field(0.25, ge=0, le=1)
+    """Share of actions that are drawn uniformly instead, so that more states are met. 0 in the paper; 0.25 (ours)."""
+    teacher_share: float = Field(0.5, ge=0, le=1)
+    """Share of actions in which the teacher's own advice is followed, if it has one, so that late states are met, too.
+    0 in the paper; 0.5 (ours)."""
 
 
 def collect_labels(
-    env: str,
-    output: str | os.PathLike[str],
-    *,
-    env_config: Mapping[str, Any] | None = None,
-    teacher: str | Mapping[str, Any] | Teacher = "scripted",
-    target_labels: int = 4000,
-    max_decisions: int = 200_000,
-    max_labels_per_prompt: int = 3,
-    policy: str = "base",
-    base_model: str = "embedded",
-    dtype: str = "float32",
-    device: str = "cpu",
-    quantization: str = "none",
-    prompts: str | Mapping[str, str] = DEFAULT,
-    prompt_format: str = PLAIN,
-    prompt_date: str = PROMPT_DATE,
-    random_share: float = 0.25,
-    teacher_share: float = 0.5,
-    num_envs: int = 16,
-    max_message_words: int = 10,
-    max_empty_moments: int = 100,
-    max_stale_decisions: int = 20_000,
-    seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    env: str, output: str | os.PathLike[str], *, progress: Progress | None = None, **settings: Any
 ) -> CollectionReport:
     """Collects labels into a folder of Parquet files; goes on where a killed or failed call stopped.
 
@@ -370,79 +353,43 @@ def collect_labels(
     Args:
         env: Id of a PettingZoo environment with observations in words.
         output: The folder.
-        env_config: Settings of the environment.
-        teacher: A teacher's name, or a dict with `name` and its settings.
-        target_labels: Ends when so many labels are there, >= 1. Verco: "a small amount"; 4000 (ours).
-        max_decisions: No further games are begun after so many decisions. With a larger number it goes on.
-        max_labels_per_prompt: Most different messages kept of one observation.
-        policy: `"base"`: the base model plays (Verco); `"random"`: every allowed action is as likely.
-        base_model: The language model of `policy="base"`.
-        dtype: How its weights are held; this and the next five are as of `LanguageModelSettings`.
-        device: Where it computes.
-        quantization: How its linear maps are held.
-        prompts: Its prompts: a shipped set, a folder of templates, or their texts.
-        prompt_format: `"plain"` or `"chat"`.
-        prompt_date: The day that a chat template shows.
-        random_share: Share of actions that are drawn uniformly instead, so that more states are met. 0 in the
-            paper; 0.25 (ours).
-        teacher_share: Share of actions in which the teacher's own advice is followed, if it has one, so that late
-            states are met, too. 0 in the paper; 0.5 (ours).
-        num_envs: Games played side by side.
-        max_message_words: Longer labels are cut. Verco: 10.
-        max_empty_moments: Gives up when the teacher gave no label in so many moments in a row, >= 1; 100 (ours).
-        max_stale_decisions: Ends with the rows that are there when so many decisions in a row brought no new one: the
-            game seems to show no others, >= 1; 20000 (ours).
-        seed: The same seed gives the same labels.
         progress: Called with the labels so far and the target.
+        **settings: Those of `LabelSettings`.
 
     Raises:
         UserError: If a setting is not allowed, the folder is damaged, or the teacher seems dead or useless: all labels
             so far are on disk then, and the next call goes on.
     """
-    check_settings(
-        {
-            "policy": policy, "target_labels": target_labels, "max_decisions": max_decisions,
-            "max_labels_per_prompt": max_labels_per_prompt, "num_envs": num_envs, "seed": seed,
-            "max_message_words": max_message_words, "max_empty_moments": max_empty_moments,
-            "max_stale_decisions": max_stale_decisions,
-            "random_share": random_share, "teacher_share": teacher_share,
-        }
-    )  # fmt: skip
-    settings = {
+    chosen = LabelSettings(**settings)
+    deciding = {
         "env": env,
-        "env_config": dict(env_config or {}),
-        "teacher": teacher_identity(teacher),
-        "target_labels": target_labels,
-        "max_labels_per_prompt": max_labels_per_prompt,
-        "policy": policy,
-        "base_model": base_model,
-        "model": [dtype, quantization, prompt_format, str(prompt_date)],
-        "prompts": read_prompts(prompts),
-        "shares": [random_share, teacher_share],
-        "num_envs": num_envs,
-        "max_message_words": max_message_words,
-        "seed": seed,
+        "env_config": chosen.env_config,
+        "teacher": teacher_identity(chosen.teacher),
+        "target_labels": chosen.target_labels,
+        "max_labels_per_prompt": chosen.max_labels_per_prompt,
+        "policy": chosen.policy,
+        "base_model": chosen.base_model,
+        "model": [chosen.dtype, chosen.quantization, chosen.prompt_format, chosen.prompt_date],
+        "prompts": chosen.prompts,
+        "shares": [chosen.random_share, chosen.teacher_share],
+        "num_envs": chosen.num_envs,
+        "max_message_words": chosen.max_message_words,
+        "seed": chosen.seed,
     }
-    store = LabelStore(output, settings, max_labels_per_prompt)
-    teacher = make_teacher(teacher)
-    recorded = teacher.recorded(env, env_config or {})
+    store = LabelStore(output, deciding, chosen.max_labels_per_prompt)
+    teacher = make_teacher(chosen.teacher)
+    recorded = teacher.recorded(env, chosen.env_config)
     if recorded is not None:
-        return _take_recorded(store, teacher, settings, recorded)
+        return _take_recorded(store, teacher, deciding, recorded)
     teacher.keep_answers(store.folder / ANSWERS)
-    player = None
-    if policy == "base":
-        base = load_base_model(base_model, dtype, resolve_device(device), quantization)
-        player = InitialPolicy(base.in_format(prompt_format, str(prompt_date)), read_prompts(prompts))
-    shares = (random_share, teacher_share)
-    collector = _LabelCollector(store, teacher, settings, player, shares, max_empty_moments)
-    return collector.collect(target_labels, max_decisions, max_stale_decisions, progress)
+    return _LabelCollector(store, teacher, env, chosen).collect(chosen.target_labels, progress)
 
 
 def _take_recorded(
     store: LabelStore, teacher: Teacher, settings: Mapping[str, Any], recorded: Iterator[dict[str, Any]]
 ) -> CollectionReport:
     """Labels of a teacher that has them already."""
-    common = {"teacher": teacher.name, "env": env_text(settings)}
+    common = {"teacher": teacher.name, "env": env_text(settings["env"], settings["env_config"])}
     words = settings["max_message_words"]
     rows = ({**row, "message": limit_words(row["message"], words), **common} for row in recorded)
     report = take_recorded(store, rows, settings["target_labels"])
@@ -451,35 +398,13 @@ def _take_recorded(
     return report
 
 
-def check_settings(settings: Mapping[str, Any], prefix: str = "") -> None:
-    """Checks the values of those settings of `collect_labels` that are given.
-
-    Args:
-        settings: Name -> value of the right type, or `None`; unknown names are passed over.
-        prefix: Text before the setting's name in messages, such as "config.".
-
-    Raises:
-        UserError: At the first value that is not allowed.
-    """
-    if "policy" in settings:
-        require_choice(f"{prefix}policy", settings["policy"], POLICIES)
-    check_limits(settings, _COUNTS, _SHARES, prefix)
-
-
 class _LabelCollector(Collector):
-    def __init__(
-        self,
-        store: LabelStore,
-        teacher: Teacher,
-        settings: Mapping[str, Any],
-        player: Any,
-        shares: tuple[float, float],
-        max_empty_moments: int,
-    ) -> None:
-        super().__init__(store, settings)
-        self._teacher = TeacherInCollection(teacher, settings["max_message_words"], max_empty_moments)
-        self._player, self._shares = player, shares
-        self._row = {"teacher": teacher.name, "env": env_text(settings)}
+    def __init__(self, store: LabelStore, teacher: Teacher, env: str, settings: LabelSettings) -> None:
+        super().__init__(store, env, settings)
+        self._teacher = TeacherInCollection(teacher, settings)
+        self._player = InitialPolicy(settings) if settings.policy == "base" else None
+        self._shares = settings.random_share, settings.teacher_share
+        self._row = {"teacher": teacher.name, "env": env_text(env, settings.env_config)}
 
     def decide(self, games: list[Game], rng: np.random.Generator) -> list[dict[str, int]]:
         for game, said in zip(games, self._teacher.messages(games, self.store, rng), strict=True):
@@ -504,7 +429,7 @@ class _LabelCollector(Collector):
                     open_turns.append((number, agent, game.observations[agent]))
                 else:
                     actions[number][agent] = choice
-        if open_turns:
+        if open_turns and self._player is not None:
             chosen = self._player([observation for *_, observation in open_turns], rng)
             for (number, agent, _), action in zip(open_turns, chosen, strict=True):
                 actions[number][agent] = action
