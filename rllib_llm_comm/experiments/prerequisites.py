@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -296,6 +297,8 @@ def check_played_games(stages: Sequence[Stage], finished: Collection[str] = ()) 
         if stage.name not in finished and stage.experiment.run == "crossplay":
             with within(f"{stage.name}.config"):
                 _check_crosswise(stage.experiment.config, named)
+        if stage.name not in finished:
+            _check_executor(stage, named)
         if stage.name in finished or stage.experiment.run not in _PLAYING:
             continue
         for one in as_list(stage.experiment.config["checkpoint"]):
@@ -303,6 +306,22 @@ def check_played_games(stages: Sequence[Stage], finished: Collection[str] = ()) 
                 if (trained := _trained(str(one), named)) is not None:
                     _check_talk(stage.experiment.config, trained)
                     _check_game(stage.experiment.config, trained)
+
+
+def _check_executor(stage: Stage, named: Mapping[str, Stage]) -> None:
+    """Refuses who carries subgoals out, if it is the result of a stage in another game or without subgoals."""
+    executor = (stage.experiment.config.get("env_config") or {}).get("executor")
+    reference = re.fullmatch(rf"trained:({REFERENCE.pattern})", executor) if isinstance(executor, str) else None
+    if reference is None:
+        return
+    from rllib_llm_comm.sama.planner_seats import SEATS, require_executor
+
+    with within(f"{stage.name}.config.env_config"):
+        trained = _trained(reference.group(1), named)
+        if stage.experiment.env in SEATS and trained is not None and trained.env is not None:
+            planned = named[reference.group(2)].experiment.config.get("planner") is not None
+            game_id = SEATS[stage.experiment.env].game_id
+            require_executor(str(executor), trained.env, trained.env_config, planned, game_id)
 
 
 def _check_crosswise(config: Mapping[str, Any], named: Mapping[str, Stage]) -> None:

@@ -419,19 +419,35 @@ def executor_of(own: SeatSettings, game_id: str) -> Any:
     checkpoint = own.executor.removeprefix(TRAINED)
     policy = Loading(base_model=own.base_model, trust=own.trust, trust_own=True).load(checkpoint)
     refuse_controls(policy, f"`executor` {own.executor!r}")
-    trained = str(policy.manifest.env)
-    if policy.manifest.planning is None and without_subgoals(trained, {})[0] == trained:
+    manifest = policy.manifest
+    require_executor(own.executor, str(manifest.env), manifest.env_config, manifest.planning is not None, game_id)
+    return policy
+
+
+def require_executor(executor: str, env: str, env_config: Mapping[str, Any], planned: bool, game_id: str) -> None:
+    """Refuses a checkpoint that follows no subgoals, or was trained in another game than that of the seats.
+
+    Args:
+        executor: The setting.
+        env: Environment of the checkpoint's training.
+        env_config: Its settings.
+        planned: Whether a planner gave it subgoals there.
+        game_id: Environment of the game that is planned.
+
+    Raises:
+        UserError: If it is such.
+    """
+    if not planned and without_subgoals(env, {})[0] == env:
         raise UserError(
-            f"`executor` is {own.executor!r}, which was trained without subgoals and would not follow any; give a "
+            f"`executor` is {executor!r}, which was trained without subgoals and would not follow any; give a "
             "checkpoint of EMMA or of a training under a planner, or 'scripted' (officers of MiniRTS belong in "
             "`game.executor`)."
         )
-    if without_subgoals(trained, dict(policy.manifest.env_config))[0] != game_id:
+    if without_subgoals(env, dict(env_config))[0] != game_id:
         raise UserError(
-            f"`executor` is {own.executor!r}, which was trained in {trained!r} and not in {game_id!r}; give a "
-            "checkpoint of this game, or 'scripted'."
+            f"`executor` is {executor!r}, which was trained in {env!r} and not in {game_id!r}; give a checkpoint of "
+            "this game, or 'scripted'."
         )
-    return policy
 
 
 def refuse_controls(policy: Any, who: str) -> None:

@@ -404,6 +404,12 @@ def test_who_carries_subgoals_out_may_be_the_result_of_a_stage(tmp_path):
         check_stages(make_stages(stages, lambda name, _: tmp_path / name), {})
 
     check(emma=emma, rows=rows, nested=nested)
+    salad = {**rows, "env": SALAD, "config": {"env_config": {"game": TOLD, "executor": seats["executor"]}}}
+    untold = {**emma, "run": "SelfPlayPPO", "env": "rllib_llm_comm/overcooked_ai-v0"}
+    scripted = {**rows, "config": {"env_config": {"game": {"layout": "cramped_room"}}}}
+    for stranger, stage in ((emma, salad), (untold, rows), (scripted, rows)):
+        with pytest.raises(UserError, match=r"rows\.config\.env_config"):
+            check(emma=stranger, rows=stage)
     lost = {**rows, "config": {"env_config": {**seats, "game": {"layout": "no_room"}}}}
     with pytest.raises(UserError, match="no_room"):
         check(emma=emma, rows=lost)
