@@ -5,23 +5,20 @@ from __future__ import annotations
 import threading
 
 import pytest
-from chat_server import ChatServer
+from chat_server import ChatServer, client
 
 from rllib_llm_comm.chat.chat_model import ChatAccounts, ChatError, count_scope
-from rllib_llm_comm.chat.client import ChatClient
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
 
-def client(server: ChatServer, **settings) -> ChatClient:
-    prices = {"price_per_million_input": 1e4, "price_per_million_output": 1e4}
-    return ChatClient("tiny", server.url, requests_per_minute=1e6, **prices, **settings)
+PRICES = {"price_per_million_input": 1e4, "price_per_million_output": 1e4}
 
 
 def test_episodes_and_runs_have_their_own_books(tmp_path):
     books = ChatAccounts()
     with ChatServer("hello") as server:
-        asked = client(server, cache_dir=tmp_path)
+        asked = client(server, cache_dir=tmp_path, **PRICES)
         asked.complete("outside")
         with books.other():
             asked.complete("manual")

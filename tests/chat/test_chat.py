@@ -16,7 +16,6 @@ import time
 import traceback
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -29,7 +28,7 @@ from rllib_llm_comm.chat import client as chat_client
 from rllib_llm_comm.chat.answers import AnswerError, UnknownFormError, ask_for, strict_form
 from rllib_llm_comm.chat.chat_model import TOKENS, ChatDownError, ChatError, asking_for, cut_at
 from rllib_llm_comm.chat.client import ChatClient
-from rllib_llm_comm.chat.endpoint import is_local, shown
+from rllib_llm_comm.chat.endpoint import shown
 from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.core.errors import UserError
 
@@ -85,10 +84,7 @@ THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
     [
         ({"content": [THOUGHT, {"type": "text", "text": "hello"}]}, "hello"),
         ({"content": [{"type": "output_text", "text": "hel"}, {"type": "output_text", "text": "lo"}]}, "hello"),
-        (
-            {"content": [{"type": "reasoning", "text": "hm"}, {"type": "redacted_thinking", "data": "x"}, "hello"]},
-            "hello",
-        ),
+        ({"content": [{"type": "reasoning", "text": "hm"}, {"type": "redacted_thinking"}, "hello"]}, "hello"),
         ({"content": [{"text": "hm", "thought": True}, {"text": "hello"}]}, "hello"),
         ({"content": [{"type": "text", "text": {"value": "hello", "annotations": []}}]}, "hello"),
         ({"content": {"type": "text", "text": "hello"}}, "hello"),
@@ -187,15 +183,6 @@ def test_damaged_entries_are_asked_again(tmp_path, content):
         assert len(server.requests) == 2 and json.loads(entry.read_text())["answer"] == "hello"
 
 
-def test_requests_are_spread():
-    with ChatServer("hello") as server:
-        asked = client(server, requests_per_minute=300)
-        begun = time.monotonic()
-        for number in range(3):
-            asked.complete(str(number))
-        assert time.monotonic() - begun >= 0.4
-
-
 def test_the_budget_holds_across_clients(tmp_path):
     # 100 tokens in and 20 out cost 1.2; "hi" has 18 bytes, so a request may cost 0.18 + 0.3.
     costs = {"price_per_million_input": 1e4, "price_per_million_output": 1e4, "max_tokens": 30, "cache_dir": tmp_path}
@@ -253,50 +240,26 @@ def test_a_missing_key_is_named(monkeypatch):
     assert "sk-1" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["http://localhost:1/v1", "http://127.0.0.1/v1", "http://[::1]/v1", "http://10.0.0.3"])
-def test_local_addresses(url):
-    assert is_local(url)
-    assert not is_local("https://api.openai.com/v1") and not is_local("http://127.0.0.1.example.org")
-
-
 @pytest.mark.parametrize(
     "settings",
     [
         {"model": ""},
-        {"base_url": "ftp://x"},
-        {"base_url": "http://me:pass@host/v1"},
-        {"timeout": 0},
-        {"max_retries": -1},
-        {"max_retries": 1.5},
-        {"requests_per_minute": 0},
-        {"budget": 0, "price_per_million_input": 1.0},
-        {"budget": 5.0},
-        {"temperature": 3},
-        {"max_tokens": 0},
         {"timeout": float("nan")},
-        {"price_per_million_input": -1},
+        {"budget": 5.0},
         {"max_tokens": {"plan": 0}},
         {"max_tokens": {"plans": 100}},
         {"extra_body": {"max_completion_tokens": 10**6}},
         {"extra_body": {"n": 5}},
-        {"extra_body": ["seed"]},
         {"cache_dir": True},
-        {"forms": "yes"},
-        {"max_concurrent": 0},
         {"max_concurrent": 65},
-        {"ask_ahead": -1},
-        {"ask_ahead": 65},
     ],
 )
 def test_bad_settings(settings):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=f"`{next(iter(settings))}"):
         ChatClient(**{"model": "gpt", **settings})
-    assert "pass@" not in str(caught.value) and f"`{next(iter(settings))}" in str(caught.value)
 
 
 def test_the_package_is_imported_late():
-    import subprocess
-    import sys
 
     code = "import sys, rllib_llm_comm.chat.client; sys.exit('openai' in sys.modules or 'torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env={**os.environ}).returncode == 0
@@ -308,10 +271,6 @@ def test_the_servers_words_are_shown_bounded_and_without_keys():
     assert KEY not in shown("x" * 290 + KEY, KEY) and "sk-v" not in shown("x" * 290 + KEY, KEY)
 
 
-def spaced(key: str) -> str:
-    return " ".join(key)
-
-
 def base64_of(key: str) -> str:
     return base64.b64encode(key.encode()).decode()
 
@@ -319,9 +278,9 @@ def base64_of(key: str) -> str:
 DISGUISES = {
     "plain": str,
     "capitals": str.upper,
-    "spaced": spaced,
+    "spaced": " ".join,
     "reversed": lambda key: key[::-1],
-    "spaced and reversed": lambda key: spaced(key[::-1]),
+    "spaced and reversed": lambda key: " ".join(key[::-1]),
     "lines": lambda key: "\n".join(key[start : start + 3] for start in range(0, len(key), 3)),
     "dashes": "-".join,
     "a part": lambda key: key[4:15],
@@ -393,10 +352,7 @@ def test_words_without_the_key_are_shown(key):
 def test_requests_are_not_sent_on_to_elsewhere(status):
     with ChatServer("from elsewhere") as elsewhere:
         reply = (status, {"location": f"{elsewhere.url}/chat/completions"})
-        with (
-            ChatServer(reply) as server,
-            pytest.raises(ChatError, match=f"HTTP {status}: it sends requests on to http"),
-        ):
+        with ChatServer(reply) as server, pytest.raises(ChatError, match=f"HTTP {status}: it sends requests on to"):
             client(server).complete("hi")
         assert len(server.requests) == 1 and not elsewhere.requests
 
@@ -433,28 +389,22 @@ PLAN = '{"goal": "soup", "parts": [{"what": "onion"}]}'
 
 
 class Picky(ChatServer):
-    """Refuses parameters with OpenAI's words.
+    """Refuses a parameter with OpenAI's words, or without a word."""
 
-    Args:
-        refused: Parameter to words.
-        silent: Whether it refuses without a word.
-    """
-
-    def __init__(self, refused: dict[str, str], *replies: Any, silent: bool = False) -> None:
+    def __init__(self, refused, words, *replies):
         super().__init__(*replies)
-        self.refused, self.silent = refused, silent
+        self.refused, self.words = refused, words
 
-    def reply(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
-        for name, words in self.refused.items():
-            if name in body:
-                error = {"error": {"message": words, "code": "unsupported_parameter", "param": name}}
-                return 400, {}, b"" if self.silent else json.dumps(error).encode()
-        return super().reply(path, headers, body)
+    def reply(self, path, headers, body):
+        if self.refused not in body:
+            return super().reply(path, headers, body)
+        error = {"error": {"message": self.words, "code": "unsupported_parameter", "param": self.refused}}
+        return 400, {}, json.dumps(error).encode() if self.words else b""
 
 
 def test_the_new_name_of_max_tokens_is_found_out_once(caplog):
     words = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
-    with Picky({"max_tokens": words}, "hello") as server:
+    with Picky("max_tokens", words, "hello") as server:
         asked = client(server, max_tokens=70, price_per_million_output=1.0)
         assert asked.complete("hi") == asked.complete("ho") == "hello"
     assert [body.get("max_completion_tokens") for body in server.requests] == [None, 70, 70]
@@ -463,7 +413,7 @@ def test_the_new_name_of_max_tokens_is_found_out_once(caplog):
 
 def test_a_temperature_that_is_not_taken_is_left_out():
     words = "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is."
-    with Picky({"temperature": words}, "hello") as server:
+    with Picky("temperature", words, "hello") as server:
         assert client(server).complete("hi") == "hello"
     assert [("temperature" in body) for body in server.requests] == [True, False]
 
@@ -488,10 +438,10 @@ def test_a_form_is_sent_as_a_strict_schema():
     assert not any("response_format" in body for body in server.requests[1:])
 
 
-@pytest.mark.parametrize("silent", [False, True])
-def test_a_server_without_forms_is_asked_without(silent, caplog):
+@pytest.mark.parametrize("words", ["response_format is not supported", ""])
+def test_a_server_without_forms_is_asked_without(words, caplog):
     caplog.set_level(logging.WARNING)
-    with Picky({"response_format": "response_format is not supported"}, PLAN, silent=silent) as server:
+    with Picky("response_format", words, PLAN) as server:
         asked = client(server)
         assert ask_for(asked, "What next?", Plan).goal == ask_for(asked, "And then?", Plan).goal == "soup"
     assert [("response_format" in body) for body in server.requests] == [True, False, False]
@@ -499,7 +449,6 @@ def test_a_server_without_forms_is_asked_without(silent, caplog):
 
 
 def test_a_refusal_for_another_reason_does_not_cost_the_form():
-    """Some servers give no reason; so the question is sent without the form, and if that is refused, too, it stays."""
     with ChatServer(400, 400, PLAN) as server:
         asked = client(server)
         with pytest.raises(ChatError, match="HTTP 400"):
@@ -547,13 +496,12 @@ def test_a_plan_that_is_cut_off_says_so():
 
 
 def test_thoughts_without_an_answer_are_cut_off():
-    """A model that thinks for all its tokens sends no content."""
     with ChatServer(completion(None, "length")) as server:
         asked = client(server)
         assert asked.complete("hi") == "" and asked.counters.truncated == 1
 
 
-# ---- servers that answer late, wrongly, by halves or not at all; and several processes with one cache and ----
+# ---- servers that answer late, wrongly, by halves or not at all --------------------------------------------------
 
 
 TROUBLES = {
@@ -630,9 +578,8 @@ def test_a_dead_server_is_left_alone(trouble, questions, monkeypatch):
         asked = client(server, timeout=0.3, max_retries=1)
         for number in range(questions):
             last = number + 1 == questions
-            with pytest.raises(
-                ChatDownError if last else ChatError, match="left alone" if last else "after 2 requests"
-            ):
+            error, told = (ChatDownError, "left alone") if last else (ChatError, "after 2 requests")
+            with pytest.raises(error, match=told):
                 asked.complete("hi")
         sent = len(server.requests)
         with pytest.raises(ChatDownError):
@@ -667,87 +614,6 @@ def test_refusals_of_single_questions_do_not_stop_the_others():
             with pytest.raises(ChatError, match="HTTP 400"):
                 asked.complete(prompt)
         assert asked.complete("e") == "hello"
-
-
-_ASK = """
-import json, sys
-from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.chat.client import ChatClient
-address, folder, budget, questions = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4:]
-client = ChatClient("tiny", address, requests_per_minute=1e6, cache_dir=folder, budget=budget, max_tokens=30,
-                    price_per_million_input=1e4, price_per_million_output=1e4)
-print("ready", flush=True)
-sys.stdin.readline()  # all begin at once
-refused = 0
-for question in questions:
-    try:
-        assert client.complete(question) == f"answer to {question}"
-    except UserError:
-        refused += 1
-print(json.dumps({"refused": refused, **client.counters.to_json()}))
-"""
-
-
-def started(server: ChatServer, folder, budget, *questions: list[str]) -> list[subprocess.Popen]:
-    """Each list of questions in a process of its own, all at once."""
-    env = {**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", _ASK, server.url, str(folder), json.dumps(budget), *asked],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env,
-        )
-        for asked in questions
-    ]  # fmt: skip
-    assert [process.stdout.readline() for process in running] == ["ready\n"] * len(running)
-    for process in running:
-        process.stdin.write("\n")
-        process.stdin.flush()
-    return running
-
-
-def processes(server: ChatServer, folder, budget, *questions: list[str]) -> list[dict]:
-    """As `started`, to their end; what they counted."""
-    running = started(server, folder, budget, *questions)
-    told = [process.communicate(timeout=60)[0] for process in running]
-    assert all(process.returncode == 0 for process in running)
-    return [json.loads(text) for text in told]
-
-
-def slowly(prompt: str) -> str:
-    time.sleep(0.2)
-    return f"answer to {prompt}"
-
-
-def test_two_processes_never_pay_for_the_same_answer(tmp_path):
-    questions = ["a", "b", "c"]
-    with ChatServer(slowly) as server:
-        one, two = processes(server, tmp_path, None, questions, questions)
-        assert sorted(body["messages"][-1]["content"] for body in server.requests) == questions
-    assert one["requests"] + two["requests"] == 3 and one["cached"] + two["cached"] == 3
-
-
-def test_a_killed_process_holds_nobody_up(tmp_path):
-    with ChatServer(20.0, "hello") as server:
-        (process,) = started(server, tmp_path, None, ["a"])
-        while not server.requests:
-            time.sleep(0.01)
-        process.kill()
-        process.communicate()
-        begun = time.monotonic()
-        assert ChatClient("tiny", server.url, cache_dir=tmp_path, max_tokens=30).complete("a") == "hello"
-        assert time.monotonic() - begun < 10 and len(server.requests) == 2
-
-
-def test_two_processes_never_spend_more_than_the_budget(tmp_path):
-    """An answer costs 1.2 and is booked at 0.47 before it is sent, so at most the two last ones overrun together."""
-    with ChatServer(slowly) as server:
-        one, two = processes(server, tmp_path, 5.0, list("abcd"), list("efgh"))
-        sent = len(server.requests)
-    assert one["refused"] + two["refused"] == 8 - sent and one["failures"] == two["failures"] == 0
-    spent = one["cost"] + two["cost"]
-    assert spent == pytest.approx(1.2 * sent) and spent <= 5.0 + 2 * (1.2 - 0.47)
-    kept = [json.loads(path.read_text())["cost"] for path in (tmp_path / "spending").glob("*.json")]
-    assert sum(kept) == pytest.approx(spent)
 
 
 # ---- a server that sends a byte now and then: no single read takes long, and yet the time-out holds --------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
@@ -15,9 +16,11 @@ from chat_server import ChatServer, client
 from rllib_llm_comm.chat import client as chat_client
 from rllib_llm_comm.chat.cassettes import Cassette, open_chat
 from rllib_llm_comm.chat.chat_model import (
+    PLAN,
     ChatCounters,
     StoppedError,
     Turns,
+    asking_for,
     begun_at_once,
     concurrent_questions,
     count_scope,
@@ -54,7 +57,7 @@ def ask_all(model, questions, threads=8):
 def test_at_most_so_many_are_under_way_and_each_gets_its_own_answer(most):
     model, questions = Slow(), [f"q{number}" for number in range(12)]
     with ChatServer(model) as server:
-        asked = ChatClient("tiny", server.url, requests_per_minute=1e6, max_concurrent=most)
+        asked = client(server, max_concurrent=most)
         assert ask_all(asked, questions) == [f"re: {question}" for question in questions]
     assert model.most == most
     assert (asked.counters.requests, asked.counters.input_tokens) == (12, 1200)
@@ -62,7 +65,7 @@ def test_at_most_so_many_are_under_way_and_each_gets_its_own_answer(most):
 
 def test_all_keep_to_one_rate():
     with ChatServer(Slow(0.3)) as server:
-        asked = ChatClient("tiny", server.url, requests_per_minute=600, max_concurrent=6)
+        asked = client(server, requests_per_minute=600, max_concurrent=6)
         ask_all(asked, [f"q{number}" for number in range(6)])
     gaps = [later - earlier for earlier, later in zip(sorted(server.times), sorted(server.times)[1:], strict=False)]
     assert min(gaps) > 0.05 and sum(gaps) > 0.4
@@ -71,7 +74,7 @@ def test_all_keep_to_one_rate():
 def test_all_keep_to_one_budget():
     price = {"price_per_million_output": 1e6, "max_tokens": 20}  # 20 of money is booked per question, and each costs it
     with ChatServer(Slow()) as server:
-        asked = ChatClient("tiny", server.url, requests_per_minute=1e6, max_concurrent=8, budget=70, **price)
+        asked = client(server, max_concurrent=8, budget=70, **price)
         refused = []
 
         def ask(question):
@@ -94,15 +97,13 @@ def test_the_same_question_of_several_is_asked_once_and_recorded_once(tmp_path):
         assert concurrent_questions(tape) == 4
         assert ask_all(tape, ["same"] * 6 + ["other"]) == ["re: same"] * 6 + ["re: other"]
         assert len(server.requests) == 2 and len(path.read_text().splitlines()) == 3
-        kept = ChatClient("tiny", server.url, requests_per_minute=1e6, max_concurrent=4, cache_dir=tmp_path / "cache")
+        kept = client(server, max_concurrent=4, cache_dir=tmp_path / "cache")
         ask_all(kept, ["again"] * 6)
         assert len(server.requests) == 3 and kept.counters.cached == 5
     assert concurrent_questions(Cassette(path)) == 1 and len(pickle.loads(pickle.dumps(Cassette(path)))) == 2
 
 
 def test_a_form_that_the_server_refuses_is_dropped_for_all_at_once():
-    from rllib_llm_comm.chat.chat_model import PLAN, asking_for
-
     refusals = []
 
     class Picky(ChatServer):
@@ -114,7 +115,7 @@ def test_a_form_that_the_server_refuses_is_dropped_for_all_at_once():
             return super().reply(path, headers, body)
 
     with Picky("fine") as server:
-        asked = ChatClient("tiny", server.url, requests_per_minute=1e6, max_concurrent=4)
+        asked = client(server, max_concurrent=4)
 
         def ask(question):
             with asking_for(PLAN, {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}):
@@ -128,7 +129,7 @@ def test_a_form_that_the_server_refuses_is_dropped_for_all_at_once():
 def test_only_one_game_goes_on_while_others_wait_for_answers():
     model, running, most = Slow(), [], []
     with ChatServer(model) as server:
-        asked, turns = ChatClient("tiny", server.url, requests_per_minute=1e6, max_concurrent=4), Turns()
+        asked, turns = client(server, max_concurrent=4), Turns()
 
         def game(number):
             with turns.take():
@@ -145,7 +146,7 @@ def test_only_one_game_goes_on_while_others_wait_for_answers():
 
 def test_games_end_at_their_next_question_when_one_has_failed():
     with ChatServer(Slow()) as server:
-        asked, turns = ChatClient("tiny", server.url, requests_per_minute=1e6, max_concurrent=2), Turns()
+        asked, turns = client(server, max_concurrent=2), Turns()
         turns.stop()
         with pytest.raises(StoppedError), turns.take():
             asked.complete("x")
@@ -234,18 +235,46 @@ ASKS = """
 import json, sys
 from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
-settings = json.loads(sys.argv[1])
-name, client, done = sys.argv[2], ChatClient("tiny", **settings), 0
+client, refused = ChatClient("tiny", **json.loads(sys.argv[1])), 0
 print("ready", flush=True)
 sys.stdin.readline()
-for number in range(3):
+for question in sys.argv[2:]:
     try:
-        client.complete(f"{name} {number}")
-        done += 1
-    except UserError as error:
-        print(error, file=sys.stderr)
-print(done, flush=True)
+        assert client.complete(question) == f"answer to {question}"
+    except UserError:
+        refused += 1
+print(json.dumps({"refused": refused, **client.counters.to_json()}))
 """
+
+
+def started(server, settings, *questions):
+    """Each list of questions in a process of its own, all begun at the same moment."""
+    told = json.dumps({"base_url": server.url, "max_tokens": 30, **settings})
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", ASKS, told, *asked], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for asked in questions
+    ]
+    assert [run.stdout.readline() for run in runs] == ["ready\n"] * len(runs)
+    for run in runs:
+        run.stdin.write("\n")
+        run.stdin.flush()
+    return runs
+
+
+def processes(server, settings, *questions):
+    """As `started`, to their end; what they counted."""
+    return [json.loads(run.communicate(timeout=60)[0]) for run in started(server, settings, *questions)]
+
+
+def echo(prompt):
+    return f"answer to {prompt}"
+
+
+def slowly(prompt):
+    time.sleep(0.2)
+    return echo(prompt)
 
 
 @pytest.fixture
@@ -254,27 +283,11 @@ def state(tmp_path, monkeypatch):
     return tmp_path / "state" / "rllib_llm_comm" / "rates"
 
 
-def asked_by_processes(server, number, **settings):
-    """Numbers of answers that processes get who ask three questions each, all begun at the same moment."""
-    import json
-
-    told = json.dumps({"base_url": server.url, **settings})
-    command = [sys.executable, "-c", ASKS, told]
-    runs = [
-        subprocess.Popen([*command, f"p{one}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for one in range(number)
-    ]
-    for run in runs:
-        assert run.stdout.readline() == "ready\n"
-    for run in runs:
-        run.stdin.write("\n")
-        run.stdin.flush()
-    return [int(run.communicate(timeout=60)[0]) for run in runs]
-
-
 def test_several_processes_keep_to_one_rate_together(state):
-    with ChatServer("fine") as server:
-        assert asked_by_processes(server, 3, requests_per_minute=300) == [3, 3, 3]
+    with ChatServer(echo) as server:
+        questions = [[f"p{one} {number}" for number in range(3)] for one in range(3)]
+        told = processes(server, {"requests_per_minute": 300}, *questions)
+    assert [one["requests"] for one in told] == [3, 3, 3]
     # 0.2 s lie between the starts of two requests of all; that of each alone would be over after 0.4 s. On a busy
     # machine the first may come in late by itself, and a late one just before the next.
     since_first = [later - min(server.times) for later in sorted(server.times)]
@@ -319,3 +332,40 @@ def test_where_nothing_can_be_written_each_client_keeps_its_own_rate(tmp_path, m
 def test_clients_without_a_limit_in_mind_keep_no_common_line(state):
     SharedRate(chat_client._BEYOND + 1, ("server", "model")).wait()
     assert not state.exists()
+
+
+UNHURRIED = {"requests_per_minute": 1e6}
+
+
+def test_two_processes_never_pay_for_the_same_answer(tmp_path):
+    questions = ["a", "b", "c"]
+    with ChatServer(slowly) as server:
+        one, two = processes(server, {**UNHURRIED, "cache_dir": str(tmp_path)}, questions, questions)
+        assert sorted(body["messages"][-1]["content"] for body in server.requests) == questions
+    assert one["requests"] + two["requests"] == 3 and one["cached"] + two["cached"] == 3
+
+
+def test_a_killed_process_holds_nobody_up(tmp_path):
+    with ChatServer(20.0, "hello") as server:
+        (process,) = started(server, {**UNHURRIED, "cache_dir": str(tmp_path)}, ["a"])
+        while not server.requests:
+            time.sleep(0.01)
+        process.kill()
+        process.communicate()
+        begun = time.monotonic()
+        assert client(server, cache_dir=tmp_path, max_tokens=30).complete("a") == "hello"
+        assert time.monotonic() - begun < 10 and len(server.requests) == 2
+
+
+def test_two_processes_never_spend_more_than_the_budget(tmp_path):
+    """An answer costs 1.2 and is booked at 0.47 before it is sent, so at most the two last ones overrun together."""
+    prices = {"price_per_million_input": 1e4, "price_per_million_output": 1e4}
+    with ChatServer(slowly) as server:
+        settings = {**UNHURRIED, **prices, "cache_dir": str(tmp_path), "budget": 5.0}
+        one, two = processes(server, settings, list("abcd"), list("efgh"))
+        sent = len(server.requests)
+    assert one["refused"] + two["refused"] == 8 - sent and one["failures"] == two["failures"] == 0
+    spent = one["cost"] + two["cost"]
+    assert spent == pytest.approx(1.2 * sent) and spent <= 5.0 + 2 * (1.2 - 0.47)
+    kept = [json.loads(path.read_text())["cost"] for path in (tmp_path / "spending").glob("*.json")]
+    assert sum(kept) == pytest.approx(spent)

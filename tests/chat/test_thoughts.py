@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
-from chat_server import ChatServer
+from chat_server import ChatServer, client
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for, parse_batch, read_answer, read_yes_no
-from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.evaluation.chat_player import parse_choice
 from rllib_llm_comm.verco.teachers.chat_teacher import parse_messages
@@ -123,12 +123,11 @@ def test_an_answer_cut_off_within_its_thoughts_is_none(name, part):
 
 def test_thoughts_without_an_answer_are_asked_again_and_told():
     with ChatServer('<think>{"goal": "burn it"}', '[THINK]so[/THINK]{"goal": "serve"}') as server:
-        asked = ChatClient("tiny", server.url, requests_per_minute=1e6)
-        assert ask_for(asked, "Plan!", Plan).goal == "serve" and len(server.requests) == 2
+        assert ask_for(client(server), "Plan!", Plan).goal == "serve" and len(server.requests) == 2
         again = server.requests[1]["messages"][-1]["content"]
     assert "thoughts" in again and "burn it" not in again
     with ChatServer('{"goal": "burn it"}</think>') as server, pytest.raises(AnswerError, match="thoughts"):
-        ask_for(ChatClient("tiny", server.url, requests_per_minute=1e6), "Plan!", Plan)
+        ask_for(client(server), "Plan!", Plan)
 
 
 @given(plain, plain, st.sampled_from(sorted(FORMS)))
@@ -222,8 +221,6 @@ def test_once_is_enough(pieces):
     ],
 )
 def test_long_answers_take_no_time(text):
-    import time
-
     begun = time.process_time()
     without_thoughts(text)
     assert time.process_time() - begun < 2
