@@ -12,9 +12,9 @@ from update import largest_differences
 from harness import Row, main
 from reference_loop import ReferenceLoop
 from rllib_llm_comm.language.generation import generate_messages
-from rllib_llm_comm.language.packing import PAD
-from rllib_llm_comm.language.scoring import encode_candidates, feature_size, prompt_features, score_candidates
+from rllib_llm_comm.language.scoring import feature_size, prompt_features, score_candidates
 from stream import new_network, record_stream
+from tests.language.random_models import arrays
 from twosome_reference import TwosomeReference
 
 
@@ -25,11 +25,7 @@ def test_scores_values_and_messages_of_the_reference(adapted):
     reference = TwosomeReference(adapted, torch.nn.Linear(feature_size(base), 1))
     prompts = ["get the raw kale", "wait", "the first board shelf chop"]
     candidates = [["wait", "get the kale"], ["get the leek", "get the kale"], ["chop the raw kale", "walk"]]
-    pairs = [encode_candidates(base, p, c) for p, c in zip(prompts, candidates, strict=True)]
-    wide = max(len(head) for head, _ in pairs)
-    long = max(len(tail) for _, tails in pairs for tail in tails)
-    heads = torch.tensor([head + [PAD] * (wide - len(head)) for head, _ in pairs])
-    tails = torch.tensor([[tail + [PAD] * (long - len(tail)) for tail in tails] for _, tails in pairs])
+    heads, tails = arrays(base, zip(prompts, candidates, strict=True))
     ours = score_candidates(adapted, heads, tails, torch.ones(tails.shape[:2]))
     torch.testing.assert_close(ours, reference.scores(prompts, candidates), atol=1e-4, rtol=1e-4)
     values = reference.critic(prompt_features(adapted, heads)).squeeze(-1)

@@ -1,8 +1,7 @@
-"""Weights whose file has the asked dtype stay mapped pages of the file, which processes of a node share."""
+"""Adapters of the roles, their files, and base models, whose weights are mapped pages of their file where possible."""
 
 from __future__ import annotations
 
-import copy
 import json
 import sys
 
@@ -13,8 +12,6 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapters import AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import embedded_model_path, load_base_model
-from rllib_llm_comm.language.packing import PAD
-from rllib_llm_comm.language.scoring import feature_size, prompt_features
 
 
 def logits(model, role):
@@ -41,32 +38,6 @@ def test_base_weights_are_shared_between_adapted_models(random_base):
     names = dict(one.named_adapter_parameters("message"))
     assert all(name.startswith("message.") for name in names)
     assert next(iter(names.values())) is not next(two.named_adapter_parameters("message"))[1]
-
-
-def test_saved_adapter_loads_with_plain_peft(adapted, random_base, tmp_path):
-    from peft import PeftModel
-
-    folder = adapted.save_adapter("message", tmp_path / "message")
-    assert {f.name for f in folder.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
-    plain = PeftModel.from_pretrained(copy.deepcopy(random_base.model), folder)
-    with torch.no_grad():
-        got = plain(input_ids=torch.tensor([[1, 5, 9, 7]])).logits
-    torch.testing.assert_close(got, logits(adapted, "message"), atol=1e-5, rtol=1e-5)
-
-
-def test_save_and_load_round_trip(adapted, random_base, tmp_path):
-    adapted.save_adapter("action", tmp_path / "a")
-    other = AdaptedModel(random_base, adapted.config)
-    other.load_adapter("action", tmp_path / "a")
-    torch.testing.assert_close(logits(other, "action"), logits(adapted, "action"))
-
-
-def test_misfitting_or_missing_adapters_are_refused(adapted, random_base, tmp_path):
-    adapted.save_adapter("action", tmp_path / "a")
-    with pytest.raises(UserError, match="lora_r"):
-        AdaptedModel(random_base, AdapterConfig(r=2)).load_adapter("action", tmp_path / "a")
-    with pytest.raises(UserError, match="adapter_model.safetensors"):
-        adapted.load_adapter("action", tmp_path / "nothing")
 
 
 def change(folder, **settings):
@@ -121,14 +92,6 @@ def test_damaged_settings_are_told(text, adapted, tmp_path):
         adapted.load_adapter("action", tmp_path / "a")
 
 
-def test_features_do_not_depend_on_padding_or_adapters(adapted, random_base):
-    rows = torch.tensor([[1, 5, 9, PAD, PAD], [PAD, PAD, 1, 5, 9], [1, 8, 4, 6, 7]])
-    features = prompt_features(adapted, rows)
-    assert features.shape == (3, feature_size(random_base))
-    torch.testing.assert_close(features[0], features[1])
-    torch.testing.assert_close(features, prompt_features(AdaptedModel(random_base), rows))
-
-
 def test_a_base_model_is_loaded_once_and_bad_names_are_explained(tmp_path):
     assert load_base_model() is load_base_model("embedded", "float32", "cpu")
     with pytest.raises(UserError, match="no such folder"):
@@ -144,26 +107,9 @@ def test_a_base_model_is_loaded_once_and_bad_names_are_explained(tmp_path):
 
 
 def test_embedded_model_is_small():
-    from rllib_llm_comm.language.base_model import embedded_model_path
-
     files = list(embedded_model_path().iterdir())
     assert sum(f.stat().st_size for f in files) <= 10 * 2**20
     assert not [f for f in files if f.suffix in {".bin", ".pt", ".pkl"}]
-
-
-def test_folded_weights_are_pefts_layers(adapted):
-    ids = torch.tensor([[1, 5, 9, 7]])
-    for role in ("message", "action"):
-        with adapted.use(role):
-            plain = adapted.model.base_model(input_ids=ids).last_hidden_state
-            trained = adapted.hidden_states(ids, torch.ones_like(ids))
-            with torch.no_grad():
-                kept = adapted.hidden_states(ids, torch.ones_like(ids))
-        torch.testing.assert_close(trained, plain, atol=1e-4, rtol=1e-4)
-        torch.testing.assert_close(kept, plain, atol=1e-4, rtol=1e-4)
-
-
-# ---- weights whose file has the asked dtype stay mapped pages of the file, which processes of a node shar -------
 
 
 def lies_in(address):

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
-    BloomConfig,
     GPT2Config,
     LlamaConfig,
     MistralConfig,
-    OPTConfig,
     Qwen2Config,
 )
 
@@ -21,7 +19,7 @@ from rllib_llm_comm.language.engines import ENGINES, require_fast
 from rllib_llm_comm.language.generation import _unfinished, is_open
 from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.settings import LanguageModelSettings
-from tests.language.random_models import base
+from tests.language.random_models import base, randomised
 
 SMALL = {"vocab_size": 4096, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
          "num_attention_heads": 4}  # fmt: skip
@@ -29,18 +27,12 @@ LLAMA = LlamaConfig(**SMALL, num_key_value_heads=2)
 QWEN = Qwen2Config(**SMALL, num_key_value_heads=2, sliding_window=16, use_sliding_window=False)
 GPT2 = GPT2Config(vocab_size=4096, n_embd=64, n_layer=2, n_head=4, n_positions=512)
 MISTRAL = MistralConfig(**SMALL, num_key_value_heads=2, sliding_window=16)
-BLOOM = BloomConfig(vocab_size=4096, hidden_size=64, n_layer=2, n_head=4)
-OPT = OPTConfig(vocab_size=4096, hidden_size=64, word_embed_proj_dim=32, ffn_dim=96, num_hidden_layers=2,
-                num_attention_heads=4, max_position_embeddings=512)  # fmt: skip
 
 
 @pytest.mark.parametrize("config", [LLAMA, QWEN, GPT2], ids=lambda config: config.model_type)
 def test_both_engines_compute_the_same(config):
     network = LanguageNetwork(LanguageModelSettings(init_seed=0), base(config))
-    model = network.lm
-    with torch.no_grad():
-        for _, parameter in model.named_adapter_parameters():
-            parameter.normal_(std=0.1)
+    model = randomised(network.lm, std=0.1)
     ids = torch.arange(20, 60).reshape(2, 20)
     candidates = torch.tensor([[[70, 71, 72], [70, 73, 74]]]).expand(2, 2, 3)
     mask = torch.ones(2, 2, dtype=torch.bool)
@@ -59,14 +51,6 @@ def test_both_engines_compute_the_same(config):
             for how in ({}, {"temperature": 1.0, "seed": seed}):
                 own, other = (engine.messages(model, prompts, **how) for engine in (fast, plain))
                 assert [one.ids for one in own] == [one.ids for one in other]
-
-
-@pytest.mark.parametrize("config", [BLOOM, OPT], ids=lambda config: config.model_type)
-def test_models_that_only_the_plain_engine_computes_are_refused(config):
-    other = base(config)
-    with pytest.raises(UserError, match=rf"`base_model` '{config.model_type}' .* set `engine` to 'plain'"):
-        LanguageNetwork(LanguageModelSettings(), other)
-    LanguageNetwork(LanguageModelSettings(engine="plain"), other)
 
 
 def test_a_window_that_is_shorter_than_the_texts_is_refused():

@@ -17,7 +17,7 @@ from rllib_llm_comm.language.generation import draw_messages
 from rllib_llm_comm.language.mixed_batch import MixedBatch
 from rllib_llm_comm.language.scoring import prompt_features, score_candidates, score_texts
 from rllib_llm_comm.verco.message_loss import IGNORED, label_logits
-from tests.language.random_models import base
+from tests.language.random_models import arrays, base, randomised
 
 TOKENS = len(load_base_model().tokenizer)
 SMALL = {"vocab_size": TOKENS, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3,
@@ -36,11 +36,7 @@ def members(config="llama", count=3, frozen=None, **settings):
     frozen = frozen or base(CONFIGS[config])
     torch.manual_seed(1)
     made = [AdaptedModel(frozen, AdapterConfig(**settings)) for _ in range(count)]
-    with torch.no_grad():
-        for model in made:
-            for _, parameter in model.named_adapter_parameters():
-                parameter.requires_grad_(True).normal_(std=0.2)
-    return made
+    return [randomised(model) for model in made]
 
 
 @pytest.fixture(params=["one by one", "in a batch"])
@@ -119,11 +115,7 @@ def asked(model, rows=12, seed=0):
     """Arrays of prompts and candidates; some rows are equal, some candidates forbidden."""
     rng = np.random.default_rng(seed)
     texts = [PROMPTS[int(rng.integers(len(PROMPTS)))] for _ in range(rows)]
-    heads = [model.base.encode(text) for text in texts]
-    tails = [model.base.encode_after_blank(text) for text in CANDIDATES]
-    width, length = max(map(len, heads)), max(map(len, tails))
-    prompts = torch.tensor([head + [-1] * (width - len(head)) for head in heads])
-    candidates = torch.tensor([[[*tail, *[-1] * (length - len(tail))] for tail in tails]] * rows)
+    prompts, candidates = arrays(model.base, [(text, CANDIDATES) for text in texts])
     mask = torch.ones(rows, len(CANDIDATES), dtype=torch.long)
     mask[::3, 1] = 0
     return prompts, candidates, mask
@@ -201,13 +193,6 @@ def test_messages_are_those_of_each_adapter_alone(name, temperature, way):
             )  # fmt: skip
             assert [found[row] for row in rows] == wanted
     assert len({message.text for message in found}) > 3
-
-
-def test_what_one_says_does_not_depend_on_its_batch_mates():
-    models = members()
-    whole = MixedBatch(models).messages([0, 1, 2, 2], PROMPTS, temperature=1.0, seed=3, max_words=5)
-    part = MixedBatch(models).messages([2, 0], [PROMPTS[3], PROMPTS[0]], temperature=1.0, seed=3, max_words=5)
-    assert part == [whole[3], whole[0]]
 
 
 def test_features_and_labels():

@@ -11,7 +11,8 @@ from rllib_llm_comm.language.engines import plain_scores
 from rllib_llm_comm.language.generation import generate_messages
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prefix_cache import PrefixCache, split_by_size
-from rllib_llm_comm.language.scoring import encode_candidates, prompt_features, score_candidates
+from rllib_llm_comm.language.scoring import prompt_features, score_candidates
+from tests.language.random_models import arrays
 
 HEAD = "make a kale leek bowl wait i am"
 BATCHES = [
@@ -22,19 +23,15 @@ BATCHES = [
 ]
 
 
-def arrays(base, prompts):
-    rows = [encode_candidates(base, prompt, ["get the kale", "get the leek", "wait"]) for prompt in prompts]
-    wide = max(len(head) for head, _ in rows)
-    long = max(len(tail) for _, tails in rows for tail in tails)
-    heads = torch.tensor([head + [PAD] * (wide - len(head)) for head, _ in rows])
-    tails = torch.tensor([[tail + [PAD] * (long - len(tail)) for tail in tails] for _, tails in rows])
+def encoded(base, prompts):
+    heads, tails = arrays(base, [(prompt, ["get the kale", "get the leek", "wait"]) for prompt in prompts])
     return heads, tails, torch.ones(tails.shape[:2], dtype=torch.bool)
 
 
 @torch.no_grad()
 def test_scores_and_features_are_those_without_a_cache(adapted):
     for prompts in BATCHES:
-        heads, tails, mask = arrays(adapted.base, prompts)
+        heads, tails, mask = encoded(adapted.base, prompts)
         torch.testing.assert_close(
             score_candidates(adapted, heads, tails, mask),
             plain_scores(adapted, heads, tails, mask), atol=1e-4, rtol=1e-4,
@@ -50,24 +47,13 @@ def test_scores_and_features_are_those_without_a_cache(adapted):
 
 @torch.no_grad()
 def test_the_cache_follows_the_weights(adapted):
-    heads, tails, mask = arrays(adapted.base, BATCHES[0])
+    heads, tails, mask = encoded(adapted.base, BATCHES[0])
     before = score_candidates(adapted, heads, tails, mask)
     for _, parameter in adapted.named_adapter_parameters("action"):
         parameter.add_(0.05)
     after = score_candidates(adapted, heads, tails, mask)
     assert not torch.allclose(before, after)
     torch.testing.assert_close(after, plain_scores(adapted, heads, tails, mask), atol=1e-4, rtol=1e-4)
-
-
-def test_gradients_flow_through_the_whole_prompt(adapted):
-    heads, tails, mask = arrays(adapted.base, BATCHES[0])
-    with torch.no_grad():
-        score_candidates(adapted, heads, tails, mask)
-    parameters = [p.requires_grad_(True) for _, p in adapted.named_adapter_parameters("action")]
-    packed = torch.autograd.grad(score_candidates(adapted, heads, tails, mask).sum(), parameters)
-    plain = torch.autograd.grad(plain_scores(adapted, heads, tails, mask).sum(), parameters)
-    for ours, theirs in zip(packed, plain, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -83,7 +69,7 @@ def test_messages_are_the_same_with_a_cache(adapted, temperature):
 @torch.no_grad()
 def test_beginnings_are_found_and_bytes_are_bounded(adapted):
     base = adapted.base
-    heads, _, _ = arrays(base, [f"{HEAD} bob", f"{HEAD} here at the first board"])
+    heads, _, _ = encoded(base, [f"{HEAD} bob", f"{HEAD} here at the first board"])
     lengths = (heads != PAD).sum(1)
     cache = adapted.prefixes(None)
     assert cache.find(heads, lengths, None).lengths.tolist() == [0, 0]
@@ -93,14 +79,14 @@ def test_beginnings_are_found_and_bytes_are_bounded(adapted):
     assert found.totals.abs().sum() > 0
     assert all(0 < n - k <= 4 for n, k in zip(lengths.tolist(), known.tolist(), strict=True))
     assert cache.rests(heads, lengths, None).tolist() == (lengths - known).tolist()
-    other, _, _ = arrays(base, [f"{HEAD} wait wait wait"])
-    shared = int(cache.find(other, torch.tensor([other.shape[1]]), None).lengths)
+    other, _, _ = encoded(base, [f"{HEAD} wait wait wait"])
+    shared = int(cache.find(other, (other != PAD).sum(1), None).lengths)
     assert shared >= len(base.encode(HEAD)) // 4 * 4
     most = cache.nbytes // 2
     small = PrefixCache(adapted, max_bytes=most)
     adapted._prefixes[None] = small
     for prompts in BATCHES:
-        ids, _, _ = arrays(base, prompts)
+        ids, _, _ = encoded(base, prompts)
         prompt_features(adapted, ids)
         assert small.nbytes + cache.nbytes + adapted._prefixes["action"].nbytes <= most, "one bound for all"
     assert torch.is_grad_enabled() or adapted.prefixes("action") is not None

@@ -12,8 +12,8 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import generate_messages
-from rllib_llm_comm.language.packing import PAD
-from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
+from rllib_llm_comm.language.scoring import score_candidates
+from tests.language.random_models import arrays
 
 PROMPTS = [
     "make a lettuce tomato salad. i am bob in the right room. i hold nothing. counter: empty. alice says: please bring "
@@ -24,12 +24,7 @@ PHRASES = ["wait", "get the raw tomato from the shelf", "put the raw tomato on t
 
 
 def scores_of(model):
-    base = model.base
-    pairs = [encode_candidates(base, prompt, PHRASES) for prompt in PROMPTS]
-    wide = max(len(head) for head, _ in pairs)
-    long = max(len(tail) for _, tails in pairs for tail in tails)
-    heads = torch.tensor([head + [PAD] * (wide - len(head)) for head, _ in pairs])
-    tails = torch.tensor([[tail + [PAD] * (long - len(tail)) for tail in tails] for _, tails in pairs])
+    heads, tails = arrays(model.base, [(prompt, PHRASES) for prompt in PROMPTS])
     return score_candidates(model, heads, tails, torch.ones(tails.shape[:2]))
 
 

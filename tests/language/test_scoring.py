@@ -9,30 +9,13 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language import scoring
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.engines import plain_scores
-from rllib_llm_comm.language.packing import PAD
-from rllib_llm_comm.language.scoring import (
-    MASKED,
-    encode_candidates,
-    score_candidates,
-    score_texts,
-)
+from rllib_llm_comm.language.scoring import MASKED, encode_candidates, score_candidates, score_texts
+from tests.language.random_models import arrays
 
 VOCABULARY = "wait get put the raw kale leek bowl counter shelf chop walk first board"
 WORDS = st.sampled_from(VOCABULARY.split())
 PHRASES = st.lists(WORDS, min_size=1, max_size=6).map(" ".join)
 CASES = st.lists(st.tuples(PHRASES, st.lists(PHRASES, min_size=3, max_size=3)), min_size=1, max_size=4)
-
-
-def arrays(base, cases, left: bool):
-    def pad(ids, width):
-        fill = [PAD] * (width - len(ids))
-        return fill + ids if left else ids + fill
-
-    encoded = [encode_candidates(base, prompt, candidates) for prompt, candidates in cases]
-    prompt_width = max(len(p) for p, _ in encoded) + 2
-    width = max(len(c) for _, cs in encoded for c in cs) + 1
-    prompts = torch.tensor([pad(p, prompt_width) for p, _ in encoded])
-    return prompts, torch.tensor([[pad(c, width) for c in cs] for _, cs in encoded])
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -55,7 +38,7 @@ def test_packed_scores_equal_the_plain_loop(adapted, cases, left, normalization,
 
 def test_scores_are_log_probabilities_of_the_language_model(adapted):
     prompt, candidates = "get the raw kale", ["from the shelf", "wait"]
-    prompts, ids = arrays(adapted.base, [(prompt, candidates)], left=False)
+    prompts, ids = arrays(adapted.base, [(prompt, candidates)])
     scores = score_candidates(adapted, prompts, ids, torch.ones(1, 2))
     for k, candidate in enumerate(candidates):
         row = torch.tensor([adapted.base.encode(f"{prompt} {candidate}")])
@@ -67,9 +50,7 @@ def test_scores_are_log_probabilities_of_the_language_model(adapted):
 
 
 def test_gradient_equals_that_of_the_plain_loop(adapted):
-    prompts, ids = arrays(
-        adapted.base, [("get the kale", ["wait", "chop leek"]), ("put bowl", ["walk", "chop"])], False
-    )
+    prompts, ids = arrays(adapted.base, [("get the kale", ["wait", "chop leek"]), ("put bowl", ["walk", "chop"])])
     mask = torch.ones(2, 2)
     parameters = [p for _, p in adapted.named_adapter_parameters("action")]
     for p in parameters:
@@ -81,7 +62,7 @@ def test_gradient_equals_that_of_the_plain_loop(adapted):
 
 
 def test_each_distinct_row_is_computed_once(adapted):
-    prompts, ids = arrays(adapted.base, [("get the kale", ["wait", "chop"])], False)
+    prompts, ids = arrays(adapted.base, [("get the kale", ["wait", "chop"])])
     rows, decoder = [], adapted.decoder
 
     def counted(**inputs):
@@ -94,14 +75,8 @@ def test_each_distinct_row_is_computed_once(adapted):
     assert (scores == scores[0]).all()
 
 
-def test_prefix_difference_joins_to_the_whole(random_base):
-    head, tails = encode_candidates(random_base, "next i", ["get the kale", "go", "getting"])
-    for tail, candidate in zip(tails, ["get the kale", "go", "getting"], strict=True):
-        assert head + tail == random_base.encode(f"next i {candidate}")
-
-
 def test_unknown_normalization_and_empty_candidate_are_refused(adapted):
-    prompts, ids = arrays(adapted.base, [("get", ["wait"])], False)
+    prompts, ids = arrays(adapted.base, [("get", ["wait"])])
     with pytest.raises(UserError, match="'word'"):
         score_candidates(adapted, prompts, ids, torch.ones(1, 1), normalization="words")
     with pytest.raises(UserError, match="phrase"):
@@ -157,7 +132,7 @@ def test_prompts_that_share_a_row_have_the_scores_and_gradients_of_the_plain_loo
     prompts = [f"{begin} {end}".strip() for begin in begins for end in ("", "walk", "walk first", "counter shelf")]
     candidates = [["wait", "get the kale", "get the leek", "put the bowl"], ["wait", "chop", "chop the kale", "walk"]]
     cases = [(prompt, candidates[k % 2]) for k, prompt in enumerate(prompts)]
-    ids, tails = arrays(adapted.base, cases, False)
+    ids, tails = arrays(adapted.base, cases)
     mask = torch.ones(len(cases), 4, dtype=torch.bool)
     mask[3, 1:], mask[7, :2] = False, False
     weights = [parameter.requires_grad_() for _, parameter in adapted.named_adapter_parameters("action")]

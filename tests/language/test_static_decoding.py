@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config
+from transformers import LlamaConfig, Qwen3Config
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.language import generation, static_decoding
 from rllib_llm_comm.language.adapters import AdaptedModel, AdapterConfig
-from rllib_llm_comm.language.base_model import load_base_model, wrap_base_model
+from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import draw_messages
 from rllib_llm_comm.language.llama import llama_weights
 from rllib_llm_comm.language.static_decoding import StaticWriters, stop_table
+from tests.language.random_models import base, randomised
 
 PROMPTS = [
     "alice stands at the board. She says:",
@@ -29,21 +31,9 @@ CONFIGS = {
 
 
 def model_of(name, layers="all"):
-    if name == "embedded":
-        base = load_base_model()
-    else:
-        torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(CONFIGS[name])
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.normal_(std=0.2)
-        base = wrap_base_model(name, model, load_base_model().tokenizer)
-    adapted = AdaptedModel(base, AdapterConfig(layers=layers))
+    model = AdaptedModel(load_base_model() if name == "embedded" else base(CONFIGS[name]), AdapterConfig(layers=layers))
     torch.manual_seed(1)
-    with torch.no_grad():
-        for _, parameter in adapted.named_adapter_parameters():
-            parameter.normal_(std=0.05 if name == "embedded" else 0.2)
-    return adapted
+    return randomised(model, std=0.05 if name == "embedded" else 0.2)
 
 
 def statically(model):
@@ -75,20 +65,13 @@ def test_a_change_of_the_adapter_is_heard_and_a_trunk_changes_nothing():
     assert draw_messages(static, PROMPTS) != before
 
 
-def test_a_row_does_not_depend_on_its_mates():
-    model = statically(model_of("embedded"))
-    together = draw_messages(model, PROMPTS, temperature=1.0, seed=9)
-    alone = [draw_messages(model, [prompt], temperature=1.0, seed=9)[0] for prompt in PROMPTS]
-    assert together == alone
-
-
 def test_words_are_counted_as_in_the_whole_text():
-    base = load_base_model()
-    table = stop_table(base)
+    known = load_base_model()
+    table = stop_table(known)
     random = np.random.default_rng(0)
     for _ in range(300):
-        ids = random.integers(base.vocab_size, size=12).tolist()
-        text = base.tokenizer.decode([*base.encode("a")[-1:], *ids])
+        ids = random.integers(known.vocab_size, size=12).tolist()
+        text = known.tokenizer.decode([*known.encode("a")[-1:], *ids])
         words, inside = 1, True
         for token in ids:
             goes_on = inside and not table.opens[token] and table.words[token] > 0
@@ -102,8 +85,6 @@ def test_words_are_counted_as_in_the_whole_text():
 
 def test_too_little_memory_lowers_the_rows_and_is_told_once(caplog, monkeypatch):
     """A GPU that is full, played by a writer that refuses more than one row, as CUDA's allocator would."""
-    from rllib_llm_comm.language import static_decoding
-
     whole = static_decoding.StaticWriter
 
     def full(base, weights, head, shape, temperature, lora):
@@ -119,25 +100,9 @@ def test_too_little_memory_lowers_the_rows_and_is_told_once(caplog, monkeypatch)
     assert [record.getMessage().split(" rows")[0].rsplit(" ", 1)[1] for record in caplog.records] == ["2", "1"]
 
 
-def test_a_device_that_cannot_do_it_writes_as_before(caplog, monkeypatch):
-    from rllib_llm_comm.language import static_decoding
-
+def test_a_device_that_cannot_do_it_writes_as_before_in_rows_that_a_growing_cache_has_room_for(monkeypatch, caplog):
     def fails(*_):
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
-
-    model = statically(model_of("embedded"))
-    monkeypatch.setattr(static_decoding, "StaticWriter", fails)
-    for how in ({}, {"temperature": 1.0, "seed": 2}):
-        assert draw_messages(model, PROMPTS, **how) == draw_messages(model_of("embedded"), PROMPTS, **how)
-    assert len(caplog.records) == 1
-    assert "not permitted when stream is capturing" in caplog.text
-
-
-def test_who_takes_over_writes_no_more_rows_at_once_than_a_growing_cache_has_room_for(monkeypatch):
-    from rllib_llm_comm.language import generation, static_decoding
-
-    def fails(*_):
-        raise RuntimeError("operation not permitted when stream is capturing")
 
     model, rows = statically(model_of("embedded")), list[int]()
     monkeypatch.setattr(static_decoding, "StaticWriter", fails)
@@ -148,12 +113,13 @@ def test_who_takes_over_writes_no_more_rows_at_once_than_a_growing_cache_has_roo
     prompts = [f"cook {number} says:" for number in range(static_decoding.ROWS_PER_BATCH + 60)]
     how = {"max_words": 1, "temperature": 1.0, "seed": 2}
     assert draw_messages(model, prompts, **how) == draw_messages(model_of("embedded"), prompts, **how)
+    assert len(caplog.records) == 1 and "not permitted when stream is capturing" in caplog.text
     assert max(rows) == generation._ROWS_PER_BATCH < static_decoding.ROWS_PER_BATCH
 
 
 def test_a_device_that_does_not_hold_one_text_is_refused():
-    base = model_of("llama").base
-    assert base.kept_bytes_per_token == 2 * 3 * 24 * 4  # keys and values, layers, heads times size, float32
-    base.require_room(100, 100 * base.kept_bytes_per_token)
+    small = model_of("llama").base
+    assert small.kept_bytes_per_token == 2 * 3 * 24 * 4  # keys and values, layers, heads times size, float32
+    small.require_room(100, 100 * small.kept_bytes_per_token)
     with pytest.raises(UserError, match=r"`max_prompt_tokens` .* take a smaller model"):
-        base.require_room(101, 100 * base.kept_bytes_per_token)
+        small.require_room(101, 100 * small.kept_bytes_per_token)

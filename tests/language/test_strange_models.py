@@ -29,6 +29,7 @@ from rllib_llm_comm.verco.language_network import LanguageNetwork
 from rllib_llm_comm.verco.message_loss import encode_examples, message_log_probs
 from rllib_llm_comm.verco.policy import base_model_digest, policy_files
 from rllib_llm_comm.verco.settings import LanguageModelSettings
+from tests.language.random_models import randomised
 
 ROWS = 591  # of the embedded model's tokenizer
 SIZES = {"vocab_size": ROWS, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
@@ -87,9 +88,7 @@ def random_model(config):
 def with_adapters(config, engine):
     base = wrap_base_model("mine", random_model(config), load_base_model().tokenizer)
     network = LanguageNetwork(LanguageModelSettings(init_seed=0, engine=engine), base)
-    with torch.no_grad():
-        for _, parameter in network.lm.named_adapter_parameters():
-            parameter.normal_(std=0.2)
+    randomised(network.lm)
     return network
 
 
@@ -301,9 +300,7 @@ def test_merged_models_with_tied_weights_say_what_peft_says(name, tmp_path):
     folder = folder_of(model, tmp_path / "base")
     network = LanguageNetwork(LanguageModelSettings(base_model=str(folder)))
     assert network.lm.base.model.get_output_embeddings().weight is network.lm.base.model.get_input_embeddings().weight
-    with torch.no_grad():
-        for _, parameter in network.lm.named_adapter_parameters():
-            parameter.normal_(std=0.2)
+    randomised(network.lm)
     manifest = PolicyManifest(
         "Verco", network.settings.to_dict(), {}, base_model_digest=base_model_digest(network.lm.base)
     )

@@ -17,10 +17,10 @@ from rllib_llm_comm.language.base_model import wrap_base_model
 from rllib_llm_comm.language.engines import plain_features, plain_messages, plain_scores, require_fast
 from rllib_llm_comm.language.generation import draw_messages
 from rllib_llm_comm.language.layer_cut import check_lora_layers
-from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.scoring import encode_candidates, prompt_features, score_candidates
 from rllib_llm_comm.language.trunk import NONE, TokenTrie
 from rllib_llm_comm.verco.message_loss import encode_examples, label_logits
+from tests.language.random_models import arrays, randomised
 from tools.embedded_model.train import build_model
 
 LAYERS, TOP = 5, 2
@@ -56,21 +56,11 @@ def adapted(base, layers=TOP, *, merges=True, **settings_):
     model = AdaptedModel(base, AdapterConfig(r=4, alpha=8, layers=layers), **settings_)
     for adapter in model.llama_adapters.values():  # small models merge their adapters, large ones do not
         adapter.merges = adapter._merges_in_updates = merges
-    with torch.no_grad():
-        for _, parameter in model.named_adapter_parameters():
-            parameter.normal_(std=0.2).requires_grad_(True)
-    return model
+    return randomised(model)
 
 
-def arrays(base, texts, left=False):
-    def pad(ids, width):
-        fill = [PAD] * (width - len(ids))
-        return fill + ids if left else ids + fill
-
-    pairs = [encode_candidates(base, text, PHRASES) for text in texts]
-    wide, long = max(len(head) for head, _ in pairs) + 1, max(len(tail) for _, tails in pairs for tail in tails)
-    heads = torch.tensor([pad(head, wide) for head, _ in pairs])
-    return heads, torch.tensor([[pad(tail, long) for tail in tails] for _, tails in pairs])
+def encoded(base, texts, left=False):
+    return arrays(base, [(text, PHRASES) for text in texts], left)
 
 
 def close(got, want, tolerance=1e-4):
@@ -94,7 +84,7 @@ BYTES = st.sampled_from([2**24, 16_384, 2048, 0])
 def check(model, what, role, texts, left, allowed):
     """Compares one computation with the plain engine, which knows of no trunk."""
     base = model.base
-    heads, tails = arrays(base, texts, left)
+    heads, tails = encoded(base, texts, left)
     mask = torch.tensor([allowed] * len(heads), dtype=torch.bool)
     mask[::2, 2] = True
     if what == "scores":
@@ -143,7 +133,7 @@ def test_everything_is_as_the_plain_engine_has_it(deep_base, steps, size, large)
 def test_candidates_that_come_later_do_not_see_those_that_are_kept(deep_base):
     model = adapted(deep_base)
     model.forget()
-    heads, tails = arrays(deep_base, TEXTS[:2])
+    heads, tails = encoded(deep_base, TEXTS[:2])
     for allowed in ([1, 0, 0], [1, 1, 0], [1, 1, 1]):
         mask = torch.tensor([allowed] * 2)
         close(score_candidates(model, heads, tails, mask), plain_scores(model, heads, tails, mask))
@@ -154,7 +144,7 @@ def test_a_text_is_computed_once_for_all_roles_and_once_for_roll_out_and_update(
     model, other = adapted(deep_base), AdaptedModel(deep_base, AdapterConfig(r=2, layers=TOP))
     assert other.trunk is model.trunk  # of another policy in this process, such as the learner's
     model.forget()
-    heads, tails = arrays(deep_base, TEXTS[1:2])
+    heads, tails = encoded(deep_base, TEXTS[1:2])
     mask = torch.ones(tails.shape[:2])
     head, phrases = encode_candidates(deep_base, TEXTS[1], PHRASES)
     tokens = len({tuple([*head, *tail[:end]]) for tail in phrases for end in range(len(tail))}) - 1 + len(head)
@@ -179,7 +169,7 @@ def test_a_text_is_computed_once_for_all_roles_and_once_for_roll_out_and_update(
 @pytest.mark.parametrize(("kept", "error"), [("bfloat16", 0.05), ("int8", 0.1)])
 def test_smaller_formats_are_near_and_hold_more(deep_base, kept, error):
     model, exact = adapted(deep_base, trunk_cache_dtype=kept), adapted(deep_base)
-    heads, tails = arrays(deep_base, TEXTS)
+    heads, tails = encoded(deep_base, TEXTS)
     mask = torch.ones(tails.shape[:2])
     score_candidates(model, heads, tails, mask, role=None)
     again = score_candidates(model, heads, tails, mask)  # from what is kept
@@ -200,7 +190,7 @@ def test_who_chose_fewer_bytes_is_not_refused_for_it(deep_base, less):
 def test_it_is_computed_in_the_format_of_the_matrix_products(deep_base):
     half = adapted(deep_base, autocast="bfloat16")
     assert half.trunk is not adapted(deep_base).trunk
-    heads, tails = arrays(deep_base, TEXTS)
+    heads, tails = encoded(deep_base, TEXTS)
     mask = torch.ones(tails.shape[:2])
     first, want = score_candidates(half, heads, tails, mask), plain_scores(adapted(deep_base), heads, tails, mask)
     torch.testing.assert_close(first, want, atol=0.5, rtol=0.1)
@@ -210,7 +200,7 @@ def test_it_is_computed_in_the_format_of_the_matrix_products(deep_base):
 
 
 def test_memory_settings_leave_the_gradient_as_it_is(deep_base):
-    heads, tails = arrays(deep_base, TEXTS)
+    heads, tails = encoded(deep_base, TEXTS)
     mask = torch.ones(tails.shape[:2])
     for model in (adapted(deep_base), adapted(deep_base, gradient_checkpointing=True)):
         parameters = [p for _, p in model.named_adapter_parameters("action")]

@@ -43,19 +43,6 @@ def test_language_agents_come_back_as_they_were(hub):
     assert again.manifest.base_model_sha256 == digest
 
 
-def test_adapters_are_plain_peft(hub, tmp_path):
-    from peft import PeftConfig, load_peft_weights
-
-    load_policy("zoo:door").push_to_hub("ann/door")
-    for name, content in hub.repos["ann/door"].items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(content)
-    for role in ("message", "action"):
-        assert PeftConfig.from_pretrained(tmp_path / "adapters" / role).peft_type == "LORA"
-        weights = load_peft_weights(str(tmp_path / "adapters" / role), device="cpu")
-        assert weights and all("lora" in name for name in weights)
-
-
 def test_a_network_comes_back_and_its_card_says_what_it_is(hub):
     policy = load_policy("zoo:soup_cramped_room")
     policy.push_to_hub("ann/soup", private=True)
