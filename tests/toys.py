@@ -338,6 +338,23 @@ def write_talker(folder: str | os.PathLike[str], **settings: Any) -> Path:
     return write_policy(folder, policy_files(network), manifest)
 
 
+def write_tiny_talker(folder: str | os.PathLike[str], seed: int = 1, **env_config: Any) -> Path:
+    """Writes the policy of a Verco on the tiny model, whose messages are of at most four words."""
+    from rllib_llm_comm.policies.policy_folder import write_policy
+    from rllib_llm_comm.policies.policy_manifest import PolicyManifest
+    from rllib_llm_comm.verco.language_network import LanguageNetwork
+    from rllib_llm_comm.verco.policy import base_model_digest, policy_files
+    from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
+
+    register()
+    network = LanguageNetwork(LanguageModelSettings.from_mapping(language_model(init_seed=seed, temperature=3.0)))
+    randomise(network, "action", seed=seed)
+    randomise(network, "message", std=0.5, seed=seed + 1)
+    talk, digest = CommunicationSettings(max_message_words=4).to_dict(), base_model_digest(network.lm.base)
+    manifest = PolicyManifest("Verco", network.settings.to_dict(), talk, ENV_ID, env_config, base_model_digest=digest)
+    return write_policy(folder, policy_files(network), manifest)
+
+
 def batch_of(network, count=6) -> dict:
     """Encoded observations of the toy, as the module gets them."""
     import torch

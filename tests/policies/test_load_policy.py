@@ -6,46 +6,25 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from toys import COLOURS, ENV_ID, TESTS, ColourTalk, language_model, randomise, register
+from toys import COLOURS, TESTS, ColourTalk, write_tiny_talker
 
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
 from rllib_llm_comm.language.engines import plain_scores
 from rllib_llm_comm.language.prompts import action_prompt, message_prompt
-from rllib_llm_comm.policies.policy_folder import write_policy
-from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.encoding import ObservationEncoder, read_observation
-from rllib_llm_comm.verco.language_network import LanguageNetwork
-from rllib_llm_comm.verco.policy import base_model_digest, policy_files
-from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.teachers.base import TEACHERS, Teacher, register_teacher
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    register()
-    settings = LanguageModelSettings.from_mapping(language_model(init_seed=1, temperature=3.0))
-    network = LanguageNetwork(settings)
-    randomise(network, "action", seed=1)
-    randomise(network, "message", std=0.5, seed=2)
-    root = tmp_path_factory.mktemp("trial") / "checkpoint_000003"
-    write_policy(
-        root / "policy",
-        policy_files(network),
-        PolicyManifest(
-            algorithm="Verco",
-            model_config=settings.to_dict(),
-            communication=CommunicationSettings(max_message_words=4).to_dict(),
-            env=ENV_ID,
-            env_config={"length": 5, "busy": [1, 2]},
-            base_model_digest=base_model_digest(network.lm.base),
-        ),
-    )
-    return str(root)
+    return str(write_tiny_talker(tmp_path_factory.mktemp("trial") / "policy", length=5, busy=[1, 2]).parent)
 
 
 @pytest.mark.parametrize("explore", [True, False])
@@ -139,8 +118,6 @@ def test_other_message_modes(checkpoint):
 
 
 def test_teacher_mode_wraps_the_environment(checkpoint, monkeypatch):
-    from rllib_llm_comm.verco.teachers.base import TEACHERS, Teacher, register_teacher
-
     monkeypatch.setattr(TEACHERS, "_entries", dict(TEACHERS._entries))
 
     class Oracle(Teacher):
@@ -165,14 +142,8 @@ def test_needs_no_ray(checkpoint):
         f"policy = load_policy({checkpoint!r}); env = policy.env(); observations, _ = env.reset(seed=0)\n"
         "print(len(policy.act(observations)), 'ray' in sys.modules)"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": TESTS},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    env = {**os.environ, "PYTHONPATH": TESTS}
+    run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
     assert run.stdout.split() == ["2", "False"], run.stderr[-2000:]
 
 
@@ -183,8 +154,7 @@ def test_clear_errors(checkpoint, tmp_path):
     with pytest.raises(UserError, match="no `text`"):
         policy.act({"alice": {"vector": [0.0]}})
     assert policy.act({}) == {}
-    manifest = PolicyManifest(**{**policy.manifest.__dict__, "env": "toys/unknown-v9"})
-    policy.manifest = manifest
+    policy.manifest = replace(policy.manifest, env="toys/unknown-v9")
     with pytest.raises(UserError, match="is not registered with PettingZoo"):
         policy.env()
 
@@ -229,8 +199,8 @@ def test_a_policy_that_never_spoke_says_so_when_it_is_made_to(
     manifest = load_policy(checkpoint).manifest
     folder = tmp_path / "checkpoint"
     shutil.copytree(checkpoint, folder)
-    told_before = {**manifest.__dict__, "provenance": {"message_checkpoint": learned}}
-    silent = PolicyManifest(**{**told_before, "communication": {**manifest.communication, "messages": trained}})
+    talk = {**manifest.communication, "messages": trained}
+    silent = replace(manifest, provenance={"message_checkpoint": learned}, communication=talk)
     (folder / "policy" / "policy.json").write_text(silent.to_json())
     load_policy(str(folder), messages=played)
     assert any("learned nothing" in record.getMessage() for record in caplog.records) == told

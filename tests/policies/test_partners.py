@@ -8,22 +8,20 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from toys import ENV_ID, language_model, randomise, register
+from toys import ENV_ID, register, write_tiny_talker
 
 from rllib_llm_comm import load_policy
+from rllib_llm_comm.baselines.numeric.policy import NumericPolicy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.envs.overcooked_ai.layouts import POT
 from rllib_llm_comm.evaluation.rollout import evaluate, play, record
+from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.partners import Partner, make_partner, require_wait
 from rllib_llm_comm.policies.play_loop import Observer
-from rllib_llm_comm.policies.policy_folder import write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
-from rllib_llm_comm.verco.language_network import LanguageNetwork
-from rllib_llm_comm.verco.policy import base_model_digest, policy_files
-from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 AI, DOOR, TEXT = (f"rllib_llm_comm/{name}-v0" for name in ("overcooked_ai", "door", "overcooked_text"))
 KITCHEN = {"layout": "cramped_room", "horizon": 150, "observe": ["vector"]}
@@ -57,25 +55,9 @@ def kitchen(**settings):
 @pytest.fixture(scope="module")
 def talkers(tmp_path_factory):
     """Checkpoints of two seeds whose messages differ."""
-    register()
-    folders = []
-    for seed in (1, 5):
-        settings = LanguageModelSettings.from_mapping(language_model(init_seed=seed, temperature=3.0))
-        network = LanguageNetwork(settings)
-        randomise(network, "action", seed=seed)
-        randomise(network, "message", std=0.5, seed=seed + 1)
-        root = tmp_path_factory.mktemp(f"seed_{seed}") / "checkpoint_000001"
-        manifest = PolicyManifest(
-            algorithm="Verco",
-            model_config=settings.to_dict(),
-            communication=CommunicationSettings(max_message_words=4).to_dict(),
-            env=ENV_ID,
-            env_config={"length": 4},
-            base_model_digest=base_model_digest(network.lm.base),
-        )
-        write_policy(root / "policy", policy_files(network), manifest)
-        folders.append(str(root))
-    return folders
+    return [
+        str(write_tiny_talker(tmp_path_factory.mktemp(f"seed_{seed}") / "policy", seed, length=4)) for seed in (1, 5)
+    ]
 
 
 def test_scripted_cooks_deliver_and_cooks_who_stay_do_not():
@@ -251,9 +233,6 @@ def test_scripted_speech_of_a_partner_that_reads_numbers(talkers):
 
 
 def test_what_cannot_share_a_game_is_refused():
-    from rllib_llm_comm.baselines.numeric.policy import NumericPolicy
-    from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
-
     net = NumericNetwork(NumericSettings(network="commnet", init_seed=0), 4, 3)
     manifest = PolicyManifest(algorithm="CommNet", model_config={"actions": 3}, communication={}, kind="numeric")
     commnet = Partner(PartnerSettings(policy="runs/commnet"), NumericPolicy(net.eval(), manifest))
