@@ -17,22 +17,17 @@ from rllib_llm_comm.play.table import Table
 
 
 class Served:
-    """A running server.
-
-    Attributes:
-        table: Its table.
-        room: Its room.
-        door: Its address and token.
-    """
+    """A running server: its table, its room, its address and token, and its place as sockets want it."""
 
     def __init__(self, table: Table, room: Room, door: Access) -> None:
         self.table, self.room, self.door = table, room, door
+        self.place = ("127.0.0.1", int(door.address.rsplit(":", 1)[1]))
 
-    def wire(self, host: bool = False, **options: Any) -> ClientConnection:
-        """A connection as of the page; of the host's page, if it is to steer without a seat."""
-        token = self.door.host_token if host else self.door.token
-        url = f"{self.door.address.replace('http', 'ws')}/wire?token={token}"
-        return connect(url, origin=self.door.address, max_size=None, open_timeout=60, **options)
+    def wire(self, token: str = "", origin: str | None = "") -> ClientConnection:
+        """A connection as of the page, unless another token or origin is given."""
+        url = f"{self.door.address.replace('http', 'ws')}/wire?token={token or self.door.token}"
+        origin = self.door.address if origin == "" else origin
+        return connect(url, origin=origin, max_size=None, open_timeout=60)
 
 
 @contextlib.contextmanager

@@ -145,9 +145,3 @@ def test_without_spectators_the_page_asks_to_take_a_seat(chromium):
         page.click("button[data-seat=alice]")
         page.until('game.you === "alice"')
         assert "Take a seat" not in page.text() and table.env.unwrapped.fact in page.text()
-
-
-def test_a_page_without_the_token_shows_no_game(chromium):
-    with served(table_of("door", policy="random")) as running:
-        page = chromium.open(running.door.address)
-        page.until("document.body && document.body.innerText.includes('token')")

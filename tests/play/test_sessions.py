@@ -84,39 +84,27 @@ def test_a_torn_last_line_is_left_out_and_damage_is_told(session, tmp_path):
     torn = tmp_path / SESSION
     torn.write_bytes(b"".join(lines[:3]) + lines[3][:-20])
     assert len(read_session(tmp_path).episodes[0].moments) == 1
-    for content in (
-        b"",
-        b"{}\n",
-        b"[1]\n",
-        lines[1],
-        b"".join(lines[:2]) + b'{"kind": "moment", "episode": 9}\n',
-        b"\xff\n",
-    ):
-        torn.write_bytes(content)
-        with pytest.raises(UserError, match="no recorded session"):
-            read_session(tmp_path)
-    moment = json.loads(lines[2])
-    for change in (
+    head, moment, begun = json.loads(lines[0]), json.loads(lines[2]), b"".join(lines[:2])
+    without_env = {name: value for name, value in head.items() if name != "env"}
+    changes = (
         {"episode": float("inf")}, {"agents": {**moment["agents"], "bob": {"text": "?"}}},
         {"agents": {"alice": moment["agents"]["alice"]}}, {"actions": {"alice": 10**30}},
         {"agents": {**moment["agents"], "carol": moment["agents"]["bob"]}},
-    ):  # fmt: skip
-        torn.write_bytes(b"".join(lines[:2]) + json.dumps({**moment, **change}).encode() + b"\n")
-        with pytest.raises(UserError, match="no recorded session"):
+    )  # fmt: skip
+    for content, told in (
+        *((one, "no recorded session") for one in (b"", b"{}\n", b"[1]\n", lines[1], b"\xff\n")),
+        (begun + b'{"kind": "moment", "episode": 9}\n', "no recorded session"),
+        *((begun + json.dumps({**moment, **change}).encode() + b"\n", "no recorded session") for change in changes),
+        (json.dumps(without_env).encode() + b"\n", r"no recorded session \(env: Field required\)"),
+        (lines[0] + b'{"kind": "moment"}\n', "'episode' is missing"),
+        (json.dumps({**head, "format": 99}).encode() + b"\n", "format 99"),
+    ):
+        torn.write_bytes(content)
+        with pytest.raises(UserError, match=told):
             read_session(tmp_path)
-    torn.write_bytes(b"".join(lines[:2]) + json.dumps({**moment, "actions": {}}).encode() + b"\n")
+    torn.write_bytes(begun + json.dumps({**moment, "actions": {}}).encode() + b"\n")
     with pytest.raises(UserError, match="has no action of 'alice'"):
         replay_session(tmp_path, tmp_path / "page.html")
-    head = json.loads(lines[0])
-    torn.write_text(json.dumps({name: value for name, value in head.items() if name != "env"}) + "\n")
-    with pytest.raises(UserError, match=r"no recorded session \(env: Field required\)"):
-        read_session(tmp_path)
-    torn.write_bytes(lines[0] + b'{"kind": "moment"}\n')
-    with pytest.raises(UserError, match="'episode' is missing"):
-        read_session(tmp_path)
-    torn.write_text(json.dumps({**head, "format": 99}) + "\n")
-    with pytest.raises(UserError, match="format 99"):
-        read_session(tmp_path)
 
 
 def test_a_full_disk_ends_the_record_at_a_whole_moment(tmp_path):
