@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import numpy as np
 import pytest
@@ -57,14 +58,21 @@ def test_a_network_comes_back_and_its_card_says_what_it_is(hub):
     assert np.array_equal(one, other)
 
 
+def spoil(policy, **fields):
+    for name, value in fields.items():
+        object.__setattr__(policy.manifest, name, value)
+
+
 def test_what_reaches_beyond_the_program_is_not_published(hub):
     policy = load_policy("zoo:door")
     secret = {"base_url": "http://10.0.0.7:9/v1", "model": "m", "api_key_env": "MY_SECRET"}
-    object.__setattr__(policy.manifest, "teacher", {"name": "chat", **secret})
-    object.__setattr__(policy.manifest, "planning", {"planner": {"name": "chat", **secret}})
-    talk = {**policy.manifest.communication, "message_server": secret}
-    object.__setattr__(policy.manifest, "communication", talk)
-    object.__setattr__(policy.manifest, "provenance", {"message_checkpoint": "/home/ann/sft", "training_iteration": 3})
+    spoil(
+        policy,
+        teacher={"name": "chat", **secret},
+        planning={"planner": {"name": "chat", **secret}},
+        communication={**policy.manifest.communication, "message_server": secret},
+        provenance={"message_checkpoint": "/home/ann/sft", "training_iteration": 3},
+    )
     policy.push_to_hub("ann/door")
     everything = b"".join(hub.repos["ann/door"].values())
     for word in (b"10.0.0.7", b"MY_SECRET", b"/home/ann", b"hf_token"):
@@ -72,32 +80,12 @@ def test_what_reaches_beyond_the_program_is_not_published(hub):
     told = json.loads(hub.repos["ann/door"]["policy.json"])
     assert told["teacher"] is None and told["planning"] is None and told["provenance"] == {"training_iteration": 3}
     assert load_policy("hf:ann/door").communication.messages == "student"
-    elsewhere = {**policy.manifest.model_config, "base_model": "/home/ann/llama"}
-    object.__setattr__(policy.manifest, "model_config", elsewhere)
+    spoil(policy, model_config={**policy.manifest.model_config, "base_model": "/home/ann/llama"})
     with pytest.raises(UserError, match="others do not have"):
         policy.push_to_hub("ann/llama")
 
 
-def test_only_files_of_a_policy_are_fetched_and_nothing_is_unpickled(hub):
-    load_policy("zoo:door").push_to_hub("eve/door")
-    ran = b"cos\nsystem\n(S'touch /tmp/unpickled'\ntR."
-    for name in ("algorithm_state.pkl", "adapters/action/adapter_model.bin", "modeling.py"):
-        hub.repos["eve/door"][name] = ran
-    load_policy("hf:eve/door")
-    fetched = {path.rsplit("/", 1)[1] for method, path in hub.asked if method == "GET" and "/resolve/" in path}
-    assert "policy.json" in fetched and not {
-        name for name in fetched if not name.endswith(("json", "safetensors", "md"))
-    }
-
-
-def spoil(policy, **fields):
-    for name, value in fields.items():
-        object.__setattr__(policy.manifest, name, value)
-
-
 def test_only_what_it_takes_to_play_and_figures_are_published(hub, tmp_path):
-    import socket
-
     policy = load_policy("zoo:door")
     samples = [{"prompt": "you see", "label": "my name is carol jones", "message": "red"}]
     spoil(
@@ -133,10 +121,8 @@ def test_only_what_it_takes_to_play_and_figures_are_published(hub, tmp_path):
     [
         ({"algorithm": "Verco of ~/work"}, "algorithm"),
         ({"env_config": {"doors": 3, "told_to": ["/home/ann"]}}, "env_config.told_to"),
-        ({"env_config": {"doors": 3, "told_to": ["see data/people.csv"]}}, "env_config.told_to"),
         ({"env_config": {"doors": 3, "a": ["people.csv"]}}, "env_config.a"),
         ({"env_config": {"doors": 3, "a": {"b": {"..": 1}}}}, "env_config.a.b"),
-        ({"env_config": {"doors": 3, "a": "study\\ann"}}, "env_config.a"),
         ({"env_config": {"doors": 3, "a": {"b": "see C:\\Users\\ann"}}}, "env_config.a.b"),
         ({"env_config": {"doors": 3, "a": {"file:///etc": 1}}}, "env_config.a"),
         ({"planning": {"planner": {"name": "http://10.0.0.7"}}}, "planning.planner.name"),
@@ -158,10 +144,13 @@ def test_html_in_names_is_text_in_the_card(hub):
     assert "<img" not in card and "<script" not in card and "](javascript" not in card and "&lt;img src=x" in card
 
 
-def test_the_manifest_comes_first_and_bounds_the_rest(hub):
+def test_the_manifest_comes_first_and_nothing_is_fetched_but_its_policys_files(hub):
     load_policy("zoo:door").push_to_hub("eve/door")
     repo = hub.repos["eve/door"]
-    for name in ("adapters/third/adapter_model.safetensors", "huge.safetensors", "alice/critic.safetensors"):
+    for name in (
+        "adapters/third/adapter_model.safetensors", "huge.safetensors", "alice/critic.safetensors", "modeling.py",
+        "algorithm_state.pkl", "adapters/action/adapter_model.bin",
+    ):  # fmt: skip
         repo[name] = b"x"
     hub.asked.clear()
     load_policy("hf:eve/door")

@@ -8,7 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.policies.numeric_network import (
     BY_STATE,
@@ -198,18 +197,6 @@ def test_what_others_see_matters(communication):
     assert (team.grad.abs().sum(-1) > 0).all()  # gradients reach every agent's observation
 
 
-def test_the_others_are_a_set():
-    net = NumericNetwork(NumericSettings(network="commnet", init_seed=0), 4, 3)
-    team = torch.randn(1, 3, 4)
-    mask = torch.ones(1, 3)
-    swapped = team[:, [0, 2, 1]]
-    assert torch.allclose(
-        net.logits({TEAM_VECTORS: team, ACTION_MASK: mask}),
-        net.logits({TEAM_VECTORS: swapped, ACTION_MASK: mask}),
-        atol=1e-6,
-    )
-
-
 def test_forbidden_actions_and_seeds():
     config = NumericSettings(init_seed=3)
     one, two = NumericNetwork(config, 4, 3), NumericNetwork(config, 4, 3)
@@ -254,15 +241,3 @@ def test_layers_of_mappo():
     for layer, gain in ((net.actor[1], 2**0.5), (net.actor[-1], 0.01), (net.critic[-1], 1.0)):
         weight = layer.weight if len(layer.weight) < layer.weight.shape[1] else layer.weight.T
         torch.testing.assert_close(weight @ weight.T, gain**2 * torch.eye(len(weight)), atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("values", "says"),
-    [
-        ({"critic_observation": "all"}, "`critic_observation` is 'all'"),
-        ({"width": 3}, "`width` is no known key"),
-    ],
-)
-def test_settings_are_checked(values, says):
-    with pytest.raises(UserError, match=says):
-        NumericSettings.from_mapping(values)

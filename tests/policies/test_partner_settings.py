@@ -69,21 +69,13 @@ def test_the_kind_of_a_partner(tmp_path, monkeypatch):
     kinds = {"scripted": "scripted", "random": "random", "stay": "stay", "a.b:c": "function", "runs/a": "checkpoint"}
     assert {policy: PartnerSettings(policy=policy).kind for policy in kinds} == kinds
     monkeypatch.chdir(tmp_path)
-    assert (
-        PartnerSettings(policy="run:one").kind == "function"
-        and PartnerSettings(policy=r"C:\runs\one").kind == "checkpoint"
-    )
+    assert PartnerSettings(policy="run:one").kind == "function"
+    assert PartnerSettings(policy=r"C:\runs\one").kind == "checkpoint"
     (tmp_path / "run:one").mkdir()
     assert PartnerSettings(policy="run:one").kind == "checkpoint"
     (found,) = with_absolute_paths(parse_partners(["run:one"]))
     assert (found.policy, found.name) == (str(tmp_path / "run:one"), "run:one")
     assert with_absolute_paths(parse_partners(["random"])) == parse_partners(["random"])
-
-
-def test_a_path_is_no_misspelt_name():
-    assert PartnerSettings(policy="runs/dm").kind == "checkpoint"
-    with pytest.raises(UserError, match="'rndom', where no checkpoint is. Did you mean 'random'"):
-        PartnerSettings(policy="rndom")
 
 
 def test_names_tell_what_differs():
@@ -101,8 +93,6 @@ def test_names_tell_what_differs():
         ([], "at least one partner"),
         (["scriptedd"], "where no checkpoint is. Did you mean 'scripted'"),
         ("scripted", "must be a list"),
-        ({"policy": "random"}, "must be a list"),
-        (None, "must be a list"),
         ([3], r"`pool\[0\]` is 3"),
         ([{}], r"`pool\[0\].policy` is missing"),
         ([{"policy": "random", "weigth": 1}], "Did you mean 'weight'"),
