@@ -1,3 +1,5 @@
+"""What the embedded models read, the command that makes them, and what the shipped ones can do."""
+
 from __future__ import annotations
 
 import json
@@ -7,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.envs.overcooked_text.cooks import choose, say
-from rllib_llm_comm.envs.overcooked_text.sayings import understand
+from rllib_llm_comm.envs.overcooked_text.sayings import WORDINGS, Saying, understand
+from rllib_llm_comm.language.base_model import embedded_model_path
 from tools.embedded_model.corpus import documents
 from tools.embedded_model.kitchens import FOODS, HELD_OUT_FOODS, options, random_view
-from tools.embedded_model.probe import probe
-from tools.embedded_model.train import main
+from tools.embedded_model.train import CORPORA, main
 
 
 def test_the_games_foods_occur_in_no_kitchen():
@@ -25,11 +28,6 @@ def test_the_games_foods_occur_in_no_kitchen():
         assert food in others
 
 
-def test_the_corpus_is_fixed_by_its_seed():
-    assert list(documents(50, 3)) == list(documents(50, 3))
-    assert list(documents(50, 3)) != list(documents(50, 4))
-
-
 @given(st.integers(0, 10**6))
 def test_the_cook_has_an_answer_in_every_kitchen(seed):
     view = random_view(np.random.default_rng(seed))
@@ -39,41 +37,38 @@ def test_the_cook_has_an_answer_in_every_kitchen(seed):
     assert say(view).kind in {"bring", "carry", "chop", "fill", "serve", "wait"}
 
 
-def test_one_command_makes_a_model(tmp_path):
-    main(
-        [
-            "--output",
-            str(tmp_path / "m"),
-            "--documents",
-            "200",
-            "--epochs",
-            "1",
-            "--hidden",
-            "16",
-            "--layers",
-            "1",
-        ]
-        + ["--vocab", "400"]
-    )
+@pytest.mark.parametrize("name", CORPORA)
+def test_a_corpus_is_fixed_by_its_seed(name):
+    read = CORPORA[name].read
+    assert read(20, 3) == read(20, 3) != read(20, 4)
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_one_command_makes_a_model(name, tmp_path):
+    small = ["--documents", "200", "--epochs", "1", "--hidden", "16", "--layers", "1", "--questions", "5"]
+    main(["--corpus", name, "--output", str(tmp_path / "m"), *small])
     report = json.loads((tmp_path / "m" / "pretraining.json").read_text())
-    assert report["parameters"] > 0 and 0 <= report["probe"]["follow_seen"] <= 1
+    assert report["settings"]["corpus"] == name and report["settings"]["vocab"] == CORPORA[name].vocab
+    assert report["parameters"] > 0 and all(0 <= share <= 1 for share in report["probe"].values())
     assert (tmp_path / "m" / "model.safetensors").is_file()
 
 
-def test_the_shipped_model_follows_messages():
-    """The figures of README, measured anew on questions that were in no corpus."""
-    from rllib_llm_comm.language.base_model import embedded_model_path
-
-    shipped = json.loads((embedded_model_path() / "pretraining.json").read_text())["probe"]
-    measured = probe("embedded", questions=100)
-    for key, value in measured.items():
-        assert value == pytest.approx(shipped[key], abs=0.12), key
-    assert measured["follow_held_out"] >= 0.5
+@pytest.mark.parametrize(
+    ("name", "questions", "apart"), [("kitchen", 100, 0.12), ("minirts", 60, 0.16), ("soup", 80, 0.16)]
+)
+def test_shipped_models_do_what_the_docs_say(name, questions, apart):
+    """Their figures, measured anew on fewer questions, which were in no corpus."""
+    corpus = CORPORA[name]
+    shipped = json.loads((embedded_model_path(corpus.model) / "pretraining.json").read_text())["probe"]
+    measured = load(corpus.probed_by)(corpus.model, questions)
+    assert measured == pytest.approx(shipped, abs=apart)
+    if name == "soup":
+        assert measured["act"] > 2 * measured["act_by_chance"] and measured["act_kind"] > measured["act"]
+    else:
+        assert measured["follow_held_out"] >= 0.5 and measured.get("act", 1) > measured.get("act_by_chance", 0)
 
 
 def test_messages_are_understood_in_every_wording():
-    from rllib_llm_comm.envs.overcooked_text.sayings import WORDINGS, Saying
-
     for kind, wordings in WORDINGS.items():
         for wording in wordings:
             name = "onion tomato salad" if kind == "order" else "tomato"
