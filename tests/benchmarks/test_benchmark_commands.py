@@ -6,40 +6,19 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests import forked
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 QUICK = [
-    "games",
-    "onion_soup",
-    "trunk",
-    "floor",
-    "minirts_compilation",
-    "minirts_observations",
-    "officers",
-    "questions",
-]
+    "games", "onion_soup", "trunk", "floor", "minirts_compilation", "minirts_observations", "officers", "questions",
+]  # fmt: skip
 SLOW = [
-    "gpu",
-    "overhead",
-    "main_job",
-    "value_decomposition",
-    "base_memory",
-    "scoring",
-    "asking_ahead",
-    "update",
-    "engine",
-    "merged_weights",
-    "env_runners",
-    "phases",
-    "messages",
-    "partners",
-    "zero_columns",
-    "followers",
-    "studies",
+    "gpu", "overhead", "main_job", "value_decomposition", "base_memory", "scoring", "asking_ahead", "update", "engine",
+    "merged_weights", "env_runners", "phases", "messages", "partners", "zero_columns", "followers", "studies",
     "mixed_batch",
-]
+]  # fmt: skip
 KEYS = {"name", "ours", "reference", "unit", "ratio", "goal", "met", "settings"}
 
 
@@ -55,8 +34,6 @@ def test_command(name, tmp_path):
 
 
 def test_the_7b_benchmark_says_why_it_measures_nothing(tmp_path):
-    import torch
-
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     done = forked.run(FOLDER / "gpu.py", cwd=tmp_path)
