@@ -8,7 +8,6 @@ import pickle
 from typing import Literal
 
 import pytest
-import torch
 from pydantic import BaseModel, Field
 
 from rllib_llm_comm.chat import local_chat
@@ -18,9 +17,10 @@ from rllib_llm_comm.chat.chat_model import ChatError
 from rllib_llm_comm.chat.local_chat import LocalChat
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.language import model_sources
+from rllib_llm_comm.language.adapters import AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import load_base_model
-from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import fill
+from rllib_llm_comm.language.scoring import score_texts
 
 TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
 with_smollm2 = pytest.mark.skipif(
@@ -56,11 +56,9 @@ class Whole(BaseModel):
 def folder(random_base, tmp_path_factory):
     """The random model as a chat model."""
     path = tmp_path_factory.mktemp("chat_model")
-    random_base.model.save_pretrained(path)
-    random_base.tokenizer.save_pretrained(path)
-    plain = path / "plain"
-    random_base.model.save_pretrained(plain)
-    random_base.tokenizer.save_pretrained(plain)
+    for place in (path, path / "plain"):
+        random_base.model.save_pretrained(place)
+        random_base.tokenizer.save_pretrained(place)
     tokenizer = json.loads((path / "tokenizer_config.json").read_text())
     (path / "tokenizer_config.json").write_text(json.dumps({**tokenizer, "chat_template": TEMPLATE}))
     return path
@@ -131,19 +129,11 @@ def test_it_can_be_recorded_and_its_answers_kept(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "match"),
-    [
-        ({"local": "x", "model": "y"}, "only one"),
-        ({"local": "x", "max_tokens": 0}, "`max_tokens`"),
-        ({"local": "x", "temperature": 3}, "`temperature`"),
-        ({"local": "x", "seed": -1}, "`seed`"),
-        ({"local": "x", "forms": 1}, "`forms`"),
-        ({"local": "x", "budget": 1}, "budget"),
-    ],
+    ("asked", "match"), [({"model": "y"}, "only one"), ({"max_tokens": 0}, "`max_tokens`"), ({"budget": 1}, "budget")]
 )
 def test_wrong_settings_are_told(asked, match):
     with pytest.raises(UserError, match=match):
-        open_chat(asked)
+        open_chat({"local": "x", **asked})
 
 
 def test_what_is_no_chat_model_is_told(folder):
@@ -182,18 +172,12 @@ def test_smollm2_answers():
 
 @with_smollm2
 def test_smollm2_scores_actions():
-    from rllib_llm_comm.language.adapters import AdaptedModel, AdapterConfig
-    from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
-
     base = load_base_model("smollm2")
     assert base.encodes_by_word
     model = AdaptedModel(base, AdapterConfig(r=2, alpha=4))
     likely, unlikely = "put the onion into the pot", "deliver the pot into the onion"
-    prompt, candidates = encode_candidates(base, "You hold an onion. The pot is empty. I will", [unlikely, likely])
-    width = max(map(len, candidates))
-    rows = torch.tensor([[row + [PAD] * (width - len(row)) for row in candidates]])
-    scores = score_candidates(model, torch.tensor([prompt]), rows, torch.ones(1, 2))
-    assert int(scores.argmax()) == 1
+    asked = ("You hold an onion. The pot is empty. I will", (unlikely, likely), (1, 1))
+    assert int(score_texts(model, [asked]).argmax()) == 1
 
 
 def test_rules_are_looked_for_in_a_clone(monkeypatch):

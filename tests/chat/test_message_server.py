@@ -54,7 +54,6 @@ def test_passing_troubles_pass():
     ("trouble", "told"),
     [
         (404, "status 404 .*busy"),
-        ({"choices": []}, "0 texts for 1 prompts"),
         ({"choices": None}, "0 texts for 1 prompts"),
     ],
 )
@@ -77,7 +76,6 @@ def test_a_dead_server_is_told():
         ({"url": "http://x", "base_url": "http://x"}, "message_server.*`url` is no known key"),
         ({"model": "m"}, "message_server.*`base_url` is missing"),
         ({"base_url": "ftp://x"}, "http://"),
-        ({"base_url": "http://127.0.0.1", "timeout": 0}, "message_server.*timeout"),
         ({"base_url": "http://127.0.0.1", "max_retries": True}, "message_server.*max_retries"),
         ({"base_url": "http://127.0.0.1", "adapter_folder": __file__}, "message_server.*adapter_folder"),
     ],

@@ -239,26 +239,19 @@ def test_too_many_browsers_and_too_long_commands():
             closed(one)
 
 
-def test_a_browser_that_asks_too_often_is_sent_away():
-    limits = Limits(commands_per_second=0.5)  # so few that a slow machine cannot keep the pace, either
-    with (
-        served(table_of("door", policy="random"), limits) as running,
-        running.wire() as fast,
-        pytest.raises(websockets.exceptions.ConnectionClosed, match="too many commands"),
-    ):
-        for _ in range(30):
-            ask(fast, "pause", on=True)
-        closed(fast)
-
-
-def test_a_browser_that_does_nothing_for_long_is_sent_away():
-    limits = Limits(idle_minutes=0.5 / 60)
-    with (
-        served(table_of("door", policy="random"), limits) as running,
-        running.wire() as idle,
-        pytest.raises(websockets.exceptions.ConnectionClosed, match="nothing happened"),
-    ):
-        closed(idle)
+@pytest.mark.parametrize(
+    ("limits", "commands", "reason"),
+    [
+        (Limits(commands_per_second=0.5), 30, "too many commands"),  # a slow machine cannot keep this pace, either
+        (Limits(idle_minutes=0.5 / 60), 0, "nothing happened"),
+    ],
+)
+def test_a_browser_that_asks_too_often_or_does_nothing_for_long_is_sent_away(limits, commands, reason):
+    sent_away = pytest.raises(websockets.exceptions.ConnectionClosed, match=reason)
+    with served(table_of("door", policy="random"), limits) as running, running.wire() as wire, sent_away:
+        for _ in range(commands):
+            ask(wire, "pause", on=True)
+        closed(wire)
 
 
 def test_after_so_many_episodes_the_server_has_to_be_started_anew():
