@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.lazy import lazy_names, load
+from rllib_llm_comm.core.lazy import lazy_names
 from rllib_llm_comm.core.registry import Registry
 
 
@@ -55,12 +55,6 @@ def test_unknown_names_get_one_sentence_and_a_remedy():
 def test_entries_that_cannot_be_imported(where):
     with pytest.raises(UserError, match=f"`tool` 'broken' is '{where}', which cannot be imported"):
         Registry("tool", {"broken": where})["broken"]
-
-
-def test_load_gives_modules_and_attributes():
-    import json
-
-    assert load("json") is json and load("json:dumps") is json.dumps
 
 
 def test_lazy_packages(tmp_path, monkeypatch):

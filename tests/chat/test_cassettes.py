@@ -79,13 +79,6 @@ def test_a_missing_question_is_one_clear_error(tape, no_network):
         player.complete("x" * 5000)
 
 
-def test_recording_goes_on_where_it_stopped(tape):
-    with ChatServer("new") as server:
-        recorder = open_chat(settings(server, tape))
-        assert [recorder.complete(q) for q in ("hi", "ho")] == ["re: hi", "new"] and len(server.requests) == 1
-    assert Cassette(tape).complete("ho") == "new"
-
-
 def test_failures_are_not_recorded(tape):
     with ChatServer(400) as server, pytest.raises(ChatError):
         open_chat(settings(server, tape)).complete("ho")

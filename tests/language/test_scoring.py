@@ -49,18 +49,6 @@ def test_scores_are_log_probabilities_of_the_language_model(adapted):
         torch.testing.assert_close(scores[0, k], total, atol=1e-4, rtol=0)
 
 
-def test_gradient_equals_that_of_the_plain_loop(adapted):
-    prompts, ids = arrays(adapted.base, [("get the kale", ["wait", "chop leek"]), ("put bowl", ["walk", "chop"])])
-    mask = torch.ones(2, 2)
-    parameters = [p for _, p in adapted.named_adapter_parameters("action")]
-    for p in parameters:
-        p.requires_grad_(True)
-    fast = torch.autograd.grad(score_candidates(adapted, prompts, ids, mask).logsumexp(1).sum(), parameters)
-    plain = torch.autograd.grad(plain_scores(adapted, prompts, ids, mask).logsumexp(1).sum(), parameters)
-    for a, b in zip(fast, plain, strict=True):
-        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-3)
-
-
 def test_each_distinct_row_is_computed_once(adapted):
     prompts, ids = arrays(adapted.base, [("get the kale", ["wait", "chop"])])
     rows, decoder = [], adapted.decoder

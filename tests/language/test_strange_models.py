@@ -99,14 +99,18 @@ def own_log_probs(network, role, ids):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_scores_messages_and_labels_are_the_models_own(name):
+def test_scores_messages_and_labels_are_the_models_own_and_engines_agree_on_features(name):
     config, engines = CONFIGS[name], ["fast", "plain"] if name in FAST else ["plain"]
     if name in PLAIN_ONLY:
         with pytest.raises(UserError, match="set `engine` to 'plain'"):
             with_adapters(config, "fast")
+    features = []
     for engine in engines:
         network = with_adapters(config, engine)
         run, base = ENGINES[engine], network.lm.base
+        with torch.no_grad():
+            features.append(run.features(network.lm, PROMPT))
+        torch.testing.assert_close(features[0], features[-1], atol=1e-3, rtol=1e-3)
         for role in (None, ACTION):
             wanted = []
             for candidate in ([70, 71, 72], [70, 90]):

@@ -27,9 +27,12 @@ from rllib_llm_comm.play.table import SeatViews
 from rllib_llm_comm.policies import find_checkpoint as zoo
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.partner_settings import PartnerSettings, with_absolute_paths
+from rllib_llm_comm.policies.policy_manifest import read_manifest
 
 ROOT = Path(__file__).parents[2]
-NAMES = sorted(zoo.shipped_policies())
+POLICIES = zoo.shipped_policies()
+NAMES = sorted(POLICIES)
+ONE_OF_EACH = {(shipped.game, read_manifest(zoo.FOLDER / name).algorithm): name for name, shipped in POLICIES.items()}
 FEW = 6
 OFFICERS = {"red_officer"}  # orders for units, which are under commanders of their own
 EPISODES = {"emma_cramped_room": 20}
@@ -39,10 +42,6 @@ SHORT = {
     "overcooked_ai_planner-v0": {"game": {"layout": "cramped_room", "horizon": 20}},
 }  # fmt: skip
 _MOST_BYTES = 58 * 10**5
-
-
-def shipped(name):
-    return zoo.shipped_policies()[name]
 
 
 def played(name, figures, episodes):
@@ -55,7 +54,7 @@ def played(name, figures, episodes):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_first_episodes_of_every_card_come_out_as_it_says(name):
     """Another processor may round otherwise and so draw another action here and there."""
-    figures = zoo.shipped_policies()[name].figures[0]
+    figures = POLICIES[name].figures[0]
     same = np.isclose(played(name, figures, FEW), figures.returns[:FEW], atol=2e-4)
     assert same.sum() >= FEW - 1, (name, figures.returns[:FEW])
 
@@ -63,7 +62,7 @@ def test_the_first_episodes_of_every_card_come_out_as_it_says(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_all_figures_of_every_card_come_out_again(name):
-    for figures in zoo.shipped_policies()[name].figures:
+    for figures in POLICIES[name].figures:
         found = np.array(played(name, figures, figures.episodes))
         noise = found.std() / np.sqrt(len(found))
         assert abs(found.mean() - figures.return_mean) <= max(0.02, 2 * noise), (name, figures.messages)
@@ -71,7 +70,7 @@ def test_all_figures_of_every_card_come_out_again(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_card_tells_what_its_episodes_were(name):
-    card = zoo.shipped_policies()[name]
+    card = POLICIES[name]
     assert card.name == name and card.what and card.trained and card.limits and card.licence == "Apache-2.0"
     for figures in card.figures:
         assert len(figures.returns) == figures.episodes == EPISODES.get(name, 100)
@@ -145,9 +144,9 @@ def test_a_shipped_policy_is_a_partner_and_a_player():
     assert np.isfinite(cross.play().matrix(0)).all()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_policy_has_a_seat_beside_it_a_replay_and_a_match(name, tmp_path):
-    game = shipped(name).game.rpartition("/")[2]
+@pytest.mark.parametrize("name", ONE_OF_EACH.values())
+def test_policies_of_every_game_and_algorithm_have_a_seat_beside_them_a_replay_and_a_match(name, tmp_path):
+    game = POLICIES[name].game.rpartition("/")[2]
     settings = EvaluationSettings(env_config=SHORT.get(game, {}))
     if name in OFFICERS:
         with pytest.raises(UserError, match="nobody can choose by hand"):
@@ -193,7 +192,7 @@ def test_the_commands_take_shipped_policies(monkeypatch, capsys, tmp_path):
 
 def test_the_page_lists_every_policy_with_the_figures_of_its_card():
     page = (ROOT / "docs/guides/zoo.md").read_text()
-    for name, card in zoo.shipped_policies().items():
+    for name, card in POLICIES.items():
         (row,) = re.findall(rf"^\| `zoo:{name}` \| (.*) \|$", page, re.MULTILINE)
         what, own, _, *controls = row.split(" | ")
         by_mode = {figures.messages: f"{figures.return_mean:.2f}" for figures in card.figures if not figures.planner}
