@@ -94,16 +94,6 @@ def test_a_game_of_a_stranger_has_seats(both, tmp_path):
     assert episode.moments[0].people["near"].name == "Zo\u00eb"
 
 
-def test_a_person_serves_a_salad_with_a_scripted_cook():
-    table = table_of(speech="scripted", **SALADS)
-    table.sit("alice", "Mary")
-    assert table.thinking() == ["alice"] and not table.advance(), "the game waits for the person"
-    play_as_taught(table, "alice")
-    assert table.episode.success and table.episode.returns["alice"] > 0.9
-    assert {line.agent for line in table.lines} == {"alice", "bob"}
-    assert any(line.said for line in table.lines if line.agent == "bob")
-
-
 def test_the_game_is_the_same_whoever_presses_the_keys():
     one, other = (table_of(seed=3, **SALADS) for _ in range(2))
     one.sit("bob")

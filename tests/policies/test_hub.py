@@ -63,30 +63,10 @@ def spoil(policy, **fields):
         object.__setattr__(policy.manifest, name, value)
 
 
-def test_what_reaches_beyond_the_program_is_not_published(hub):
-    policy = load_policy("zoo:door")
-    secret = {"base_url": "http://10.0.0.7:9/v1", "model": "m", "api_key_env": "MY_SECRET"}
-    spoil(
-        policy,
-        teacher={"name": "chat", **secret},
-        planning={"planner": {"name": "chat", **secret}},
-        communication={**policy.manifest.communication, "message_server": secret},
-        provenance={"message_checkpoint": "/home/ann/sft", "training_iteration": 3},
-    )
-    policy.push_to_hub("ann/door")
-    everything = b"".join(hub.repos["ann/door"].values())
-    for word in (b"10.0.0.7", b"MY_SECRET", b"/home/ann", b"hf_token"):
-        assert word not in everything
-    told = json.loads(hub.repos["ann/door"]["policy.json"])
-    assert told["teacher"] is None and told["planning"] is None and told["provenance"] == {"training_iteration": 3}
-    assert load_policy("hf:ann/door").communication.messages == "student"
-    spoil(policy, model_config={**policy.manifest.model_config, "base_model": "/home/ann/llama"})
-    with pytest.raises(UserError, match="others do not have"):
-        policy.push_to_hub("ann/llama")
-
-
 def test_only_what_it_takes_to_play_and_figures_are_published(hub, tmp_path):
     policy = load_policy("zoo:door")
+    secret = {"base_url": "http://10.0.0.7:9/v1", "model": "m", "api_key_env": "MY_SECRET"}
+    talk = {"message_server": secret, "constant_message": "carol jones", "message_menu": ["a", "b"]}
     samples = [{"prompt": "you see", "label": "my name is carol jones", "message": "red"}]
     spoil(
         policy,
@@ -94,17 +74,24 @@ def test_only_what_it_takes_to_play_and_figures_are_published(hub, tmp_path):
             "training_iteration": 3, "labels": "/home/ann/labels", "samples": samples, "held_out": {"carol jones": 1},
             "demonstrations": "/home/ann/games", "trained_with": {"subgoal_file": "/home/ann/s.json"}, "score": 1.5,
             "cloning": {"host": socket.gethostname()}, "somebody_elses": "carol jones", "decisions": [3, "carol jones"],
+            "message_checkpoint": "/home/ann/sft",
         },
-        teacher={"name": "people", "sessions": ["/home/ann/p01"]},
-        communication={**policy.communication.to_dict(), "constant_message": "carol jones", "message_menu": ["a", "b"]},
+        teacher={"name": "people", "sessions": ["/home/ann/p01"], **secret},
+        planning={"planner": {"name": "chat", **secret}},
+        communication={**policy.communication.to_dict(), **talk},
     )  # fmt: skip
     policy.push_to_hub("ann/door")
     everything = b"".join(hub.repos["ann/door"].values())
-    for word in (b"/home/", b"carol", b"people"):
+    for word in (b"10.0.0.7", b"MY_SECRET", b"hf_token", b"/home/", b"carol", b"people"):
         assert word not in everything
     told = json.loads(hub.repos["ann/door"]["policy.json"])
+    assert told["teacher"] is None and told["planning"] is None
     assert told["provenance"] == {"training_iteration": 3, "score": 1.5}
-    assert load_policy("hf:ann/door").communication.message_menu == ()
+    again = load_policy("hf:ann/door").communication
+    assert again.messages == "student" and again.message_menu == ()
+    spoil(policy, model_config={**policy.manifest.model_config, "base_model": "/home/ann/llama"})
+    with pytest.raises(UserError, match="others do not have"):
+        policy.push_to_hub("ann/llama")
     officer = load_policy("zoo:red_officer")
     (tmp_path / "officer").mkdir()
     spoil(officer, env_config={**officer.manifest.env_config, "executor": f"trained:{tmp_path / 'officer'}"})
