@@ -1,7 +1,5 @@
 """The Dockerfile, as far as it can be checked where no Docker is: its files, its command, its PyTorch."""
 
-from __future__ import annotations
-
 import configparser
 import fnmatch
 import json

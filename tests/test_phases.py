@@ -1,7 +1,5 @@
 """Seconds count once, to the innermost phase."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

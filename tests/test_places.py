@@ -1,7 +1,5 @@
 """Paths, `file://` and `s3://` in settings and options; files with a byte-order mark."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

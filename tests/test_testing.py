@@ -1,7 +1,5 @@
 """The contract tests find what is wrong with an environment."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Names of code and secrets in data: what is vouched for, and where keys may go."""
 
-from __future__ import annotations
-
 import pytest
 
 from rllib_llm_comm.core import trust

@@ -1,7 +1,5 @@
 """Every benchmark runs and writes rows of the promised form."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The table of partners: of a study of which one kitchen is done, and its page."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from argparse import Namespace

@@ -1,7 +1,5 @@
 """The comparison with other libraries: it runs without them, says so, and refuses who computes something else."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

@@ -1,7 +1,5 @@
 """The yardsticks compute the same as the package."""
 
-from __future__ import annotations
-
 import json
 import sys
 

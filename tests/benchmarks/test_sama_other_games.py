@@ -1,7 +1,5 @@
 """Figures of SAMA in other games: of two runs, and of scripted walkers in the lake's games."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The books: what episodes and runs cost."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Several questions at once: within one rate and one budget, none asked twice, and games that wait for each other's."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess

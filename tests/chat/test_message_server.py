@@ -1,7 +1,5 @@
 """Messages from a server are those that the module would write."""
 
-from __future__ import annotations
-
 import pytest
 from completion_server import CompletionServer
 from local_server import LocalServer

@@ -1,7 +1,5 @@
 """`examples/quickstart.ipynb` runs from its first cell to its last, and shows the replay in itself."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """The page about QMIX for a game of one's own: its files are what runs here."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Adapters of the roles, their files, and base models, whose weights are mapped pages of their file where possible."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """Tokenizers of the byte-level kind, as most pretrained models have them: borders, cuts, special tokens."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

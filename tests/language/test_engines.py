@@ -1,7 +1,5 @@
 """The fast engine: windows, number formats, and where its messages end."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

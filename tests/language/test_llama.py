@@ -1,7 +1,5 @@
 """Decoders of the LLaMA family against Hugging Face's model with PEFT's layers in it."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows of one batch under adapters of several models, against PEFT's mixed batches and against each adapter alone."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

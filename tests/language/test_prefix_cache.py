@@ -1,7 +1,5 @@
 """Keys and values that are kept change nothing but the time."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given

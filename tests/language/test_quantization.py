@@ -1,7 +1,5 @@
 """A base in 8 or 4 bits: smaller, nearly the same policy, trainable adapters."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 

@@ -1,7 +1,5 @@
 """Messages written with a cache of fixed size are those that are written with a growing one, to the token."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Models of strangers: what their own forward pass computes, their configurations, positions, adapters and files."""
 
-from __future__ import annotations
-
 import copy
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Tokenizers of strangers: end tokens, padding that is a word, ids beyond the embedding, positions, files."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Frozen text encoders: vectors of tokens that depend on their own text alone."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given

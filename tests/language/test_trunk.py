@@ -1,7 +1,5 @@
 """The layers below the adapters, computed once per text, change nothing but the time."""
 
-from __future__ import annotations
-
 import copy
 import functools
 

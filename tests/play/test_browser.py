@@ -1,7 +1,5 @@
 """The page in a real browser: people who take seats, act by keys, speak, and ask why."""
 
-from __future__ import annotations
-
 import json
 import time
 

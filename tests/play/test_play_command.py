@@ -1,7 +1,5 @@
 """`rllib play` as a user types it: a shipped agent, a person's round, a record, and its end by ctrl-C."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

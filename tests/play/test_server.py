@@ -1,7 +1,5 @@
 """The server of a table: who gets in, what a browser may ask, and how much of it."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

@@ -1,7 +1,5 @@
 """Recorded sessions: what is stored, read again after a crash, replayed, taught from and cloned."""
 
-from __future__ import annotations
-
 import json
 import resource
 import sys

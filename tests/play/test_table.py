@@ -1,7 +1,5 @@
 """Games with people at the table, without a browser: who is asked, who is heard, who sees what."""
 
-from __future__ import annotations
-
 import json
 
 import gymnasium as gym

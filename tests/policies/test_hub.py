@@ -1,7 +1,5 @@
 """Policies published on a hub and loaded from it, against a server on this machine that speaks its protocol."""
 
-from __future__ import annotations
-
 import json
 import socket
 

@@ -1,7 +1,5 @@
 """Acting with a trained policy, without Ray."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

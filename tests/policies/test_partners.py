@@ -1,7 +1,5 @@
 """Partners in the seats of games: scripted, random, waiting, functions, checkpoints, and messages between them."""
 
-from __future__ import annotations
-
 import sys
 import types
 from collections import Counter

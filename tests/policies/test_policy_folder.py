@@ -1,7 +1,5 @@
 """The policy folder: written at once, read without pickles, refused when it does not fit."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import hashlib

@@ -1,7 +1,5 @@
 """Templates of an experiment from labels to a restored run, in whose place their folder is gone."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

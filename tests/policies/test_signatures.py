@@ -1,7 +1,5 @@
 """Training goes on from what was written here, from anything else only with `--trust`; playing unpickles nothing."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import shutil

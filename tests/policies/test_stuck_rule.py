@@ -1,7 +1,5 @@
 """Carroll et al.'s rule for cooks that stand still: by itself, and as a key of a partner."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

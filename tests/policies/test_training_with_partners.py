@@ -1,7 +1,5 @@
 """Training with frozen partners in the other seats: who acts, whose rows are learned from, and who hears whom."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import shutil

@@ -1,7 +1,5 @@
 """Shipped policies: their cards, their files, and every command that takes `zoo:NAME`."""
 
-from __future__ import annotations
-
 import configparser
 import fnmatch
 import json

@@ -1,7 +1,5 @@
 """What the embedded models read, the command that makes them, and what the shipped ones can do."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A stranger's first round with a shipped agent, as `tools.first_round` measures it."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

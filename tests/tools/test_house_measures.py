@@ -1,7 +1,5 @@
 """The measures of the house see what they count."""
 
-from __future__ import annotations
-
 import pytest
 
 from tools.house import declarations, loaded_by, way_of_verco

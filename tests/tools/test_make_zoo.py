@@ -1,7 +1,5 @@
 """Shipped policies are made of checkpoints: their weights are halved, and a half-made one never stays."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """What was recorded is played back without network or model, and comes to what is told of it."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

@@ -1,7 +1,5 @@
 """The wheel's smoke run tells the interpreters that it has not."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

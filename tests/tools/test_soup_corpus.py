@@ -1,7 +1,5 @@
 """The corpus of the embedded model that plans in onion-soup kitchens, and that model."""
 
-from __future__ import annotations
-
 import re
 from itertools import islice
 

@@ -1,7 +1,5 @@
 """Games in which nothing changes are told from games in which something does."""
 
-from __future__ import annotations
-
 import json
 import sys
 

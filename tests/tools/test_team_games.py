@@ -1,7 +1,5 @@
 """Small games of teams: their rules, and what value decomposition makes of them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
