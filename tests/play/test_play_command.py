@@ -138,6 +138,7 @@ def test_a_stranger_plays_a_round_with_a_shipped_agent(tmp_path):
         (["zoo:door", "--watch", "--no-spectators"], "so nobody would see the game"),
         (["zoo:door", "--host", "300.1.2.3"], "nobody can listen"),
         (["zoo:door", "--host", ""], "`--host` is ''"),
+        (["zoo:door", "--host", " "], "`--host` is ' '"),
         (["zoo:door", "--trials", "2"], "`trials` is 2 but nobody puts a game with people back"),
     ],
 )
