@@ -650,10 +650,7 @@ def trickling(begin, drop):
 
 @pytest.mark.parametrize(
     ("begin", "drop"),
-    [
-        (HEAD, b"X-More: b\r\n"),
-        (HEAD + b"Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n", b" "),
-    ],
+    [(HEAD, b"X-More: b\r\n"), (HEAD + b"Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n", b" ")],
     ids=["headers", "body"],
 )
 def test_the_time_out_holds(begin, drop, monkeypatch):

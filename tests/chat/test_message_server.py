@@ -49,11 +49,7 @@ def test_passing_troubles_pass():
 
 
 @pytest.mark.parametrize(
-    ("trouble", "told"),
-    [
-        (404, "status 404 .*busy"),
-        ({"choices": None}, "0 texts for 1 prompts"),
-    ],
+    ("trouble", "told"), [(404, "status 404 .*busy"), ({"choices": None}, "0 texts for 1 prompts")]
 )
 def test_lasting_troubles_are_told(trouble, told):
     with CompletionServer(words, trouble) as server, pytest.raises(UserError, match=told) as caught:

@@ -10,13 +10,7 @@ from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import generate_messages, is_open, up_to_end
 from rllib_llm_comm.language.prompts import limit_words
 
-PROMPTS = [
-    "next i",
-    "get the raw kale from the shelf",
-    "bob says wait",
-    "next i",
-    "put the leek on the counter",
-]
+PROMPTS = ["next i", "get the raw kale from the shelf", "bob says wait", "next i", "put the leek on the counter"]
 
 
 def plain_greedy(model, prompt: str, max_words: int) -> str:

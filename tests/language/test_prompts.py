@@ -335,10 +335,7 @@ def scores_on(day, load, monkeypatch):
 def test_a_template_with_a_date_scores_the_same_on_every_day_and_the_checkpoint_keeps_it(tmp_path, monkeypatch):
     model = dated_model(tmp_path / "dated")
     settings = {"base_model": model, "prompt_format": "chat", "init_seed": 0}
-    ways = {
-        "default": {},
-        "own": {"prompt_date": "2027-03-04"},
-    }
+    ways = {"default": {}, "own": {"prompt_date": "2027-03-04"}}
     seen = {}
     for name, own in ways.items():
 

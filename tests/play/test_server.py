@@ -347,11 +347,7 @@ def test_who_holds_no_seat_does_not_steer_a_game_of_people(study):
 
 def test_who_started_the_server_steers_without_a_seat():
     table = table_of("overcooked_ai", policy="stay", horizon=50)
-    with (
-        served(table, consent="Yes?") as there,
-        there.wire() as player,
-        there.wire(there.door.host_token) as host,
-    ):
+    with served(table, consent="Yes?") as there, there.wire() as player, there.wire(there.door.host_token) as host:
         ask(player, "sit", agent="alice", agree=True)
         told(player, lambda message: message.get("you") == "alice")
         for do, arguments in STEERING:

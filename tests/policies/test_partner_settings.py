@@ -7,12 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.policies.partner_settings import (
-    PartnerSettings,
-    parse_partners,
-    shares,
-    with_absolute_paths,
-)
+from rllib_llm_comm.policies.partner_settings import PartnerSettings, parse_partners, shares, with_absolute_paths
 
 shares_of_one = st.floats(0, 1)
 words = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=8)
