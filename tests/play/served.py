@@ -64,3 +64,9 @@ def told(wire: ClientConnection, until: Any, seconds: float = 60.0) -> dict[str,
 def ask(wire: ClientConnection, do: str, **arguments: Any) -> None:
     """Sends a command."""
     wire.send(json.dumps({"do": do, **arguments}))
+
+
+def sit(wire: ClientConnection, agent: str, **arguments: Any) -> dict[str, Any]:
+    """Takes a seat; what the server tells who sits there."""
+    ask(wire, "sit", agent=agent, **arguments)
+    return told(wire, lambda message: message.get("you") == agent)

@@ -13,7 +13,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytest.importorskip("websockets")
 
-from served import ask, told  # noqa: E402
+from served import ask, sit, told  # noqa: E402
 from websockets.exceptions import ConnectionClosed  # noqa: E402
 from websockets.sync.client import connect  # noqa: E402
 
@@ -39,12 +39,6 @@ def open_page(process):
     line = next(line for line in process.stdout if "token=" in line)
     address, token = re.search(r"(http://127\.0\.0\.1:\d+)/\?token=([\w-]+)", line).groups()
     return connect(f"{address.replace('http', 'ws')}/wire?token={token}", origin=address, open_timeout=60)
-
-
-def sit_as_bob(wire):
-    """The view of a person on Bob's seat."""
-    ask(wire, "sit", agent="bob", name="P01", agree=True)
-    return told(wire, lambda message: message.get("you") == "bob")
 
 
 def test_the_token_is_on_no_command_line(tmp_path):
@@ -80,7 +74,7 @@ def test_a_killed_page_keeps_what_was_done(tmp_path):
     process = start(tmp_path)
     try:
         with open_page(process) as wire:
-            view = sit_as_bob(wire)
+            view = sit(wire, "bob", name="P01", agree=True)
             action = view["options"][0]["action"]
             ask(wire, "choose", action=action, moment=view["moment"], episode=view["episode"])
             told(wire, lambda message: message.get("moment") == view["moment"] + 1)
@@ -105,7 +99,7 @@ def test_a_stranger_plays_a_round_with_a_shipped_agent(tmp_path):
     try:
         with open_page(process) as wire:
             named = [next(process.stdout).strip() for _ in range(2)]
-            view = sit_as_bob(wire)
+            view = sit(wire, "bob", name="P01", agree=True)
             assert view["recorded"] and view["heard"]["alice"], "Alice, a shipped agent, tells the door"
             word = next(word for word in view["heard"]["alice"].split() if f"{word} door" in str(view["options"]))
             for wanted in (f"{word} door", "open the door"):

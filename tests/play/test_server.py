@@ -17,7 +17,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 websockets = pytest.importorskip("websockets")
 
-from served import ask, served, told  # noqa: E402
+from served import ask, served, sit, told  # noqa: E402
 from test_table import SALADS, table_of  # noqa: E402
 
 from rllib_llm_comm.core.errors import UserError  # noqa: E402
@@ -114,10 +114,8 @@ def test_what_is_no_command_is_answered_with_a_sentence(door_game, command, sent
 
 def test_two_browsers_are_two_seats_and_hear_each_other(door_game):
     with door_game.wire() as one, door_game.wire() as two:
-        ask(one, "sit", agent="alice", name="Ann")
-        told(one, lambda message: message.get("you") == "alice")  # two wires are read in any order
-        ask(two, "sit", agent="bob", name="Ben")
-        told(two, lambda message: message.get("you") == "bob")
+        sit(one, "alice", name="Ann")
+        sit(two, "bob", name="Ben")
         ask(one, "say", text="Take the RED door <b>now</b>!")
         heard = told(two, lambda message: message.get("heard"))
         assert heard["heard"] == {"alice": "take the red door <b>now</b>"}
@@ -131,8 +129,7 @@ def test_who_asks_for_a_taken_seat_keeps_its_own(door_game):
     with door_game.wire() as one, door_game.wire() as two:
         ask(one, "sit", agent="alice", name="Ann")
         told(two, lambda message: message["seats"][0]["person"])
-        ask(two, "sit", agent="bob", name="Ben")
-        told(two, lambda message: message.get("you") == "bob")
+        sit(two, "bob", name="Ben")
         ask(two, "sit", agent="alice", name="Ben")
         assert "taken by Ann" in told(two, lambda message: "error" in message)["error"]
         ask(two, "pause", on=True)
@@ -142,8 +139,7 @@ def test_who_asks_for_a_taken_seat_keeps_its_own(door_game):
 
 def test_an_action_that_is_no_number_does_not_end_the_connection(door_game):
     with door_game.wire() as wire:
-        ask(wire, "sit", agent="bob")
-        view = told(wire, lambda message: message.get("you") == "bob")
+        view = sit(wire, "bob")
         ask(wire, "choose", action=float("inf"), moment=view["moment"], episode=view["episode"])
         assert "no command" in told(wire, lambda message: "error" in message)["error"]
         ask(wire, "say", text="still here")
@@ -203,8 +199,7 @@ def test_rewards_that_are_no_numbers_reach_the_page_as_text():
 
 def test_a_key_for_a_moment_that_is_over_does_nothing(door_game):
     with door_game.wire() as wire:
-        ask(wire, "sit", agent="bob")
-        view = told(wire, lambda message: message.get("you") == "bob")
+        view = sit(wire, "bob")
         ask(wire, "choose", action=0, moment=view["moment"] + 1, episode=view["episode"])
         ask(wire, "pause", on=False)
         assert told(wire, lambda message: True)["chosen"] is None
@@ -277,8 +272,7 @@ def test_watching_step_by_step_at_a_speed_and_from_a_seed():
 
 def test_the_clock_goes_on_without_people_who_think():
     with served(table_of("overcooked_ai", policy="stay", horizon=3)) as running, running.wire() as wire:
-        ask(wire, "sit", agent="alice")
-        view = told(wire, lambda message: message.get("you") == "alice")
+        view = sit(wire, "alice")
         time.sleep(0.3)
         ask(wire, "pause", on=False)
         assert told(wire, lambda message: True)["moment"] == view["moment"], "without a clock the game waits"
@@ -293,8 +287,7 @@ def test_consent_comes_before_a_seat():
         assert told(wire, lambda message: True)["consent"] == "We store what you write."
         ask(wire, "sit", agent="bob")
         assert "agree" in told(wire, lambda message: "error" in message)["error"]
-        ask(wire, "sit", agent="bob", agree=True)
-        assert told(wire, lambda message: message.get("you") == "bob")
+        assert sit(wire, "bob", agree=True)
 
 
 def test_without_spectators_a_browser_sees_the_game_from_its_seat_alone():
@@ -306,8 +299,7 @@ def test_without_spectators_a_browser_sees_the_game_from_its_seat_alone():
         ask(wire, "step")
         later = told(wire, lambda message: message["moment"] == 1)
         assert not later["log"] and not later["why"] and not later["picture"] and "texts" not in later
-        ask(wire, "sit", agent="alice")
-        seated = told(wire, lambda message: message["you"] == "alice")
+        seated = sit(wire, "alice")
         assert seated["told"] == order and seated["picture"] and seated["log"] and not seated["hidden"]
         ask(wire, "stand")
         assert order not in json.dumps(told(wire, lambda message: message["you"] is None))
@@ -332,8 +324,7 @@ def test_who_holds_no_seat_does_not_steer_a_game_of_people(study):
     table = table_of("overcooked_ai", policy="stay", horizon=50)
     with served(table, **study) as running, running.wire() as player, running.wire() as other:
         assert told(other, lambda message: True)["steers"] is (not study)
-        ask(player, "sit", agent="alice", agree=True)
-        assert told(player, lambda message: message.get("you") == "alice")["steers"]
+        assert sit(player, "alice", agree=True)["steers"]
         before = told(other, lambda message: message.get("seats") and message["seats"][0]["person"])
         assert not before["steers"]
         for do, arguments in STEERING:
@@ -348,8 +339,7 @@ def test_who_holds_no_seat_does_not_steer_a_game_of_people(study):
 def test_who_started_the_server_steers_without_a_seat():
     table = table_of("overcooked_ai", policy="stay", horizon=50)
     with served(table, consent="Yes?") as there, there.wire() as player, there.wire(there.door.host_token) as host:
-        ask(player, "sit", agent="alice", agree=True)
-        told(player, lambda message: message.get("you") == "alice")
+        sit(player, "alice", agree=True)
         for do, arguments in STEERING:
             ask(host, do, **arguments)
         assert told(host, lambda message: message.get("clock"))["steers"]
@@ -362,8 +352,7 @@ def test_moments_that_the_clock_forced_are_no_choices_of_a_person(tmp_path):
     table = table_of("overcooked_ai", policy="stay", horizon=3)
     log = SessionRecorder(tmp_path / "made" / "p01", table)
     with served(table, recorded=True) as running, running.wire() as wire:
-        ask(wire, "sit", agent="alice", name="P01")
-        view = told(wire, lambda message: message.get("you") == "alice")
+        view = sit(wire, "alice", name="P01")
         ask(wire, "choose", action=view["options"][0]["action"], moment=0, episode=1)
         told(wire, lambda message: message.get("moment") == 1)
         ask(wire, "speed", value=50)
