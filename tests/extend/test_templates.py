@@ -8,8 +8,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pettingzoo.env_registry import registration
+from ray.tune.registry import TRAINABLE_CLASS, _global_registry
 
+from rllib_llm_comm import Verco, load_policy, make_env
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs import env_ids, game_of
+from rllib_llm_comm.envs.games import GAMES
+from rllib_llm_comm.envs.interface import success_words
+from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm
+from rllib_llm_comm.rl.algorithms import ALGORITHMS
+from rllib_llm_comm.sama.planned_env import PlannedSubgoals
+from rllib_llm_comm.sama.planners import PLANNERS, make_planner
+from rllib_llm_comm.sama.planning_game import planning_game
+from rllib_llm_comm.testing import check_env
+from rllib_llm_comm.verco.message_protocol import is_understood, same_request
+from rllib_llm_comm.verco.teachers.base import TEACHERS, TeacherRequest, make_teacher
 from tests import forked
 from tests.cli.command import succeeds
 
@@ -35,14 +49,6 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def mine(folder, monkeypatch):
     """The user's folder, from which modules can be imported; the registries are as before afterwards."""
-    from pettingzoo.env_registry import registration
-    from ray.tune.registry import TRAINABLE_CLASS, _global_registry
-
-    from rllib_llm_comm.envs.games import GAMES
-    from rllib_llm_comm.rl.algorithms import ALGORITHMS
-    from rllib_llm_comm.sama.planners import PLANNERS
-    from rllib_llm_comm.verco.teachers.base import TEACHERS
-
     monkeypatch.syspath_prepend(folder)
     for registry in (ALGORITHMS, GAMES, PLANNERS, TEACHERS):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
@@ -62,8 +68,6 @@ def test_each_page_has_a_template():
 def test_the_game_passes_the_tests_of_the_packages_own_games(mine):
     import coin
 
-    from rllib_llm_comm.testing import check_env
-
     results = check_env(coin.ENV_ID, settings={"rounds": 3})
     assert all(result.ok for result in results), [result for result in results if not result.ok]
     assert {"runs under RLlib", "text is not empty"} <= {result.name for result in results if result.status == "passed"}
@@ -71,13 +75,6 @@ def test_the_game_passes_the_tests_of_the_packages_own_games(mine):
 
 def test_one_record_makes_the_game_known_everywhere(mine):
     import coin
-
-    from rllib_llm_comm import make_env
-    from rllib_llm_comm.envs import env_ids, game_of
-    from rllib_llm_comm.envs.interface import success_words
-    from rllib_llm_comm.sama.planning_game import planning_game
-    from rllib_llm_comm.verco.message_protocol import is_understood, same_request
-    from rllib_llm_comm.verco.teachers.base import TeacherRequest, make_teacher
 
     env = make_env(coin.ENV_ID, rounds=2)
     seen, _ = env.reset(seed=0)
@@ -103,9 +100,6 @@ def test_one_record_makes_the_game_known_everywhere(mine):
 
 
 def test_games_that_nobody_registered_are_strangers(mine):
-    from rllib_llm_comm.envs.games import GAMES
-    from rllib_llm_comm.verco.message_protocol import is_understood
-
     assert not is_understood("the coin shows heads") and "coin" not in GAMES
     import coin
 
@@ -114,8 +108,6 @@ def test_games_that_nobody_registered_are_strangers(mine):
 
 def test_the_teacher_labels(mine):
     import my_teacher
-
-    from rllib_llm_comm.verco.teachers.base import TeacherRequest, make_teacher
 
     teacher = make_teacher({"name": "brief", "case": "upper"})
     assert isinstance(teacher, my_teacher.Brief)
@@ -134,9 +126,6 @@ def test_the_teacher_labels(mine):
 def test_a_training_with_an_unknown_setting_of_the_teacher_does_not_begin(mine):
     import my_teacher  # noqa: F401
 
-    from rllib_llm_comm import Verco
-    from rllib_llm_comm.experiments.algorithm_settings import check_config
-
     settings = {"env": "rllib_llm_comm/door-v0", "messages": "teacher"}
     check_config("verco", Verco, {**settings, "teacher": {"name": "brief", "case": "upper"}})
     with pytest.raises(UserError, match="`cas` is no setting of the teacher 'brief'"):
@@ -151,10 +140,6 @@ def test_the_planner_plans_in_the_game(mine):
 def test_the_planner_is_followed_and_its_settings_are_checked(mine):
     import coin
     import my_planner  # noqa: F401
-
-    from rllib_llm_comm import make_env
-    from rllib_llm_comm.sama.planned_env import PlannedSubgoals
-    from rllib_llm_comm.sama.planners import make_planner
 
     env = PlannedSubgoals(make_env(coin.ENV_ID, rounds=3), planner="in_turn", wait=True)
     seen, _ = env.reset(seed=0)
@@ -172,8 +157,6 @@ def test_the_planner_is_followed_and_its_settings_are_checked(mine):
 def test_the_algorithm_is_found_by_its_name(mine):
     import coin  # noqa: F401
     import my_algorithm
-
-    from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm
 
     assert find_algorithm("IPPO") is my_algorithm.IPPO
     config = check_config("ippo", my_algorithm.IPPO, {"patient": True, "env": "mine/coin-v0"})
@@ -204,9 +187,7 @@ def test_one_command_labels_and_trains_with_all_of_them(mine):
     (mine / "both.yaml").write_text("".join((mine / f"{part}.yaml").read_text() for part in parts))
     imports = [word for name in ("coin", "my_teacher", "my_algorithm", "my_loss") for word in ("--import", name)]
     succeeds("train", "file", "both.yaml", *imports, "--ray-num-cpus", "2", cwd=mine, timeout=400)
-    from rllib_llm_comm import load_policy
-
-    import coin  # noqa: F401  # isort: skip
+    import coin  # noqa: F401
 
     policy = load_policy(next((mine / "results" / "both" / "ippo").rglob("policy")))
     assert policy.manifest.algorithm == "IPPO" and policy.manifest.env == "mine/coin-v0"
