@@ -6,6 +6,7 @@ import json
 
 import pytest
 from chat_server import ChatServer
+from kitchens import kitchen, kitchen_env
 from planner_model import planner
 
 from rllib_llm_comm.chat.answers import AnswerError
@@ -13,12 +14,9 @@ from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.chat.chat_model import ChatCounters
 from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 from rllib_llm_comm.evaluation.planner_scores import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import ScriptedPlanner, make_planner
-from rllib_llm_comm.sama.planners.chat import ChatPlanner, ChatPlanSettings
-from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import Plan, PlanRequest, answerer_of, answerers_of
 from tools.rules_chat import RulesChat
 
@@ -35,8 +33,7 @@ SUBGOALS = "Split this goal"
 
 
 def settings(server: ChatServer, **how) -> dict:
-    asked = server.settings(max_tokens=2000)
-    return {"name": "chat", "chat": asked, "objects": False, **how}
+    return {"name": "chat", "chat": server.settings(max_tokens=2000), "objects": False, **how}
 
 
 def played(planner_settings, replan="any", trials=0, horizon=40, patience=8) -> dict:
@@ -69,9 +66,7 @@ def test_impossible_subgoals_come_from_the_menu():
 
     with ChatServer(wrong) as server:
         metrics = played(settings(server))
-        env = parallel_env(observe=["entities"], action_level="goal_cell")
-        env.reset(seed=0)
-        game = planning_game(env)
+        game = kitchen()
         plan = make_planner(settings(server)).plan(PlanRequest(game, game.state()))
         for fallback, error in (("none", AnswerError), ("error", UserError)):
             with pytest.raises(error, match="none of the subgoals"):
@@ -109,8 +104,7 @@ def test_nothing_takes_over_where_that_is_not_wanted():
     with ChatServer(refuses(ASSIGNMENT)) as server:
 
         def env(fallback: str) -> PlannedSubgoals:
-            game = parallel_env(observe=["entities"], action_level="goal_cell", horizon=30)
-            return PlannedSubgoals(game, settings(server, fallback=fallback), wait=True, patience=5)
+            return PlannedSubgoals(kitchen_env(horizon=30), settings(server, fallback=fallback), wait=True, patience=5)
 
         observations, infos = env("none").reset(seed=0)
         metrics = infos["alice"]["episode_metrics"]
@@ -123,9 +117,7 @@ def test_nothing_takes_over_where_that_is_not_wanted():
 
 
 def test_all_planners_tell_who_planned(tmp_path):
-    env = parallel_env(observe=["entities"], action_level="goal_cell")
-    env.reset(seed=0)
-    game = planning_game(env)
+    game = kitchen()
 
     def authors(planner_settings, model=None) -> tuple[set, set]:
         made = make_planner(planner_settings, model)
@@ -166,7 +158,7 @@ def test_a_planner_of_ones_own_is_not_taken_for_a_model():
             pairs = [{"agent": one.agent, "subgoal": one.subgoal} for one in made.subgoals]
             return Plan(goal="my own", subgoals=pairs, planner=self.name)
 
-    env = PlannedSubgoals(parallel_env(observe=["entities"], action_level="goal_cell"), Mine())
+    env = PlannedSubgoals(kitchen_env(), Mine())
     _, infos = env.reset(seed=0)
     metrics = infos["alice"]["episode_metrics"]
     assert by(metrics, "plans") == {"own": 1} and by(metrics, "subgoals") == {"own": 2}
@@ -183,12 +175,3 @@ def test_a_model_cannot_say_who_answered():
     with ChatServer(model) as server:
         metrics = played(settings(server), "all", trials=1, patience=2)
     assert by(metrics, "reflections") == {"model": metrics["reflections"], "rules": 0} and metrics["reflections"] > 0
-
-
-@pytest.mark.parametrize("fallback", ["luck", None, True])
-def test_wrong_fallbacks_are_told(fallback):
-    with pytest.raises(UserError, match="`fallback`"):
-        ChatPlanSettings(fallback=fallback)
-    with pytest.raises(UserError, match="no setting of the planner"):
-        make_planner({"name": "scripted", "fallback": "none"})
-    assert ChatPlanner(RulesChat()).settings()["fallback"] == "rules"

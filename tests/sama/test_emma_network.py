@@ -30,8 +30,12 @@ from tests.episodes import episode_of, spaces
 SETTINGS = EmmaSettings(width=6, filters=5, hiddens=[8], critic_observation="state", init_seed=0)
 
 
-def network(settings=SETTINGS, **kitchen):
-    env = subgoal_env(**{"observe": ["entities", "state"], "action_level": "goal_cell", **kitchen})
+def kitchen(**settings):
+    return subgoal_env(**{"observe": ["entities", "state"], "action_level": "goal_cell", **settings})
+
+
+def network(settings=SETTINGS, **how):
+    env = kitchen(**how)
     space = emma_space("alice", env.observation_space("alice"), env.action_space("alice"), settings)
     net = EmmaNetwork(
         settings,
@@ -108,6 +112,8 @@ def test_logits_are_those_of_the_plain_loop():
     env, _, net = network()
     rows = rows_of(env, steps=3)
     rows[1]["subgoal_tokens"] = np.zeros_like(rows[1]["subgoal_tokens"])  # nothing is asked for
+    texts = EmmaEncoder(load_text_encoder(), SETTINGS).texts
+    rows[2] |= texts("go to the pot", "Pots are hot. Onions are round.")
     batch = batch_of(rows)
     logits = net.logits(batch)
     for row, found in zip(rows, logits, strict=True):
@@ -117,33 +123,11 @@ def test_logits_are_those_of_the_plain_loop():
 
 
 @torch.no_grad()
-def test_rows_do_not_depend_on_each_other():
+def test_values_of_rows_do_not_depend_on_each_other():
     env, _, net = network()
     batch = batch_of(rows_of(env))
-    alone = torch.cat([net.logits({name: values[i : i + 1] for name, values in batch.items()}) for i in range(24)])
-    torch.testing.assert_close(net.logits(batch), alone, rtol=1e-4, atol=1e-4)
     values = torch.cat([net.values({n: v[i : i + 1] for n, v in batch.items()}) for i in range(24)])
     torch.testing.assert_close(net.values(batch), values, rtol=1e-4, atol=1e-4)
-
-
-@torch.no_grad()
-def test_words_matter():
-    env, _, net = network()
-    rows = rows_of(env, steps=2)
-    batch = batch_of(rows)
-    before = net.logits(batch)
-    encoder = EmmaEncoder(load_text_encoder(), SETTINGS)
-    shown = {"entities": rows[0]["frames"][-1], "manual": "Pots are hot. Onions are round.", "subgoal": "go to the pot"}
-    other = encoder.encode(shown, [], False)
-    for name in ("manual_tokens", "subgoal_tokens"):
-        changed = {**batch, name: torch.from_numpy(np.stack([other[name]] * len(rows)))}
-        assert (net.logits(changed) - before)[0].abs().max() > 1e-3
-    mixed = dict(batch)
-    mixed["manual_tokens"] = torch.from_numpy(
-        np.stack([other["manual_tokens"], *(r["manual_tokens"] for r in rows[1:])])
-    )
-    torch.testing.assert_close(net.logits(mixed)[1:], before[1:])
-    assert (net.logits(mixed)[0] - before[0]).abs().max() > 1e-3
 
 
 def test_every_weight_is_trained_and_the_encoder_is_not():
@@ -179,10 +163,6 @@ def test_texts_are_never_cut(name, width):
 
 
 # ---- emmaObservations: spaces, and frames that survive the cuts of an episode ------------------------------------
-
-
-def kitchen(**settings):
-    return subgoal_env(**{"observe": ["entities", "state"], "action_level": "goal_cell", **settings})
 
 
 def test_arrays_are_in_their_space_and_frames_survive_cuts():
@@ -328,15 +308,9 @@ def test_vectors_of_busy_agents():
 
 
 def test_earlier_maps():
-    env = subgoal_env(observe=["entities"], action_level="goal_cell")
-    how = EmmaSettings(width=6, filters=5, hiddens=[8], frames=3, init_seed=0)
-    space = emma_space("alice", env.observation_space("alice"), env.action_space("alice"), how)
-    actions = int(env.action_space("alice").n)
-    net = EmmaNetwork(
-        how, symbols=int(space["frames"].high.max()) + 1, shape=space["frames"].shape[1:3], actions=actions,
-        state_size=0, encoder=load_text_encoder(),
-    )  # fmt: skip
-    manifest = PolicyManifest(algorithm="EMMA", model_config={"actions": actions}, communication={}, kind="grounded")
+    env, _, net = network()
+    model = {"actions": int(env.action_space("alice").n)}
+    manifest = PolicyManifest(algorithm="EMMA", model_config=model, communication={}, kind="grounded")
     policy = GroundedPolicy(net.eval(), manifest)
     seen = env.reset(seed=0)[0]["alice"]
     memory = policy.begin(0)

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from chat_server import ChatServer
 from hypothesis import given
 from hypothesis import strategies as st
+from planner_model import Answers
 
-from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.frozen_lake import ENV_ID, parallel_env
 from rllib_llm_comm.evaluation.planner_scores import PlannedGames, PlanningSetup, ScriptedExecutor
@@ -24,10 +23,8 @@ from rllib_llm_comm.sama.planners import ScriptedPlanner, make_planner
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import DONE, PlanRequest
 from rllib_llm_comm.sama.preparation import open_game, preparation_of
-from rllib_llm_comm.sama.recordings import recording
 from rllib_llm_comm.sama.reflection import ReflectivePlay
 from rllib_llm_comm.sama.rewards.subgoal_rewards import CodeReward, measure_agreement
-from tests.sama.test_translation import Answers
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -285,20 +282,6 @@ def test_all_stages_run_from_the_recording_and_name_who_wrote_it(prepared):
     assert not any("hole" in json.dumps(plan["subgoals"]) for plan in subgoals["plans"])
 
 
-def test_all_stages_ask_a_server_and_record_what_it_answers(tmp_path):
-    tape = Cassette(recording("sama_frozen_lake"))
-    with ChatServer(tape.complete) as server:
-        asked = server.settings(max_tokens=4000)
-        specs = {name: yaml.safe_load(FILE.read_text())[name] for name in PREPARE}
-        for spec in specs.values():
-            spec["config"]["chat"] = asked
-        run_file(ExperimentFile("lake", parse_experiments(specs, "f")), TrainSettings(storage_path=str(tmp_path)))
-    for stage in PREPARE:
-        told = json.loads((tmp_path / "lake" / stage / "stage.json").read_text())["summary"]
-        assert told["answers_from"] == "tiny" and told["requests"] > 0
-        assert len(Cassette(tmp_path / "lake" / stage / "answers.jsonl")) >= told["requests"]
-
-
 @pytest.mark.parametrize(("slip", "points"), [(0.0, (0.0, 1.0)), (0.3, None)])
 def test_the_recording_answers_whole_games_with_reflection(prepared, slip, points):
     """Scripted walkers in place of trained ones; who slips comes anywhere."""
@@ -330,14 +313,3 @@ def test_a_planner_draws_from_the_data_set_alone(prepared):
     assert planner.plan(PlanRequest(game, game.state())).by_agent()["alice"] == "go to column 1, row 1"
     with pytest.raises(UserError, match=r"`subgoals` is '.*none.json', which cannot be read"):
         make_planner({"name": "random", "subgoals": str(path.parent / "none.json")})
-
-
-def test_the_recording_holds_another_lake_not(prepared, tmp_path):
-    assert set(Cassette(recording("sama_frozen_lake"))._authors.values()) == {"claude", "written by hand"}
-    specs = yaml.safe_load(FILE.read_text())
-    specs["translation"]["config"]["env_config"] = {"layout": "4x4"}
-    with pytest.raises(MissingAnswerError, match="has no answer to the question"):
-        run_file(
-            ExperimentFile("lake", parse_experiments({name: specs[name] for name in PREPARE[:2]}, "f")),
-            TrainSettings(storage_path=str(tmp_path)),
-        )

@@ -14,7 +14,6 @@ from manual_reader import MANUAL, PAPER, reader
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError, open_chat
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.experiments.language_stages import run_manual
 from rllib_llm_comm.sama.manuals.latex import Paragraph, find_paper, papers, read_latex, split_latex
 from rllib_llm_comm.sama.manuals.manual import (
     ManualSettings,
@@ -118,12 +117,6 @@ def test_papers_that_tell_nothing_are_told():
         make_manual(client(server), paragraphs)
 
 
-@pytest.mark.parametrize("settings", [{"batch": 0}, {"words": 3}, {"batch": True}, {"words": 1e3}])
-def test_bad_settings_get_one_sentence(settings):
-    with pytest.raises(UserError, match=f"`{next(iter(settings))}`"):
-        ManualSettings(**settings)
-
-
 def test_a_recording_makes_the_same_manual_with_any_batch(tmp_path):
     paragraphs = split_latex(read_latex(PAPER))
     path = tmp_path / "tape.jsonl"
@@ -134,14 +127,6 @@ def test_a_recording_makes_the_same_manual_with_any_batch(tmp_path):
     assert (second.text, second.facts) == (first.text, first.facts) and second.cost.requests == 0
     with pytest.raises(MissingAnswerError):
         make_manual(Cassette(path), paragraphs, ManualSettings(words=300))
-
-
-def test_a_recording_without_answers_is_asked_and_not_passed_by(tmp_path):
-    with ChatServer(reader) as server:
-        tape = Cassette(tmp_path / "tape.jsonl", client(server), "by rules")
-        figures = run_manual([PAPER], tmp_path / "manual.md", {}, chat_model=tape)
-    assert figures["cost"]["requests"] == len(server.requests) > 0
-    assert len(Cassette(tmp_path / "tape.jsonl")) >= len(server.requests)
 
 
 @pytest.mark.parametrize("game", papers())

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from chat_server import ChatServer
+from chat_server import ChatServer, client
+from kitchens import asking, kitchen, prompts
 
-from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import minirts
-from rllib_llm_comm.envs.minirts.commanders.tasks import Command, all_commands
 from rllib_llm_comm.envs.minirts.engine.units import PEASANT
 from rllib_llm_comm.evaluation.planner_scores import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
@@ -120,19 +119,6 @@ def test_followers_command_once_and_the_nearest_number():
     assert act("train 5 peasants")[0] == "wait" and act("build one stable")[0] == "build one stable"
 
 
-def test_a_saved_game_goes_on_the_same():
-    env, game = started()
-    for _ in range(10):
-        step(env, alice="mine with idle peasants", bob="build one stable")
-    saved, first = game.save(), []
-    for target in (first, second := []):
-        game.load(saved)
-        for _ in range(10):
-            step(env, alice="train 1 peasant")
-            target.append(game.plain(game.state()))
-    assert first == second
-
-
 def test_both_ways_back_give_the_same_war():
     env, episodes = minirts.parallel_env(numbers=EVERY, observe=["text"], max_tick=1000), []
     for recover in ("snapshot", "replay"):
@@ -147,10 +133,6 @@ def test_both_ways_back_give_the_same_war():
 def test_reds_actions_have_no_subgoals():
     with pytest.raises(UserError, match="action_level"):
         planning_game(minirts.parallel_env(action_level="red"))
-
-
-def test_commands_are_those_of_the_game():
-    assert Command("train", 1, 6) in all_commands()
 
 
 # ---- the strategy game, prepared by a language model: states of games, sentences, reward code that counts ----
@@ -238,7 +220,7 @@ def test_the_sandbox_bounds_code_that_counts_since(war):
 def test_the_question_tells_of_the_start_where_tests_count_since(war):
     example = war.plain(war.state())
     with ChatServer(f"```python\n{SINCE}```") as server:
-        model = ChatClient("tiny", server.url, requests_per_minute=1e6, max_tokens=1000)
+        model = client(server, max_tokens=1000)
         assert write_reward(model, TRAIN, example, agent="bob", since=True).source.strip() == SINCE.strip()
         assert 'state["start"]' in server.requests[0]["messages"][-1]["content"]
     judge = JudgeReward(model, TRAIN)
@@ -313,11 +295,6 @@ def war_plan(alice, bob, goal="an army"):
 MINES = war_plan(("alice", ["mine with all idle peasants"]), ("bob", ["mine with all idle peasants"]))
 
 
-def asking(server, **settings):
-    chat = server.settings(max_retries=0)
-    return {"name": "sama", "chat": chat, "objects": False, "examples": 0, "ahead": 3, **settings}
-
-
 def test_the_truth_names_enemies_that_the_fog_hides():
     env, game = started(opponent="medium2")
     for _ in range(20):
@@ -326,33 +303,28 @@ def test_the_truth_names_enemies_that_the_fog_hides():
     assert hidden and not env.team.enemy_counts()
     with ChatServer(MINES) as server:
         for view in ("fog", "truth"):
-            make_planner(asking(server, view=view)).plan(PlanRequest(game, game.state()))
-        fog, truth = (request["messages"][-1]["content"] for request in server.requests)
+            make_planner(asking(server, ahead=3, view=view)).plan(PlanRequest(game, game.state()))
+        fog, truth = prompts(server)
     assert "In truth the enemy has" in truth and "In truth" not in fog and "You know of no enemy." in fog
     told = truth.partition("In truth the enemy has")[2].partition(".")[0]
     assert "town hall" in told and "peasant" in told
-    kitchen = open_game("rllib_llm_comm/overcooked_ai-v0", {"layout": "cramped_room", "observe": ["entities"]})
-    with ChatServer(MINES) as server:
-        with pytest.raises(UserError, match="`view` is 'truth'"):
-            make_planner(asking(server, view="truth")).plan(PlanRequest(kitchen, kitchen.state()))
-        assert not server.requests
 
 
 @pytest.mark.parametrize("name", ["chat", "deps", "sama"])
 def test_the_truth_is_refused_in_a_game_without_fog_before_anything_is_played(name):
-    kitchen = open_game("rllib_llm_comm/overcooked_ai-v0", {"layout": "cramped_room", "observe": ["entities"]})
+    clear = kitchen()
     asked = {"name": name, "chat": {"model": "tiny"}, "view": "truth"}
     for planner in (asked, {"name": "disturbed", "planner": asked}):
         with pytest.raises(UserError, match="`view` is 'truth'"):
-            PlannedSubgoals(kitchen.env, planner)
-    make_planner({**asked, "view": "fog"}).check_game(kitchen)
+            PlannedSubgoals(clear.env, planner)
+    make_planner({**asked, "view": "fog"}).check_game(clear)
     make_planner(asked).check_game(started()[1])
 
 
 def test_one_question_a_game_opens_it_and_then_the_commanders_act_on_their_own():
     with ChatServer(MINES) as server:
         env = minirts.parallel_env(numbers=EVERY, max_tick=1200, opponent="simple")
-        planner = make_planner(asking(server, opening=1, view="truth"))
+        planner = make_planner(asking(server, ahead=3, opening=1, view="truth"))
         counts = ReflectivePlay(env, planning_game(env).player(), planner, trials=2).play(0).counts()
         assert len(server.requests) == 1 == counts["plan_questions"]
     assert counts["plans"] == 2 and counts["plans_kept"] == 1 and counts["subgoals_given"] == 2
@@ -360,7 +332,8 @@ def test_one_question_a_game_opens_it_and_then_the_commanders_act_on_their_own()
 
 def test_after_the_opening_nobody_is_told_anything():
     with ChatServer(MINES) as server:
-        env = PlannedSubgoals(minirts.parallel_env(numbers=EVERY, max_tick=1200), asking(server, opening=1), wait=True)
+        how = asking(server, ahead=3, opening=1)
+        env = PlannedSubgoals(minirts.parallel_env(numbers=EVERY, max_tick=1200), how, wait=True)
         seen, _ = env.reset(seed=0)
         player, told = env.game.player(), []
         memory = player.begin(0)
@@ -369,8 +342,6 @@ def test_after_the_opening_nobody_is_told_anything():
             seen, *_ = env.step(player.act(memory, seen))
         assert env.plan.alone and len(server.requests) == 1
         assert set(told[0].values()) != {""} and set(told[-1].values()) == {""}
-        disturbed = {"name": "disturbed", "planner": asking(server, opening=1), "share": 1.0}
+        disturbed = {"name": "disturbed", "planner": how, "share": 1.0}
         rounds = ReflectivePlay(env.env, env.game.player(), make_planner(disturbed), trials=0).play(0).rounds
         assert rounds[-1][-1].plan.alone  # silence is not replaced by anything
-    with pytest.raises(UserError, match="`view` is 'sky'"):
-        make_planner({"name": "sama", "chat": {"model": "m"}, "view": "sky"})

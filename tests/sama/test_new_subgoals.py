@@ -133,10 +133,7 @@ def test_a_failed_request_adds_nothing_and_a_missing_answer_ends_the_run(data_se
     [
         (3, "`new_subgoals` is 3"),
         ({"every": 1}, "`new_subgoals.planner` is missing"),
-        ({"every": 0, "planner": {}}, "`new_subgoals.every` is 0"),
-        ({"evry": 1}, "Did you mean 'every'"),
         ({"every": 1, "planner": {"name": "scripted"}}, "must ask a chat model"),
-        ({"every": 1, "planner": {"name": "sama", "chat": {"cassette": "sama"}}, "states_by": "x"}, "states_by"),
         ({"every": 1, "planner": {"name": "sama", "chat": {"cassette": "sma"}}}, "Did you mean 'sama'"),
     ],
 )

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from chat_server import ChatServer, client
+from kitchens import asking, prompts
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import minirts
@@ -14,7 +15,7 @@ from rllib_llm_comm.sama.data_set import propose_states
 from rllib_llm_comm.sama.planners import make_planner
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import STUCK, FailedAttempt, Outcome, PlanRequest
-from rllib_llm_comm.sama.preparation import open_game, preparation_of
+from rllib_llm_comm.sama.preparation import preparation_of
 from rllib_llm_comm.sama.recordings import recording
 from rllib_llm_comm.sama.reflection import ChatReflector
 from rllib_llm_comm.sama.rewards.subgoal_rewards import write_reward
@@ -22,12 +23,8 @@ from rllib_llm_comm.sama.translation import write_translator
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
+WHOLE = {"objects": True, "examples": 1}
 ONION, DISH = "fetch an onion from the left onion crate", "fetch a dish from the dish stack"
-
-
-def asking(server: ChatServer, **settings) -> dict:
-    chat = server.settings(max_retries=0)
-    return {"name": "sama", "chat": chat, **settings}
 
 
 def model(prompt: str) -> str:
@@ -41,29 +38,20 @@ def model(prompt: str) -> str:
     return json.dumps({"goal": "make a soup", "subgoals": [{"subgoal": ONION}, {"subgoal": DISH}]})
 
 
-@pytest.fixture(scope="module")
-def kitchen():
-    return open_game("rllib_llm_comm/overcooked_ai-v0", {"layout": "cramped_room", "observe": ["entities"]})
-
-
-def asked(server: ChatServer) -> list[str]:
-    return [request["messages"][-1]["content"] for request in server.requests]
-
-
 def in_order(text: str, *parts: str) -> bool:
     places = [text.find(part) for part in parts]
     return -1 not in places and places == sorted(places)
 
 
-def test_goal_and_subgoals_are_one_question_then_they_are_given_out_and_inspected(kitchen):
+def test_goal_and_subgoals_are_one_question_then_they_are_given_out_and_inspected(game):
     with ChatServer(model) as server:
-        planner = make_planner(asking(server, prompts="paper"))
-        request = PlanRequest(kitchen, kitchen.state())
+        planner = make_planner(asking(server, prompts="paper", **WHOLE))
+        request = PlanRequest(game, game.state())
         plan = planner.plan(request)
         ends = [Outcome("bob", DISH, STUCK)]
         failed = (FailedAttempt(plan, "decomposition", "it took too long", ("bob",)),)
-        blame = ChatReflector(planner)(PlanRequest(kitchen, kitchen.state(), failed=failed), plan, ends)
-        objects, goal, assignment, inspection = asked(server)
+        blame = ChatReflector(planner)(PlanRequest(game, game.state(), failed=failed), plan, ends)
+        objects, goal, assignment, inspection = prompts(server)
     assert plan.by_agent() == {"alice": ONION, "bob": DISH} and blame.phase == "decomposition"
     # Manual, elements, situation, worked example, then the task: goal first, subgoals second.
     assert in_order(
@@ -78,8 +66,8 @@ def test_goal_and_subgoals_are_one_question_then_they_are_given_out_and_inspecte
     )  # fmt: skip
     assert "take out every thing that players can act on" in objects
     with ChatServer(model) as server:
-        make_planner(asking(server)).plan(request)
-        assert not {objects, goal, assignment} & set(asked(server))  # ours are the default
+        make_planner(asking(server, **WHOLE)).plan(request)
+        assert not {objects, goal, assignment} & set(prompts(server))  # ours are the default
 
 
 def test_the_strategy_game_asks_one_question_with_how_a_unit_comes_about():
@@ -88,44 +76,40 @@ def test_the_strategy_game_asks_one_question_with_how_a_unit_comes_about():
     game = planning_game(env)
     work = [{"agent": who, "subgoals": [{"subgoal": "mine with all idle peasants"}]} for who in ("alice", "bob")]
     with ChatServer(json.dumps({"goal": "gold", "agents": work})) as server:
-        how = {"prompts": "paper", "ahead": 1, "opening": 1, "view": "truth", "objects": False, "examples": 3}
+        how = {"prompts": "paper", "ahead": 1, "opening": 1, "view": "truth", "examples": 3}
         make_planner(asking(server, **how)).plan(PlanRequest(game, game.state()))
-        (prompt,) = asked(server)
+        (prompt,) = prompts(server)
     assert in_order(prompt, "In truth the enemy has", "An example.", "see that there is gold", "Valid subgoals:")
     assert "train 4 spearmen" in prompt and "no more than 6 units" in prompt and prompt.count("An example.") == 2
 
 
-def test_stages_of_the_preparation_take_the_name_too(kitchen):
-    prepared = preparation_of(kitchen)
-    state = kitchen.plain(kitchen.state())
+def test_stages_of_the_preparation_take_the_name_too(game):
+    prepared = preparation_of(game)
+    state = game.plain(game.state())
     code = "```python\ndef reward(state):\n    return 0\n```"
     words = (
         '```python\ndef translate(state):\n    return ["Alice holds " + state["cooks"]["alice"]["holds"] + "."]\n```'
     )
     with ChatServer(code) as server:
-        for prompts in ("ours", "paper"):
-            write_reward(client(server), ONION, state, agent="alice", manual="rules", prompts=prompts)
-        ours, paper = asked(server)
+        for name in ("ours", "paper"):
+            write_reward(client(server), ONION, state, agent="alice", manual="rules", prompts=name)
+        ours, paper = prompts(server)
     assert in_order(
         paper, "Your role now", "The manual:", ONION, "like this example:", "return 1", "return 0", "No other"
     )
     assert ours != paper and "Your role now" not in ours
     with ChatServer(words) as server:
         how = {"manual": "rules", "prompts": "paper"}
-        write_translator(client(server), kitchen, [kitchen.state()], prepared.code(), **how)
+        write_translator(client(server), game, [game.state()], prepared.code(), **how)
         assert in_order(
-            asked(server)[0], "translator", "The manual", "of the code", "A structured state:", "well-formed"
+            prompts(server)[0], "translator", "The manual", "of the code", "A structured state:", "well-formed"
         )
     with ChatServer("{}") as server, pytest.raises(Exception, match="usable"):
-        propose_states(client(server), kitchen, 2, manual="rules", prompts="paper")
-    assert in_order(asked(server)[0], "make up states", "The manual", "Two conditions", "1. ", "2. ")
+        propose_states(client(server), game, 2, manual="rules", prompts="paper")
+    assert in_order(prompts(server)[0], "make up states", "The manual", "Two conditions", "1. ", "2. ")
 
 
 def test_a_set_that_there_is_not_and_a_recording_of_another_one_are_refused():
-    with pytest.raises(UserError, match="`prompts` is 'theirs'"):
-        make_planner({"name": "sama", "chat": {"model": "m"}, "prompts": "theirs"})
-    with pytest.raises(UserError, match="prompts"):
-        make_planner({"name": "chat", "chat": {"model": "m"}, "prompts": "paper"})
     kept = {"examples": 0, "history": False, "memory": "round", "manual": "overcooked_text", "translation": ""}
     with pytest.raises(UserError, match="demands a model"):
         make_planner({"name": "sama", "chat": {"cassette": str(recording("sama"))}, **kept, "prompts": "paper"})

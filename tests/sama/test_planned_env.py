@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from chat_server import ChatServer
+from kitchens import kitchen_env
 from planner_model import planner
 
 from rllib_llm_comm.core.errors import UserError
@@ -22,10 +23,6 @@ def chat(server: ChatServer, **settings) -> dict:
     return {"name": "chat", "chat": {**asked, **settings}, "objects": False}
 
 
-def game(action_level="goal_cell", **settings):
-    return parallel_env(observe=["entities"], action_level=action_level, **{"horizon": 60, **settings})
-
-
 def follow(env, observations):
     """The actions of cooks that do what they are told, and stay where they are if they are told nothing."""
     layout = env.unwrapped.kitchen.layout
@@ -38,7 +35,7 @@ def follow(env, observations):
 
 
 def test_cooks_that_obey_deliver_soups_and_earn_each_subgoal_once():
-    env = PlannedSubgoals(game(horizon=120), subgoal_reward=0.5)
+    env = PlannedSubgoals(kitchen_env(horizon=120), subgoal_reward=0.5)
     observations, infos = env.reset(seed=0)
     assert all(env.observation_space(agent).contains(seen) for agent, seen in observations.items())
     earned, done = 0.0, 0.0
@@ -56,7 +53,7 @@ def test_cooks_that_obey_deliver_soups_and_earn_each_subgoal_once():
 
 
 def test_rewards_stand_in_the_game_step_in_which_they_were_earned():
-    env = PlannedSubgoals(game(commit=True))
+    env = PlannedSubgoals(kitchen_env(commit=True, horizon=60))
     observations, _ = env.reset(seed=0)
     late = 0
     while env.agents:
@@ -69,7 +66,7 @@ def test_rewards_stand_in_the_game_step_in_which_they_were_earned():
 
 
 def test_who_does_nothing_is_stuck_and_told_anew():
-    env = PlannedSubgoals(game("primitive"), patience=7)
+    env = PlannedSubgoals(kitchen_env(action_level="primitive"), patience=7)
     env.reset(seed=0)
     told = []
     for _ in range(15):
@@ -80,7 +77,7 @@ def test_who_does_nothing_is_stuck_and_told_anew():
 
 @pytest.mark.parametrize(("replan", "plans"), [("any", 2), ("all", 1)])
 def test_it_plans_when_one_is_done_or_when_all_are(replan, plans):
-    env = PlannedSubgoals(game(), replan=replan)
+    env = PlannedSubgoals(kitchen_env(), replan=replan)
     observations, _ = env.reset(seed=0)
     while not env.tracker.counts["done"]:
         action = {**follow(env, observations), "alice": env.kitchen.cook(0).cell[1] * 5 + env.kitchen.cook(0).cell[0]}
@@ -88,56 +85,55 @@ def test_it_plans_when_one_is_done_or_when_all_are(replan, plans):
     assert infos["bob"]["episode_metrics"]["plans"] == plans
 
 
-def test_nobody_waits_for_a_slow_planner_and_its_answer_is_used_when_it_comes():
-    open_ = threading.Event()
+@pytest.fixture
+def slow():
+    """A game whose planner asks a server, and what lets this answer."""
+    go_on = threading.Event()
 
-    def slow(prompt: str) -> str:
-        open_.wait(60)
+    def late(prompt: str) -> str:
+        go_on.wait(60)
         return planner(prompt)
 
-    with ChatServer(slow) as server:
-        env = PlannedSubgoals(game(horizon=400), chat(server, price_per_million_input=1000))
-        observations, _ = env.reset(seed=0)
-        for _ in range(10):
-            assert {o["subgoal"] for o in observations.values()} == {""}
-            observations, _, _, _, infos = env.step(follow(env, observations))
-        assert infos["alice"]["episode_metrics"]["plans"] == 0
-        open_.set()
-        env._pending.result(60)
-        observations, _, _, _, infos = env.step(follow(env, observations))
-        metrics = infos["alice"]["episode_metrics"]
-        assert metrics["plans"] == 1 and all(seen["subgoal"] for seen in observations.values())
-        assert metrics["plan_requests"] == 3 and metrics["plan_tokens"] == 360
-        assert metrics["plan_cost"] == pytest.approx(0.3)
+    with ChatServer(late) as server:
+        env = PlannedSubgoals(kitchen_env(), chat(server, price_per_million_input=1000))
+        yield env, go_on
         env.close()
 
 
-def test_a_plan_for_an_episode_that_is_over_is_not_used():
-    open_ = threading.Event()
-
-    def slow(prompt: str) -> str:
-        open_.wait(60)
-        return planner(prompt)
-
-    with ChatServer(slow) as server:
-        env = PlannedSubgoals(game(horizon=400), chat(server))
-        env.reset(seed=0)
-        first = env._pending
-        observations, _ = env.reset(seed=1)
-        assert env._pending is None or env._pending is not first
-        open_.set()
-        first.exception(60)
+def test_nobody_waits_for_a_slow_planner_and_its_answer_is_used_when_it_comes(slow):
+    env, go_on = slow
+    observations, _ = env.reset(seed=0)
+    for _ in range(10):
+        assert {o["subgoal"] for o in observations.values()} == {""}
         observations, _, _, _, infos = env.step(follow(env, observations))
-        assert infos["alice"]["episode_metrics"]["plans"] == 0 and env.tracker.told["alice"] == ""
-        env._pending.result(60)
-        observations, _, _, _, infos = env.step(follow(env, observations))
-        assert infos["alice"]["episode_metrics"]["plans"] == 1
-        env.close()
+    assert infos["alice"]["episode_metrics"]["plans"] == 0
+    go_on.set()
+    env._pending.result(60)
+    observations, _, _, _, infos = env.step(follow(env, observations))
+    metrics = infos["alice"]["episode_metrics"]
+    assert metrics["plans"] == 1 and all(seen["subgoal"] for seen in observations.values())
+    assert metrics["plan_requests"] == 3 and metrics["plan_tokens"] == 360
+    assert metrics["plan_cost"] == pytest.approx(0.3)
+
+
+def test_a_plan_for_an_episode_that_is_over_is_not_used(slow):
+    env, go_on = slow
+    env.reset(seed=0)
+    first = env._pending
+    observations, _ = env.reset(seed=1)
+    assert env._pending is None or env._pending is not first
+    go_on.set()
+    first.exception(60)
+    observations, _, _, _, infos = env.step(follow(env, observations))
+    assert infos["alice"]["episode_metrics"]["plans"] == 0 and env.tracker.told["alice"] == ""
+    env._pending.result(60)
+    observations, _, _, _, infos = env.step(follow(env, observations))
+    assert infos["alice"]["episode_metrics"]["plans"] == 1
 
 
 def test_without_a_usable_answer_agents_keep_their_subgoals():
     with ChatServer("no") as server:
-        env = PlannedSubgoals(game("primitive", horizon=400), chat(server), wait=True, patience=5)
+        env = PlannedSubgoals(kitchen_env(action_level="primitive"), chat(server), wait=True, patience=5)
         observations, infos = env.reset(seed=0)
         assert infos["alice"]["episode_metrics"]["plans_failed"] == 1 and observations["alice"]["subgoal"] == ""
         asked = len(server.requests)
@@ -155,6 +151,6 @@ def test_games_that_do_not_fit_are_told():
     with pytest.raises(UserError, match="no `subgoal`"):
         PlannedSubgoals(parallel_env(observe=["vector"]))
     with pytest.raises(UserError, match="`replan`"):
-        PlannedSubgoals(game(), replan="never")
+        PlannedSubgoals(kitchen_env(), replan="never")
     with pytest.raises(UserError, match="`patience`"):
-        PlannedSubgoals(game(), patience=0)
+        PlannedSubgoals(kitchen_env(), patience=0)

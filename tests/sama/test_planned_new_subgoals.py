@@ -12,7 +12,6 @@ from planner_model import planner
 from rllib_llm_comm import SymbolicPPO, SymbolicPPOConfig
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.sama.emma.new_subgoals import draw_callbacks
-from rllib_llm_comm.sama.preparation import open_game
 from rllib_llm_comm.sama.rewards.subgoal_rewards import file_name
 from tests.running import running
 
@@ -60,15 +59,14 @@ def drawn(algo):
     return found[0][0]
 
 
-@pytest.mark.parametrize("env", [LAKE, WAR])
-def test_running_games_draw_what_was_added_and_a_checkpoint_keeps_it(data_set, tmp_path, env):
+def test_running_games_draw_what_was_added_and_a_checkpoint_keeps_it(data_set, tmp_path):
     with ChatServer(planner) as server:
-        with running(config(env, data_set(env), server.settings())) as algo:
-            assert algo.train()["new_subgoals"]["states"] == 0 and drawn(algo) == {FIRST[env]}
+        with running(config(LAKE, data_set(LAKE), server.settings())) as algo:
+            assert algo.train()["new_subgoals"]["states"] == 0 and drawn(algo) == {FIRST[LAKE]}
             told = algo.train()["new_subgoals"]
             assert told["states"] == 2 and told["subgoals"] > 0 and told["requests"] > 0
             grown = drawn(algo)
-            assert len(grown) == 1 + told["subgoals"] and FIRST[env] in grown
+            assert len(grown) == 1 + told["subgoals"] and FIRST[LAKE] in grown
             path = algo.save_to_path(str(tmp_path / "checkpoint"))
         asked = len(server.requests)
     with running(SymbolicPPO.from_checkpoint(path)) as again:
@@ -149,4 +147,3 @@ def test_what_cannot_grow_is_refused(data_set, env, change, said):
 
 def test_states_of_a_lake_may_be_proposed(data_set):
     config(LAKE, data_set(LAKE), NOBODY, states_by="model").validate()
-    assert open_game(LAKE, {"layout": ["1.2", "...", "b.a"]}).agents == ("alice", "bob")

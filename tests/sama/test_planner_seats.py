@@ -32,7 +32,7 @@ from rllib_llm_comm.policies.decision import Request
 from rllib_llm_comm.policies.recorded_settings import Withheld, vouched_for_game, withhold_game
 from rllib_llm_comm.rl.rllib_adapter import ParallelEnvAdapter
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals, SubgoalTracker
-from rllib_llm_comm.sama.planner_seats import SEATS, PlannerSeats
+from rllib_llm_comm.sama.planner_seats import SEATS
 from rllib_llm_comm.sama.planners import make_planner, planner_stands_in, stays_inside, trusting
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import FailedAttempt, PlanRequest
@@ -159,13 +159,11 @@ def test_a_subgoal_that_cannot_be_set_about_is_lost_after_one_game_step():
     ("settings", "setting"),
     [
         ({"seats": "both"}, "seats"),
-        ({"patience": 0}, "patience"),
         ({"executor": "nobody"}, "executor.*CHECKPOINT"),
         ({"executor": "trained:"}, "executor.*CHECKPOINT"),
         ({"executor": "trained:zoo:told_salad"}, "executor"),
         ({"game": {"layuot": "cramped_room"}}, "layuot"),
         ({"layout": "cramped_room"}, "layout"),
-        ({"render_mode": "x"}, "render_mode"),
         ({"view": "truth"}, "view"),
         ({"base_model": "somebody/model"}, "base_model"),
         ({"greedy": True}, "greedy"),
@@ -508,7 +506,3 @@ def test_a_checkpoint_of_no_planner_is_refused():
         make_planner("trained:zoo:told_salad")
     with pytest.raises(UserError, match="policy"):
         make_planner("trained")
-
-
-def test_the_classes_are_registered_games():
-    assert all(isinstance(make_env(env_id), PlannerSeats) for env_id in SEATS)

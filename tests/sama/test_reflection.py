@@ -6,14 +6,14 @@ import json
 
 import numpy as np
 import pytest
-from chat_server import ChatServer
+from chat_server import ChatServer, client
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kitchens import kitchen_env, prompts
 from planner_model import planner
 
-from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
+from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
 from rllib_llm_comm.sama.planners import ScriptedPlanner
@@ -23,10 +23,6 @@ from rllib_llm_comm.sama.plans import STUCK, Plan, PlanRequest
 from rllib_llm_comm.sama.reflection import ReflectivePlay
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
-
-
-def game(layout="cramped_room", horizon=60, **settings):
-    return parallel_env(layout=layout, observe=["entities"], action_level="goal_cell", horizon=horizon, **settings)
 
 
 class Obedient:
@@ -65,7 +61,7 @@ def everything(env) -> dict:
 @settings(max_examples=15)
 @given(st.sampled_from(LAYOUT_NAMES), st.booleans(), st.integers(0, 999), st.integers(0, 25), st.integers(0, 25))
 def test_snapshot_and_replay_lead_to_the_same_state_and_the_same_future(layout, commit, seed, before, after):
-    env = game(layout, horizon=400, commit=commit)
+    env = kitchen_env(layout, commit=commit)
     rng = np.random.default_rng(seed)
     env.reset(seed=seed)
 
@@ -98,7 +94,7 @@ def lazy_bob(agent, subgoal, asked):
 
 @pytest.mark.parametrize("recover", ["snapshot", "replay"])
 def test_a_failure_is_put_back_and_planned_anew(recover):
-    env = game()
+    env = kitchen_env(horizon=60)
     played = ReflectivePlay(env, Obedient(env, lazy_bob), ScriptedPlanner(), patience=12, recover=recover).play(seed=1)
     first, second = played.rounds[0][:2]
     assert first.failed and not first.kept and [o.how for o in first.outcomes if o.agent == "bob"] == [STUCK]
@@ -115,7 +111,7 @@ def test_a_failure_is_put_back_and_planned_anew(recover):
 
 @pytest.mark.parametrize("trials", [0, 1, 3])
 def test_there_are_so_many_trials_and_the_last_one_stands(trials):
-    env = game(horizon=30)
+    env = kitchen_env(horizon=30)
     player = Obedient(env, lambda agent, subgoal, asked: agent == "bob" and not subgoal.startswith("go"))
 
     class Stubborn(ScriptedPlanner):
@@ -133,20 +129,19 @@ def test_there_are_so_many_trials_and_the_last_one_stands(trials):
 
 
 def test_a_chat_model_thinks_failures_over():
-    env = game(horizon=25)
+    env = kitchen_env(horizon=25)
     player = Obedient(env, lambda agent, subgoal, asked: agent == "bob")
     with ChatServer(planner) as server:
-        model = ChatClient("tiny", server.url, requests_per_minute=1e6, max_tokens=2000)
-        asked = ChatPlanner(model, ChatPlanSettings(objects=False))
-        played = ReflectivePlay(env, player, asked, trials=1, patience=8).play()
-        prompts = [body["messages"][-1]["content"] for body in server.requests]
+        chat = ChatPlanner(client(server, max_tokens=2000), ChatPlanSettings(objects=False))
+        played = ReflectivePlay(env, player, chat, trials=1, patience=8).play()
+        asked = prompts(server)
     reflection = played.rounds[0][0].reflection
     assert (reflection.phase, reflection.why) == ("decomposition", "bob was in the way")
-    blamed = next(number for number, prompt in enumerate(prompts) if "Which phase made the mistake" in prompt)
-    assert played.rounds[0][0].plan.of("bob") in prompts[blamed] and "could not get this done" in prompts[blamed]
+    blamed = next(number for number, prompt in enumerate(asked) if "Which phase made the mistake" in prompt)
+    assert played.rounds[0][0].plan.of("bob") in asked[blamed] and "could not get this done" in asked[blamed]
     assert "The mistake was in the decomposition: bob was in the way" in prompts[blamed + 1]
     assert "Split this goal" in prompts[blamed + 1]  # the goal is kept
-    assert played.cost.requests == len(prompts)
+    assert played.cost.requests == len(asked)
 
 
 @pytest.mark.parametrize("recover", ["snapshot", "replay"])
@@ -157,12 +152,11 @@ def test_a_failure_stands_where_the_model_has_no_other_plan(recover):
         answer = planner(prompt)
         return answer.replace('"decomposition"', '"goal"') if "Which phase made the mistake" in prompt else answer
 
-    env = game(horizon=25)
+    env = kitchen_env(horizon=25)
     player = Obedient(env, lambda agent, subgoal, asked: agent == "bob")
     with ChatServer(blames_the_goal) as server:
-        model = ChatClient("tiny", server.url, requests_per_minute=1e6, max_tokens=2000)
-        asked = ChatPlanner(model, ChatPlanSettings(objects=False))
-        played = ReflectivePlay(env, player, asked, trials=2, patience=8, recover=recover).play()
+        chat = ChatPlanner(client(server, max_tokens=2000), ChatPlanSettings(objects=False))
+        played = ReflectivePlay(env, player, chat, trials=2, patience=8, recover=recover).play()
     assert played.steps == 25 and played.reflections == 0 and len(played.rounds) >= 3
     for (attempt,) in played.rounds[:3]:
         assert attempt.failed and attempt.kept and attempt.reflection.phase == "goal"
@@ -172,7 +166,7 @@ def test_a_failure_stands_where_the_model_has_no_other_plan(recover):
 
 
 def test_games_that_go_elsewhere_are_told():
-    class Fickle(type(game())):
+    class Fickle(OvercookedAI):
         def reset(self, seed=None, options=None):
             seen = super().reset(None, options)
             self.kitchen.state[1:3] = [(1, 2), (2, 2)][self.resets % 2]

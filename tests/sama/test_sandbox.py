@@ -383,9 +383,7 @@ def test_states_are_plain_values(sandbox, state):
         sandbox.run(GOOD["plain"], state)
 
 
-@pytest.mark.parametrize(
-    "limits", [{"seconds": 0}, {"seconds": True}, {"megabytes": 0}, {"megabytes": 1.5}, {"seconds": float("nan")}]
-)
+@pytest.mark.parametrize("limits", [{"seconds": 0}, {"megabytes": 0}, {"seconds": float("nan")}])
 def test_bad_limits_get_one_sentence(limits):
     with pytest.raises(UserError, match=f"`{next(iter(limits))}`"):
         Limits(**limits)

@@ -6,15 +6,14 @@ import json
 
 import pytest
 from chat_server import ChatServer
+from kitchens import kitchen
 from planner_model import planner
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoals import read_subgoal_file
 from rllib_llm_comm.sama.data_set import SubgoalDataset, diverse_states
 from rllib_llm_comm.sama.planners import PLANNERS, register_planner
-from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import AssignedSubgoal, Plan, Planner
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
@@ -42,12 +41,6 @@ class Said(Planner):
 
 def nothing(text):
     pass
-
-
-def kitchen(layout):
-    env = overcooked_ai.parallel_env(layout=layout, observe=["entities"], action_level="goal_cell")
-    env.reset(seed=0)
-    return planning_game(env)
 
 
 def data_set(layout, *args, **settings):

@@ -10,11 +10,11 @@ import re
 import numpy as np
 import pytest
 from chat_server import ChatServer, client
+from kitchens import kitchen_env
 
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
-from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen, plain_state
@@ -141,12 +141,6 @@ def measured(code, text, steps, layout="cramped_room"):
     return measure_agreement(CodeReward(code), open_game(ENV_ID, {"layout": layout}), text, steps)
 
 
-def test_right_code_agrees_in_every_step(steps):
-    found = measured(RIGHT_CODE, ADD, steps)
-    assert found.steps == 1200 and found.both > 20
-    assert (found.share, found.precision, found.recall) == (1.0, 1.0, 1.0)
-
-
 def test_wrong_code_is_found_out(steps):
     found = measured(WRONG_CODE, ADD, steps)
     assert found.recall == 1.0 and found.false_alarms == found.both > 20 and found.precision == 0.5
@@ -226,8 +220,7 @@ def written(tmp_path, codes):
 
 
 def planned(**settings):
-    game = parallel_env(observe=["entities"], action_level="goal_cell", horizon=60)
-    return PlannedSubgoals(game, "scripted", patience=9, **settings)
+    return PlannedSubgoals(kitchen_env(horizon=60), "scripted", patience=9, **settings)
 
 
 def played(env) -> tuple[list, list, dict]:
@@ -364,7 +357,6 @@ def test_sampled_subgoals_are_rewarded_by_code(tmp_path, codes):
         ({"name": "code"}, "subgoal_rewards.path`"),
         ({"name": "code", "path": "nowhere"}, "'nowhere', which cannot be read"),
         ({"name": "code", "paths": "x"}, "subgoal_rewards.paths`"),
-        ({"name": "chat"}, "subgoal_rewards.chat`"),
         ({"name": "judge", "chat": {}}, "subgoal_rewards.chat`"),
         ({"name": "judge", "chat": {"model": "m"}, "fallback": "luck"}, "subgoal_rewards.fallback` is 'luck'"),
         ({"name": "exact", "fallback": "none"}, "subgoal_rewards.fallback`"),
@@ -377,12 +369,11 @@ def test_bad_settings_are_told(settings, words):
 
 def test_games_without_subgoals_of_their_own_are_told(tmp_path, codes):
     with pytest.raises(UserError, match="gives no subgoals itself"):
-        JudgedSubgoals(parallel_env(observe=["entities"]), make_rewards(written(tmp_path, codes)))
+        JudgedSubgoals(kitchen_env(), make_rewards(written(tmp_path, codes)))
     assert planning_game(sampled()).parse(ADD) == ADD
 
 
-def test_a_folder_with_code_that_is_no_text_is_refused_with_a_sentence(tmp_path):
+def test_a_folder_with_code_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "wait.py").write_bytes(b"\x80\x81")
-    with pytest.raises(UserError, match="which cannot be read") as caught:
+    with pytest.raises(UserError, match="which cannot be read"):
         make_rewards({"name": "code", "path": str(tmp_path)})
-    assert "\n" not in str(caught.value)

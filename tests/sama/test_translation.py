@@ -7,26 +7,19 @@ import re
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
-from chat_server import ChatServer
 from hypothesis import given
 from hypothesis import strategies as st
+from kitchens import kitchen
 from planner_model import Answers
 
 from rllib_llm_comm.chat.answers import AnswerError
-from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import overcooked_ai
-from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
-from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
+from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
 from rllib_llm_comm.envs.overcooked_ai.text import primitive_phrases
 from rllib_llm_comm.sama.data_set import distinct, diverse_states, propose_states, words_of
-from rllib_llm_comm.sama.games.overcooked_ai import (
-    effect_check,
-    goal_cell_actions,
-)
-from rllib_llm_comm.sama.planning_game import planning_game
+from rllib_llm_comm.sama.games.overcooked_ai import effect_check, goal_cell_actions
 from rllib_llm_comm.sama.preparation import CodeIndex, Piece, preparation_of, split_code, words
 from rllib_llm_comm.sama.recordings import recorded_code
 from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError, Sandbox
@@ -40,9 +33,6 @@ from rllib_llm_comm.sama.translation import (
     translate_actions,
     write_translator,
 )
-
-pytestmark = pytest.mark.usefixtures("chat_client_at_home")
-
 
 SOURCE = '''"""A shop."""
 import os
@@ -95,24 +85,15 @@ def test_the_kitchens_own_code_is_found():
         CodeIndex.of_files([Path("nowhere.py")])
 
 
-def kitchen(layout="cramped_room", seed=0):
-    env = overcooked_ai.parallel_env(layout=layout)
-    env.reset(seed=0)
-    env.kitchen.restore(random_snapshot(env.kitchen.layout, "old", np.random.default_rng(seed)))
-    return planning_game(env)
-
-
 def test_false_sentences_are_thrown_away():
-    game = kitchen()
+    game = kitchen(seed=0)
     state = game.state()
     held = game.plain(state)["cooks"]["alice"]["holds"]
     other = "an onion" if held != "onion" else "a dish"
     said = [f"Alice holds {other}. Bob is happy.", game.situation_of(state, "bob"), game.situation(state)]
-    index = CodeIndex(split_code(SOURCE, "shop.py"))
-    with ChatServer(json.dumps({"sentences": said})) as server:
-        model = ChatClient("tiny", server.url, requests_per_minute=1e6)
-        found = translate(model, index, game.plain(state), partial(game.holds, state), manual=game.manual())
-        prompt = server.requests[0]["messages"][-1]["content"]
+    index, model = CodeIndex(split_code(SOURCE, "shop.py")), Answers({"sentences": said})
+    found = translate(model, index, game.plain(state), partial(game.holds, state), manual=game.manual())
+    (prompt,) = model.prompts
     assert found.false == [f"Alice holds {other}."] and found.unclear == ["Bob is happy."]
     assert len(found.true) >= 4 and found.precision == len(found.true) / (len(found.true) + 1)
     assert other not in found.text() and "happy" in found.text(unclear=True)
@@ -143,10 +124,8 @@ FALSE = GOOD.replace('["Alice', '["There are 3 soups in the pot.", "Alice')
 
 
 def written(game, *answers):
-    model = Answers(*answers)
-    return model, write_translator(
-        model, game, list(diverse_states(game, 5).values()), recorded_code("kitchen_source"), manual="Cook."
-    )
+    model, states = Answers(*answers), list(diverse_states(game, 5).values())
+    return model, write_translator(model, game, states, recorded_code("kitchen_source"), manual="Cook.")
 
 
 def test_a_translator_that_says_something_false_is_asked_for_again(game):
@@ -247,18 +226,19 @@ def test_states_that_say_the_same_are_kept_once_and_near_ones_if_allowed(game):
 # ---- actions in words: the model's words are checked against what the game would do ------------------------------
 
 
+def asked_of_actions(game, agent, *said, **how):
+    """What is kept of a model's words for the actions of an agent, and what the model was asked."""
+    state, model = game.state(), Answers({"effects": said})
+    actions, code = preparation_of(game).actions(state, agent), recorded_code("kitchen_source")
+    return translate_actions(model, code, game.plain(state), agent, actions, **how), model.prompts[0]
+
+
 def test_right_words_are_kept_and_wrong_ones_thrown_away():
-    game = kitchen()
+    game = kitchen(seed=0)
     state = game.state()
     true = primitive_phrases(game.kitchen(state), 0)
     said = [f"Alice would {true[0]}.", "go nowhere", *true[2:5], "deliver the soup at the serving counter"]
-    with ChatServer(json.dumps({"effects": said})) as server:
-        model = ChatClient("tiny", server.url, requests_per_minute=1e6)
-        actions = preparation_of(game).actions(state, "alice")
-        found = translate_actions(
-            model, recorded_code("kitchen_source"), game.plain(state), "alice", actions, manual=game.manual()
-        )
-        prompt = server.requests[0]["messages"][-1]["content"]
+    found, prompt = asked_of_actions(game, "alice", *said, manual=game.manual())
     numbers = {name: [int(action.split()[1].rstrip(":")) for action in getattr(found, name)] for name in vars(found)}
     assert numbers == {"true": [0, 2, 3, 4], "unclear": [1], "false": [5]}
     assert found.precision == 4 / 5 and found.judged == 5 / 6
@@ -267,22 +247,14 @@ def test_right_words_are_kept_and_wrong_ones_thrown_away():
 
 
 def test_the_model_is_told_what_is_around_the_cook():
-    game = kitchen()
+    game = kitchen(seed=0)
     state = game.state()
     told = preparation_of(game).beside(state, "alice")
     cook = game.plain(state)["cooks"]["alice"]
     assert list(told) == ["north", "south", "east", "west"]
     assert cook["faces"] in told.values() and cook["cell"] not in told.values()
-    with ChatServer(json.dumps({"effects": ["stay"] * 6})) as server:
-        model = ChatClient("tiny", server.url, requests_per_minute=1e6)
-        actions = preparation_of(game).actions(state, "alice")
-        translate_actions(
-            model, recorded_code("kitchen_source"), game.plain(state), "alice", actions, beside=told, pieces=1
-        )
-        assert (
-            f"Beside alice: north {told['north']}, south {told['south']}, "
-            in server.requests[0]["messages"][-1]["content"]
-        )
+    _, prompt = asked_of_actions(game, "alice", *["stay"] * 6, beside=told, pieces=1)
+    assert f"Beside alice: north {told['north']}, south {told['south']}, " in prompt
 
 
 @given(st.sampled_from(LAYOUT_NAMES), st.integers(0, 10_000), st.sampled_from(["alice", "bob"]))
@@ -304,20 +276,8 @@ def test_the_place_in_a_direction_may_be_named(layout, seed, agent):
 
 
 def test_too_few_words_are_asked_for_again():
-    game = kitchen()
-    state = game.state()
-    with ChatServer(json.dumps({"effects": ["stay"]})) as server:
-        model = ChatClient("tiny", server.url, requests_per_minute=1e6)
-        with pytest.raises(AnswerError, match="at least 6 items"):
-            translate_actions(
-                model,
-                recorded_code("kitchen_source"),
-                game.plain(state),
-                "bob",
-                preparation_of(game).actions(state, "bob"),
-                pieces=1,
-            )
-        assert len(server.requests) == 2
+    with pytest.raises(AnswerError, match="in two tries.*at least 6 items"):
+        asked_of_actions(kitchen(), "bob", "stay", pieces=1)
 
 
 @given(st.sampled_from(LAYOUT_NAMES), st.integers(0, 10_000), st.sampled_from(["alice", "bob"]))
@@ -364,5 +324,4 @@ def test_goal_cells_do_what_can_be_done_there(layout, seed, agent):
     ],
 )
 def test_other_wordings(truth, words, verdict):
-    layout = kitchen().env.unwrapped.kitchen.layout
-    assert effect_check(layout, truth)(words) is verdict
+    assert effect_check(get_layout("cramped_room"), truth)(words) is verdict
