@@ -22,26 +22,9 @@ from rllib_llm_comm.policies.decision import Decision
 from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.verco.message_protocol import same_request
 from rllib_llm_comm.verco.teachers.base import ScriptedTeacher, TeacherRequest, make_teacher, teacher_identity
-from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 
 ID = "rllib_llm_comm/minirts-v0"
 TOLD = {"told_to": ["alice"], "producers": "bob"}
-LIMIT = 5200
-
-
-def won(games, talk=True, first=0, **settings):
-    """Share of games that scripted commanders win within `LIMIT` ticks."""
-    env = minirts.parallel_env(**{**TOLD, "observe": ["vector"], "max_tick": LIMIT, **settings})
-    team, wins = ScriptedTeam(env, talk=talk), 0
-    for seed in range(first, first + games):
-        _, infos = env.reset(seed=seed)
-        team.begin(seed)
-        while env.agents:
-            _, _, _, _, infos = env.step(team.act(infos))
-        wins += infos["alice"][TASK_SUCCESS]
-    return wins / games
-
-
 # ---- settings ----------------------------------------------------------------------------------------
 
 
@@ -322,46 +305,7 @@ def test_advice_knows_the_types_for_every_commander():
     assert wins == 3
 
 
-def test_labels_are_collected_for_both_commanders(tmp_path):
-    import pyarrow.dataset as ds
-
-    settings = {**TOLD, "numbers": [3], "observe": ["text"], "max_tick": 3000}
-    collect_labels(ID, tmp_path, env_config=settings, target_labels=150, policy="random", num_envs=2, teacher_share=0.5)
-    rows = ds.dataset([str(p) for p in tmp_path.rglob("*.parquet")]).to_table().to_pylist()
-    kinds = {"alice": set(), "bob": set()}
-    names = minirts.parallel_env(**TOLD).facts
-    for row in rows:
-        told = [name for name in names if f"The enemy trains {name}." in row["prompt"]]
-        assert len(told) == (row["agent"] == "alice")
-        saying = understand(row["message"])
-        tells = isinstance(saying, EnemySaying) and bool(saying.types)
-        kinds[row["agent"]].add("tell" if tells else type(saying))
-        if tells:
-            assert [minirts.parallel_env(**TOLD).meaning(row["message"])] == told
-    assert "tell" in kinds["alice"] and "tell" not in kinds["bob"] and EnemySaying in kinds["bob"]
-
-
 # ---- what it is worth --------------------------------------------------------------------------------
-
-
-def test_with_talk_scripted_commanders_win_more_than_in_silence():
-    talk, silence = won(20), won(20, talk=False)
-    assert talk >= 0.8 and talk >= silence + 0.2
-
-
-def test_where_all_are_told_or_the_one_with_the_producers_talk_brings_nothing():
-    for told in ("all", ["bob"]):
-        talk, silence = (won(10, talk=heard, told_to=told) for heard in (True, False))
-        assert talk == silence >= 0.7
-
-
-def test_silent_commanders_say_and_hear_nothing():
-    env = minirts.parallel_env(**TOLD)
-    for talk in (False, True):
-        team = ScriptedTeam(env, talk=talk)
-        _, infos = env.reset(seed=0)
-        env.step(team.act(infos))
-        assert set(team.said) == (set(env.possible_agents) if talk else set())
 
 
 def test_the_measures_find_the_fact_in_scripted_talk_and_its_answer_in_the_commands():

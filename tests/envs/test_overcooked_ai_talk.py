@@ -7,30 +7,14 @@ import pytest
 from random_play import play
 
 from rllib_llm_comm.envs.interface import PRIVATE
-from rllib_llm_comm.envs.overcooked_ai import ENV_ID, parallel_env
+from rllib_llm_comm.envs.overcooked_ai import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
 from rllib_llm_comm.envs.overcooked_ai.sayings import CookSaying, PotSaying, say, understand, word
 from rllib_llm_comm.envs.overcooked_ai.scripted_cooks import ScriptedTeam, advise, messages
 from rllib_llm_comm.verco.message_protocol import same_request
-from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 
 THREE = ["XPXPX", "O1 2P", "XDXSX"]
 SECRET = {"layout": "forced_coordination", "wanted": "pot", "told_to": ["bob"]}
-
-
-def team_plays(episodes, talk=True, **settings):
-    """Mean score, and the mean number of soups that were for nothing, of scripted cooks."""
-    env = parallel_env(wanted="pot", observe=["vector"], horizon=200, **settings)
-    team = ScriptedTeam(env, talk=talk)
-    scores, unpaid = [], []
-    for seed in range(episodes):
-        _, infos = env.reset(seed=seed)
-        team.begin(seed)
-        while env.agents:
-            _, _, _, _, infos = env.step(team.act(infos))
-        scores.append(env.score)
-        unpaid.append(env.kitchen.wanted.unpaid)
-    return np.mean(scores), np.mean(unpaid)
 
 
 # ---- meanings ----------------------------------------------------------------------------------------
@@ -139,58 +123,4 @@ def test_advice_knows_the_pot_for_every_cook():
         assert env.score >= 40 and env.kitchen.wanted.unpaid == 0
 
 
-def test_labels_are_collected_for_both_cooks(tmp_path):
-    import pyarrow.dataset as ds
-
-    settings = {**SECRET, "action_level": "goal", "horizon": 60}
-    collect_labels(ENV_ID, tmp_path, env_config=settings, target_labels=150, policy="random", num_envs=2)
-    rows = ds.dataset([str(p) for p in tmp_path.rglob("*.parquet")]).to_table().to_pylist()
-    kinds = {agent: set() for agent in ("alice", "bob")}
-    names = parallel_env(**SECRET).kitchen.wanted.names
-    for row in rows:
-        told = [name for name in names if f"Only soup from the {name} brings points." in row["prompt"]]
-        assert len(told) == (row["agent"] == "bob")
-        saying = understand(row["message"])
-        kinds[row["agent"]].add("tell" if isinstance(saying, PotSaying) and saying.pot else type(saying))
-        if isinstance(saying, PotSaying) and saying.pot:
-            assert [saying.pot] == told  # a student that sees no more than its own text can learn it
-    assert "tell" in kinds["bob"] and PotSaying in kinds["alice"] and "tell" not in kinds["alice"]
-
-
 # ---- what it is worth --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("layout", "told"),
-    [
-        ("asymmetric_advantages", "bob"),
-        ("coordination_ring", "alice"),
-        ("forced_coordination", "bob"),
-        ("counter_circuit", "alice"),
-    ],
-)
-@pytest.mark.parametrize("level", ["goal_cell", "primitive"])
-def test_with_talk_a_scripted_pair_does_better_than_without(layout, told, level):
-    own = {"layout": layout, "wanted_anew": True, "action_level": level}
-    talk, silence, both = (
-        team_plays(4, talk=heard, told_to=told_to, **own)
-        for heard, told_to in ((True, [told]), (False, [told]), (False, "all"))
-    )
-    assert talk[0] >= silence[0] + 25
-    assert both[0] >= silence[0] + 25
-    assert talk[0] >= both[0] - 10 and talk[1] <= silence[1]
-
-
-def test_where_the_one_at_the_pots_is_told_talk_brings_nothing():
-    for told in ("all", ["alice"]):
-        talk, silence = (team_plays(3, talk=t, layout="forced_coordination", told_to=told) for t in (True, False))
-        assert talk == silence and talk[0] >= 60
-
-
-def test_silent_cooks_hear_nothing_and_say_nothing():
-    env = parallel_env(**SECRET)
-    for talk in (False, True):
-        team = ScriptedTeam(env, talk=talk)
-        _, infos = env.reset(seed=0)
-        env.step(team.act(infos))
-        assert set(team.said) == (set(env.possible_agents) if talk else set())

@@ -16,30 +16,12 @@ from rllib_llm_comm.envs.overcooked_text.cooks import ScriptedTeam
 from rllib_llm_comm.envs.overcooked_text.layouts import RECIPES
 from rllib_llm_comm.envs.overcooked_text.observation_text import LEFT, RIGHT, Item, Option, View
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying, meaning, order, ordered_foods, understand, word
-from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
 from tools.embedded_model.kitchens import options, random_view
 
 ONE_FOOD = ["tomato salad", "lettuce salad", "onion salad"]
 SHELF = (Item("lettuce"), Item("onion"), Item("tomato"), Item("bowl"))
 ALICE = View("alice", ("tomato",), LEFT, counter=(), others_told=False)
 BOB = View("bob", (), RIGHT, counter=(), shelf=SHELF)
-
-
-def team_plays(episodes, talk=True, **settings):
-    """Mean return, mean length and share of episodes done of scripted cooks."""
-    env = parallel_env(**settings)
-    team = ScriptedTeam(env, talk=talk)
-    returns, lengths, done = [], [], []
-    for seed in range(episodes):
-        _, infos = env.reset(seed=seed)
-        team.begin(seed)
-        returns.append(0.0)
-        while env.agents:
-            _, rewards, _, _, infos = env.step(team.act(infos))
-            returns[-1] += float(np.mean(list(rewards.values())))
-        lengths.append(env.kitchen.game_step)
-        done.append(env.kitchen.delivered)
-    return np.mean(returns), np.mean(lengths), np.mean(done)
 
 
 # ---- meanings ----------------------------------------------------------------------------------------
@@ -154,46 +136,7 @@ def test_labels_tell_what_the_speaker_knows(told, map_name):
     assert telling >= 6
 
 
-def test_labels_are_collected_for_both_cooks(tmp_path):
-    import pyarrow.dataset as ds
-
-    settings = {"map_name": "B", "recipe": ONE_FOOD, "told_to": ["alice"], "max_game_steps": 40}
-    report = collect_labels(
-        "rllib_llm_comm/overcooked_text-v0",
-        tmp_path,
-        env_config=settings,
-        target_labels=300,
-        policy="random",
-        num_envs=4,
-    )
-    assert report.labels >= 300
-    rows = ds.dataset([str(p) for p in tmp_path.rglob("*.parquet")]).to_table().to_pylist()
-    told = [row for row in rows if row["agent"] == "alice" and understand(row["message"]).kind == "order"]
-    assert len(told) > 20
-    for row in told:  # a student that sees no more than its own text can learn it
-        assert row["prompt"].split(".")[0].removeprefix("make a ") == f"{meaning(row['message'])}"
-    bobs = {understand(row["message"]).kind for row in rows if row["agent"] == "bob"}
-    assert "ask" in bobs and "order" not in bobs
-    assert all(row["prompt"].startswith("make a salad. ") for row in rows if row["agent"] == "bob")
-
-
 # ---- what it is worth --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("map_name", "limit"), [("A", 40), ("B", 40), ("C", 60)])
-def test_with_talk_a_scripted_pair_does_better_than_without(map_name, limit):
-    settings = {"map_name": map_name, "recipe": ONE_FOOD, "told_to": ["alice"]}
-    assert team_plays(12, **settings)[2] == 1.0
-    talk, silence = (team_plays(30, talk=t, **settings, max_game_steps=limit) for t in (True, False))
-    assert talk[0] > silence[0] + 0.25
-    assert talk[2] > silence[2] + 0.2
-
-
-def test_where_all_are_told_or_the_one_who_fetches_talk_brings_nothing_on_map_b():
-    for told in ("all", ["bob"]):
-        settings = {"recipe": ONE_FOOD, "told_to": told, "max_game_steps": 40}
-        talk, silence = team_plays(12, **settings), team_plays(12, talk=False, **settings)
-        assert talk == pytest.approx(silence, abs=0.02) and talk[2] == 1.0
 
 
 @given(
@@ -212,15 +155,3 @@ def test_a_scripted_pair_can_do_every_start_and_order(seed, map_name, start, lay
     while env.agents:
         _, _, _, _, infos = env.step(team.act(infos))
     assert env.kitchen.delivered
-
-
-def test_silent_cooks_hear_nothing_and_say_nothing():
-    env = parallel_env(recipe=ONE_FOOD, told_to=["alice"])
-    team = ScriptedTeam(env, talk=False)
-    _, infos = env.reset(seed=0)
-    env.step(team.act(infos))
-    assert team.said == {}
-    team = ScriptedTeam(env)
-    _, infos = env.reset(seed=0)
-    env.step(team.act(infos))
-    assert meaning(team.said["alice"]) == env.kitchen.recipe and understand(team.said["bob"]) == Saying("ask")
