@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from random_play import play
+from test_every_game import VARIANTS
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.frozen_lake import parallel_env
@@ -23,13 +24,6 @@ from rllib_llm_comm.envs.frozen_lake.rules import (
 
 STAY, LEFT, DOWN, RIGHT, UP = range(5)
 WIDE = ["1..2", "....", "b..a"]
-VARIANTS = [
-    {},
-    {"layout": "8x8", "slip": 0.3, "assignment": "either", "observe": ["text"]},
-    {"layout": "random", "size": 5, "holes": 0.3, "assignment": "drawn", "horizon": 20},
-    {"layout": "random", "layout_seed": 3, "slip": 1.0, "observe": ["vector"]},
-    {"layout": WIDE, "assignment": "drawn"},
-]
 
 
 def lake(rows=None, **settings) -> Lake:
@@ -188,7 +182,7 @@ def test_bad_snapshots_get_one_sentence(broken):
 # ---- environment -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", VARIANTS)
+@pytest.mark.parametrize("settings", VARIANTS["frozen_lake"])
 def test_observations_tell_both_places_and_no_more(settings):
     env = parallel_env(**settings)
     for observations, rewards, *_ in play(env, np.random.default_rng(0)):

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
-
 import numpy as np
 import pytest
 from minirts_play import moments, played
 
-from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.drawing import COOK_COLOURS
-from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
 from rllib_llm_comm.envs.minirts.engine.rts_game import Game
 from rllib_llm_comm.envs.minirts.engine.unit_order import attack
 from rllib_llm_comm.envs.minirts.engine.units import (
@@ -32,9 +27,6 @@ from rllib_llm_comm.envs.minirts.side import Side
 from rllib_llm_comm.envs.minirts.view import render
 from rllib_llm_comm.envs.minirts.view.names import KINDS
 from rllib_llm_comm.envs.minirts.view.render import sprite
-from rllib_llm_comm.evaluation.replay import write_replay
-from rllib_llm_comm.evaluation.rollout import record
-from rllib_llm_comm.policies.decision import Decision, OneGamePolicy
 
 
 def map_lines(drawing: str) -> list[str]:
@@ -122,34 +114,6 @@ def test_every_type_has_its_own_drawing(kind):
     others = [np.array(sprite(other, COOK_COLOURS[0], 24)) for other in KINDS if other != kind]
     assert all((mine != other).any() for other in others)
     assert (mine != np.array(sprite(kind, COOK_COLOURS[1], 24))).any()
-
-
-class Scripted(OneGamePolicy):
-    """The oracle as a policy that can be recorded."""
-
-    def __init__(self, env: minirts.MiniRTS) -> None:
-        self.env, self.commander = env, make_commander("oracle", env.executor, env.commands)
-
-    def act(self, observations, explore=True):
-        count = len(self.env.commands)
-        chosen = {agent: self.env.commands.index(self.commander(i)) for i, agent in enumerate(observations)}
-        return {
-            agent: Decision(action, "", {}, list(seen["candidates"]), np.eye(count)[action], float("nan"), "")
-            for (agent, seen), action in zip(observations.items(), chosen.values(), strict=True)
-        }
-
-
-def test_a_replay_page_shows_the_game(tmp_path):
-    env = minirts.parallel_env(max_tick=500, observe=["text"])
-    episode = record(Scripted(env), env=env)[0]
-    assert episode.frames[0]["image"].shape == (876, 1152, 3)
-    assert episode.frames[1]["agents"]["alice"]["phrase"] == "train 1 peasant"
-    page = write_replay(episode, tmp_path / "replay.html").read_text()
-    assert "mine with idle peasants" in page and "won 0" in page
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
-    curves = data["sides"][0]["episodes"][0]["curves"]
-    assert set(curves) >= {"gold", "enemies_left"} and "won" not in curves
-    assert curves["gold"] == [frame["metrics"]["gold"] for frame in episode.frames]
 
 
 def test_jobs_and_colours_are_shown():

@@ -20,7 +20,6 @@ from rllib_llm_comm.envs.minirts.engine.units import (
     ARCHER,
     BARRACK,
     CAVALRY,
-    DAMAGE,
     DRAGON,
     GUARD_TOWER,
     IS_ARMY,
@@ -179,11 +178,6 @@ def test_the_step_of_a_bullet_is_divided_first():
         assert game.record["b_y"][0, 0] == start[1] + dy * (np.float32(0.2) / length)
         different += game.record["b_y"][0, 0] != start[1] + dy / length * np.float32(0.2)
     assert different > 0
-
-
-def test_damage_is_the_table_of_the_rules():
-    assert (DAMAGE[PEASANT, BARRACK], DAMAGE[ARCHER, DRAGON], DAMAGE[SPEARMAN, DRAGON]) == (1, 12, 0)
-    assert not DAMAGE[:, RESOURCE].any()
 
 
 def test_maps_have_bases_and_resources_for_both():

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rllib_llm_comm.envs.overcooked_ai import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, entities, first_place, num_symbols, symbol_names
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot, subgoal_env
+from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 
 _FIXED = {0: "floor", 1: "counter", 2: "onion crate", 4: "dish stack", 5: "serving counter"}
 _HOLDING = {None: "{}", "onion": "{} with an onion", "dish": "{} with a dish", "soup": "{} with a soup"}
@@ -60,24 +59,3 @@ def test_symbols_are_what_the_game_says(layout, dynamics):
                     for x in range(kitchen.layout.width):
                         said = {slot: names[number] for slot, number in zip(SLOTS, seen[player, y, x], strict=True)}
                         assert said == told(kitchen, player, (x, y))
-
-
-def test_cells_have_symbols_of_their_own():
-    kitchen = Kitchen("counter_circuit")
-    places = entities(kitchen.state, kitchen.layout)[0, :, :, SLOTS.index("place")]
-    np.testing.assert_array_equal(places.reshape(-1), first_place(kitchen.layout) + np.arange(40))
-
-
-@pytest.mark.parametrize("layout", LAYOUT_NAMES)
-def test_observations_are_in_their_space(layout):
-    env = parallel_env(layout=layout, observe=["entities"])
-    observations, _ = env.reset(seed=0)
-    for agent, seen in observations.items():
-        assert env.observation_space(agent).contains(seen)
-        assert seen["subgoal"] == "" and "A pot with two onions wants one more." in seen["manual"]
-
-
-def test_the_subgoal_comes_with_the_map():
-    env = subgoal_env(observe=["entities"], action_level="goal_cell")
-    observations, _ = env.reset(seed=0)
-    assert all(env.observation_space(agent).contains(seen) and seen["subgoal"] for agent, seen in observations.items())

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_kitchens import MARKS
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.golden import check_golden
@@ -143,14 +144,6 @@ def test_unknown_dynamics_are_refused_without_an_environment_too(make):
         make("cramped_room", "newest")
 
 
-def test_a_kitchen_of_ones_own():
-    kitchen = Kitchen(["XXPXX", "O1 2O", "XDXSX"], horizon=5)
-    assert kitchen.layout.name == "custom" and kitchen.layout.starts == ((1, 1), (3, 1))
-    kitchen.step((3, 2))
-    kitchen.step((INTERACT, INTERACT))
-    assert kitchen.cook(0).held is not None and kitchen.cook(1).held is not None
-
-
 @pytest.mark.parametrize(
     ("layout", "why"),
     [
@@ -162,6 +155,7 @@ def test_a_kitchen_of_ones_own():
         (["XXXXX", "O1 2O", "XDXSX"], "has no 'P'"),
         (["XXPXX", "O1 2 ", "XDXSX"], "floor on its border"),
         (["X" * 40] * 3, "larger than"),
+        (["XXPXX", "O1 2T", "XDXSX"], "tomatoes but no orders"),
     ],
 )
 def test_bad_layouts_are_refused(layout, why):
@@ -250,18 +244,8 @@ def test_walkers_that_meet_in_a_corridor_get_past_each_other(seed):
     assert min(reached) >= 3
 
 
-@pytest.mark.parametrize(
-    ("layout", "mark"),
-    [
-        ("cramped_room", 220),
-        ("asymmetric_advantages", 300),
-        ("coordination_ring", 200),
-        ("forced_coordination", 200),
-        ("counter_circuit", 140),
-    ],
-)
+@pytest.mark.parametrize(("layout", "mark"), MARKS.items())
 def test_scripted_cooks_reach_the_mark_of_the_originals(layout, mark):
-    """The marks are the best scores of the scripted cook in the golden data's notes (eps 0 to .02)."""
     for seed in range(2):
         kitchen = Kitchen(layout)
         cooks, score = ScriptedCooks(kitchen, seed), 0

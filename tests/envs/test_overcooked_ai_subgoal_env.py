@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 from pettingzoo.env_registry import registration
+from random_kitchens import MARKS
 from random_play import play
 
 from rllib_llm_comm.core.errors import UserError
@@ -58,16 +59,7 @@ def test_two_walkers_do_nearly_all_sampled_subgoals(layout):
     assert given_up <= 0.04 * done and done > 150
 
 
-@pytest.mark.parametrize(
-    ("layout", "mark"),
-    [
-        ("cramped_room", 220),
-        ("asymmetric_advantages", 300),
-        ("coordination_ring", 200),
-        ("forced_coordination", 200),
-        ("counter_circuit", 140),
-    ],
-)
+@pytest.mark.parametrize(("layout", "mark"), MARKS.items())
 def test_walkers_under_the_planner_reach_the_mark_of_the_scripted_cooks(layout, mark):
     scores = []
     for seed in range(2):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_play import play
+from random_play import play, same
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE
@@ -28,11 +28,6 @@ PARTS = ["vector", "text", "planes", "state", "entities"]
 KITCHENS = [name for name in LAYOUT_NAMES if name != "cramped_room"]
 SECRET = {"layout": "forced_coordination", "wanted": "pot", "told_to": ["bob"]}
 THREE = ["XPXPX", "O1 2P", "XDXSX"]
-
-
-def same(one, two, besides=()):
-    """Whether two observations are equal."""
-    return all(np.array_equal(one[key], two[key]) for key in set(one) | set(two) if key not in besides)
 
 
 def by_pot(**own):

@@ -5,21 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from random_play import play
+from test_every_game import VARIANTS
 
 from rllib_llm_comm.envs.overcooked_text import env as env_module
 from rllib_llm_comm.envs.overcooked_text import parallel_env
-
-VARIANTS = [
-    {},
-    {"map_name": "A", "num_agents": 3, "view_radius": 0},
-    {"map_name": "A", "num_agents": 1, "layout": "tomato", "recipe": "tomato salad"},
-    {"map_name": "C", "layout": "oneplate", "include_moves": True, "advance": "game_step"},
-    {"action_level": "primitive", "max_game_steps": 50},
-    {"legacy": True, "include_moves": True, "mask_useless": False},
-]
-
-
-# ---- PettingZoo's contract ---------------------------------------------------------------------------
 
 
 def test_page_tells_the_right_numbers():
@@ -154,15 +143,6 @@ def test_masks_can_be_switched_off():
     assert all(o["action_mask"].all() for o in observations.values())
 
 
-def test_useless_actions_may_still_be_taken():
-    env = parallel_env()
-    env.reset()
-    get = env.runner.names.index("get tomato")
-    before = env.kitchen.snapshot()["agents"][0]
-    _, _, _, _, infos = env.step({"alice": get, "bob": get})
-    assert env.kitchen.snapshot()["agents"][0] == before and infos["alice"]["needs_action"]
-
-
 def test_the_vector_has_no_memory_unless_legacy():
     def vectors(**settings):
         env = parallel_env(map_name="A", action_level="primitive", **settings)
@@ -186,14 +166,6 @@ def test_legacy_vectors_of_busy_agents_are_stale():
     assert not np.array_equal(observations["alice"]["vector"], first)
 
 
-def test_task_and_settings_are_told():
-    env = parallel_env(recipe="onion salad", rewards={"chop": 0.5})
-    assert "onion" in env.task and len(env.brief) > 50
-    assert env.settings["rewards"]["chop"] == 0.5 and env.settings["rewards"]["step"] == -0.001
-    again = parallel_env(**env.settings)
-    assert again.settings == env.settings
-
-
 # ---- pictures ----------------------------------------------------------------------------------------
 
 
@@ -213,7 +185,7 @@ def test_pictures_show_the_state():
 
 def test_every_state_can_be_drawn():
     rng = np.random.default_rng(3)
-    for settings in VARIANTS[:4]:
+    for settings in VARIANTS["overcooked_text"][:4]:
         env = parallel_env(**settings)
         for k, _ in enumerate(play(env, rng)):
             if k % 10 == 0:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from random_play import play
+from random_play import play, same
 from test_overcooked_text_rules import check_invariants
 
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE
@@ -19,37 +19,13 @@ from rllib_llm_comm.envs.overcooked_text import observation_text, parallel_env
 from rllib_llm_comm.envs.overcooked_text.actions import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.cooks import ScriptedTeam
 from rllib_llm_comm.envs.overcooked_text.layouts import AGENT, COUNTER, DELTAS, FLOOR, MAPS, RECIPES, SIZE
-from rllib_llm_comm.envs.overcooked_text.observation_text import wording
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 
 ONE_FOOD = ["tomato salad", "lettuce salad", "onion salad"]
 SECRET = {"recipe": ONE_FOOD, "told_to": ["alice"]}
-VARIANTS = [
-    SECRET,
-    {"recipe": list(RECIPES), "told_to": "one", "orders": 3, "start": "random", "map_name": "A"},
-    {"recipe": ONE_FOOD, "told_to": ["bob", "carol"], "num_agents": 3, "map_name": "C", "central_critic": True},
-    {"told_to": ["alice"], "start": "random", "action_level": "primitive", "orders": 2, "max_game_steps": 60},
-    {"recipe": ONE_FOOD, "told_to": "planner", "orders": 2, "central_critic": True, "max_game_steps": 60},
-]
-
-
-def same(one, two, besides=()):
-    """Whether two observations are equal."""
-    return all(np.array_equal(one[key], two[key]) for key in set(one) | set(two) if key not in besides)
 
 
 # ---- contracts ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("settings", VARIANTS)
-def test_remembered_words_are_those_of_the_state(settings):
-    env = parallel_env(**settings)
-    for number, _ in enumerate(play(env, np.random.default_rng(1), seed=4)):
-        for index in range(len(env.possible_agents) if number % 5 == 0 and env.runner.level == "macro" else 0):
-            words = wording(env.runner, index)
-            phrases, mask = observation_text.candidates(env.runner, index)
-            assert (words.text, list(words.candidates)) == (observation_text.describe(env.runner, index), phrases)
-            assert list(words.mask) == mask
 
 
 @pytest.mark.parametrize(

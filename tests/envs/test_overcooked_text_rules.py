@@ -153,15 +153,14 @@ def beside_each_other(**settings):
     return kitchen
 
 
-def test_only_the_blocked_agent_pays_for_a_collision():
-    outcome = beside_each_other().step([RIGHT, STAY])
+@pytest.mark.parametrize(
+    ("settings", "paid"),
+    [({}, [0.01, 0.0]), ({"shared_collision": True}, [0.01, 0.01]), ({"legacy": True}, [0.0, 0.0])],
+)
+def test_the_blocked_agent_pays_for_a_collision_unless_told_otherwise(settings, paid):
+    outcome = beside_each_other(**settings).step([RIGHT, STAY])
     assert outcome.blocked == [0] and outcome.events == [["blocked"], []]
-    assert outcome.rewards == pytest.approx([STEP - 0.01, STEP])
-
-
-def test_collisions_may_be_shared():
-    outcome = beside_each_other(shared_collision=True).step([RIGHT, STAY])
-    assert outcome.rewards == pytest.approx([STEP - 0.01] * 2)
+    assert outcome.rewards == pytest.approx([STEP - one for one in paid])
 
 
 def test_two_blocked_agents_pay_each():
@@ -189,11 +188,6 @@ def test_swapping_and_following_are_no_collisions(actions, swaps):
 def test_touching_furniture_is_no_collision():
     outcome = do(alone(), UP)
     assert outcome.blocked == [] and outcome.rewards == pytest.approx([STEP])
-
-
-def test_legacy_knows_no_collision_reward():
-    outcome = beside_each_other(legacy=True).step([RIGHT, STAY])
-    assert outcome.blocked == [0] and outcome.rewards == pytest.approx([STEP, STEP])
 
 
 def test_what_returns_to_an_occupied_place_is_put_beside_it():

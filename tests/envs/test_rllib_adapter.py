@@ -91,24 +91,25 @@ def play(env, steps=20):
 # ---- the four faults ---------------------------------------------------------------------------------------
 
 
-def test_ends_when_one_agent_terminates_and_the_other_is_truncated():
-    env = ParallelEnvAdapter(Toy(terminate={"zoe": 3}, truncate={"ann": 3, "mia": 3}))
-    episode, results = play(env)
-    assert len(results) == 3 and episode.is_done
-    assert episode.agent_episodes["zoe"].is_terminated
-    # Those that ran into the time limit keep their right to a bootstrapped value.
-    for name in ("ann", "mia"):
-        assert episode.agent_episodes[name].is_truncated
-        assert not episode.agent_episodes[name].is_terminated
-
-
-def test_time_limit_is_a_truncation_only():
-    env = ParallelEnvAdapter(Toy(truncate={"zoe": 2, "ann": 2, "mia": 2}))
-    episode, results = play(env)
-    _, _, terminateds, truncateds, _ = results[-1]
-    assert truncateds == {"__all__": True} and not any(terminateds.values())
-    assert episode.is_truncated and not episode.is_terminated
-    assert all(e.is_truncated and not e.is_terminated for e in episode.agent_episodes.values())
+@pytest.mark.parametrize(
+    ("terminate", "truncate", "terminated", "steps"),
+    [
+        ({"zoe": 3}, {"ann": 3, "mia": 3}, {"zoe"}, 3),
+        ({}, {"zoe": 2, "ann": 2, "mia": 2}, set(), 2),
+        ({"zoe": 1}, {"ann": 2, "mia": 4}, {"zoe"}, 4),
+        ({"zoe": 1, "ann": 2, "mia": 2}, {"mia": 2}, {"zoe", "ann", "mia"}, 2),
+    ],
+)
+def test_agents_end_as_the_game_says_and_the_episode_with_the_last(terminate, truncate, terminated, steps):
+    """Those that ran into the time limit keep their right to a bootstrapped value."""
+    episode, results = play(ParallelEnvAdapter(Toy(terminate=terminate, truncate=truncate)))
+    assert [one[2]["__all__"] or one[3]["__all__"] for one in results] == [False] * (steps - 1) + [True]
+    for name, single in episode.agent_episodes.items():
+        assert (single.is_terminated, single.is_truncated) == (name in terminated, name not in terminated)
+        assert len(single) == {**truncate, **terminate}[name]
+    everyone = len(terminated) == 3
+    assert (results[-1][2]["__all__"], results[-1][3]["__all__"]) == (everyone, not everyone)
+    assert (episode.is_terminated, episode.is_truncated) == (everyone, not everyone)
 
 
 def test_renders():
@@ -138,24 +139,6 @@ def test_rllibs_check_bears_agents_that_end_in_the_first_step(ends):
 
 
 # ---- agents that end and act at different times ------------------------------------------------------------
-
-
-def test_agents_may_end_one_after_the_other():
-    env = ParallelEnvAdapter(Toy(terminate={"zoe": 1}, truncate={"ann": 2, "mia": 4}))
-    episode, results = play(env)
-    assert [r[2]["__all__"] or r[3]["__all__"] for r in results] == [False, False, False, True]
-    assert results[1][3]["ann"] and not results[1][2]["ann"]
-    ends = {name: (e.is_terminated, e.is_truncated) for name, e in episode.agent_episodes.items()}
-    assert ends == {"zoe": (True, False), "ann": (False, True), "mia": (False, True)}
-    lengths = {name: len(e) for name, e in episode.agent_episodes.items()}
-    assert lengths == {"zoe": 1, "ann": 2, "mia": 4}
-
-
-def test_all_terminated_is_a_termination():
-    env = ParallelEnvAdapter(Toy(terminate={"zoe": 1, "ann": 2, "mia": 2}, truncate={"mia": 2}))
-    episode, results = play(env)
-    assert results[-1][2]["__all__"] and not results[-1][3]["__all__"]
-    assert episode.is_terminated
 
 
 def test_busy_agents_are_not_asked_and_lose_nothing():
@@ -257,50 +240,6 @@ def test_registration_finds_environments_and_explains_typos(monkeypatch):
     assert toy.possible_agents == ["ann", "bo"]
     game = _global_registry.get(ENV_CREATOR, "rllib_llm_comm/overcooked_text-v0")({"map_name": "A"})
     assert game.env.kitchen.map_name == "A"
-
-
-class NumbersOnly(BaseParallelWrapper):
-    """The kitchen without its texts, for RLlib's default module."""
-
-    @classmethod
-    def make(cls, **settings):
-        return cls(parallel_env(**settings))
-
-    def observation_space(self, agent):
-        return self.env.observation_space(agent)["vector"]
-
-    def reset(self, seed=None, options=None):
-        observations, infos = self.env.reset(seed=seed, options=options)
-        return {a: o["vector"] for a, o in observations.items()}, infos
-
-    def step(self, actions):
-        observations, *rest = self.env.step(actions)
-        return {a: o["vector"] for a, o in observations.items()}, *rest
-
-
-def test_rllib_collects_episodes_of_the_kitchen():
-    from ray.rllib.algorithms.ppo import PPOConfig
-    from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
-
-    register_parallel_env("kitchen", NumbersOnly.make)
-    config = (
-        PPOConfig()
-        .environment("kitchen", env_config={"max_game_steps": 40})
-        .multi_agent(policies={"p"}, policy_mapping_fn=lambda agent, episode, **kwargs: "p")
-        .env_runners(num_env_runners=0, num_envs_per_env_runner=2)
-        .debugging(seed=1)
-    )
-    runner = MultiAgentEnvRunner(config=config, worker_index=0)
-    episodes = runner.sample(num_episodes=4)
-    assert len(episodes) >= 4
-    for episode in episodes:
-        assert episode.is_truncated and not episode.is_terminated
-        for single in episode.agent_episodes.values():
-            infos = single.get_infos()
-            assert sum(info["duration"] for info in infos) == 40
-            paid = sum(sum(info["step_rewards"]) for info in infos)
-            assert paid == pytest.approx(single.get_return())
-    runner.stop()
 
 
 @pytest.mark.parametrize("settings", [{"map_name": "B"}, {"map_name": "A", "legacy": True, "num_agents": 3}])
