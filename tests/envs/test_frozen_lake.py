@@ -83,17 +83,6 @@ def test_a_taken_target_is_no_target():
     assert walk(game, (DOWN, STAY)) == [(0, 0)] and game.fates[0] == WALKS and game.cells[0] == game.cells[1]
 
 
-def test_targets_are_drawn_by_the_seed():
-    game = lake(assignment="drawn")
-    drawn = []
-    for seed in range(20):
-        game.reset(np.random.default_rng(seed))
-        drawn.append(game.own)
-        game.reset(np.random.default_rng(seed))
-        assert game.own == drawn[-1]
-    assert {tuple(own) for own in drawn} == {((0,), (1,)), ((1,), (0,))}
-
-
 @pytest.mark.parametrize("slip", [0.0, 0.4, 1.0])
 @pytest.mark.parametrize("action", [LEFT, DOWN, RIGHT, UP])
 def test_slips_go_to_both_sides_as_often_as_told(slip, action):

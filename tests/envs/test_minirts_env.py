@@ -11,15 +11,7 @@ from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts import collective_command
 from rllib_llm_comm.envs.minirts.commanders import tasks
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
-from rllib_llm_comm.envs.minirts.commanders.tasks import (
-    ATTACK,
-    BUILD,
-    MINE,
-    TRAIN,
-    WAIT,
-    Command,
-    parse_command,
-)
+from rllib_llm_comm.envs.minirts.commanders.tasks import ATTACK, BUILD, MINE, TRAIN, WAIT, Command, parse_command
 from rllib_llm_comm.envs.minirts.engine.rts_game import Game
 from rllib_llm_comm.envs.minirts.engine.units import BARRACK, GUARD_TOWER, PEASANT, SPEARMAN, SWORDMAN, TOWN_HALL
 from rllib_llm_comm.envs.minirts.side import Side

@@ -163,20 +163,6 @@ def test_bad_layouts_are_refused(layout, why):
         Kitchen(layout)
 
 
-@pytest.mark.parametrize(("dynamics", "starts"), [("old", True), ("new", False)])
-def test_a_full_pot_starts_by_itself_or_waits_for_somebody(dynamics, starts):
-    kitchen = Kitchen("cramped_room", dynamics)
-    state = kitchen.snapshot()
-    state["players"] = [[2, 1, 0, ["onion"]], [3, 2, 0, None]]
-    state["objects"] = [[2, 0, "soup", 2, 0, -1]]
-    kitchen.restore(state)
-    kitchen.step((INTERACT, STAY))
-    assert kitchen.item((2, 0)).tick == (1 if starts else -1)
-    if not starts:
-        kitchen.step((INTERACT, STAY))
-        assert kitchen.item((2, 0)).tick == 1
-
-
 # ---- ways --------------------------------------------------------------------------------------------
 
 

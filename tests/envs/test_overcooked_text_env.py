@@ -9,6 +9,7 @@ from test_every_game import VARIANTS
 
 from rllib_llm_comm.envs.overcooked_text import env as env_module
 from rllib_llm_comm.envs.overcooked_text import parallel_env
+from rllib_llm_comm.envs.overcooked_text.layouts import DEFAULT_REWARDS
 
 
 def test_page_tells_the_right_numbers():
@@ -164,6 +165,10 @@ def test_legacy_vectors_of_busy_agents_are_stale():
     env.reset()
     observations, *_ = env.step({"alice": names.index("deliver"), "bob": 0})
     assert not np.array_equal(observations["alice"]["vector"], first)
+
+
+def test_rewards_that_are_not_given_are_the_usual_ones():
+    assert parallel_env(rewards={"chop": 0.5}).settings["rewards"] == {**DEFAULT_REWARDS, "chop": 0.5}
 
 
 # ---- pictures ----------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -167,11 +166,3 @@ def test_a_raw_food_on_a_board_is_only_walked_to():
     assert effect.kind == "add_to_plate" and effect.takes_plate and kitchen.agents[0].held.name == "plate1"
     assert do("get tomato").kind == "none"  # it is in the own plate
     assert do("deliver").correct is False
-
-
-@pytest.mark.parametrize("name", ["get tomato", "get lettuce", "get plate 1", "get plate 2"])
-def test_what_is_behind_the_wall_is_useless_to_get(name):
-    runner = MacroRunner(Kitchen(map_name="B"))
-    action = runner.names.index(name)
-    assert runner.preview(0, action).kind == "none"
-    assert runner.preview(1, action).kind == "pick_up"

@@ -299,28 +299,16 @@ settings = st.fixed_dictionaries(
 )
 
 
-def busy_play(kitchen, rng, steps):
-    """Random single steps, mostly towards things."""
-    for _ in range(steps):
-        yield kitchen.step([rng.choice((0, 1, 2, 3, 3, 0, 4)) for _ in range(kitchen.num_agents)])
-        if kitchen.delivered:
-            kitchen.reset()
-
-
+@pytest.mark.parametrize("level", ["macro-actions", "single steps"])
 @given(settings, st.integers(0, 10**6))
-def test_random_steps_keep_everything_in_one_place(chosen, seed):
-    kitchen = Kitchen(**chosen)
-    for outcome in busy_play(kitchen, random.Random(seed), 200):
-        check_invariants(kitchen)
-        assert len(outcome.rewards) == kitchen.num_agents
-
-
-@given(settings, st.integers(0, 10**6))
-def test_random_macro_actions_keep_everything_in_one_place(chosen, seed):
+def test_random_play_keeps_everything_in_one_place(level, chosen, seed):
     rng = random.Random(seed)
     runner = MacroRunner(Kitchen(**chosen), include_moves=True)
+    player, actions = runner, range(len(runner.macros))
+    if level == "single steps":
+        player, actions = runner.kitchen, (0, 1, 2, 3, 3, 0, 4)
     for _ in range(200):
-        runner.step([rng.randrange(len(runner.macros)) for _ in range(chosen["num_agents"])])
+        player.step([rng.choice(actions) for _ in range(chosen["num_agents"])])
         check_invariants(runner.kitchen)
         if runner.kitchen.delivered:
             runner.reset()

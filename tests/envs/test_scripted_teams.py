@@ -17,6 +17,7 @@ TEAMS = {SALADS: cooks.ScriptedTeam, SOUPS: scripted_cooks.ScriptedTeam, WAR: sc
 ORDER = {"recipe": ["tomato salad", "lettuce salad", "onion salad"], "told_to": ["alice"]}
 POT = {"layout": "forced_coordination", "wanted": "pot", "told_to": ["bob"]}
 ARMY = {"told_to": ["alice"], "producers": "bob"}
+SHORT = {"observe": ["vector"], "horizon": 200}
 FAST = {"observe": ["vector"], "max_tick": 5200}
 
 
@@ -92,7 +93,7 @@ def test_with_talk_cooks_of_salads_do_better_than_without(map_name, limit):
 )
 @pytest.mark.parametrize("level", ["goal_cell", "primitive"])
 def test_with_talk_cooks_of_soups_do_better_than_without(layout, told, level):
-    own = {"layout": layout, "wanted": "pot", "wanted_anew": True, "action_level": level, "horizon": 200}
+    own = {"layout": layout, "wanted": "pot", "wanted_anew": True, "action_level": level, **SHORT}
     talk, silence = with_and_without_talk(SOUPS, 4, {**own, "told_to": [told]})
     both = plays(SOUPS, 4, {**own, "told_to": "all"}, talk=False)
     assert min(talk[0], both[0]) >= silence[0] + 25 and talk[0] >= both[0] - 10
@@ -107,7 +108,7 @@ def test_with_talk_commanders_win_more_than_in_silence():
     ("env_id", "episodes", "settings", "who", "least"),
     [
         (SALADS, 12, {**ORDER, "max_game_steps": 40}, "bob", 0.8),  # who fetches
-        (SOUPS, 3, {**POT, "horizon": 200}, "alice", 60),  # who stands at the pots
+        (SOUPS, 3, {**POT, **SHORT}, "alice", 60),  # who stands at the pots
         (WAR, 10, {**ARMY, **FAST}, "bob", 0.4),  # who has the producers
     ],
 )
