@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from chat_server import ChatServer
-from kitchens import asking, kitchen, kitchen_env
+from kitchens import asking, kitchen, kitchen_env, team
 
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.core.errors import UserError
@@ -19,12 +17,6 @@ from rllib_llm_comm.sama.reflection import ReflectivePlay
 from tools.rules_chat import RulesChat
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
-
-
-def team(alice: list[str], bob: list[str], goal: str = "make a soup") -> str:
-    work = {"alice": alice, "bob": bob}
-    agents = [{"agent": who, "subgoals": [{"subgoal": one} for one in said]} for who, said in work.items()]
-    return json.dumps({"goal": goal, "agents": agents})
 
 
 ONION, PUT = "fetch an onion from the left onion crate", "put the onion into the pot"

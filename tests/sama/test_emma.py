@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from kitchens import small_emma
 
 from rllib_llm_comm import EMMAConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
@@ -19,14 +20,7 @@ pytestmark = pytest.mark.usefixtures("small_ray")
 
 
 def config():
-    return (
-        EMMAConfig()
-        .environment(env_config={"layout": "cramped_room", "horizon": 20})
-        .policy_network(width=8, filters=8, hiddens=[16])
-        .env_runners(num_envs_per_env_runner=3)
-        .training(train_batch_size_per_learner=120, minibatch_size=60, num_epochs=2)
-        .debugging(seed=0)
-    )
+    return small_emma(layout="cramped_room", horizon=20).training(num_epochs=2)
 
 
 def train_twice(algo, folder):

@@ -110,7 +110,7 @@ def by_hand(net, row):
 @torch.no_grad()
 def test_logits_are_those_of_the_plain_loop():
     env, _, net = network()
-    rows = rows_of(env, steps=3)
+    rows = rows_of(env, steps=2)
     rows[1]["subgoal_tokens"] = np.zeros_like(rows[1]["subgoal_tokens"])  # nothing is asked for
     texts = EmmaEncoder(load_text_encoder(), SETTINGS).texts
     rows[2] |= texts("go to the pot", "Pots are hot. Onions are round.")

@@ -15,16 +15,15 @@ from planner_model import Answers
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.frozen_lake import ENV_ID, parallel_env
 from rllib_llm_comm.evaluation.planner_scores import PlannedGames, PlanningSetup, ScriptedExecutor
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
-from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.sama.data_set import propose_states
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import ScriptedPlanner, make_planner
 from rllib_llm_comm.sama.planning_game import planning_game
-from rllib_llm_comm.sama.plans import DONE, PlanRequest
+from rllib_llm_comm.sama.plans import PlanRequest
 from rllib_llm_comm.sama.preparation import open_game, preparation_of
 from rllib_llm_comm.sama.reflection import ReflectivePlay
 from rllib_llm_comm.sama.rewards.subgoal_rewards import CodeReward, measure_agreement
+from tests.experiments import staged
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -129,16 +128,6 @@ def test_rllib_planning_knows_the_lakes():
     assert list(executor.scenarios) == ["4x4", "8x8", "random"]
     played = [PlannedGames(executor, {"layout": "random"}, PlanningSetup()).play(seed) for seed in (1, 1)]
     assert played[0] == played[1] and played[0]["metrics"]["subgoals_completed"] >= 1
-
-
-def test_an_episode_can_be_put_back():
-    env = parallel_env(slip=0.6, horizon=40)
-    played = ReflectivePlay(env, planning_game(env).player(), ScriptedPlanner(), patience=3).play(seed=3)
-    again = ReflectivePlay(env, planning_game(env).player(), ScriptedPlanner(), patience=3, recover="replay").play(
-        seed=3
-    )
-    assert json.dumps(played.to_json()) == json.dumps(again.to_json()) and played.reflections > 0
-    assert any(outcome.how == DONE for attempts in played.rounds for outcome in attempts[-1].outcomes)
 
 
 def test_there_is_no_skill_graph():
@@ -259,14 +248,14 @@ def prepared(tmp_path_factory):
     specs = yaml.safe_load(FILE.read_text())
     specs = {name: specs[name] for name in PREPARE}
     specs["report"] = {"run": "sama_report", "config": {"of": [f"${{{name}}}" for name in PREPARE]}}
-    run_file(ExperimentFile("lake", parse_experiments(specs, "f")), TrainSettings(storage_path=str(folder)))
+    staged.run(specs, folder, "lake")
     return folder / "lake"
 
 
 def test_all_stages_run_from_the_recording_and_name_who_wrote_it(prepared):
     authors = {}
     for stage in PREPARE:
-        told = json.loads((prepared / stage / "stage.json").read_text())["summary"]
+        told = staged.record(prepared.parent, stage, "lake")["summary"]
         assert told["requests"] == 0 and told["kept_answers"] > 0
         authors[stage] = set(told["answers"])
     assert authors == {"manual": {"claude"}, **dict.fromkeys(PREPARE[1:], {"written by hand"})}

@@ -8,15 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 from chat_server import ChatServer, client
-from kitchens import asking, kitchen, prompts
+from kitchens import asking, kitchen, prompts, team
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts.engine.units import PEASANT
 from rllib_llm_comm.evaluation.planner_scores import PlannedGames, PlanningSetup, ScriptedExecutor
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
-from rllib_llm_comm.experiments.pipeline import check_stages, run_file
-from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.sama.data_set import diverse_states
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import make_planner
@@ -32,6 +29,7 @@ from rllib_llm_comm.sama.rewards.subgoal_rewards import (
     measure_agreement,
     write_reward,
 )
+from tests.experiments import staged
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -119,17 +117,6 @@ def test_followers_command_once_and_the_nearest_number():
     assert act("train 5 peasants")[0] == "wait" and act("build one stable")[0] == "build one stable"
 
 
-def test_both_ways_back_give_the_same_war():
-    env, episodes = minirts.parallel_env(numbers=EVERY, observe=["text"], max_tick=1000), []
-    for recover in ("snapshot", "replay"):
-        planner = make_planner("random")
-        play = ReflectivePlay(env, planning_game(env).player(), planner, patience=4, recover=recover)
-        episodes.append(play.play(seed=2))
-    assert json.dumps(episodes[0].to_json()) == json.dumps(episodes[1].to_json())
-    # Some rounds were put back that did not begin with the game.
-    assert any(len(attempts) > 1 for attempts in episodes[0].rounds[1:])
-
-
 def test_reds_actions_have_no_subgoals():
     with pytest.raises(UserError, match="action_level"):
         planning_game(minirts.parallel_env(action_level="red"))
@@ -208,9 +195,6 @@ def test_whole_games_pay_what_the_exact_tests_pay(tmp_path):
 
 def test_the_sandbox_bounds_code_that_counts_since(war):
     example = war.plain(war.state())
-    endless = SINCE.replace("    made =", "    while state['start']:\n        pass\n    made =")
-    with pytest.raises(RefusedCodeError, match="ran for more than"):
-        CodeReward(endless)(example, example, "alice", example)
     with pytest.raises(RefusedCodeError, match="KeyError: start"):
         CodeReward(SINCE)(example, example, "alice")
     with pytest.raises(UserError, match="leave out what is not needed"):
@@ -252,17 +236,16 @@ def test_the_follower_is_trained_by_a_stage_and_plays_whole_games(tmp_path):
     follower["config"]["env_config"]["max_tick"] = 400
     for name in ("random", "planned"):
         specs[name]["config"] |= {"episodes": 1, "env_config": {"max_tick": 400}}
-    settings = TrainSettings(storage_path=str(tmp_path), ray_num_cpus=1)
-    run_file(ExperimentFile("war", parse_experiments(specs, "f")), settings)
+    staged.run(specs, tmp_path, "war", ray_num_cpus=1)
     for name in ("random", "planned"):
-        metrics = json.loads((tmp_path / "war" / name / "stage.json").read_text())["summary"]["metrics"]
+        metrics = staged.record(tmp_path, name, "war")["summary"]["metrics"]
         assert metrics["plans"] > 0 and metrics["subgoals_given"] > 0
     assert "planned" in (tmp_path / "war/report/report.html").read_text()
 
 
 def test_all_stages_run_from_the_recording_and_name_who_wrote_it(tmp_path):
     specs = small_file("follower", "random", "planned")
-    run_file(ExperimentFile("war", parse_experiments(specs, "f")), TrainSettings(storage_path=str(tmp_path)))
+    staged.run(specs, tmp_path, "war")
     folder = tmp_path / "war"
     figures = json.loads((folder / "translation/translation.json").read_text())["figures"]
     assert figures["sentences_true"] > 50 and not figures["sentences_false"] and not figures["sentences_unclear"]
@@ -273,7 +256,7 @@ def test_all_stages_run_from_the_recording_and_name_who_wrote_it(tmp_path):
     assert agreement["figures"]["never_done"] == 1 and not rows["wait"]["agreement"]["both"]
     assert 'state["start"]' in (folder / "rewards/rewards/train_3_archers.py").read_text()
     for stage in ("translation", "subgoals", "rewards"):
-        assert set(json.loads((folder / stage / "stage.json").read_text())["summary"]["answers"]) == {"written by hand"}
+        assert set(staged.record(tmp_path, stage, "war")["summary"]["answers"]) == {"written by hand"}
     assert "written by hand" in (folder / "report/report.html").read_text()
 
 
@@ -281,18 +264,13 @@ def test_a_model_cannot_propose_states_of_a_war(tmp_path):
     specs = yaml.safe_load(FILE.read_text())
     specs["subgoals"]["config"]["states_by"] = "model"
     with pytest.raises(UserError, match=r"In `subgoals.config`: `states_by` is 'model', but no model can.*'minirts'"):
-        check_stages(make_stages(parse_experiments(specs, "f"), lambda name, _: tmp_path / name), {})
+        staged.check(specs, tmp_path)
 
 
 # ---- what the planner sees, and when it falls silent (SAMA's way of asking in this game) ------------------------
 
 
-def war_plan(alice, bob, goal="an army"):
-    agents = [{"agent": who, "subgoals": [{"subgoal": one} for one in said]} for who, said in (alice, bob)]
-    return json.dumps({"goal": goal, "agents": agents})
-
-
-MINES = war_plan(("alice", ["mine with all idle peasants"]), ("bob", ["mine with all idle peasants"]))
+MINES = team(["mine with all idle peasants"], ["mine with all idle peasants"], "an army")
 
 
 def test_the_truth_names_enemies_that_the_fog_hides():

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from chat_server import ChatServer, client
-from kitchens import asking, prompts
+from kitchens import asking, prompts, team
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import minirts
@@ -74,8 +74,8 @@ def test_the_strategy_game_asks_one_question_with_how_a_unit_comes_about():
     env = minirts.parallel_env(numbers=[1, 2, 3, 4, 5, 6], opponent="medium2")
     env.reset(seed=0)
     game = planning_game(env)
-    work = [{"agent": who, "subgoals": [{"subgoal": "mine with all idle peasants"}]} for who in ("alice", "bob")]
-    with ChatServer(json.dumps({"goal": "gold", "agents": work})) as server:
+    mine = ["mine with all idle peasants"]
+    with ChatServer(team(mine, mine, "gold")) as server:
         how = {"prompts": "paper", "ahead": 1, "opening": 1, "view": "truth", "examples": 3}
         make_planner(asking(server, **how)).plan(PlanRequest(game, game.state()))
         (prompt,) = prompts(server)

@@ -8,6 +8,7 @@ import time
 
 import pytest
 from chat_server import ChatServer
+from kitchens import small_emma
 from planner_model import planner as answer
 from toys import language_model
 
@@ -75,20 +76,13 @@ def test_a_planner_that_reaches_one_agent_does_so_in_training_and_behind_the_che
 
 def test_agents_are_evaluated_under_a_planner_while_they_learn():
     """SAMA's learning curves: training on sampled subgoals, evaluation in whole games under the planner."""
-    game = {"layout": "cramped_room", "horizon": 20}
     with running(
-        EMMAConfig()
-        .environment(env_config=game)
-        .policy_network(width=8, filters=8, hiddens=[16])
-        .env_runners(num_envs_per_env_runner=2)
-        .training(train_batch_size_per_learner=80, minibatch_size=40, num_epochs=1)
-        .evaluation(
+        small_emma(layout="cramped_room", horizon=20).evaluation(
             evaluation_interval=2,
             evaluation_duration=2,
             evaluation_num_env_runners=0,
             evaluation_config={"planner": "scripted", "subgoal_reward": 0.0},
         )
-        .debugging(seed=0)
     ) as algo:
         assert "evaluation" not in algo.train()
         result = algo.train()
@@ -99,15 +93,8 @@ def test_agents_are_evaluated_under_a_planner_while_they_learn():
 
 def test_a_planner_is_a_setting():
     settings = {"observe": ["entities", "state"], "action_level": "goal_cell", "commit": True, "horizon": 20}
-    with running(
-        EMMAConfig()
-        .environment(ENV_ID, env_config=settings)
-        .planning(planner="plan4mc", subgoal_reward=2.0, patience=8, replan="all")
-        .policy_network(width=8, filters=8, hiddens=[16])
-        .env_runners(num_envs_per_env_runner=2)
-        .training(train_batch_size_per_learner=120, minibatch_size=60, num_epochs=1)
-        .debugging(seed=0)
-    ) as algo:
+    planning = {"planner": "plan4mc", "subgoal_reward": 2.0, "patience": 8, "replan": "all"}
+    with running(small_emma(ENV_ID, **settings).planning(**planning)) as algo:
         told, path = algo.train()["env_runners"], algo.save_to_path()
         wrapper = algo.env_runner.env.envs[0].unwrapped.env
         assert isinstance(wrapper, PlannedSubgoals) and wrapper.planner.name == "plan4mc"
@@ -115,11 +102,8 @@ def test_a_planner_is_a_setting():
     assert told["plans"] >= 1 and told["subgoals_given"] >= 2
     policy = load_policy(path)
     env = policy.env()  # as in training, but the return is the game's own
-    assert isinstance(env, PlannedSubgoals) and (env.planner.name, env.tracker.patience, env._reward) == (
-        "plan4mc",
-        8,
-        0,
-    )
+    assert isinstance(env, PlannedSubgoals)
+    assert (env.planner.name, env.tracker.patience, env._reward) == ("plan4mc", 8, 0)
     assert evaluate(policy, episodes=1).metrics["plans"] >= 1
 
 

@@ -10,9 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from chat_server import ChatServer
+from kitchens import small_emma
 from toys import language_model
 
-from rllib_llm_comm import EMMAConfig, SymbolicPPOConfig, VercoConfig, load_policy
+from rllib_llm_comm import SymbolicPPOConfig, VercoConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env, scripted_player_of
 from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
@@ -22,7 +23,6 @@ from rllib_llm_comm.evaluation.replay import replay_checkpoint
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
 from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm
 from rllib_llm_comm.experiments.env_settings import check_planned_environment
-from rllib_llm_comm.experiments.experiment_file import parse_experiments
 from rllib_llm_comm.experiments.packaged_examples import examples
 from rllib_llm_comm.experiments.pipeline import check_stages
 from rllib_llm_comm.experiments.stages import make_stages
@@ -38,6 +38,7 @@ from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import FailedAttempt, PlanRequest
 from rllib_llm_comm.sama.reflection import ReflectivePlay
 from rllib_llm_comm.testing import check_env
+from tests.experiments import staged
 from tests.running import running
 from tools.rules_chat import RulesChat
 
@@ -203,15 +204,7 @@ def test_rules_are_demonstrated(tmp_path):
 
 
 def test_a_checkpoint_of_emma_carries_subgoals_out(small_ray, tmp_path):
-    game = {"layout": "cramped_room", "horizon": 30}
-    with running(
-        EMMAConfig()
-        .environment(env_config=game)
-        .policy_network(width=8, filters=8, hiddens=[16])
-        .env_runners(num_envs_per_env_runner=2)
-        .training(train_batch_size_per_learner=80, minibatch_size=40, num_epochs=1)
-        .debugging(seed=0)
-    ) as algo:
+    with running(small_emma(layout="cramped_room", horizon=30)) as algo:
         algo.train()
         path = algo.save_to_path(str(tmp_path / "emma"))
     env = make_env(KITCHEN, executor=f"trained:{path}", game={"horizon": 25})
@@ -398,8 +391,7 @@ def test_who_carries_subgoals_out_may_be_the_result_of_a_stage(tmp_path):
     nested = {"run": "collect_labels", "env": "rllib_llm_comm/minirts_planner-v0", "config": {"env_config": officer}}
 
     def check(**stages):
-        stages = parse_experiments(stages, "f")
-        check_stages(make_stages(stages, lambda name, _: tmp_path / name), {})
+        staged.check(stages, tmp_path)
 
     check(emma=emma, rows=rows, nested=nested)
     salad = {**rows, "env": SALAD, "config": {"env_config": {"game": TOLD, "executor": seats["executor"]}}}
@@ -420,31 +412,24 @@ def test_who_carries_subgoals_out_may_be_the_result_of_a_stage(tmp_path):
 def test_a_stage_plays_trained_planners_beside_rules_and_random_draws(trained, tmp_path):
     seats, path = trained
     planners = ["scripted", "random", {"name": "trained", "policy": [path]}]
-    config = {"planner": planners, "env_config": {"game": TOLD, "seats": seats}, "episodes": 2}
-
-    def stage(**changes):
-        spec = {"games": {"run": "play_planners", "env": SALAD, "config": config, **changes}}
-        (one,) = make_stages(parse_experiments(spec, "f"), lambda name, _: tmp_path / name)
-        check_stages([one], {})
-        return one
-
-    result = STAGE_KINDS["play_planners"].run(stage())
+    salads = {"env": SALAD, "env_config": {"game": TOLD, "seats": seats}, "episodes": 2}
+    result = STAGE_KINDS["play_planners"].run(games_of(tmp_path, *planners, **salads))
     cells = {cell["labels"]["planner"]: cell for cell in json.loads(result.outputs[0].read_text())["cells"]}
     assert all(cell["episodes"]["seed"] == [1000, 1001] for cell in cells.values())
     assert ["planner_sha256" in cell["made_with"] for cell in cells.values()] == [False, False, True]
     assert cells["scripted"]["summary"]["mean"] > cells["random"]["summary"]["mean"]
     with pytest.raises(UserError, match="overcooked_text-v0"):
-        stage(env="rllib_llm_comm/overcooked_text-v0")
+        games_of(tmp_path, *planners, **{**salads, "env": "rllib_llm_comm/overcooked_text-v0"})
     with pytest.raises(UserError, match="overcooked_text-v0"):
-        stage(env=KITCHEN, config={"planner": [f"trained:{path}"]})
+        games_of(tmp_path, f"trained:{path}")
 
 
-def games_of(folder, *planners, **config):
+def games_of(folder, *planners, env=KITCHEN, **config):
+    """The checked stage in which planners play."""
     config = {"planner": list(planners), "env_config": {"game": {"layout": "cramped_room", "horizon": 20}}, **config}
-    spec = {"games": {"run": "play_planners", "env": KITCHEN, "config": {"episodes": 1, **config}}}
-    (stage,) = make_stages(parse_experiments(spec, "f"), lambda name, _: folder / name)
-    check_stages([stage], {})
-    return stage
+    spec = {"games": {"run": "play_planners", "env": env, "config": {"episodes": 1, **config}}}
+    staged.check(spec, folder)
+    return staged.stages_of(spec, folder)[0]
 
 
 def test_planners_of_one_name_all_play_and_are_told_apart(tmp_path):

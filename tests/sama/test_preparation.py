@@ -5,18 +5,16 @@ from __future__ import annotations
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.experiments.experiment_file import parse_experiments
-from rllib_llm_comm.experiments.pipeline import check_stages
-from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.sama.planning_game import planning_game, register_planning_game
 from rllib_llm_comm.sama.preparation import open_game, preparation_of, prepared_games
+from tests.experiments import staged
 
 
 @pytest.mark.parametrize("run", ["translate", "collect_subgoals"])
 def test_a_game_without_preparation_is_refused_with_the_names_of_those_that_have_one(tmp_path, run):
     stage = {"run": run, "env": "rllib_llm_comm/door-v0", "config": {"chat": {"cassette": "sama"}}}
     with pytest.raises(UserError) as caught:
-        check_stages(make_stages(parse_experiments({"one": stage}, "f"), lambda name, _: tmp_path / name), {})
+        staged.check({"one": stage}, tmp_path)
     assert "In `one`: `env` is 'rllib_llm_comm/door-v0'" in str(caught.value)
     assert "'door'" in str(caught.value) and ", ".join(prepared_games()) in str(caught.value)
 
@@ -37,6 +35,5 @@ def test_a_game_of_ones_own_needs_a_preparation(monkeypatch):
 
 def test_a_layout_that_is_given_twice_is_refused(tmp_path):
     config = {"chat": {"cassette": "sama"}, "layout": "cramped_room", "env_config": {"layout": "cramped_room"}}
-    stages = parse_experiments({"one": {"run": "translate", "config": config}}, "f")
     with pytest.raises(UserError, match=r"`layout` is given, and in `env_config`, too"):
-        check_stages(make_stages(stages, lambda name, _: tmp_path / name), {})
+        staged.check({"one": {"run": "translate", "config": config}}, tmp_path)

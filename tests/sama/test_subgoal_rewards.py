@@ -30,7 +30,6 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
 from rllib_llm_comm.sama.planned_env import JudgedSubgoals, PlannedSubgoals
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.preparation import open_game, preparation_of
-from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError
 from rllib_llm_comm.sama.rewards.subgoal_rewards import (
     Agreement,
     CodeReward,
@@ -75,11 +74,6 @@ def test_code_gets_both_states_and_the_agent():
     reward = CodeReward("def reward(state):\n    return int(state['before'] == 1 and state['agent'] == 'bob')\n")
     assert reward(1, 2, "bob") == 1 and reward(1, 2, "alice") == 0 and reward(2, 1, "bob") == 0
     assert pickle.loads(pickle.dumps(reward))(1, 2, "bob") == 1
-
-
-def test_code_that_may_not_run_is_refused_at_once():
-    with pytest.raises(RefusedCodeError, match="imports"):
-        CodeReward("import os\ndef reward(state):\n    return 1\n")
 
 
 @pytest.mark.parametrize(
