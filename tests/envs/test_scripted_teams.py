@@ -72,7 +72,7 @@ def test_labels_tell_what_their_prompt_tells_and_who_is_not_told_asks(env_id, se
             assert told == [meant]
             telling += 1
         asking += not told and question in row["message"]
-    assert telling > 5 and asking > 5
+    assert telling and asking
 
 
 @pytest.mark.parametrize(("map_name", "limit"), [("A", 40), ("B", 40), ("C", 60)])

@@ -162,8 +162,8 @@ def test_a_chat_model_thinks_failures_over():
     assert (reflection.phase, reflection.why) == ("decomposition", "bob was in the way")
     blamed = next(number for number, prompt in enumerate(asked) if "Which phase made the mistake" in prompt)
     assert played.rounds[0][0].plan.of("bob") in asked[blamed] and "could not get this done" in asked[blamed]
-    assert "The mistake was in the decomposition: bob was in the way" in prompts[blamed + 1]
-    assert "Split this goal" in prompts[blamed + 1]  # the goal is kept
+    assert "The mistake was in the decomposition: bob was in the way" in asked[blamed + 1]
+    assert "Split this goal" in asked[blamed + 1]  # the goal is kept
     assert played.cost.requests == len(asked)
 
 
