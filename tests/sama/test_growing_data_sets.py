@@ -159,10 +159,12 @@ def test_lakes_under_reward_code_get_the_code_of_new_subgoals(data_set, tmp_path
         _, _, rest = prompt.partition("subgoal:\ngo to column ")
         return f"```python{RIGHT.format(place=[int(rest[0]), int(rest[len('0, row ')])])}```"
 
-    (tmp_path / f"{file_name(FIRST[LAKE])}.py").write_text(RIGHT.format(place=[1, 0]))
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / f"{file_name(FIRST[LAKE])}.py").write_text(RIGHT.format(place=[1, 0]))
     with ChatServer(writes) as server:
         built = config(LAKE, data_set(LAKE), server.settings(), every=1, steps=60)
-        built.planning(subgoal_rewards={"name": "code", "path": str(tmp_path), "fallback": "none"})
+        built.planning(subgoal_rewards={"name": "code", "path": str(code), "fallback": "none"})
         with running(built) as algo:
             told = algo.train()["new_subgoals"]
             assert told["subgoals"] > 0 and not told["left_out"]

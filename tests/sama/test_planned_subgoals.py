@@ -94,7 +94,8 @@ def test_agents_are_evaluated_under_a_planner_while_they_learn():
 def test_a_planner_is_a_setting():
     settings = {"observe": ["entities", "state"], "action_level": "goal_cell", "commit": True, "horizon": 20}
     planning = {"planner": "plan4mc", "subgoal_reward": 2.0, "patience": 8, "replan": "all"}
-    with running(small_emma(ENV_ID, **settings).planning(**planning)) as algo:
+    emma = small_emma(ENV_ID, **settings).training(train_batch_size_per_learner=120)
+    with running(emma.planning(**planning)) as algo:
         told, path = algo.train()["env_runners"], algo.save_to_path()
         wrapper = algo.env_runner.env.envs[0].unwrapped.env
         assert isinstance(wrapper, PlannedSubgoals) and wrapper.planner.name == "plan4mc"
