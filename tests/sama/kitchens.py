@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from chat_server import ChatServer
 
-from rllib_llm_comm import EMMAConfig
 from rllib_llm_comm.envs.overcooked_ai import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.sama.planning_game import PlanningGame, planning_game
@@ -28,8 +27,10 @@ def kitchen(layout: str | list[str] = "cramped_room", seed: int | None = None, *
     return planning_game(env)
 
 
-def small_emma(env: str | None = None, **env_config: Any) -> EMMAConfig:
-    """EMMA with a small network that learns from few steps."""
+def small_emma(env: str | None = None, **env_config: Any):
+    """Settings of EMMA with a small network that learns from few steps."""
+    from rllib_llm_comm import EMMAConfig
+
     config = EMMAConfig() if env is None else EMMAConfig().environment(env)
     return (
         config.environment(env_config=env_config)
