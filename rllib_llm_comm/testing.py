@@ -104,7 +104,7 @@ def check_env(
     if record is not None:
         of_record.append(("its record is right", lambda: _record(record, first)))
         if record.scripted_player:
-            of_record.append(("its scripted player plays and talks", lambda: _scripted(record, make(), seed, steps)))
+            of_record.append(("its scripted player plays and talks", lambda: _plays(record, make(), seed, steps)))
     checks: list[tuple[str, Callable[[], str | None]]] = [
         ("PettingZoo parallel_api_test", lambda: _pettingzoo_api(make)),
         ("PettingZoo parallel_seed_test", lambda: _pettingzoo_seed(make, fresh)),
@@ -334,6 +334,14 @@ def _record(record: GameRecord, env: ParallelEnv) -> str | None:
         home = f"{type(env.unwrapped).__module__}.{type(env.unwrapped).__name__}"
         return f"`package` is {record.package!r}, but the environment is a {home}: its record is not found in play"
     return None
+
+
+def _plays(record: GameRecord, env: ParallelEnv, seed: int, steps: int) -> str | None:
+    """As of `_scripted`, unless the scripted player says that it is not for these settings."""
+    try:
+        return _scripted(record, env, seed, steps)
+    except UserError as error:
+        raise _NotApplicableError(str(error)) from error
 
 
 def _scripted(record: GameRecord, env: ParallelEnv, seed: int, steps: int) -> str | None:

@@ -84,6 +84,13 @@ def test_nothing_of_the_kitchen_is_left_out():
     assert {result.status for result in check_env(ID, settings={"max_game_steps": 40})} == {"passed"}
 
 
+def test_a_scripted_player_that_is_not_for_a_kitchen_is_no_fault_of_it():
+    results = check_env("rllib_llm_comm/overcooked_ai-v0", settings={"layout": "simple_tomato"}, steps=5)
+    assert failures(results) == set()
+    (told,) = [result for result in results if "scripted player" in result.name]
+    assert told.status == "skipped" and "simple_tomato" in told.detail
+
+
 def test_a_users_environment_may_be_a_class_or_an_instance():
     results = check_env(Talkers, steps=40)
     assert not failures(results)
