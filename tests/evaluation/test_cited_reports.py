@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -42,3 +44,9 @@ def test_a_cited_report_is_made_again(name, tmp_path):
 def test_cited_results_are_there(page):
     for target in re.findall(r"\]\(([^)#]*results/[^)#]*)\)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_the_answer_on_length_and_entropy_is_made_of_the_studies():
+    script = runpy.run_path(str(RESULTS / "length_and_entropy.py"), run_name="script")
+    kept = json.loads((RESULTS / "length_and_entropy.json").read_text())
+    assert script["lengths"]() == kept["game_steps"] and script["entropies"]() == kept["entropy"]

@@ -7,14 +7,11 @@ import json
 import pytest
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.evaluation.report import summarise, write_report
 from rllib_llm_comm.evaluation.study_results import join_results, read_results
+from tests.evaluation.made_up import require_made_again, study_of, write, write_rows
 
-STUDY = {
-    "title": "Drift", "env": "x/y-v0", "scenarios": {"one": {}}, "baseline": "weight_0", "seeds": [0, 1],
-    "systems": {"weight_0": {"label": "weight 0", "interventions": []}, "pbt": {"interventions": []}},
-    "evaluation": {"episodes": 10, "modes": ["sampled"]},
-}  # fmt: skip
+STUDY = study_of("weight_0", seeds=[0, 1], evaluation={"episodes": 10, "modes": ["sampled"]})
+STUDY["systems"] = {"weight_0": {"label": "weight 0", "interventions": []}, "pbt": {"interventions": []}}
 
 
 def learning(iteration, seed):
@@ -34,12 +31,10 @@ def growing(iteration, done, **members):
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "study.json").write_text(json.dumps(STUDY))
+    write(tmp_path / "study.json", STUDY)
 
     def trial(stage, rows, seed=0):
-        place = tmp_path / stage / f"trial_{seed}_seed={seed}"
-        place.mkdir(parents=True)
-        (place / "result.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(tmp_path / stage / f"trial_{seed}_seed={seed}", rows)
 
     for seed in (0, 1):
         trial("one.weight_0", [learning(k, seed) for k in range(1, 6)], seed)
@@ -64,31 +59,14 @@ def test_a_member_has_the_iterations_of_its_own_parts(folder):
     assert [curve.decisions for curve in said["pbt: agent_1"]] == [[1, 2]], "these learn side by side"
 
 
-def test_three_ages_of_each_are_told_over_seeds(folder):
-    rows = summarise(read_results(folder))["scenarios"]["one"]["said"]
-    own = [row for row in rows if row["label"] == "weight 0"]
-    assert [row["iteration"] for row in own] == [1, 3, 5] and [row["seeds"] for row in own] == [2, 2, 2]
-    assert [row["message_entropy"] for row in own] == [1.5, 3.5, 5.5]
-    assert [row["message_kl"] for row in own] == pytest.approx([0.1, 0.3, 0.5])
-    assert [row["message_vocabulary"] for row in own] == [8, 6, 4] and "message_distinct_share" not in own[0]
-
-
-def test_the_report_shows_it_and_is_made_again_from_what_it_kept(folder, tmp_path):
-    page = write_report(read_results(folder), tmp_path / "report")
-    told, kept = (
-        json.loads((page.parent / "report.json").read_text()),
-        json.loads((page.parent / "results.json").read_text()),
-    )
+def test_the_report_shows_it_and_is_made_again_from_what_it_kept(folder):
+    page = require_made_again(read_results(folder), folder)
+    told, kept = (json.loads((page.parent / f"{name}.json").read_text()) for name in ("report", "results"))
     assert len(told["scenarios"]["one"]["said"]) == 3 + 2 + 1 + 2 + 2 and set(kept["said"]["one"]) >= {"weight_0"}
-    assert (page.parent / "one_messages.png").is_file()
-    assert (
-        "population: a_1" in page.read_text() and "| population: a_1 | 4 |" in (page.parent / "report.md").read_text()
-    )
-    again = write_report(read_results(page.parent), tmp_path / "again")
-    for name in ("report.md", "report.json", "one_messages.png", "results.json"):
-        assert (again.parent / name).read_bytes() == (page.parent / name).read_bytes()
+    assert (page.parent / "one_messages.png").is_file() and "population: a_1" in page.read_text()
+    assert "| population: a_1 | 4 |" in page.with_suffix(".md").read_text()
     assert join_results([read_results(page.parent)]).said == read_results(page.parent).said
     kept["said"]["one"]["weight_0"][0]["values"]["message_kl"] = [0.1]
-    (page.parent / "results.json").write_text(json.dumps(kept))
+    write(page.parent / "results.json", kept)
     with pytest.raises(UserError, match="message_kl"):
         read_results(page.parent)

@@ -1,4 +1,4 @@
-"""Measures of talk and corrected comparisons in a study's report."""
+"""Measures of talk, corrected comparisons, and the cost of chat models in a study's report."""
 
 import itertools
 import json
@@ -11,13 +11,12 @@ from scipy import stats
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.report import summarise, write_report
 from rllib_llm_comm.evaluation.statistics import permutation_test
-from rllib_llm_comm.evaluation.study_results import read_results
+from rllib_llm_comm.evaluation.study_results import join_results, read_results
+from rllib_llm_comm.policies.stage_record import StageRecord
+from tests.evaluation.made_up import played, require_made_again, study_of, write, write_rows
 
-STUDY = {
-    "title": "Talk", "env": "x/y-v0", "scenarios": {"one": {}}, "baseline": "none", "seeds": [0, 1, 2, 3],
-    "systems": {name: {"label": name, "interventions": [], "config": {}} for name in ("talk", "none", "other")},
-    "evaluation": {"episodes": 10, "seed": 0, "modes": ["sampled"], "communication": True},
-}  # fmt: skip
+STUDY = study_of("none", "talk", "other")
+STUDY["evaluation"]["communication"] = True
 RETURNS = {"talk": [1.1, 1.2, 1.15, 1.12], "none": [0.4, 0.3, 0.35, 0.42], "other": [0.41, 0.36, 0.3, 0.44]}
 
 
@@ -32,19 +31,11 @@ def measured(value):
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "study.json").write_text(json.dumps(STUDY))
+    write(tmp_path / "study.json", STUDY)
     for name, returns in RETURNS.items():
-        stage = tmp_path / f"one.{name}.sampled"
-        stage.mkdir()
-        runs = [
-            {
-                "return_mean": r, "success_rate": 0.5, "length_mean": 50.0, "collisions_mean": 1.0,
-                "message_words_mean": 3.0, "vocabulary": 7, "common_messages": [],
-                "communication": {**measured(r / 2), "messages": 0 if name == "none" else 100},
-            }
-            for r in returns
-        ]  # fmt: skip
-        (stage / "evaluation.json").write_text(json.dumps({"checkpoints": runs}))
+        spoken = 0 if name == "none" else 100
+        runs = [played(one, communication={**measured(one / 2), "messages": spoken}) for one in returns]
+        write(tmp_path / f"one.{name}.sampled/evaluation.json", {"checkpoints": runs})
     return tmp_path
 
 
@@ -61,8 +52,7 @@ def test_measures_and_corrected_comparisons(folder):
 
 
 def test_all_comparisons_of_the_study_count(folder):
-    study = {**STUDY, "scenarios": {"one": {}, "two": {}}}
-    (folder / "study.json").write_text(json.dumps(study))
+    write(folder / "study.json", {**STUDY, "scenarios": {"one": {}, "two": {}}})
     for name in RETURNS:
         shutil.copytree(folder / f"one.{name}.sampled", folder / f"two.{name}.sampled")
     told = summarise(read_results(folder))["scenarios"]["two"]["systems"]
@@ -79,76 +69,25 @@ def test_systems_may_have_baselines_of_their_own(folder):
     study = json.loads(json.dumps(STUDY))
     study["systems"]["talk"]["baseline"] = "other"
     study["systems"]["late"] = {**study["systems"]["other"], "label": "late"}
-    (folder / "study.json").write_text(json.dumps(study))
+    write(folder / "study.json", study)
     shutil.copytree(folder / "one.talk.sampled", folder / "one.late.sampled")
     results = read_results(folder)
     assert {name: results.baseline_of(name) for name in study["systems"]} == {
         "talk": "other", "none": None, "other": None, "late": "none"
     }  # fmt: skip
-    page = write_report(results, folder / "report")
-    told = json.loads((page.parent / "report.json").read_text())["scenarios"]["one"]
-    compared = {name: one["against_baseline"] for name, one in told["systems"].items() if "against_baseline" in one}
+    told = summarise(results)["scenarios"]["one"]["systems"]
+    compared = {name: one["against_baseline"] for name, one in told.items() if "against_baseline" in one}
     assert {name: one["label"] for name, one in compared.items()} == {"talk": "other", "late": "none"}
-    means = {name: sum(returns) / 4 for name, returns in RETURNS.items()}
-    assert compared["talk"]["difference"]["value"] == pytest.approx(means["talk"] - means["other"], abs=0.03)
     assert [one["p_corrected"] for one in compared.values()] == pytest.approx([4 / 70] * 2, abs=1e-5)  # of both
-    assert told["systems"]["talk"]["corrected"]["comparisons"] == 2
-    for kind in ("md", "html"):
-        text = (page.parent / f"report.{kind}").read_text()
-        assert "Against its baseline" in text and "other: intervals do not overlap" in text, kind
-    again = write_report(read_results(folder / "report"), folder / "again").parent
-    assert (again / "report.md").read_text() == (page.parent / "report.md").read_text()
     study["systems"]["talk"]["baseline"] = "otherr"
-    (folder / "study.json").write_text(json.dumps(study))
+    write(folder / "study.json", study)
     with pytest.raises(UserError, match="systems.talk.baseline.*must be one of"):
         read_results(folder)
 
 
-def test_of_agents_in_silence_only_their_cues_are_told(folder):
-    for name in ("talk", "none"):
-        path = folder / f"one.{name}.sampled/evaluation.json"
-        kept = json.loads(path.read_text())
-        for run in kept["checkpoints"]:
-            run["communication"]["first_choice"] = {"nats": 0.3, "corrected": 0.25, "entropy": 1.1}
-        path.write_text(json.dumps(kept))
-    told = summarise(read_results(folder))["scenarios"]["one"]["systems"]
-    assert {name for name, value in told["none"]["talk"].items() if value} == {"first_choice"}
-    assert told["none"]["talk"]["first_choice"]["value"] == told["talk"]["talk"]["first_choice"]["value"] == 0.25
-
-
-def test_they_are_in_both_pages_and_are_made_again_from_what_was_kept(folder):
-    page = write_report(read_results(folder), folder / "report")
-    assert "Signalling (nats)" in page.read_text() and "Holm" in page.read_text()
-    text = (folder / "report/report.md").read_text()
-    assert "| talk | 0.57 [" in text and "intervals do not overlap, p 0.0571 |" in text
-    write_report(read_results(folder / "report"), folder / "again")
-    assert (folder / "again/report.md").read_text() == text
-
-
-def test_drift_has_columns_where_messages_were_trained(folder):
-    path = folder / "one.talk.sampled" / "evaluation.json"
-    runs = json.loads(path.read_text())["checkpoints"]
-    for number, run in enumerate(runs):
-        run["communication"]["drift"] = {
-            "kl": 0.5 + number / 10, "kl_per_token": 0.1, "new_words": 0.2, "new_words_reference": 0.05,
-            "unreadable": None, "unreadable_reference": None, "messages": 400,
-        }  # fmt: skip
-    path.write_text(json.dumps({"checkpoints": runs}))
-    told = summarise(read_results(folder))["scenarios"]["one"]["systems"]
-    assert told["talk"]["talk"]["drift.kl"]["value"] == pytest.approx(0.65)
-    assert told["talk"]["talk"]["drift.unreadable"] is None and "drift.kl" not in told["other"]["talk"]
-    page = write_report(read_results(folder), folder / "report")
-    text = (folder / "report/report.md").read_text()
-    assert "| Drift (nats per message) | New words | New words, taught |" in text and "| 0.65 [" in text
-    row = next(line for line in text.splitlines() if line.startswith("| other | 0."))
-    assert row.endswith("| - | - | - | - | - |") and "<th>New words</th>" in page.read_text()
-    write_report(read_results(folder / "report"), folder / "again")
-    assert (folder / "again/report.md").read_text() == text
-
-
-def test_drift_has_no_columns_elsewhere(folder):
-    write_report(read_results(folder), folder / "report")
-    assert "Drift" not in (folder / "report/report.md").read_text()
+def test_they_are_on_the_page_and_are_made_again_from_what_was_kept(folder):
+    page = require_made_again(read_results(folder), folder)
+    assert "Signalling (nats)" in page.read_text() and "Holm" in page.read_text() and "Drift" not in page.read_text()
 
 
 def test_a_report_is_on_the_disk_before_its_files_get_their_names(folder, synced):
@@ -156,13 +95,6 @@ def test_a_report_is_on_the_disk_before_its_files_get_their_names(folder, synced
     written = {path.name for path in (folder / "report").iterdir()}
     assert {"report.html", "report.md", "report.json", "results.json"} <= written <= {path.name for path in synced}
     assert synced[-1] == folder / "report"
-
-
-def test_a_study_that_does_not_measure_talk_has_none_of_it(folder):
-    plain = {**STUDY, "evaluation": {"episodes": 10, "seed": 0, "modes": ["sampled"]}}
-    (folder / "study.json").write_text(json.dumps(plain))
-    page = write_report(read_results(folder), folder / "report")
-    assert "Signalling" not in page.read_text() and "p_corrected" not in (folder / "report/report.json").read_text()
 
 
 def test_permutation_test_agrees_with_scipy():
@@ -181,7 +113,7 @@ def test_permutation_test_agrees_with_scipy():
 
 
 def test_a_scenario_whose_baseline_is_not_judged_yet_spoils_no_report(folder):
-    (folder / "study.json").write_text(json.dumps({**STUDY, "scenarios": {"one": {}, "two": {}}}))
+    write(folder / "study.json", {**STUDY, "scenarios": {"one": {}, "two": {}}})
     shutil.copytree(folder / "one.talk.sampled", folder / "two.talk.sampled")
     told = summarise(read_results(folder))["scenarios"]
     assert told["two"]["systems"]["talk"]["corrected"]["overlaps_baseline"] is None
@@ -192,17 +124,87 @@ def test_a_scenario_whose_baseline_is_not_judged_yet_spoils_no_report(folder):
 @pytest.mark.parametrize(
     ("talk", "says"),
     [
-        (5, "`checkpoints.0.communication` is 5 but must be a mapping"),
         ({"signalling": 1}, "`checkpoints.0.communication.messages` is missing"),
         ({"messages": 1, "listening": "x"}, "`checkpoints.0.communication.listening` is 'x' but must be a number"),
         ({"messages": 1, "signalling": {}}, "`checkpoints.0.communication.signalling.corrected` is missing"),
-        ({"messages": 1, "drift": 5}, "`checkpoints.0.communication.drift` is 5 but must be a mapping"),
     ],
 )
 def test_damaged_measures_are_refused(talk, says, folder):
     path = folder / "one.talk.sampled" / "evaluation.json"
     content = json.loads(path.read_text())
     content["checkpoints"][0]["communication"] = talk
-    path.write_text(json.dumps(content))
+    write(path, content)
     with pytest.raises(UserError, match=f"damaged or incomplete: {says}"):
         read_results(folder)
+
+
+COSTLY = study_of("silent", "planned", seeds=[0, 1], shared={"labels": {"run": "collect_labels"}})
+COSTLY["systems"]["planned"]["label"] = "a planner"
+PLAYED = played(1.0, episodes=10, seconds_per_game=2.5, metrics={})
+COST = {
+    "requests": 40, "kept_answers": 10, "input_tokens": 4000, "output_tokens": 800, "cost": 2.0, "answer_seconds": 20.0,
+}  # fmt: skip
+
+
+def stage(folder, name, run, **summary):
+    record = StageRecord(stage=f"one.{name}", run=run, status="finished", fingerprint="", summary=summary)
+    write(folder / f"one.{name}/stage.json", record.model_dump())
+
+
+@pytest.fixture
+def asked_folder(tmp_path):
+    write(tmp_path / "study.json", COSTLY)
+    stage(tmp_path, "labels", "collect_labels", labels=5, **COST)
+    for name in ("silent", "planned"):
+        asked = COST if name == "planned" else dict.fromkeys(COST, 0.0)
+        for seed in (0, 1):
+            row = {"training_iteration": 1, "config": {"seed": seed}, "env_runners": {"chat": asked}}
+            later = {**row, "evaluation": {"env_runners": {"chat": {"requests": 2 * seed}}}, "training_iteration": 2}
+            write_rows(tmp_path / f"one.{name}/trial_{seed}", [row, later if name == "planned" else row])
+        stage(tmp_path, name, "EMMA")
+        runs = {"checkpoints": [PLAYED, PLAYED]}
+        stage(tmp_path, f"{name}.sampled", "evaluate", **runs, **asked)
+        write(tmp_path / f"one.{name}.sampled/evaluation.json", runs)
+    return tmp_path
+
+
+def test_rows_are_means_per_stage_run_and_game(asked_folder):
+    told = summarise(read_results(asked_folder))["scenarios"]["one"]["cost"]
+    assert [(row["label"], row["part"], row["per"]) for row in told] == [
+        ("labels", "shared stage", "stage"),
+        ("a planner", "while learning", "run"),
+        ("a planner", "sampled", "game"),
+    ]
+    assert [row["requests"] for row in told] == [40, 41, 2]  # the periodic evaluation of one seed asked two more
+    assert [row["cost"] for row in told] == [2, 2, 0.1] and [row["input_tokens"] for row in told] == [4000, 4000, 200]
+    assert [row["seconds_per_game"] for row in told] == [None, None, 2.5] and told[2]["answer_seconds"] == 1
+
+
+def test_the_page_shows_it_and_can_be_made_again(asked_folder):
+    page = require_made_again(read_results(asked_folder), asked_folder)
+    row = "| a planner | sampled | game | 2.0 | 0.5 | 200 | 40 | 0.1 | 1.0 | 2.5 |"
+    assert row in page.with_suffix(".md").read_text()
+    assert "<td>a planner</td><td>sampled</td><td>game</td><td>2.0</td>" in page.read_text()
+    assert join_results([read_results(asked_folder)]).cost == read_results(asked_folder).cost
+
+
+def test_studies_that_ask_nobody_say_nothing_of_it(asked_folder, tmp_path):
+    for path in asked_folder.glob("one.*/stage.json"):
+        path.unlink()
+    for path in asked_folder.glob("one.planned/trial_*/result.json"):
+        path.write_text((asked_folder / "one.silent/trial_0/result.json").read_text())
+    results = read_results(asked_folder)
+    assert results.cost == {} and "cost" not in summarise(results)["scenarios"]["one"]
+    write_report(results, tmp_path / "report")
+    assert "chat models" not in (tmp_path / "report/report.md").read_text()
+    assert '"cost"' not in (tmp_path / "report/results.json").read_text()
+
+
+def test_damaged_costs_are_refused(asked_folder, tmp_path):
+    write_report(read_results(asked_folder), tmp_path / "report")
+    path = tmp_path / "report/results.json"
+    kept = json.loads(path.read_text())
+    kept["cost"]["one"]["planned"]["requests"] = "many"
+    write(path, kept)
+    with pytest.raises(UserError, match=r"cost\.one\.planned\.requests"):
+        read_results(tmp_path / "report")
