@@ -1,4 +1,4 @@
-"""Cross-play of hand-made policies whose matrix is known, its statistics, page, replay and command."""
+"""Cross-play of hand-made policies whose matrix is known, its statistics, page, replay and command; under a planner."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ import re
 
 import numpy as np
 import pytest
+from hostile import write_checkpoint
 from toys import TESTS, register, write_talker
+from typer.testing import CliRunner
 
+from rllib_llm_comm import load_policy
+from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env
+from rllib_llm_comm.envs.overcooked_ai.actions import own_actions
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings, require_metric, write_cross_play
+from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.statistics import jackknife
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
@@ -20,10 +26,9 @@ from rllib_llm_comm.sama.plans import Planner
 from tests.cli.command import succeeds
 from tests.evaluation.corridor import CORRIDOR
 from tests.evaluation.corridor import register as register_corridor
+from tests.evaluation.kitchens import AI, write_cook, write_follower
 
 DOOR = "rllib_llm_comm/door-v0"
-KITCHEN = "rllib_llm_comm/overcooked_ai-v0"
-RING = {"layout": "coordination_ring"}
 register_corridor()
 
 
@@ -84,9 +89,8 @@ def test_checkpoints_are_told_by_their_weights(tmp_path):
 
 
 def test_games_of_more_than_two_seats():
-    settings = CrossPlaySettings(
-        env="rllib_llm_comm/overcooked_text-v0", episodes=1, env_config={"num_agents": 3, "max_game_steps": 20}
-    )
+    three = {"num_agents": 3, "max_game_steps": 20}
+    settings = CrossPlaySettings(env="rllib_llm_comm/overcooked_text-v0", episodes=1, env_config=three)
     cross = CrossPlay(["random", "stay"], None, settings)
     assert len(cross.agents) == 3
     found = cross.play()
@@ -128,9 +132,7 @@ def test_page_and_replay_of_a_cell(tmp_path):
     cross = door({"policy": "scripted", "name": "<b>one"}, "stay", partners={"chance": ["random"]})
     page = write_cross_play(cross.play(), tmp_path / "cross.html").read_text(encoding="utf-8")
     assert "<b>one" not in page and "&lt;b&gt;one" in page
-    assert page.count(">all others<") == 2 and page.count("<td>") == 4 * 2 + 4 * 3, (
-        "a column per seat, then the figures"
-    )
+    assert page.count(">all others<") == 2 and page.count("<td>") == 4 * 2 + 4 * 3  # a column per seat, then figures
     assert page.count('class="cell"') == 2 * (4 + 2) and "http" not in page.replace("http-equiv", "")
     colours = set(re.findall(r"background: (rgb\([^)]*\))", page))
     assert {"rgb(255, 253, 249)", "rgb(217, 119, 66)"} <= colours
@@ -143,16 +145,9 @@ def test_page_and_replay_of_a_cell(tmp_path):
 
 def test_a_metric_of_the_game_and_the_same_figures_side_by_side():
     kitchen = {"layout": "cramped_room", "horizon": 120, "observe": ["vector"]}
-    tables = [
-        CrossPlay(
-            ["scripted", "stay"],
-            None,
-            CrossPlaySettings(env=KITCHEN, env_config=kitchen, episodes=2, metric="soups", num_envs=num_envs),
-        )
-        .play()
-        .matrix(0)
-        for num_envs in (1, 2)
-    ]
+    how = CrossPlaySettings(env=AI, env_config=kitchen, episodes=2, metric="soups")
+    both = [how.replace(num_envs=num_envs) for num_envs in (1, 2)]
+    tables = [CrossPlay(["scripted", "stay"], None, one).play().matrix(0) for one in both]
     assert tables[0].tolist() == tables[1].tolist()
     assert tables[0][0, 0] >= 2 and tables[0][1, 1] == 0
 
@@ -160,8 +155,8 @@ def test_a_metric_of_the_game_and_the_same_figures_side_by_side():
 @pytest.mark.parametrize(
     ("env", "settings", "told"),
     [
-        (KITCHEN, {"layout": "cramped_room", "observe": ["vector"]}, "score, soups, shaped."),
-        (KITCHEN, {"wanted": "pot", "observe": ["vector"], "layout": "asymmetric_advantages"}, "shaped, unpaid_soups."),
+        (AI, {"layout": "cramped_room", "observe": ["vector"]}, "score, soups, shaped."),
+        (AI, {"wanted": "pot", "observe": ["vector"], "layout": "asymmetric_advantages"}, "shaped, unpaid_soups."),
         (DOOR, {}, "nothing"),
         (CORRIDOR, {}, "right_ends"),
     ],
@@ -186,7 +181,7 @@ def test_nobody_is_asked_for_the_names_of_metrics():
         def plan(self, *_, **__):
             raise AssertionError("the planner was asked")
 
-    game = PlannedSubgoals(make_env(KITCHEN, observe=["text"]), NotToBeAsked())
+    game = PlannedSubgoals(make_env(AI, observe=["text"]), NotToBeAsked())
     require_metric("subgoals_share", game, 0)
     require_metric("soups", game, 0)
     with pytest.raises(UserError, match="what the game counts: plans, .*, score, soups, shaped"):
@@ -201,7 +196,6 @@ def test_nobody_is_asked_for_the_names_of_metrics():
         (["stay"], {"a": ["random"], "b": ["random"]}, {}, "`partners.b` has 'random', a name that is taken"),
         (["stay"], {"a": [{"policy": "random", "weight": 2}]}, {}, "all partners count alike"),
         (["stay"], {"a": []}, {}, "`partners.a` is .* at least one partner"),
-        (["no/checkpoint"], None, {}, "no/checkpoint"),
     ],
 )
 def test_wrong_settings(players, partners, settings, told):
@@ -220,20 +214,103 @@ def test_the_command(tmp_path):
     assert "one and stay" in (tmp_path / "replay.html").read_text() and (tmp_path / "cross.html").exists()
 
 
-@pytest.mark.parametrize(
-    ("players", "settings", "why"),
-    [
-        (["zoo:soup_coordination_ring"], {}, "soup_coordination_ring' cannot play here: .* 520 numbers .* with 650"),
-        (["zoo:soup_cramped_room"], {"episodes": 0}, "`episodes` is 0"),
-        (["zoo:soup_cramped_room"], {"num_envs": 0}, "`num_envs` is 0"),
-        (
-            ["zoo:emma_cramped_room"],
-            {"planning": {}, "env_config": {**RING, "action_level": "primitive", "commit": False}},
-            "zoo:emma_cramped_room' cannot play here: the map of 'alice' is 5 x 5 cells .* with 4 x 5",
-        ),
-    ],
-)
-def test_who_cannot_play_is_told_before_the_first_game(players, settings, why):
-    first = [] if "planning" in settings else ["zoo:soup_cramped_room"]
-    with pytest.raises(UserError, match=why):
-        CrossPlay([*first, *players], None, CrossPlaySettings(**settings))
+def test_who_cannot_play_is_told_before_the_first_game():
+    for other, settings, why in (
+        ("zoo:soup_coordination_ring", {}, "soup_coordination_ring' cannot play here: .* 520 numbers .* with 650"),
+        ("zoo:soup_cramped_room", {"episodes": 0}, "`episodes` is 0"),
+    ):
+        with pytest.raises(UserError, match=why):
+            CrossPlay(["zoo:soup_cramped_room", other], None, CrossPlaySettings(**settings))
+
+
+STEPS = {"action_level": "primitive", "commit": False}
+FOLLOWER = {"observe": ["entities"], "action_level": "goal_cell", "commit": True, "subgoals": "sampled", "horizon": 60}
+
+
+@pytest.fixture(scope="module")
+def follower(tmp_path_factory):
+    return write_follower(tmp_path_factory.mktemp("follower") / "policy", **FOLLOWER)
+
+
+@pytest.fixture(scope="module")
+def cook(tmp_path_factory):
+    """A cook of single steps, whose settings tell a default that the follower's leave away."""
+    folder = tmp_path_factory.mktemp("cook") / "policy"
+    return write_cook(folder, 26 * 5 * 4, vector="planes", dynamics="old", horizon=60)
+
+
+@pytest.mark.parametrize("level", ["goal_cell", "goal"])
+def test_goals_in_single_steps_make_the_same_game(level):
+    """The environment's own goals and those of two cooks that carry theirs out: every state is the same."""
+    common = {"layout": "coordination_ring", "horizon": 200, "commit": True, "observe": ["vector"]}
+    theirs, single = make_env(AI, action_level=level, **common), make_env(AI, **common)
+    theirs.reset(seed=5)
+    single.reset(seed=5)
+    cooks = {
+        agent: own_actions(single, agent, {"action_level": level}, np.random.default_rng(5)) for agent in single.agents
+    }
+    rng, expected = np.random.default_rng(0), []
+    while single.agents:
+        actions = {}
+        for agent, one in cooks.items():
+            if one.free():
+                actions[agent] = int(rng.choice(np.flatnonzero(one.mask())))
+                one.choose(actions[agent])
+        if actions:
+            assert not expected, "a cook was asked in one of the two only"
+            theirs.step(actions)
+            expected = list(theirs.passed[1:])
+        single.step({agent: one.action() for agent, one in cooks.items()})
+        assert np.array_equal(single.kitchen.state, expected.pop(0))
+    assert not theirs.agents and single.kitchen.time == 200
+
+
+def test_who_trusts_a_cross_play_trusts_what_its_planner_recorded_too(follower, tmp_path):
+    server = {"base_url": "http://127.0.0.1:9", "model": "m"}
+    path = write_checkpoint(tmp_path, communication={"message_server": server})
+    for trust, why in ((False, "recorded `message_server`"), (True, "was trained in .* and not as a planner")):
+        settings = CrossPlaySettings(planning={"planner": f"trained:{path}"}, trust=trust)
+        with pytest.raises(UserError, match=why):
+            CrossPlay([follower], None, settings)
+
+
+def test_a_follower_with_itself_plays_as_it_does_without_partners(follower):
+    settings = CrossPlaySettings(
+        episodes=2, metric="plans", env_config=STEPS, planning={"planner": "scripted", "patience": 10}
+    )
+    cross = CrossPlay([{"policy": follower, "name": "emma"}], None, settings)
+    told = cross.play().to_json()
+    alone = play_planned(
+        load_policy(follower), planning=settings.planning, episodes=2, env_config={"commit": False}, num_envs=2
+    )
+    assert told["games"][0]["scores"] == [episode.metrics["plans"] for episode in alone]
+    assert told["planning"] == {"planner": "scripted", "patience": 10}
+    assert told["notes"] == ["emma: told by the planner 'scripted', which plans for all seats."]
+    assert told["env_config"]["action_level"] == "primitive" and "subgoals" not in told["env_config"]
+
+
+def test_a_follower_beside_cooks_of_single_steps(follower, cook, tmp_path):
+    (tmp_path / "partners.json").write_text(json.dumps({"cooks": [{"policy": cook, "name": "cook"}, "scripted"]}))
+    words = ["crossplay", f"emma={follower}", "--partners", "partners.json", "--episodes", "1", "--metric", "plans"]
+    words += ["--planner", "scripted", "--env-config", json.dumps(STEPS), "--json", "cross.json"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 0, done.output
+    assert "told by the planner" in done.output and "dynamics" not in done.output
+    found = json.loads((tmp_path / "cross.json").read_text())
+    assert len(found["games"]) == 5
+    assert all(game["scores"][0] >= 2 for game in found["games"])  # a plan at the start, and more
+
+
+def test_goals_of_its_own_are_no_game_for_a_cook_of_single_steps(follower, cook):
+    settings = CrossPlaySettings(episodes=1, planning={})
+    with pytest.raises(
+        UserError, match="`action_level` is 'goal_cell' but 'alice' is held by .* set `action_level` to 'pri"
+    ):
+        CrossPlay([follower, cook], None, settings)
+
+
+def test_somebody_has_to_read_subgoals(cook):
+    with pytest.raises(UserError, match="none of the players and partners reads subgoals"):
+        CrossPlay([cook], None, CrossPlaySettings(planning={"planner": "scripted"}))

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation import kitchen_tables
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
-from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
-from rllib_llm_comm.policies.policy_folder import network_file, write_policy
-from rllib_llm_comm.policies.policy_manifest import NUMERIC, PolicyManifest
+from tests.evaluation.kitchens import AI, SUBGOALS, write_cook, write_follower
 
-AI = "rllib_llm_comm/overcooked_ai-v0"
 KITCHEN = {"layout": "cramped_room", "horizon": 40, "observe": ["vector"]}
 SIZES = {"planes": 26 * 5 * 4, "features": 96}
 
 
-def cook(folder, seed, vector="planes", **settings):
-    """A policy of a random network whose actions are of very different chances."""
-    network = NumericNetwork(NumericSettings(init_seed=seed, hiddens=[16, 16]), SIZES[vector], 6)
-    with torch.no_grad():
-        network.actor[-1].weight *= 300
-    model = {**network.settings.to_dict(), "size": SIZES[vector], "actions": 6, "critic_size": None}
-    env_config = {**KITCHEN, "vector": vector, **settings}
-    manifest = PolicyManifest("SelfPlayPPO", model, {}, kind=NUMERIC, env=AI, env_config=env_config)
-    return str(write_policy(folder / f"{vector}_{seed}", network_file(network), manifest))
+def cook(folder, seed, vector="planes"):
+    return write_cook(folder / f"{vector}_{seed}", SIZES[vector], seed, sharp=300, vector=vector, **KITCHEN)
 
 
 def walker(env, agent, rng):
@@ -63,7 +52,8 @@ def both_ways(players, partners=None, **settings):
     found = []
     for arrays in (True, False):
         cross = CrossPlay(players, partners, CrossPlaySettings(arrays=arrays, **{"episodes": 2, **settings}))
-        found.append((cross.play().scores, frozenset() if cross._tables is None else cross._tables.seated))
+        seated = frozenset() if cross._tables is None else cross._tables.seated
+        found.append((cross.play().scores, seated))
     return found
 
 
@@ -106,7 +96,7 @@ def test_who_cannot_sit_there_plays_the_other_way(cooks, tmp_path):
         (AI, {"layout": "asymmetric_advantages", "wanted": "pot"}),
         (AI, {"action_level": "goal"}),
         (AI, {"swap_roles": True, "observe": ["vector"]}),
-        ("rllib_llm_comm/overcooked_ai_subgoals-v0", {"observe": ["vector"]}),
+        (SUBGOALS, {"observe": ["vector"]}),
     ],
 )
 def test_other_games_in_a_kitchen_are_played_one_by_one(env, settings):
@@ -114,9 +104,7 @@ def test_other_games_in_a_kitchen_are_played_one_by_one(env, settings):
     assert not cross._tables.seated
 
 
-def test_errors_are_the_same(cooks):
-    with pytest.raises(UserError, match="`metric` is 'gold'"):
-        CrossPlay(cooks, None, CrossPlaySettings(metric="gold", episodes=1)).play()
+def test_kitchens_that_scripted_cooks_do_not_know_are_told():
     tomatoes = CrossPlaySettings(env=AI, env_config={"layout": "cramped_room_tomato", "dynamics": "new"}, episodes=1)
     with pytest.raises(UserError, match="The scripted cooks are for kitchens in which three onions"):
         CrossPlay(["scripted"], None, tomatoes).play()
@@ -128,3 +116,73 @@ def test_progress_counts_every_pair_once(cooks):
     cross.play(lambda number, total: told.append((number, total)))
     assert told == [(number, 8) for number in range(1, 9)]
     assert np.isfinite(cross.play().matrix(0, "a")).all()
+
+
+RING = {"layout": "coordination_ring", "horizon": 40}
+FOLLOWER = {**RING, "observe": ["entities", "state"], "action_level": "goal_cell"}
+
+
+@pytest.fixture(scope="module")
+def followers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("followers")
+    how = {"sharp": 3000, "critic": {"critic_observation": "state"}, **FOLLOWER}
+    paths = [write_follower(folder / str(seed), seed=seed, **how) for seed in range(2)]
+    return [{"policy": path, "name": f"emma {seed}"} for seed, path in enumerate(paths)]
+
+
+@pytest.fixture(scope="module")
+def strangers_of_followers(followers, tmp_path_factory):
+    one, folder = followers[0]["policy"], tmp_path_factory.mktemp("strangers") / "cook"
+    cook = write_cook(folder, 26 * 5 * 5, sharp=300, vector="planes", **RING)
+    return {
+        "cooks": [{"policy": cook, "name": "cook"}, "random"],
+        "scripted": [{"policy": "scripted", "noise": 0.3, "name": "noisy"}],
+        "followers": [
+            {"policy": one, "noise": 0.2, "pauses": 0.1, "name": "noisy emma"},
+            {"policy": one, "greedy": True, "name": "greedy emma"},
+        ],
+    }
+
+
+def planned(players, partners, planning, env_config=None, **settings):
+    """As `both_ways`, under a planner."""
+    steps = {"action_level": "primitive", "commit": False, "shaping": 0.5, **(env_config or {})}
+    (arrays, seated), (single, _) = both_ways(
+        players, partners, env_config=steps, planning={"planner": "scripted", **planning}, **settings
+    )
+    return arrays, single, seated
+
+
+@pytest.mark.parametrize(
+    ("settings", "planning"),
+    [
+        ({"metric": "return"}, {"subgoal_reward": 0.25}),
+        ({"metric": "plans", "env_config": {"commit": True}}, {"patience": 7, "replan": "all"}),
+        ({"metric": "subgoals_completed", "greedy": True, "seed": 5}, {"subgoals_to": ["alice"]}),
+    ],
+)
+def test_games_are_those_of_one_pair_at_a_time(followers, strangers_of_followers, settings, planning, monkeypatch):
+    monkeypatch.setattr(kitchen_tables, "PLANNED_AT_ONCE", 12)  # environments are used again
+    arrays, single, seated = planned(followers, strangers_of_followers, planning, **settings)
+    assert len(seated) == 7
+    assert arrays == single and list(arrays) == list(single)
+    assert len({score for scores in single.values() for score in scores}) > 2
+
+
+@pytest.mark.parametrize(
+    ("planning", "env_config"),
+    [
+        ({"planner": {"name": "disturbed", "share": 0.5}}, {}),
+        ({"in_vector": True}, {"observe": ["entities", "state", "vector"], "vector": "planes"}),
+    ],
+)
+def test_other_planners_play_one_pair_at_a_time(followers, planning, env_config):
+    arrays, single, seated = planned(followers[:1], None, planning, {**env_config, "horizon": 10}, episodes=1)
+    assert not seated and arrays == single
+
+
+def test_a_follower_of_another_kitchen_is_refused_before_the_first_game(followers):
+    env_config = {"action_level": "primitive", "layout": "cramped_room"}
+    how = CrossPlaySettings(env_config=env_config, planning={"planner": "scripted"})
+    with pytest.raises(UserError, match="'emma 0' cannot play here: .* 4 x 5 cells .* was trained with 5 x 5"):
+        CrossPlay(followers, {"x": ["random"]}, how)
