@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
+from hostile import write_checkpoint
 from PIL import Image, ImageSequence
 from test_counterfactuals import Hearers
 from test_replay import NASTY, RandomCooks
 from toys import ColourTalk
 from typer.testing import CliRunner
 
-from rllib_llm_comm.cli.evaluate import replay_command
+from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.evaluation.replay import write_animation
 from rllib_llm_comm.evaluation.rollout import record
-from rllib_llm_comm.experiments.experiment_file import make_experiment
-from rllib_llm_comm.experiments.stages import Stage
-from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
-from rllib_llm_comm.policies.policy_folder import write_policy
-from rllib_llm_comm.policies.policy_manifest import PolicyManifest
-from rllib_llm_comm.verco.language_network import LanguageNetwork
-from rllib_llm_comm.verco.policy import base_model_digest, policy_files
-from rllib_llm_comm.verco.settings import LanguageModelSettings
+from tests.experiments.staged import run
 
 COOKS = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": ["alice"], "max_game_steps": 12}
 
@@ -106,30 +98,18 @@ def test_an_agent_that_cannot_be_asked_in_silence_is_drawn_without(tmp_path):
 
 @pytest.fixture(scope="module")
 def cooks(tmp_path_factory):
-    settings = LanguageModelSettings(max_prompt_tokens=200)
-    network = LanguageNetwork(settings)
-    folder = tmp_path_factory.mktemp("cooks") / "policy"
-    manifest = PolicyManifest(
-        "Verco", settings.to_dict(), {}, env="rllib_llm_comm/overcooked_text-v0", env_config=COOKS,
-        base_model_digest=base_model_digest(network.lm.base),
-    )  # fmt: skip
-    return write_policy(folder, policy_files(network), manifest)
+    return str(write_checkpoint(tmp_path_factory.mktemp("cooks"), env_config=COOKS))
 
 
 def test_the_command_writes_it_and_refuses_other_formats(cooks, tmp_path):
-    app = typer.Typer()
-    app.command()(replay_command)
     page, picture = tmp_path / "page.html", tmp_path / "told.gif"
-    done = CliRunner().invoke(app, [str(cooks), "--out", str(page), "--animation", str(picture)])
+    done = CliRunner().invoke(cli, ["replay", cooks, "--out", str(page), "--animation", str(picture)])
     assert done.exit_code == 0, done.output
     assert page.is_file() and len(frames_of(picture)) > 2
-    wrong = CliRunner().invoke(app, [str(cooks), "--animation", str(tmp_path / "told.mp4")])
+    wrong = CliRunner().invoke(cli, ["replay", cooks, "--animation", str(tmp_path / "told.mp4")])
     assert isinstance(wrong.exception, UserError) and "must be the name of a .gif file" in str(wrong.exception)
 
 
 def test_a_stage_writes_it(cooks, tmp_path):
-    spec = {"run": "replay", "config": {"checkpoint": str(cooks), "animation": True}}
-    stage = Stage("replay", make_experiment("replay", spec), tmp_path)
-    result = STAGE_KINDS["replay"].run(stage)
-    assert [Path(path).name for path in result.outputs] == ["replay.html", "replay.gif"]
-    assert all(Path(path).is_file() for path in result.outputs)
+    run({"replay": {"run": "replay", "config": {"checkpoint": cooks, "animation": True}}}, tmp_path)
+    assert {"replay.html", "replay.gif"} <= {path.name for path in (tmp_path / "f/replay").iterdir()}

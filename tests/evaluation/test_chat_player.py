@@ -16,7 +16,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import overcooked_text
 from rllib_llm_comm.evaluation.chat_player import WAYS, ChatPlayer, parse_choice
 from rllib_llm_comm.evaluation.rollout import evaluate
-from tests.cli.command import rllib, succeeds
+from tests.experiments.staged import record, refused, run
 
 PHRASES = ["wait", "take the tomato", "chop the tomato on the first board", "go to the counter"]
 
@@ -122,60 +122,41 @@ def test_cut_answers_are_counted():
         assert player.counts["truncated"] == player.counts["fallback"] == 4
 
 
-def test_a_stage_against_nobody_stays_unfinished_and_goes_on_later(tmp_path):
+def stage(**config):
+    game = {"env_config": {"max_game_steps": 20}, "episodes": 1}
+    return {"play": {"run": "chat_play", "env": "rllib_llm_comm/overcooked_text-v0", "config": {**game, **config}}}
+
+
+def test_a_stage_against_nobody_stays_unfinished_and_goes_on_later(tmp_path, capsys):
     with ChatServer("1", 500) as server:
-        stage = {
-            "run": "chat_play",
-            "env": "rllib_llm_comm/overcooked_text-v0",
-            "config": {
-                "env_config": {"max_game_steps": 20}, "chat": settings(server, max_retries=0), "episodes": 1,
-            },
-        }  # fmt: skip
-        (tmp_path / "play.json").write_text(json.dumps({"play": stage}))
-        done = rllib("train", "file", "play.json", cwd=tmp_path)
-        assert done.returncode == 1 and "gave no answer to 3 questions in a row, each sent once (" in done.stderr
-        folder = tmp_path / "results/play/play"
-        assert json.loads((folder / "stage.json").read_text())["status"] == "running"
-        assert not (folder / "evaluation.json").exists()
+        asks = stage(chat=settings(server, max_retries=0))
+        with pytest.raises(UserError, match=r"gave no answer to 3 questions in a row, each sent once \("):
+            run(asks, tmp_path)
+        assert record(tmp_path, "play")["status"] == "running"
+        assert not (tmp_path / "f/play/evaluation.json").exists()
         answered = [body["messages"][-1]["content"] for body in server.requests[:1]]
         server.requests.clear()
         server.replies = ["1"]
-        done = succeeds("train", "file", "play.json", cwd=tmp_path)
+        run(asks, tmp_path)
         assert not {body["messages"][-1]["content"] for body in server.requests} & set(answered)
-    assert json.loads((folder / "stage.json").read_text())["status"] == "finished"
-
-
-def test_stage(tmp_path):
-    with ChatServer(lambda prompt: "1") as server:
-        stage = {
-            "run": "chat_play",
-            "env": "rllib_llm_comm/overcooked_text-v0",
-            "config": {"env_config": {"max_game_steps": 20}, "chat": settings(server), "episodes": 1},
-        }
-        (tmp_path / "play.json").write_text(json.dumps({"play": stage}))
-        done = rllib("train", "file", "play.json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr + done.stdout
-    figures = json.loads((tmp_path / "results/play/play/evaluation.json").read_text())
+    assert record(tmp_path, "play")["status"] == "finished"
+    figures = json.loads((tmp_path / "f/play/evaluation.json").read_text())
     assert figures["answers"]["number"] > 0 and figures["chat"]["requests"] == len(server.requests)
-    assert "answers understood as" in done.stdout
+    assert "answers understood as" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("config", "says"),
     [
         ({"chat": {}}, "`play.config.chat.model` is missing"),
-        ({"chat": {"model": "m", "temprature": 1}}, "Did you mean 'temperature'"),
-        ({"chat": {"model": "m"}, "episodes": 0}, "play.config"),
-        ({"chat": {"local": "smollm2", "temprature": 1}}, "temprature"),
+        ({"chat": {"local": "smollm2", "temprature": 1}}, "Did you mean 'temperature'"),
+        ({"chat": {"model": "m"}, "episodes": 0}, "play.config.episodes"),
         ({"chat": {"cassette": "no_such_tape.jsonl"}}, "no_such_tape.jsonl"),
         ({}, "chat"),
     ],
 )
 def test_bad_settings(config, says, tmp_path):
-    stage = {"run": "chat_play", "env": "rllib_llm_comm/overcooked_text-v0", "config": config}
-    (tmp_path / "play.json").write_text(json.dumps({"play": stage}))
-    done = rllib("train", "file", "play.json", cwd=tmp_path)
-    assert done.returncode == 1 and says in done.stderr
+    refused(tmp_path, stage(**config), says)
 
 
 RECORDED = Path(__file__).parents[2] / "docs" / "results" / "direct_play"

@@ -6,24 +6,20 @@ import re
 
 import numpy as np
 import pytest
-import typer
-from pydantic import TypeAdapter
-from test_replay import NASTY, RandomCooks, opened
-from toys import ENV_ID, ColourTalk, language_model, randomise, register
+from test_message_drift import manifest_of, network_of
+from test_replay import NASTY, RandomCooks, checked, opened
+from toys import ColourTalk, randomise
 from typer.testing import CliRunner
 
-from rllib_llm_comm.cli.evaluate import replay_command
+from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.evaluation.frames import Counterfactuals, frame_of, total_variation
-from rllib_llm_comm.evaluation.planned_play import play_planned
-from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
-from rllib_llm_comm.evaluation.replay_schema import ReplayPage
+from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import Episode, record
 from rllib_llm_comm.policies.decision import Decision, OneGamePolicy
 from rllib_llm_comm.policies.policy_folder import write_policy
-from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.language_network import LanguageNetwork
-from rllib_llm_comm.verco.policy import LanguagePolicy, base_model_digest, policy_files
+from rllib_llm_comm.verco.policy import LanguagePolicy, policy_files
 from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
 
 HEARD, SILENT = np.array([0.7, 0.2, 0.1]), np.array([0.1, 0.6, 0.3])
@@ -52,19 +48,12 @@ class Obeys(OneGamePolicy):
 
 
 def told(page):
-    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text()).group(1)
-    return TypeAdapter(ReplayPage).validate_json(data)["sides"][0]["episodes"][0]
+    return checked(page.read_text())["sides"][0]["episodes"][0]
 
 
 def shown(page, tmp_path, moment):
     """What stands on the page at a moment, without its program."""
     return re.sub(r"<script.*?</script>", "", opened(page, tmp_path, moment), flags=re.DOTALL)
-
-
-def test_total_variation():
-    assert total_variation(HEARD, SILENT) == pytest.approx(0.6)
-    assert total_variation(HEARD, HEARD) == 0.0
-    assert total_variation(np.array([1.0, 0.0]), np.array([0.0, 1.0])) == 1.0
 
 
 def test_decisions_with_something_heard_and_no_others_are_scored_in_silence():
@@ -157,16 +146,9 @@ def test_texts_around_it_are_data(tmp_path):
 
 @pytest.fixture(scope="module")
 def talkers():
-    register()
-    settings = LanguageModelSettings.from_mapping(language_model(init_seed=1, temperature=0.5))
-    network = LanguageNetwork(settings)
+    network = network_of(temperature=0.5)
     randomise(network, "action", std=0.5, seed=1)
-    randomise(network, "message", std=0.5, seed=2)
-    manifest = PolicyManifest(
-        "Verco", settings.to_dict(), {}, env=ENV_ID, env_config={"length": 5},
-        base_model_digest=base_model_digest(network.lm.base),
-    )  # fmt: skip
-    return network, manifest
+    return network, manifest_of(network, CommunicationSettings(), length=5)
 
 
 @pytest.mark.parametrize("kind", ["verco", "twosome", "per_agent"])
@@ -205,20 +187,11 @@ def test_the_episode_is_the_same_with_and_without(talkers):
     assert any("silent" in card for frame in one.frames for card in frame["agents"].values())
 
 
-def test_agents_without_messages_have_none_of_it(talkers, tmp_path):
-    network, manifest = talkers
-    episodes = play_planned(LanguagePolicy(network, CommunicationSettings(messages="none"), manifest), keep_frames=True)
-    page = write_comparison({"one": episodes, "two": episodes}, tmp_path / "r.html", title="x")
-    assert '"silent":[' not in page.read_text() and told(page)["influence"].startswith("Nobody heard a message")
-
-
 def test_the_command_and_its_option(talkers, tmp_path):
     network, manifest = talkers
     write_policy(tmp_path / "policy", policy_files(network), manifest)
-    app = typer.Typer()
-    app.command()(replay_command)
-    for name, options in (("with", []), ("without", ["--no-counterfactuals"])):
-        done = CliRunner().invoke(app, [str(tmp_path / "policy"), "--out", str(tmp_path / f"{name}.html"), *options])
+    for options, shown_there in (([], True), (["--no-counterfactuals"], False)):
+        words = ["replay", str(tmp_path / "policy"), "--out", str(tmp_path / "page.html"), *options]
+        done = CliRunner().invoke(cli, words)
         assert done.exit_code == 0, done.output
-    assert '"silent":[' in (tmp_path / "with.html").read_text()
-    assert '"silent":[' not in (tmp_path / "without.html").read_text()
+        assert ('"silent":[' in (tmp_path / "page.html").read_text()) is shown_there

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -74,38 +70,6 @@ def test_a_replay_prints_nothing(checkpoint, tmp_path, capsys):
     assert page.read_text().startswith("<!doctype html>") and (tmp_path / "page.gif").stat().st_size
     other = replay_checkpoint(checkpoint, tmp_path / "both.html", beside=checkpoint)
     assert "the same once more" in other.read_text()
-
-
-WITHOUT_TYPER = """
-import importlib, pkgutil, sys
-sys.modules["typer"] = None
-import rllib_llm_comm.policies, rllib_llm_comm.evaluation, rllib_llm_comm.experiments
-packages = rllib_llm_comm.policies, rllib_llm_comm.evaluation
-for package in packages:
-    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        importlib.import_module(module.name)
-for name in ("run_experiments", "runs", "evaluation_run", "planning_run", "language_stages"):
-    importlib.import_module(f"rllib_llm_comm.experiments.{name}")
-assert not any(name.startswith("rllib_llm_comm.cli") for name in sys.modules)
-from rllib_llm_comm.experiments.run_experiments import run_experiments
-from rllib_llm_comm.experiments.experiment_file import TrainSettings
-from pathlib import Path
-run_experiments(Path(sys.argv[1]), TrainSettings(storage_path=sys.argv[2]))
-"""
-
-
-def test_experiments_run_without_typer(tmp_path, checkpoint):
-    file = tmp_path / "judge.json"
-    file.write_text(
-        json.dumps({"judge": {"run": "evaluate", "config": {"checkpoint": str(checkpoint), "episodes": 1}}})
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TYPER, str(file), str(tmp_path / "results")],
-        capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert json.loads((tmp_path / "results/judge/judge/evaluation.json").read_text())["episodes"] == 1
 
 
 def test_all_public_names_are_there():

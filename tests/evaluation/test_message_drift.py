@@ -7,12 +7,11 @@ import json
 import numpy as np
 import pytest
 import torch
-import typer
 from toys import ENV_ID, ColourTalk, language_model, randomise, register
 from typer.testing import CliRunner
 
 from rllib_llm_comm import load_policy
-from rllib_llm_comm.cli.evaluate import evaluate_command
+from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.communication import PROMPTS, TurnRecorder, measure, measure_drift
 from rllib_llm_comm.evaluation.rollout import play
@@ -39,10 +38,10 @@ def network_of(seed=2, reference=True, **settings):
     return network
 
 
-def manifest_of(network, talk=TALK):
+def manifest_of(network, talk=TALK, **env_config):
     register()
     return PolicyManifest(
-        "Verco", network.settings.to_dict(), talk.to_dict(), env=ENV_ID, env_config={"length": 3},
+        "Verco", network.settings.to_dict(), talk.to_dict(), env=ENV_ID, env_config={"length": 3, **env_config},
         base_model_digest=base_model_digest(network.lm.base),
     )  # fmt: skip
 
@@ -230,12 +229,9 @@ def test_a_reference_for_agents_that_say_nothing_is_refused(tmp_path):
 
 
 def test_the_command(tmp_path):
-    app = typer.Typer()
-    app.command()(evaluate_command)
-
     def run(path, *options):
         target = tmp_path / "figures.json"
-        done = CliRunner().invoke(app, [str(path), "--episodes", "3", "--json", str(target), *options])
+        done = CliRunner().invoke(cli, ["evaluate", str(path), "--episodes", "3", "--json", str(target), *options])
         return done, json.loads(target.read_text()) if done.exit_code == 0 else None
 
     trained, taught = drifted(tmp_path, reference=False)

@@ -1,4 +1,4 @@
-"""Games of officers in lockstep are those that are played one by one."""
+"""Games of officers in lockstep are those that are played one by one; one unit on command; their files."""
 
 from __future__ import annotations
 
@@ -13,21 +13,32 @@ from rllib_llm_comm.baselines.red.officer_policy import orders_together
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
 from rllib_llm_comm.evaluation import officers
-from rllib_llm_comm.evaluation.officers import OfficerScoreSettings, play_side_by_side
+from rllib_llm_comm.evaluation.columns import from_columns, to_columns
+from rllib_llm_comm.evaluation.officers import (
+    OfficerScoreSettings,
+    OfficerTaskSettings,
+    games_as_columns,
+    games_by_seed,
+    officer_tasks,
+    play_side_by_side,
+)
 
 SEEDS = range(5)
+
+
+def write_untrained(folder, go_on, width=8, seed=0):
+    """Writes an untrained officer; the higher `go_on`, the more rarely it orders something new."""
+    network = OfficerNetwork(OfficerSettings(filters=4, width=width, words=4, keys=4, init_seed=seed)).eval()
+    with torch.no_grad():
+        network.go_on[-1].bias.fill_(go_on)
+    return str(write_officer(folder, network, "BehaviorCloning", {}, {}))
 
 
 @pytest.fixture(scope="module")
 def executors(tmp_path_factory):
     """Names of officers: two untrained networks that order most of the time."""
-    folders = []
-    for seed, width in enumerate((8, 16)):
-        network = OfficerNetwork(OfficerSettings(filters=4, width=width, words=4, keys=4, init_seed=seed)).eval()
-        with torch.no_grad():
-            network.go_on[-1].bias.fill_(-3.0)
-        folder = tmp_path_factory.mktemp("officers") / str(seed)
-        folders.append(str(write_officer(folder, network, "BehaviorCloning", {}, {})))
+    place = tmp_path_factory.mktemp("officers")
+    folders = [write_untrained(place / str(seed), -3.0, width, seed) for seed, width in enumerate((8, 16))]
     return {"scripted": "scripted", "trained": f"trained:{folders[0]}", "switch": "switch:" + ":".join(folders)}
 
 
@@ -127,6 +138,65 @@ def test_a_call_that_is_cut_off_goes_on_and_keeps_what_was_played(executors, tmp
     assert [file.name for file in tmp_path.iterdir()] == ["kept.json"]
 
 
-def test_no_games_at_once_are_refused():
-    with pytest.raises(UserError, match="`side_by_side` is 0"):
-        OfficerScoreSettings(side_by_side=0)
+MADE = {"games": 3, "side_by_side": 4}
+
+
+def test_scripted_officers_make_what_they_are_told_and_nothing_else():
+    found = officer_tasks(OfficerTaskSettings(**MADE))["units"]
+    assert list(found) == ["spearman", "swordman", "cavalry", "dragon", "archer", "catapult"]
+    for one in found.values():
+        assert one["building"] == one["told"] == 1.0 and one["not_told"] == 0.0
+        assert one["games"] == 6 and one["told_games"] == one["not_told_games"] == 3
+
+
+def test_too_few_decisions_are_too_few():
+    # A building takes 5 decisions behind the way to it, a spearman 4.
+    few = officer_tasks(OfficerTaskSettings(units=["spearman"], decisions=3, **MADE))["units"]["spearman"]
+    assert few["building"] == 0.0 and "told" not in few
+    enough = officer_tasks(OfficerTaskSettings(units=["spearman"], decisions=12, **MADE))["units"]["spearman"]
+    assert enough["building"] == enough["told"] == 1.0
+
+
+def test_an_untrained_officer_makes_nothing_and_is_the_same_alone_and_beside_others(tmp_path):
+    folder = write_untrained(tmp_path / "officer", go_on=6.0)  # it lets everything go on
+    settings = {"executor": f"trained:{folder}", "units": ["archer"], "games": 2, "decisions": 8}
+    one, other = (officer_tasks(OfficerTaskSettings(side_by_side=n, **settings))["units"] for n in (1, 4))
+    assert one == other and one["archer"]["building"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ({"units": ["elephant"]}, "`units` is 'elephant'"),
+        ({"units": ["archer", "archer"]}, "`units` is archer, archer"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(setting, sentence):
+    with pytest.raises(UserError, match=sentence):
+        OfficerTaskSettings(**setting)
+
+
+ROWS = [
+    {"seed": 3, "return": 1.0, "metrics": {"won": 1.0, "share": 0.25}},
+    {"seed": 5, "return": -0.5, "metrics": {"won": 0.0}, "seconds": 2.5},
+]
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS[:1], [], [{"seed": 1, "metrics": {}}, {"seed": 2, "metrics": {"a": "b"}}]])
+def test_rows_come_back_from_a_file(rows):
+    assert from_columns(json.loads(json.dumps(to_columns(rows))), len(rows)) == rows
+
+
+def test_whole_numbers_are_short_and_a_name_is_said_once():
+    assert json.dumps(to_columns(ROWS)["metrics"]) == '{"won": [1, 0], "share": [0.25, null]}'
+
+
+def test_a_column_of_another_length_is_refused():
+    with pytest.raises(ValueError, match="zip"):
+        from_columns({"seed": [1, 2], "return": [0.5]}, 2)
+
+
+@pytest.mark.parametrize("seeds", [[], [0], [7, 8, 9], [1, 3, 4, 100]])
+def test_games_by_seed_come_back(seeds):
+    games = {str(seed): {"result": seed % 3 - 1, "ticks": seed} for seed in seeds}
+    assert games_by_seed(json.loads(json.dumps(games_as_columns(games)))) == games

@@ -1,26 +1,32 @@
-"""Played under a planner, with and without reflection: what counts, and the tree of attempts on the replay page."""
+"""Played under a planner: what counts, the tree of attempts on the replay page, and games side by side."""
 
 from __future__ import annotations
 
+import json
 import re
+import threading
+import time
 
 import numpy as np
 import pytest
-from pydantic import TypeAdapter
-from test_replay import NASTY, opened
+from chat_server import ChatServer
+from planner_model import choices, planner
+from test_replay import NASTY, checked, opened
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_ai import SUBGOAL_ENV_ID
+from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
 from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.evaluation.replay import write_replay
-from rllib_llm_comm.evaluation.replay_schema import ReplayPage
 from rllib_llm_comm.evaluation.rollout import figures_of
 from rllib_llm_comm.policies.decision import Decision, Policy
 from rllib_llm_comm.policies.policy import make_environment
 from rllib_llm_comm.policies.policy_manifest import GROUNDED, NUMERIC, PolicyManifest
 from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 
+pytestmark = pytest.mark.usefixtures("chat_client_at_home")
+BY_RULES = {"planner": "scripted", "patience": 9}
 SETTINGS = {"observe": ["entities"], "action_level": "goal_cell", "horizon": 40}
 
 
@@ -70,8 +76,7 @@ class Listens(Idle):
 
 @pytest.fixture(scope="module")
 def reflected():
-    planning = {"planner": "scripted", "patience": 9}
-    return play_planned(Obedient(), planning=planning, trials=2, seed=3, episodes=2, keep_frames=True)
+    return play_planned(Obedient(), planning=BY_RULES, trials=2, seed=3, episodes=2, keep_frames=True)
 
 
 def test_what_was_put_back_counts_for_nothing(reflected):
@@ -97,14 +102,8 @@ def test_what_was_put_back_counts_for_nothing(reflected):
     assert figures_of(reflected, True).metrics["reflections"] > 0
 
 
-def test_without_frames_the_same_comes_out(reflected):
-    planning = {"planner": "scripted", "patience": 9}
-    again = play_planned(Obedient(), planning=planning, trials=2, seed=3, episodes=2)
-    assert [episode.metrics for episode in again] == [episode.metrics for episode in reflected]
-    assert not again[0].frames
-
-
-def test_played_again_instead_of_put_back_the_same_comes_out(reflected):
+@pytest.mark.parametrize("recover", [None, "replay"])
+def test_without_frames_and_played_again_instead_of_put_back_the_same_comes_out(reflected, recover):
     resets = []
 
     class Watched(Obedient):
@@ -114,21 +113,22 @@ def test_played_again_instead_of_put_back_the_same_comes_out(reflected):
             game.reset = lambda **given: resets.append(given) or reset(**given)
             return game
 
-    planning = {"planner": "scripted", "patience": 9}
-    again = play_planned(Watched(), planning=planning, trials=2, recover="replay", seed=3, episodes=2)
+    how = {} if recover is None else {"recover": recover}
+    again = play_planned(Watched(), planning=BY_RULES, trials=2, seed=3, episodes=2, **how)
     assert [episode.metrics for episode in again] == [episode.metrics for episode in reflected]
-    assert len(resets) == 2 + sum(episode.metrics["reflections"] for episode in again)
+    assert not again[0].frames
+    if recover == "replay":
+        assert len(resets) == 2 + sum(episode.metrics["reflections"] for episode in again)
 
 
 @pytest.mark.parametrize("trials", [None, 1])
 def test_decisions_are_scored_in_silence_in_all_attempts(trials):
-    planning = {"planner": "scripted", "patience": 9}
-    (episode,) = play_planned(Listens(), planning=planning, trials=trials, seed=3, keep_frames=True)
+    (episode,) = play_planned(Listens(), planning=BY_RULES, trials=trials, seed=3, keep_frames=True)
     cards = [card for frame in episode.frames for card in frame["agents"].values() if not card["busy"]]
     assert cards and all((card["silent"], card["influence"]) == ([0.6, 0.4], 0.3) for card in cards)
     assert episode.no_silence == "" and not any(card["changed"] for card in cards)
     how = {"trials": trials, "keep_frames": True, "counterfactuals": False}
-    (plain,) = play_planned(Listens(), planning=planning, seed=3, **how)
+    (plain,) = play_planned(Listens(), planning=BY_RULES, seed=3, **how)
     assert not any("silent" in card for frame in plain.frames for card in frame["agents"].values())
     assert "`counterfactuals` is off" in plain.no_silence
 
@@ -159,14 +159,15 @@ def test_who_cannot_be_told_is_not_asked():
     manifest = PolicyManifest("MAPPO", {}, {}, env="rllib_llm_comm/overcooked_ai-v0", kind=NUMERIC)
     with pytest.raises(UserError, match="trained without one"):
         make_environment(manifest, {}, {"planner": "scripted"})
-    with pytest.raises(UserError, match="`trials` is 2 but nobody plans"):
-        play_planned(Obedient(), trials=2)
-    with pytest.raises(UserError, match="`patience` is 5 but nobody plans"):
-        play_planned(Obedient(), planning={"patience": 5})
-    with pytest.raises(UserError, match="`recover` is 'replay' but `trials` is not set"):
-        play_planned(Obedient(), planning={"planner": "scripted"}, recover="replay")
-    with pytest.raises(UserError, match="`recover` is 'hope'"):
-        play_planned(Obedient(), planning={"planner": "scripted"}, trials=1, recover="hope")
+    planner = {"planner": "scripted"}
+    for how, told in (
+        ({"trials": 2}, "`trials` is 2 but nobody plans"),
+        ({"planning": {"patience": 5}}, "`patience` is 5 but nobody plans"),
+        ({"planning": planner, "recover": "replay"}, "`recover` is 'replay' but `trials` is not set"),
+        ({"planning": planner, "trials": 1, "recover": "hope"}, "`recover` is 'hope'"),
+    ):
+        with pytest.raises(UserError, match=told):
+            play_planned(Obedient(), **how)
 
 
 @pytest.mark.parametrize("how", [{}, {"num_envs": 2, "episodes": 2}, {"keep_frames": True}, {"trials": 1}])
@@ -184,10 +185,8 @@ def test_the_page_shows_the_tree(reflected, tmp_path):
     refusal = {"phase": "assignment", "subgoal": NASTY, "reason": "bob holds nothing", "instead": "", "chosen_by": ""}
     first["plan"]["refused"] = [refusal]
     page = write_replay(episode, tmp_path / "tree.html")
-    text = page.read_text()
-    assert NASTY not in text
-    told = re.search(r'id="data">(.*?)</script>', text, re.DOTALL).group(1)
-    data = TypeAdapter(ReplayPage).validate_json(told)["sides"][0]["episodes"][0]
+    assert NASTY not in page.read_text()
+    data = checked(page.read_text())["sides"][0]["episodes"][0]
     # The sums of rewards begin again where the game was put back.
     last = data["frames"][-1]["agents"]["alice"]["total"]
     assert last == pytest.approx(episode.returns["alice"])
@@ -207,3 +206,169 @@ def test_games_without_plans_have_no_tree(tmp_path):
     (episode,) = play_planned(Obedient(), seed=3, keep_frames=True)
     assert episode.rounds == []
     assert 'class="try' not in opened(write_replay(episode, tmp_path / "bare.html"), tmp_path, 0)
+
+
+LAYOUT = get_layout("cramped_room")
+SHORT = {**SETTINGS, "horizon": 20, "commit": True}
+
+
+class Walks(Policy):
+    """Goes where it is told, or anywhere, by the numbers of its own episode."""
+
+    manifest = PolicyManifest(
+        "EMMA", {}, {}, env=SUBGOAL_ENV_ID, env_config={**SHORT, "subgoals": "sampled"}, kind=GROUNDED
+    )
+
+    def env(self, *, planning=None, **settings):
+        return make_environment(self.manifest, settings, planning)
+
+    def begin(self, seed):
+        return np.random.default_rng(seed)
+
+    def act_together(self, episodes, explore=True):
+        return [{a: self._decision(rng, seen) for a, seen in by.items()} for rng, by in episodes]
+
+    def _decision(self, rng, seen):
+        number = LAYOUT.width * LAYOUT.height
+        told = parse_subgoal(LAYOUT, seen["subgoal"])
+        cell = int(rng.integers(number))
+        if told is not None and rng.random() < 0.7:
+            cell = told.cell[1] * LAYOUT.width + told.cell[0]
+        return Decision(cell, "", {}, list("x" * number), np.full(number, 1 / number), 0.5, "")
+
+
+class Late:
+    """Plans after a while, and counts how many questions are under way."""
+
+    def __init__(self):
+        self.now, self.most, self._lock = 0, 0, threading.Lock()
+
+    def __call__(self, prompt):
+        with self._lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        time.sleep(0.02)
+        with self._lock:
+            self.now -= 1
+        return answer(prompt)
+
+
+def answer(prompt):
+    if "Propose the next goal of the team" in prompt:
+        first, second = choices(prompt)
+        return json.dumps({"goal": "get on", "subgoals": [{"subgoal": first}, {"subgoal": second}]})
+    return planner(prompt)
+
+
+def played(server, tape, concurrent, policy=None, ahead=1, **options):
+    chat = server.settings(max_concurrent=concurrent)
+    chat |= {"cassette": str(tape), "ask_ahead": ahead}
+    planner = {"name": "sama", "menu": "possible", "examples": 0, "chat": chat}
+    planning = {"planner": planner, "patience": 5}
+    return play_planned(
+        policy or Walks(), planning=planning, seed=3, **{"trials": 1, "episodes": 4, "num_envs": 1, **options}
+    )
+
+
+def course(episode):
+    rounds = json.loads(json.dumps(episode.rounds))
+    for attempt in (attempt for attempts in rounds for attempt in attempts):
+        attempt["plan"].pop("answered_by")  # which game asked first differs
+        for one in attempt["plan"]["subgoals"]:
+            one.pop("answered_by")
+        if attempt["reflection"]:
+            attempt["reflection"].pop("answered_by", None)
+    return episode.seed, episode.returns, episode.length, rounds
+
+
+@pytest.mark.parametrize("trials", [None, 1])
+def test_games_side_by_side_take_the_same_course(tmp_path, trials):
+    late, finished = Late(), []
+    how = {"trials": trials, "ahead": 0 if trials is None else 1}
+    with ChatServer(late) as server:
+        alone = played(server, tmp_path / "one.jsonl", 1, **how)
+        assert late.most == 1
+        beside = played(server, tmp_path / "four.jsonl", 4, progress=lambda *counts: finished.append(counts), **how)
+    assert late.most > 1 and finished == [(number, 4) for number in (1, 2, 3, 4)]
+    assert [course(one) for one in beside] == [course(one) for one in alone]
+    assert [one.seed for one in beside] == [3, 4, 5, 6]
+    lines = [set((tmp_path / name).read_text().splitlines()[1:]) for name in ("one.jsonl", "four.jsonl")]
+    assert lines[0] == lines[1]
+    assert sum(one.metrics["plan_requests"] for one in beside) == len(lines[1])  # each game pays for what it asked
+
+
+@pytest.mark.parametrize("trials", [None, 0])
+def test_a_game_more_is_begun_while_another_waits_and_each_takes_the_same_course(tmp_path, trials):
+    late, under_way = Late(), []
+
+    class Watched(Walks):
+        def act_together(self, episodes, explore=True):
+            under_way.append(late.now)
+            time.sleep(0.01)  # the question of the game that was begun ahead comes in meanwhile
+            return super().act_together(episodes, explore)
+
+    seen, games = [], []
+    for ahead in (0, 1):
+        with ChatServer(late) as server:
+            under_way.clear()
+            tape = tmp_path / f"{ahead}.jsonl"
+            games.append(played(server, tape, 1, Watched(), ahead, trials=trials))
+            seen.append((len(server.requests), max(under_way)))
+    assert late.most == 1  # one question at a time, as `max_concurrent` says
+    assert seen[0][1] == 0 and seen[1][1] == 1  # cooks act while the question of another game is under way
+    assert seen[0][0] == seen[1][0]  # not a question more
+    assert [course(one) for one in games[0]] == [course(one) for one in games[1]]
+    lines = [set((tmp_path / f"{ahead}.jsonl").read_text().splitlines()[1:]) for ahead in (0, 1)]
+    assert lines[0] == lines[1]
+    with ChatServer("nobody is asked") as server:  # what was recorded ahead plays back game by game
+        recorded = {"name": "sama", "menu": "possible", "examples": 0, "chat": {"cassette": str(tmp_path / "1.jsonl")}}
+        planning = {"planner": recorded, "patience": 5}
+        again = play_planned(Walks(), planning=planning, seed=3, trials=trials, episodes=4, num_envs=1)
+        assert not server.requests
+    assert [course(one)[:3] for one in again] == [course(one)[:3] for one in games[0]]
+
+
+@pytest.mark.parametrize(("messages", "temperature"), [("other_moments", 0.0), ("other_fact", 0.0), ("student", 1.0)])
+def test_games_whose_messages_are_drawn_from_one_source_are_played_in_their_order(tmp_path, messages, temperature):
+    """Which game draws first would depend on which answer comes first."""
+
+    class Talks(Walks):
+        communication = type("Settings", (), {"messages": messages, "message_temperature": temperature})
+
+    late = Late()
+    with ChatServer(late) as server:
+        played(server, tmp_path / "tape.jsonl", 4, Talks())
+    assert late.most == 1
+
+
+def test_a_failure_of_one_game_ends_all(tmp_path):
+    with ChatServer(lambda prompt: planner(prompt)) as server:
+        server.replies = [answer] * 12 + [400]
+        with pytest.raises(UserError, match="HTTP 400"):
+            played(server, tmp_path / "tape.jsonl", 4)
+
+
+def test_games_that_are_told_of_earlier_ones_are_played_in_their_order():
+    def proposes(prompt):
+        if "Which things of the game" in prompt:
+            return planner(prompt)
+        assert "Give each of these subgoals" not in prompt
+        return json.dumps({"goal": "wait", "subgoals": [{"subgoal": "wait"}, {"subgoal": "wait"}]})
+
+    with ChatServer(proposes) as server:
+        chat = server.settings(max_concurrent=4)
+        planning = {"planner": {"name": "sama", "experience": 1, "examples": 0, "chat": chat}, "patience": 5}
+        play_planned(Walks(), planning=planning, trials=0, episodes=2, env_config={"horizon": 12})
+        prompts = [body["messages"][-1]["content"] for body in server.requests]
+    assert any("In an earlier game." in prompt for prompt in prompts)
+
+
+@pytest.mark.parametrize("trials", [None, 0])
+def test_the_things_that_matter_are_asked_for_once(trials):
+    with ChatServer(Late()) as server:
+        chat = server.settings(max_concurrent=4)
+        planning = {"planner": {"name": "chat", "examples": 0, "chat": chat}, "patience": 5}
+        games = play_planned(Walks(), planning=planning, trials=trials, episodes=4, env_config={"horizon": 6})
+        prompts = [body["messages"][-1]["content"] for body in server.requests]
+    assert sum("Which things of the game" in prompt for prompt in prompts) == 1
+    assert sum(game.metrics["plan_requests"] for game in games) == len(prompts)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import re
 
-import numpy as np
 import pytest
+from test_counterfactuals import told
+from test_replay import RandomCooks
 from toys import ColourTalk
 
 from rllib_llm_comm.core.errors import UserError
@@ -18,7 +17,7 @@ from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.evaluation.frames import event_words
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import Episode, evaluate, play, record
-from rllib_llm_comm.policies.decision import Decision, OneGamePolicy, Policy, unweighed
+from rllib_llm_comm.policies.decision import Policy, unweighed
 from rllib_llm_comm.policies.play_loop import Observer, PlayedGame, play_games
 
 
@@ -103,46 +102,22 @@ def test_players_read_events_in_words_in_all_kitchens_and_on_the_ice():
         "puts the onion on the board",
         "picks up the bowl", "is blocked",
     ]  # fmt: skip
-    told = event_words("overcooked_ai", EVENTS)
-    assert "puts an onion into a pot" in told and len(told) == 11
+    soups = event_words("overcooked_ai", EVENTS)
+    assert "puts an onion into a pot" in soups and len(soups) == 11
     assert event_words("frozen_lake", ["slipped", "fell"]) == ["slips", "falls into a hole"]
     assert event_words("", ["took_coin", "{}"]) == ["took coin", "{}"]
     assert event_words("overcooked_text", ["melted {0}"]) == ["melted {0}"]  # of another version
-    assert not any("_" in word for word in told)
-
-
-class Cook(OneGamePolicy):
-    def reset(self, seed=None):
-        self.rng = np.random.default_rng(seed)
-
-    def act(self, observations, explore=True):
-        chosen = {
-            agent: int(self.rng.choice(np.flatnonzero(seen["action_mask"]))) for agent, seen in observations.items()
-        }
-        return {
-            agent: Decision(
-                action,
-                "",
-                {},
-                list(observations[agent]["candidates"]),
-                np.eye(20)[action][: len(observations[agent]["candidates"])],
-                0.0,
-                "",
-            )
-            for agent, action in chosen.items()
-        }
+    assert not any("_" in word for word in soups)
 
 
 def page_events(episode, tmp_path):
-    page = write_replay(episode, tmp_path / "page.html").read_text()
-    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page).group(1))
-    frames = data["sides"][0]["episodes"][0]["frames"]
+    frames = told(write_replay(episode, tmp_path / "page.html"))["frames"]
     return {event for frame in frames for card in frame["agents"].values() for event in card["events"]}
 
 
 @pytest.mark.parametrize("env", [parallel_env(max_game_steps=60), lake(observe=["text"], horizon=20)])
 def test_a_replay_tells_events_in_words(tmp_path, env):
-    (episode,) = record(Cook(), env=env)
+    (episode,) = record(RandomCooks(), env=env)
     recorded = {event for frame in episode.frames for card in frame["agents"].values() for event in card["events"]}
     assert recorded and not recorded & page_events(episode, tmp_path)  # records keep the game's own names
     unknown: Episode = dataclasses.replace(episode, game="")

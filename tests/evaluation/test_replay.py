@@ -16,6 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import overcooked_ai
+from rllib_llm_comm.envs.interface import PRIVATE
+from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.evaluation.replay import TileSheets, write_comparison, write_replay
 from rllib_llm_comm.evaluation.replay_schema import ReplayPage
@@ -93,14 +95,10 @@ def test_a_game_has_its_own_words_for_its_end_and_no_kitchens(tmp_path, solved, 
     assert f'"headline":"{good if solved else bad}"' in page and "served" not in page
 
 
-def content(page: str) -> str:
-    """The JSON of a page."""
-    return re.search(r'<script type="application/json" id="data">(.*?)</script>', page).group(1)
-
-
 def checked(page: str) -> ReplayPage:
     """The JSON of a page, which has the keys and types of the schema and no others."""
-    return TypeAdapter(ReplayPage).validate_json(content(page))
+    content = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL).group(1)
+    return TypeAdapter(ReplayPage).validate_json(content)
 
 
 def test_the_json_of_a_page_has_the_schema(episodes, tmp_path):
@@ -122,10 +120,6 @@ def test_other_json_has_not(change, episodes, tmp_path):
     assert change in page
     with pytest.raises(ValidationError):
         checked(page.replace(change, f'"other"{change[len(key) :]}', 1))
-
-
-def test_the_salad_kitchen_says_served(episodes, tmp_path):
-    assert '"headline":"not served"' in write_replay(episodes, tmp_path / "replay.html").read_text()
 
 
 @pytest.mark.parametrize("words", ["won", ("won",), ("won", 3)])
@@ -165,8 +159,7 @@ def test_page_is_self_contained_and_its_texts_are_data(episodes, tmp_path):
     page = write_replay(episodes, tmp_path / "a" / "replay.html", title="Two <cooks>").read_text()
     assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//", page)
     assert NASTY not in page and "Two &lt;cooks&gt;" in page
-    assert page.count("<script") == 2
-    assert len(page) < 400_000
+    assert page.count("<script") == 2 and len(page) < 400_000 and '"headline":"not served"' in page
     assert page == write_replay(episodes, tmp_path / "b.html", title="Two <cooks>").read_text()
     assert not list(tmp_path.rglob("*.tmp"))
 
@@ -216,15 +209,9 @@ def test_page_works_in_a_browser(episodes, tmp_path):
 
 
 def test_curves_show_what_the_game_counts(tmp_path):
+    counts = [{"gold": g, "won": k // 3, "odd": g / 0.7} for k, g in enumerate((5.0, 9.0, -2.0, 7.5))]
     frames = [
-        {
-            "game_step": k,
-            "ansi": "x",
-            "image": None,
-            "metrics": {"gold": g, "won": k // 3, "odd": g / 0.7},
-            "agents": {},
-        }
-        for k, g in enumerate((5.0, 9.0, -2.0, 7.5))
+        {"game_step": k, "ansi": "x", "image": None, "metrics": one, "agents": {}} for k, one in enumerate(counts)
     ]
     frames[1]["metrics"]["odd"] = float("nan")
     episode = Episode("toy", {}, [], 0, metrics=frames[-1]["metrics"], frames=frames)
@@ -251,7 +238,6 @@ def test_two_runs_side_by_side_in_a_browser(tmp_path):
 
 def test_subgoals_and_actions_have_words(tmp_path):
     """Also where agents see numbers only."""
-    from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 
     class Stays(OneGamePolicy):
         def act(self, observations, explore):
@@ -267,8 +253,6 @@ def test_subgoals_and_actions_have_words(tmp_path):
 
 
 def test_the_page_shows_the_order_and_who_is_told_it(tmp_path):
-    from rllib_llm_comm.envs.interface import PRIVATE
-
     env = parallel_env(recipe=["tomato salad", "onion salad"], told_to=["bob"], max_game_steps=12)
     (episode,) = record(RandomCooks(), episodes=1, seed=1, env=env)
     _, infos = env.reset(seed=1)
