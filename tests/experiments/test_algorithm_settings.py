@@ -36,17 +36,8 @@ def ppo():
 
 
 def test_settings_reach_the_config(ppo):
-    config = check_config(
-        "a",
-        ppo,
-        {
-            "env": "CartPole-v1",
-            "lambda": 0.9,
-            "framework": "torch",
-            "train_batch_size_per_learner": 256,
-            "seed": 3,
-        },
-    )
+    given = {"env": "CartPole-v1", "lambda": 0.9, "framework": "torch", "train_batch_size_per_learner": 256, "seed": 3}
+    config = check_config("a", ppo, given)
     assert (config.lambda_, config.train_batch_size_per_learner, config.seed) == (0.9, 256, 3)
 
 
@@ -57,21 +48,14 @@ def test_settings_reach_the_config(ppo):
         ({"num_sgd_iter": 3}, ["'num_epochs'"]),
         ({"lr": "fast"}, ["`a.config.lr` is 'fast'", "number"]),
         ({"gamma": 1.5}, ["`a.config.gamma` is 1.5", "[0, 1]"]),
-        ({"num_env_runners": -1}, ["`a.config.num_env_runners` is -1", "at least 0"]),
-        ({"num_epochs": 2.5}, ["whole number"]),
         ({"env_config": 3}, ["mapping"]),
         ({"lr": {"grid_search": [0.1, "x"]}}, ["'x'"]),
-        ({"lr": {"uniform": [1]}}, ["list of 2 numbers"]),
         ({"lr": {"by_seed": [0.1]}}, ["`a.config.lr.by_seed` gives a value per seed", "`seed` lists none"]),
-        ({"seed": {"grid_search": [0, 1]}, "lr": {"by_seed": [0.1]}}, ["has 1 values but `seed` lists 2"]),
         ({"seed": {"grid_search": [0]}, "env_config": {"a": {"by_seed": [1, 2]}}}, ["`a.config.env_config.a.by_seed`"]),
         ({"framework": "tf2"}, ["'torch'"]),
         ({"enable_rl_module_and_learner": False}, ["new API stack"]),
         ({"train_batch_size_per_learner": 10, "minibatch_size": 20}, ["minibatch_size", "(20)"]),
-        ({"worker_cls": 1}, ["remove it"]),
         ({"evaluation_config": {"exploar": 1}}, ["`a.config.evaluation_config.exploar`", "'explore'"]),
-        ({"evaluation_config": {"gamma": 2}}, ["`a.config.evaluation_config.gamma` is 2", "[0, 1]"]),
-        ({"_is_online": False}, ["`a.config._is_online`"]),
     ],
 )
 def test_wrong_settings_are_named(ppo, settings, words):
@@ -140,26 +124,15 @@ def test_environments():
         check_environment("a", "CartPol-v1", {})
 
 
-@pytest.mark.parametrize(
-    ("settings", "cpus"),
-    [
-        ({}, available_cpus()),
-        ({"num_cpus_for_main_process": 1}, 1),
-        ({"num_env_runners": 1}, None),
-        ({"seed": {"grid_search": [0, 1]}}, None),
-    ],
-)
-def test_a_trial_in_one_process_gets_all_cores(ppo, settings, cpus):
-    experiment = make_experiment(
-        "a", {"run": "PPO", "env": "CartPole-v1", "config": {"num_env_runners": 0, **settings}}
-    )
-    assert tune_config(experiment, ppo).get("num_cpus_for_main_process") == cpus
+def cpus_of_a_trial(ppo, *ray_has, **settings):
+    spec = {"run": "PPO", "env": "CartPole-v1", "config": {"num_env_runners": 0, **settings}}
+    return tune_config(make_experiment("a", spec), ppo, *ray_has).get("num_cpus_for_main_process")
 
 
-def test_it_gets_no_more_cores_than_ray_has(ppo):
-    experiment = make_experiment("a", {"run": "PPO", "env": "CartPole-v1", "config": {"num_env_runners": 0}})
-    assert tune_config(experiment, ppo, 1)["num_cpus_for_main_process"] == 1
-    assert tune_config(experiment, ppo, 999)["num_cpus_for_main_process"] == available_cpus()
+def test_a_trial_in_one_process_gets_all_cores_that_ray_has(ppo):
+    assert cpus_of_a_trial(ppo) == cpus_of_a_trial(ppo, 999) == available_cpus()
+    assert cpus_of_a_trial(ppo, 1) == cpus_of_a_trial(ppo, num_cpus_for_main_process=1) == 1
+    assert cpus_of_a_trial(ppo, num_env_runners=1) is cpus_of_a_trial(ppo, seed={"grid_search": [0, 1]}) is None
 
 
 def test_a_trial_that_reads_data_leaves_cpus_for_that():
@@ -175,13 +148,10 @@ def test_a_trial_that_reads_data_leaves_cpus_for_that():
     ("space", "words"),
     [
         ({"grid_search": 7}, "must be a list"),
-        ({"grid_search": []}, "must be a list"),
         ({"uniform": [1, 0]}, "smaller number first"),
         ({"uniform": [0, float("inf")]}, "finite"),
-        ({"uniform": [True, 2]}, "list of 2 numbers"),
         ({"loguniform": [0, 1]}, "above 0"),
         ({"quniform": [0, 1, 0]}, "step above 0"),
-        ({"randint": [0.5, 2]}, "whole numbers"),
         ({"randn": [0, -1]}, "deviation"),
     ],
 )
@@ -202,12 +172,10 @@ def test_every_value_of_a_search_space_is_checked(ppo):
     ("scheduler", "arguments", "words"),
     [
         ("asha", {"metric": 5}, "`a.scheduler_config.metric` is 5"),
-        ("asha", {"metric": "x", "mode": "up"}, "`a.scheduler_config` does not fit"),
         ("asha", {"metric": "x", "mode": "max", "max_t": -1}, "`a.scheduler_config` does not fit"),
         ("asha", {"grace": 1}, "`a.scheduler_config.grace` is no argument"),
         ("pbt", {"hyperparam_mutations": {"lrr": [1]}}, "`a.scheduler_config.hyperparam_mutations.lrr` is no setting"),
         ("pbt", {"custom_explore_fn": "os.system"}, "must be a function"),
-        ("resource_changing", {"base_scheduler": "os.system"}, "which a file cannot hold"),
     ],
 )
 def test_arguments_of_schedulers(scheduler, arguments, words):
@@ -232,15 +200,12 @@ def test_a_run_of_another_version_is_not_gone_on_with(monkeypatch, tmp_path):
     [
         ([1, 2], list[int], True),
         ([1, "x"], list[int], False),
-        ([None], list[str], False),
         ([None], list[str | None], True),
         ("x", Sequence[str], False),
-        ({"a": 1}, Mapping[str, int], True),
         ({"a": "x"}, Mapping[str, int], False),
         ([[0, 1.0], [5, 0.5]], list[tuple[int, float]], True),
         ([[0, 1.0, 2]], list[tuple[int, float]], False),
         ("os.system", Callable[[int], int] | None, False),
-        (None, int, True),
     ],
 )
 def test_elements_have_types_too(value, annotation, may):

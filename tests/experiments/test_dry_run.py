@@ -12,29 +12,30 @@ from rllib_llm_comm.chat.chat_model import PLAN, TOKENS
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments import dry_run
 from rllib_llm_comm.experiments.dry_run import EXAMPLE, Asked, questions, read_prices, tell
-from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, make_experiment
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.run_experiments import run_experiments, run_study
 from rllib_llm_comm.experiments.run_time import rehearse
-from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 from rllib_llm_comm.verco.teachers.collect_labels import collect_labels
+from tests.experiments.staged import stages_of
 
 GAME = {"layout": "cramped_room", "horizon": 60, "observe": ["entities"], "action_level": "goal_cell"}
 
 
-def stages(tmp_path, **experiments):
-    made = {name: make_experiment(name, settings) for name, settings in experiments.items()}
-    return make_stages(made, lambda name, _: tmp_path / name)
+SOUPS, KITCHEN = "rllib_llm_comm/overcooked_ai-v0", "rllib_llm_comm/overcooked_text-v0"
+
+
+def asked_of(tmp_path, done=(), **experiments):
+    """What the stages of a file will ask, by their names."""
+    return dict(questions(stages_of(experiments, tmp_path), done))
 
 
 def planned(chat, **settings):
     planner = {"name": "sama", "chat": chat, **settings}
+    games = {"checkpoint": "${follower}", "planner": planner, "trials": 0, "episodes": 3}
     return {
-        "follower": {"run": "EMMA", "env": "rllib_llm_comm/overcooked_ai-v0", "config": {"env_config": GAME}},
-        "games": {
-            "run": "evaluate",
-            "config": {"checkpoint": "${follower}", "planner": planner, "trials": 0, "episodes": 3},
-        },
+        "follower": {"run": "EMMA", "env": SOUPS, "config": {"env_config": GAME}},
+        "games": {"run": "evaluate", "config": games},
     }
 
 
@@ -68,100 +69,90 @@ def test_money_is_tokens_times_the_price_of_the_list_or_of_the_settings():
 def test_games_ask_less_where_plans_are_kept(tmp_path):
     counts = {}
     for ahead in (0, 4):
-        name, asked = questions(stages(tmp_path, **planned({"model": "m"}, ahead=ahead, objects=False)))[-1]
-        assert name == "games" and asked.requests == 3 * asked.per_game
+        asked = asked_of(tmp_path, **planned({"model": "m"}, ahead=ahead, objects=False))["games"]
+        assert asked.requests == 3 * asked.per_game
         counts[ahead] = asked.per_game
     assert counts[0] >= 2 * counts[4] > 0
 
 
 def test_a_disturbed_planner_asks_as_the_one_inside_unless_plans_are_kept(tmp_path):
     for ahead in (0, 4):
-        plain = planned({"model": "m"}, ahead=ahead, objects=False)
-        inside = planned({"model": "m"}, ahead=ahead, objects=False)
+        plain, inside = (planned({"model": "m"}, ahead=ahead, objects=False) for _ in range(2))
         config = inside["games"]["config"]
         config["planner"] = {"name": "disturbed", "planner": config["planner"], "share": 0.5}
-        found = [questions(stages(tmp_path, **one))[-1][1].requests for one in (plain, inside)]
+        found = [asked_of(tmp_path, **one)["games"].requests for one in (plain, inside)]
         assert found[0] > 0 and found[1] == (None if ahead else found[0])  # a replaced subgoal breaks a kept plan
 
 
 def test_an_evaluation_asks_for_each_seed_of_what_it_plays(tmp_path):
     several = planned({"model": "m"}, objects=False)
-    (_, one), *_ = questions(stages(tmp_path, **several))
-    several["follower"]["config"] = {**several["follower"]["config"], "seed": {"grid_search": [0, 1, 2, 3]}}
-    (_, four), *_ = questions(stages(tmp_path, **several))
+    one = asked_of(tmp_path, **several)["games"]
+    several["follower"]["config"]["seed"] = {"grid_search": [0, 1, 2, 3]}
+    four = asked_of(tmp_path, **several)["games"]
     assert four.requests == 4 * one.requests > 0 and four.per_game == one.per_game
     several["games"]["config"]["curve"] = True
     del several["games"]["config"]["trials"]
-    (_, along), *_ = questions(stages(tmp_path, **several))
-    assert along.requests is None
+    assert asked_of(tmp_path, **several)["games"].requests is None
 
 
 def test_the_planner_that_a_checkpoint_recorded_is_asked_unless_another_one_plans(tmp_path):
     planner = {"name": "sama", "chat": {"model": "m"}, "objects": False}
     folder = tmp_path / "checkpoint" / "policy"
     folder.mkdir(parents=True)
-    env, planning = "rllib_llm_comm/overcooked_ai-v0", {"planner": planner, "patience": 20}
-    manifest = PolicyManifest("EMMA", {}, {}, env, GAME, kind="grounded", planning=planning)
+    planning = {"planner": planner, "patience": 20}
+    manifest = PolicyManifest("EMMA", {}, {}, SOUPS, GAME, kind="grounded", planning=planning)
     (folder / "policy.json").write_text(manifest.to_json())
     config = {"checkpoint": str(folder.parent), "episodes": 2}
-    played = {"run": "evaluate", "config": config}
-    ruled = {"run": "evaluate", "config": {**config, "planner": "scripted"}}
-    crossed = {"run": "crossplay", "config": {"players": [str(folder.parent)] * 2}}
-    made = stages(tmp_path, played=played, ruled=ruled, crossed=crossed)
-    found = dict(questions(made))
+    specs = {
+        "played": {"run": "evaluate", "config": config},
+        "ruled": {"run": "evaluate", "config": {**config, "planner": "scripted"}},
+        "crossed": {"run": "crossplay", "config": {"players": [str(folder.parent)] * 2}},
+    }
+    found, rehearsed = asked_of(tmp_path, **specs), []
     assert list(found) == ["played", "crossed"] and found["played"].requests == 2 * found["played"].per_game > 0
-    rehearsed = []
-    rehearse(
-        ExperimentFile("f", {one.name: one.experiment for one in made}), made, lambda small, _: rehearsed.append(small)
-    )
-    assert [list(small.experiments) for small in rehearsed] == [["ruled.begun", "ruled"]]
+    file = ExperimentFile("f", parse_experiments(specs, "f"))
+    rehearse(file, stages_of(specs, tmp_path), lambda small, _: rehearsed.append(list(small.experiments)))
+    assert rehearsed == [["ruled.begun", "ruled"]]
 
 
 def test_a_sweep_over_planners_is_a_question_mark(tmp_path):
     both = planned({"model": "m"})
     swept = {"grid_search": [both["games"]["config"].pop("planner"), "scripted"]}
     both["follower"]["config"] = {**both["follower"]["config"], "planner": swept}
-    assert [(name, asked.requests) for name, asked in questions(stages(tmp_path, **both))] == [
-        ("follower", None),
-        ("games", None),
-    ]
+    found = asked_of(tmp_path, **both)
+    assert list(found) == ["follower", "games"] and {asked.requests for asked in found.values()} == {None}
+    assert found["follower"].row("follower", None)["requests"] == "?"
 
 
 def test_what_is_done_is_not_told_but_still_known_to_what_uses_it(tmp_path):
     both = planned({"model": "m"})
     both["follower"]["config"] = {**both["follower"]["config"], "planner": both["games"]["config"].pop("planner")}
-    made = stages(tmp_path, **both)
-    assert [name for name, _ in questions(made)] == ["follower", "games"]
-    assert [name for name, _ in questions(made, {"follower"})] == ["games"]
-    assert not questions(made, {"follower", "games"})
+    assert list(asked_of(tmp_path, **both)) == ["follower", "games"]
+    assert list(asked_of(tmp_path, {"follower"}, **both)) == ["games"]
+    assert not asked_of(tmp_path, {"follower", "games"}, **both)
 
 
 def test_teachers_that_ask_are_found_where_they_speak(tmp_path):
-    teacher, kitchen = {"name": "chat", "model": "m"}, "rllib_llm_comm/overcooked_text-v0"
+    teacher = {"name": "chat", "model": "m"}
 
     def named(**config):
-        verco = {"run": "Verco", "env": kitchen, "config": config}
+        verco = {"run": "Verco", "env": KITCHEN, "config": config}
         played = {"run": "evaluate", "config": {"checkpoint": "${verco}"}}
         quiet = {"run": "evaluate", "config": {"checkpoint": "${verco}", "messages": "none"}}
-        found = questions(stages(tmp_path, verco=verco, played=played, quiet=quiet))
-        assert all(asked.requests is None and asked.chat == teacher for _, asked in found)
-        return [name for name, _ in found]
+        found = asked_of(tmp_path, verco=verco, played=played, quiet=quiet)
+        assert all(asked.requests is None and asked.chat == teacher for asked in found.values())
+        return list(found)
 
     assert named(messages="teacher", teacher=teacher) == ["verco", "played"]
     assert named(messages="student", teacher=teacher) == [] == named(messages="teacher", teacher="scripted")
-    shown = {"run": "collect_demonstrations", "env": kitchen, "config": {"messages": "teacher", "teacher": teacher}}
-    assert len(questions(stages(tmp_path, rows=shown))) == 1
-
-
-def test_a_study_takes_a_price_list_with_a_dry_run_alone(tmp_path):
-    with pytest.raises(UserError, match="without `--dry-run`"):
-        run_study(tmp_path / "study.yaml", TrainSettings(prices=EXAMPLE))
+    shown = {"run": "collect_demonstrations", "env": KITCHEN, "config": {"messages": "teacher", "teacher": teacher}}
+    assert len(asked_of(tmp_path, rows=shown)) == 1
 
 
 @pytest.mark.parametrize("repeats", [False, True])
 def test_a_label_teacher_is_asked_about_as_often_as_was_told(repeats, tmp_path):
     """Whether its words differ from moment to moment or not."""
-    env, moments = "rllib_llm_comm/overcooked_text-v0", {}
+    moments = {}
 
     def answer(prompt):
         word = "soon" if repeats else f"moment {moments.setdefault(prompt, len(moments))}"
@@ -171,12 +162,12 @@ def test_a_label_teacher_is_asked_about_as_often_as_was_told(repeats, tmp_path):
         teacher = {"name": "chat", "model": "m", "base_url": server.url, "requests_per_minute": 10**5}
         told_one = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": ["alice"]}
         config = {"teacher": teacher, "target_labels": 200, "num_envs": 4, "env_config": told_one}
-        labels = {"run": "collect_labels", "env": env, "config": config}
-        (name, asked), *_ = questions(stages(tmp_path, labels=labels))
-        assert name == "labels" and asked.prompt > 500 and not server.requests
-        assert collect_labels(env, tmp_path / "labels", **config).labels >= 200
+        labels = {"run": "collect_labels", "env": KITCHEN, "config": config}
+        asked = asked_of(tmp_path, labels=labels)["labels"]
+        assert asked.prompt > 500 and not server.requests
+        assert collect_labels(KITCHEN, tmp_path / "labels", **config).labels >= 200
         assert asked.requests / 1.5 < len(server.requests) < 1.5 * asked.requests, (asked, len(server.requests))
-    assert not questions(stages(tmp_path, labels={**labels, "config": {}}))
+    assert not asked_of(tmp_path, labels={**labels, "config": {}})
 
 
 def test_a_label_teacher_is_not_asked_beyond_the_limit_of_decisions(tmp_path, monkeypatch):
@@ -186,28 +177,16 @@ def test_a_label_teacher_is_not_asked_beyond_the_limit_of_decisions(tmp_path, mo
     for limit in (100, 1000, 2000):
         labels = {**config, "max_decisions": limit}
         spec = {"run": "collect_labels", "env": "rllib_llm_comm/door-v0", "config": labels}
-        (_, asked), *_ = questions(stages(tmp_path, labels=spec))
-        counts.append(asked.requests)
+        counts.append(asked_of(tmp_path, labels=spec)["labels"].requests)
     assert 0 < counts[0] <= 100 and counts[2] == pytest.approx(2 * counts[1], abs=1)
-
-
-def test_what_nobody_can_tell_is_a_question_mark(tmp_path):
-    config = {"planner": {"name": "chat", "chat": {"model": "m"}}}
-    (_, asked), *_ = questions(
-        stages(tmp_path, learns={"run": "EMMA", "env": "rllib_llm_comm/overcooked_ai-v0", "config": config})
-    )
-    assert asked.requests is None and asked.row("learns", None)["requests"] == "?"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r"`--prices`"),
         ("[1, 2]", r"`--prices`"),
-        ("date: 2026-01-01", r"`--prices.models`"),
         ("date: 2026-01-01\nmodels: {m: {input: -1, output: 2}}", r"`--prices.models.m.input` is -1"),
         ("models: {m: {input: 1, output: 2}}", r"`--prices.date`"),
-        ("date: [", "cannot be read"),
         ("date: 2026-01-01\nmodels: {m: {input: 1, output: 2, output: 3}}", "cannot be read .*'output' is given twice"),
     ],
 )
@@ -228,10 +207,10 @@ def test_a_price_list_that_is_none_is_told_before_the_stages_are_checked(tmp_pat
 def test_a_sum_says_that_it_holds_not_what_nobody_can_tell(tmp_path, capsys):
     asks = planned({"model": "gpt-4"})
     asks["follower"]["config"]["planner"] = asks["games"]["config"]["planner"]
-    tell(stages(tmp_path, **asks), EXAMPLE)
+    tell(stages_of(asks, tmp_path), EXAMPLE)
     last = capsys.readouterr().out.rpartition("without")[2]
     assert last.count("+ ?") == 4
-    tell(stages(tmp_path, **planned({"model": "gpt-4"})), EXAMPLE)
+    tell(stages_of(planned({"model": "gpt-4"}), tmp_path), EXAMPLE)
     assert "+ ?" not in capsys.readouterr().out
 
 
@@ -239,7 +218,7 @@ def test_games_of_agents_that_read_numbers_are_counted(tmp_path):
     asks = planned({"model": "m"})
     lake = {"layout": ["1.2", ".H.", "b.a"], "observe": ["vector"]}
     asks["follower"] = {"run": "SymbolicPPO", "env": "rllib_llm_comm/frozen_lake-v0", "config": {"env_config": lake}}
-    ((_, asked),) = questions(stages(tmp_path, **asks))
+    (asked,) = asked_of(tmp_path, **asks).values()
     assert asked.requests and asked.per_game > 0
 
 
@@ -249,5 +228,7 @@ def test_a_price_list_may_be_json_and_needs_a_dry_run(tmp_path):
     assert read_prices(str(path)).models["m"].output == 2
     with pytest.raises(UserError, match="without `--dry-run`"):
         run_experiments(path, TrainSettings(prices=str(path)))
+    with pytest.raises(UserError, match="without `--dry-run`"):
+        run_study(tmp_path / "study.yaml", TrainSettings(prices=str(path)))
     with pytest.raises(UserError, match="cannot be read"):
         read_prices(str(tmp_path / "nowhere.yaml"))

@@ -10,6 +10,20 @@ import pytest
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import load_json_option, parse_experiments, read_experiment_file
 
+OLD = """
+cartpole-ppo:
+  run: PPO
+  env: CartPole-v1
+  stop: {env_runners: {episode_return_mean: 150}, training_iteration: 10}
+  checkpoint_freq: 5
+  config: {framework: torch, lr: 1e-4, seed: {grid_search: [0, 1]}}
+"""
+PYTHON = """
+from ray.rllib.algorithms.ppo import PPOConfig
+config = PPOConfig().environment("CartPole-v1").training(lr=0.5)
+stop = {"training_iteration": 3}
+"""
+
 
 def write(folder, text, name="file.yaml"):
     path = folder / name
@@ -18,18 +32,7 @@ def write(folder, text, name="file.yaml"):
 
 
 def test_old_format_is_understood(tmp_path):
-    path = write(
-        tmp_path,
-        """
-cartpole-ppo:
-  run: PPO
-  env: CartPole-v1
-  stop: {env_runners: {episode_return_mean: 150}, training_iteration: 10}
-  checkpoint_freq: 5
-  config: {framework: torch, lr: 1e-4, seed: {grid_search: [0, 1]}}
-""",
-    )
-    file = read_experiment_file(path)
+    file = read_experiment_file(write(tmp_path, OLD))
     experiment = file.experiments["cartpole-ppo"]
     assert file.name == "file"
     assert experiment.stop == {"env_runners/episode_return_mean": 150, "training_iteration": 10}
@@ -53,20 +56,11 @@ def test_env_may_stand_in_config():
     [
         ({"runn": "PPO"}, ["`a.runn`", "Did you mean 'run'?"]),
         ({"env": "X"}, ["`a.run` is missing"]),
-        ({"run": "PPO", "num_samples": 0}, ["`a.num_samples` is 0", "at least 1"]),
-        ({"run": "PPO", "num_samples": "2"}, ["`a.num_samples` is '2'", "must be a whole number"]),
-        (
-            {"run": "PPO", "checkpoint_config": {"num_to_kep": 1}},
-            ["`a.checkpoint_config.num_to_kep`", "'num_to_keep'"],
-        ),
         ({"run": "PPO", "checkpoint_config": {"checkpoint_score_order": "up"}}, ["'up'", "'max', 'min'"]),
-        ({"run": "PPO", "config": [1]}, ["`a.config` is [1]", "must be a mapping."]),
-        ({"run": "PPO", "env": 3}, ["`a.env` is 3 but must be a text or a class."]),
-        ({"run": ""}, ["`a.run` is '' but must be a text that is not empty."]),
         ({"run": "PPO", "stop": {"episode_reward_mean": 1}}, ["'env_runners/episode_return_mean'"]),
         ({"run": "PPO", "stop": {"training_iterations": 1}}, ["Did you mean 'training_iteration'?"]),
         ({"run": "PPO", "stop": {"training_iteration": "ten"}}, ["'ten'", "number"]),
-        ({"run": "PPO", "local_dir": "x"}, ["storage_path"]),
+        ({"run": "PPO", "stop": {"training_iteration": 0}}, ["'training_iteration' is 0", "larger than 0"]),
     ],
 )
 def test_wrong_keys_and_values_are_named(spec, words):
@@ -89,16 +83,7 @@ def test_missing_file_suggests_a_near_one(tmp_path):
 
 
 def test_python_file(tmp_path):
-    path = write(
-        tmp_path,
-        """
-from ray.rllib.algorithms.ppo import PPOConfig
-config = PPOConfig().environment("CartPole-v1").training(lr=0.5)
-stop = {"training_iteration": 3}
-""",
-        "mine.py",
-    )
-    file = read_experiment_file(path)
+    file = read_experiment_file(write(tmp_path, PYTHON, "mine.py"))
     experiment = file.experiments["mine"]
     assert (experiment.run, experiment.env, experiment.config["lr"]) == ("PPO", "CartPole-v1", 0.5)
     assert experiment.stop == {"training_iteration": 3}
@@ -114,6 +99,8 @@ def test_json_option():
 LAUGHS = "a: &a {run: x}\n" + "\n".join(
     f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]" for old, new in zip("abcdefghi", "bcdefghij", strict=True)
 )
+
+
 MERGED = "a: &a {x: 1}\n" + "\n".join(
     f"{new}: &{new} {{<<: [{', '.join([f'*{old}'] * 10)}]}}" for old, new in zip("abcdefghi", "bcdefghij", strict=True)
 )
@@ -128,25 +115,16 @@ MERGED = "a: &a {x: 1}\n" + "\n".join(
         ("", "f.yaml", ["must hold"]),
         ("run: PPO\nenv: X", "f.yaml", ["`run`", "must be an experiment"]),
         ("../up: {run: PPO}", "f.yaml", ["cannot name a folder"]),
-        ("a: {run: PPO}", "f.txt", [".yaml, .yml, .json or .py"]),
         ("config = 3", "f.py", ["AlgorithmConfig"]),
         ("import nothing_of_this_name", "f.py", ["ModuleNotFoundError"]),
         (LAUGHS, "f.yaml", ["100000 parts"]),
         (MERGED, "f.yaml", ["100000 parts"]),
         ("a: &a [*a]", "f.yaml", ["alias stands in what it stands for"]),
         ("a: " + "[" * 60 + "]" * 60, "f.yaml", ["50 levels"]),
-        ("a: " + "[" * 1000 + "]" * 1000, "f.yaml", ["nested too deeply"]),
         ("[" * 90000 + "]" * 90000, "f.json", ["nested too deeply"]),
-        ('{"a": {"run": "PPO", "run": "DQN"}}', "f.json", ["'run' is given twice"]),
-        ('{"a": ' + "9" * 5000 + "}", "f.json", ["no valid JSON"]),
         ("a: {run: PPO, config: {1: 2}}", "f.yaml", ["'1' is no text", "quotes"]),
-        ("a: {run: PPO, config: {? [x] : 2}}", "f.yaml", ["is no text"]),
         ("a: !!python/object/apply:os.system [ls]", "f.yaml", ["no valid YAML"]),
-        ("a: !!binary x", "f.yaml", ["no valid YAML"]),
-        ("a: !!int x", "f.yaml", ["no valid YAML"]),
-        ("a: {run: PPO, config: 5}", "f.yaml", ["`a.config` is 5"]),
         ("a: {run: PPO, config: {lr: [[0, .nan]]}}", "f.yaml", ["`a.config.lr[0][1]` is nan"]),
-        ("a: {run: PPO, stop: {training_iteration: .nan}}", "f.yaml", ["`a.stop.training_iteration` is nan"]),
         ("a: {run: PPO, stop: {training_iteration: .inf}}", "f.yaml", ["'training_iteration' is inf", "finite"]),
     ],
 )

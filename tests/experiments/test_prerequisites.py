@@ -15,13 +15,15 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.console import out
-from rllib_llm_comm.experiments.experiment_file import parse_experiments
 from rllib_llm_comm.experiments.prerequisites import tell_other_prompts
-from rllib_llm_comm.experiments.ray_session import available_cpus
+from rllib_llm_comm.experiments.ray_session import available_cpus, demand
+from rllib_llm_comm.experiments.tune_stage import cpus_needed
 from rllib_llm_comm.language.base_model import embedded_model_path
 from rllib_llm_comm.policies.find_checkpoint import CARD, shipped_policy
-from rllib_llm_comm.verco.sft import check_rows
+from rllib_llm_comm.sama.emma.emma import SymbolicPPO
+from rllib_llm_comm.verco.sft import MessageSFT, check_rows
 from rllib_llm_comm.verco.teachers import label_store
+from rllib_llm_comm.verco.verco import Verco
 from tests import toys
 from tests.cli.command import rllib
 from tests.experiments import staged
@@ -34,119 +36,43 @@ CHAT, SCRIPTED = {"name": "chat", "model": "m"}, {"policy": "scripted"}
 LABELS = {"run": "collect_labels", "env": KITCHEN, "config": {"target_labels": 3}}
 
 
+WITHOUT_BITSANDBYTES = pytest.mark.skipif(find_spec("bitsandbytes") is not None, reason="bitsandbytes is there")
+
+
 @pytest.mark.parametrize(
-    ("last", "words"),
+    ("run", "env", "config", "told"),
     [
-        ({"run": "Verco"}, ["`last.env` is missing"]),
-        ({"run": "PPO"}, ["`last.env` is missing"]),
-        ({"run": "Verco", "env": "CartPole-v1"}, ["'CartPole-v1'", "one agent", "Verco trains several"]),
-        ({"run": "SymbolicPPO", "env": "CartPole-v1"}, ["one agent", "SymbolicPPO trains several"]),
-        (
-            {"run": "SymbolicPPO", "env": ONIONS, "config": {"env_config": {"observe": ["entities"]}}},
-            ["`last.env`", "does not show what SymbolicPPO needs", "`entities`", "a Box `vector`"],
-        ),
-        (
-            {"run": "collect_labels", "env": ONIONS, "config": {"env_config": {"observe": ["vector"]}}},
-            ["`last.env`", "`text` and `candidates` are needed"],
-        ),
-        ({"run": "TWOSOME", "env": KITCHEN, "config": {"base_model": "/no/where"}}, ["'/no/where'", "no such folder"]),
-        ({"run": "TWOSOME", "env": KITCHEN, "config": {"base_model": "./nope"}}, ["'./nope'", "no such folder"]),
-        ({"run": "TWOSOME", "env": KITCHEN, "config": {"base_model": "{}"}}, ["has no configuration (config.json)"]),
-        ({"run": "TWOSOME", "env": KITCHEN, "config": {"device": "banana"}}, ["`device` is 'banana'", "'cuda:0'"]),
+        ("Verco", None, {}, "`last.env` is missing"),
+        ("Verco", "CartPole-v1", {}, "Verco trains several"),
+        ("SymbolicPPO", ONIONS, {"env_config": {"observe": ["entities"]}}, "does not show what SymbolicPPO needs"),
+        ("collect_labels", ONIONS, {"env_config": {"observe": ["vector"]}}, "`text` and `candidates` are needed"),
+        ("collect_labels", "CartPole-v1", {}, "`last.env` is 'CartPole-v1'"),
+        ("collect_labels", KITCHEN, {"base_model": "/no/where"}, "In `last.config`: `base_model` is '/no/where'"),
+        ("collect_labels", KITCHEN, {"teacher": {**CHAT, "temperature": 9}}, "`last.config.teacher`: `temperature`"),
+        ("collect_demonstrations", TALK, {}, "In `last.config.player`: `policy` is 'scripted'"),
+        ("collect_demonstrations", KITCHEN, {"player": {**SCRIPTED, "habit": "one_pot"}}, "`habit` is 'one_pot'"),
+        ("TWOSOME", KITCHEN, {"base_model": "/no/where"}, "no such folder"),
+        ("TWOSOME", KITCHEN, {"base_model": "{}"}, "has no configuration (config.json)"),
+        ("TWOSOME", KITCHEN, {"device": "banana"}, "`device` is 'banana'"),
+        ("TWOSOME", KITCHEN, {"lora_target_modules": ["lm_head"]}, "`lora_target_modules` names 'lm_head'"),
         pytest.param(
-            {"run": "TWOSOME", "env": KITCHEN, "config": {"quantization": "8bit"}},
-            ["`quantization` is '8bit'", "pip install 'rllib_llm_comm[quantized]'"],
-            marks=pytest.mark.skipif(find_spec("bitsandbytes") is not None, reason="bitsandbytes is there"),
+            "TWOSOME", KITCHEN, {"quantization": "8bit"}, "`quantization` is '8bit'", marks=WITHOUT_BITSANDBYTES
         ),
-        (
-            {"run": "TWOSOME", "env": KITCHEN, "config": {"lora_target_modules": ["q_proj", "lm_head"]}},
-            ["In `last.config`: `lora_target_modules` names 'lm_head'", "v_proj"],
-        ),
-        (
-            {"run": "Verco", "env": KITCHEN, "config": {"prompt_date": "tomorrow"}},
-            ["`prompt_date` is 'tomorrow'", "YYYY-MM-DD"],
-        ),
-        ({"run": "Verco", "env": KITCHEN, "config": {"message_checkpoint": "{}"}}, ["`policy/policy.json`"]),
-        (
-            {"run": "Verco", "env": KITCHEN, "config": {"message_checkpoint": "zoo:verco_sald"}},
-            ["In `last.config.message_checkpoint`: there is no shipped policy 'zoo:verco_sald'", "'verco_salad'"],
-        ),
-        (
-            {"run": "Verco", "env": KITCHEN, "config": {"message_checkpoint": "zoo:red_officer"}},
-            ["In `last.config`: checkpoint 'zoo:red_officer' has no message adapter"],
-        ),
-        (
-            {"run": "Verco", "env": KITCHEN, "config": {"messages": "other_fact"}},
-            ["`messages` is 'other_fact'", "told the same in every episode", "use 'other_moments'"],
-        ),
-        (
-            {"run": "Verco", "env": ONIONS, "config": {"messages": "other_fact"}},
-            ["`messages` is 'other_fact'", "are told nothing", "use 'other_moments'"],
-        ),
-        (
-            {"run": "Verco", "env": KITCHEN, "config": {"evaluation_config": {"messages": "other_fact"}}},
-            ["`messages` is 'other_fact'", "told the same in every episode"],
-        ),
-        ({"run": "Verco", "env": KITCHEN, "config": {"messages": "shuffled"}}, ["'other_moments'", "'other_fact'"]),
-        ({"run": "MessageSFT", "config": {"input": "{}"}}, ["holds no Parquet file"]),
-        ({"run": "Verco", "env": KITCHEN, "config": {"num_envs_per_env_runner": 0}}, ["is 0 but must be at least 1"]),
-        ({"run": "Verco", "env": KITCHEN, "config": {"rollout_fragment_length": 0}}, ["is 0 but must be at least 1"]),
-        ({"run": "collect_labels", "env": KITCHEN, "config": {"num_envs": 0}}, ["`last.config.num_envs` is 0"]),
-        ({"run": "collect_labels", "env": KITCHEN, "config": {"target_labels": -1}}, ["`last.config.target_labels`"]),
-        (
-            {"run": "collect_labels", "env": KITCHEN, "config": {"base_model": "/no/where"}},
-            ["In `last.config`: `base_model` is '/no/where'"],
-        ),
-        (
-            {"run": "collect_labels", "env": KITCHEN, "config": {"device": "banana"}},
-            ["In `last.config`: `device` is 'banana'"],
-        ),
-        ({"run": "collect_labels", "env": "CartPole-v1"}, ["`last.env` is 'CartPole-v1'", "no PettingZoo parallel"]),
-        (
-            {"run": "collect_labels", "env": KITCHEN, "config": {"teacher": {"name": "chat"}}},
-            ["In `last.config.teacher`: `model` is ''"],
-        ),
-        (
-            {"run": "collect_labels", "env": KITCHEN, "config": {"teacher": {**CHAT, "temperature": 9}}},
-            ["In `last.config.teacher`: `temperature` is 9"],
-        ),
-        (
-            {
-                "run": "collect_demonstrations",
-                "env": KITCHEN,
-                "config": {"messages": "teacher", "teacher": {**CHAT, "timeout": 0}},
-            },
-            ["In `last.config.teacher`: `timeout` is 0"],
-        ),
-        (
-            {"run": "collect_demonstrations", "env": TALK},
-            ["In `last.config.player`: `policy` is 'scripted'", "no scripted player"],
-        ),
-        (
-            {"run": "collect_demonstrations", "env": KITCHEN, "config": {"env_config": {"action_level": "primitive"}}},
-            ["In `last.config.player`: `policy` is 'scripted'", "no scripted player"],
-        ),
-        (
-            {"run": "collect_demonstrations", "env": KITCHEN, "config": {"player": {**SCRIPTED, "habit": "one_pot"}}},
-            ["In `last.config.player`: `habit` is 'one_pot'"],
-        ),
-        (
-            {"run": "collect_demonstrations", "env": TALK, "config": {"player": "stay"}},
-            ["In `last.config.player`: `stay`"],
-        ),
+        ("MessageSFT", None, {"input": "{}"}, "In `last.config`: `input_`"),
+        ("Verco", KITCHEN, {"message_checkpoint": "{}"}, "`policy/policy.json`"),
+        ("Verco", KITCHEN, {"message_checkpoint": "zoo:verco_sald"}, "In `last.config.message_checkpoint`: "),
+        ("Verco", KITCHEN, {"message_checkpoint": "zoo:red_officer"}, "'zoo:red_officer' has no message adapter"),
+        ("Verco", KITCHEN, {"messages": "other_fact"}, "`messages` is 'other_fact'"),
+        ("Verco", KITCHEN, {"evaluation_config": {"messages": "other_fact"}}, "`messages` is 'other_fact'"),
+        ("Verco", KITCHEN, {"num_envs_per_env_runner": 0}, "is 0 but must be at least 1"),
     ],
 )
-def test_the_last_stage_is_refused_before_the_first_runs(tmp_path, last, words):
+def test_the_last_stage_is_refused_before_the_first_runs(tmp_path, run, env, config, told):
     empty = tmp_path / "empty"
     empty.mkdir()
-    if "config" in last:
-        last = {**last, "config": {k: str(empty) if v == "{}" else v for k, v in last["config"].items()}}
-    refused(tmp_path, {"labels": LABELS, "last": last}, *words)
-
-
-def test_a_limit_of_nothing_is_refused(tmp_path):
-    with pytest.raises(UserError, match="'training_iteration' is 0 but must be larger than 0"):
-        parse_experiments({"a": {"run": "PPO", "stop": {"training_iteration": 0}}}, "f")
+    config = {key: str(empty) if value == "{}" else value for key, value in config.items()}
+    last = {"run": run, "config": config, **({"env": env} if env else {})}
+    refused(tmp_path, {"labels": LABELS, "last": last}, told)
 
 
 def test_more_runners_than_cores_are_refused_unless_ray_is_told(tmp_path):
@@ -174,30 +100,21 @@ def test_the_longest_text_of_a_stage_has_to_fit_into_the_model(tmp_path):
         assert f"positions for 256 tokens, but a text may have {longest}" in sentence, sentence
 
 
-def test_stages_that_hand_on_an_adapter_show_the_same_day(tmp_path):
+@pytest.mark.parametrize(
+    ("taught", "takes", "words"),
+    [
+        ({"prompt_format": "chat"}, {"prompt_format": "chat", "prompt_date": "2027-01-02"}, ["'2024-07-26'"]),
+        ({}, {"base_model": "/another"}, ["takes over from `sft`", "'embedded'"]),
+    ],
+)
+def test_adapters_are_handed_on_with_their_base_model_and_its_day(tmp_path, taught, takes, words):
     specs = {
         "labels": LABELS,
-        "sft": {"run": "MessageSFT", "config": {"input": "${labels}", "prompt_format": "chat"}},
-        "last": {
-            "run": "Verco", "env": KITCHEN,
-            "config": {"message_checkpoint": "${sft}", "prompt_format": "chat", "prompt_date": "2027-01-02"},
-        },
-    }  # fmt: skip
-    sentence = refused(tmp_path, specs)
-    assert "`last.config.prompt_date` is '2027-01-02'" in sentence and "'2024-07-26'" in sentence
-
-
-def test_adapters_and_their_base_model_go_together(tmp_path):
-    specs = {
-        "labels": LABELS,
-        "sft": {"run": "MessageSFT", "config": {"input": "${labels}"}},
-        "last": {
-            "run": "Verco", "env": KITCHEN,
-            "config": {"message_checkpoint": "${sft}", "base_model": str(tmp_path / "other")},
-        },
-    }  # fmt: skip
-    sentence = refused(tmp_path, specs)
-    assert "takes over from `sft`" in sentence and "'embedded'" in sentence
+        "sft": {"run": "MessageSFT", "config": {"input": "${labels}", **taught}},
+        "last": {"run": "Verco", "env": KITCHEN, "config": {"message_checkpoint": "${sft}", **takes}},
+    }
+    setting = list(takes)[-1]
+    refused(tmp_path, specs, f"`last.config.{setting}` is '{takes[setting]}'", *words)
 
 
 def cut(path):
@@ -273,18 +190,6 @@ def test_damaged_labels_are_named(tmp_path):
         check_rows(tmp_path, label_store.LABELS)
 
 
-@pytest.mark.parametrize("kind", ["damaged", "empty"])
-def test_labels_that_cannot_be_read_end_with_a_sentence(tmp_path, kind):
-    (tmp_path / "labels").mkdir()
-    if kind == "damaged":
-        (tmp_path / "labels/part-00000.parquet").write_bytes(b"PAR1 nothing PAR1")
-    spec = {"run": "MessageSFT", "config": {"input": "labels"}, "stop": {"training_iteration": 1}}
-    (tmp_path / "sft.json").write_text(json.dumps({"sft": spec}))
-    done = rllib("train", "file", "sft.json", cwd=tmp_path)
-    assert done.returncode == 1 and done.stderr.startswith("Error: In `sft.config`: `input_`"), done.stderr
-    assert done.stderr.count("\n") == 1 and "bug" not in done.stderr
-
-
 def test_a_damaged_stage_record_is_named(tmp_path):
     stage = tmp_path / "results/tiny/train"
     stage.mkdir(parents=True)
@@ -300,10 +205,8 @@ def test_a_damaged_stage_record_is_named(tmp_path):
 
 def test_a_storage_path_that_takes_no_files_is_named(tmp_path):
     (tmp_path / "file").write_text("x")
-    spec = {"run": "PPO", "env": "CartPole-v1", "stop": {"training_iteration": 1}}
-    (tmp_path / "tiny.json").write_text(json.dumps({"train": spec}))
-    done = rllib("train", "file", "tiny.json", "--storage-path", "file/below", cwd=tmp_path)
-    assert done.returncode == 1 and "`storage_path`" in done.stderr and "bug" not in done.stderr, done.stderr
+    with pytest.raises(UserError, match="`storage_path`"):
+        staged.run({"train": {"run": "PPO", "env": "CartPole-v1"}}, tmp_path / "file" / "below")
 
 
 @pytest.mark.parametrize(("prompts", "told"), [("default", False), ("twosome", True)])
@@ -315,3 +218,81 @@ def test_a_checkpoint_of_other_prompts_is_told_where_the_user_sees_it(capsys, tm
     assert ("other prompts" in capsys.readouterr().out) == told
     tell_other_prompts("zoo:told_salad", VercoConfig().language_model(prompts=prompts))  # as of `restore`
     assert ("the templates action, critic differ" in capsys.readouterr().out) == told
+
+
+TOO_BIG = [
+    (
+        SymbolicPPO,
+        {"num_env_runners": 1, "num_cpus_per_env_runner": 0.75, "num_learners": 2, "num_cpus_per_learner": 1},
+        "3.75 CPUs but Ray has 2: `num_cpus_for_main_process` is 1 and `num_env_runners` is 1 and "
+        "`num_cpus_per_env_runner` is 0.75 and `num_learners` is 2; set less in its `config:` or "
+        "`resources_per_trial:`, or give `--ray-num-cpus 4`.",
+    ),
+    (
+        MessageSFT,
+        {"env": None, "input_": "labels", "num_cpus_for_main_process": 1},
+        "3 CPUs but Ray has 2: `num_cpus_for_main_process` is 1 and reading its data takes 2; set less in its "
+        "`config:` or `resources_per_trial:`, or give `--ray-num-cpus 3`.",
+    ),
+    (
+        Verco,
+        {"num_gpus_per_learner": 1},
+        "1 GPUs but Ray has 0: `num_gpus_per_learner` is 1; set less in its `config:` or `resources_per_trial:`, or "
+        "give `--ray-num-gpus 1`.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "config", "told"), TOO_BIG)
+def test_a_trial_that_is_too_big_is_told_with_its_settings(algorithm, config, told):
+    asked = demand(algorithm, {"env": KITCHEN, **config})
+    with pytest.raises(UserError) as error:
+        asked.require("mine", {"CPU": 2})
+    assert str(error.value) == f"A trial of `mine` needs {told}"
+    asked.require("mine", {"CPU": 5, "GPU": 1})
+
+
+def test_who_joined_a_cluster_is_told_of_larger_ones():
+    """`--ray-num-cpus` is refused beside `--ray-address`."""
+    with pytest.raises(UserError, match="`resources_per_trial:`, or join a larger cluster.$"):
+        demand(Verco, {"env": KITCHEN, "num_env_runners": 4}).require("mine", {"CPU": 2}, "10.0.0.1:6379")
+
+
+def test_too_few_cpus_are_told_before_the_first_stage_runs(tmp_path):
+    stages = {
+        "labels": {"run": "collect_labels", "env": KITCHEN, "config": {"teacher": "scripted", "target_labels": 4}},
+        "message_sft": {"run": "MessageSFT", "config": {"input_": "${labels}", "num_cpus_for_main_process": 1}},
+    }
+    with pytest.raises(UserError, match="A trial of `message_sft` needs 3 CPUs but Ray has 2: .* `--ray-num-cpus 3`"):
+        staged.run(stages, tmp_path, ray_num_cpus=2)
+    assert not list(tmp_path.rglob("*"))
+
+
+RESPONSE = {"pool": [{"policy": "${partner}"}], "num_env_runners": 2}
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "needs"),
+    [
+        (RESPONSE, {"ray_num_cpus": 2}, "needs 3 CPUs but Ray has 2"),
+        ({**RESPONSE, "num_gpus_per_learner": 1}, {"ray_num_cpus": 8, "ray_num_gpus": 0}, "needs 1 GPUs but Ray has 0"),
+    ],
+)
+def test_needs_of_a_stage_that_waits_for_another_are_told_before_that_runs(config, options, needs, tmp_path):
+    """RLlib cannot validate such a stage, as the checkpoint is not there yet."""
+    partner = {"run": "SelfPlayPPO", "env": ONIONS, "stop": {"training_iteration": 1}}
+    stages = {"partner": partner, "response": {**partner, "run": "BestResponsePPO", "config": config}}
+    with pytest.raises(UserError, match=f"A trial of `response` {needs}"):
+        staged.run(stages, tmp_path, **options)
+    assert not list(tmp_path.rglob("*"))
+
+
+def test_needs_that_are_drawn_are_not_told_beforehand(tmp_path):
+    def needed(runners):
+        specs = {"sweep": {"run": "SymbolicPPO", "env": KITCHEN, "config": {"num_env_runners": runners}}}
+        (stage,) = staged.stages_of(specs, tmp_path)
+        return cpus_needed(stage, {"CPU": 2})
+
+    assert 5 <= needed({"randint": [4, 6]}) <= 7
+    with pytest.raises(UserError, match="needs 5 CPUs but Ray has 2"):
+        needed({"grid_search": [4, 6]})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,14 @@ from rllib_llm_comm.experiments.console import (
     out,
     summary_of,
 )
+from rllib_llm_comm.experiments.pipeline import say_curves
+
+
+@pytest.fixture(autouse=True)
+def captured():
+    """The console writes to the stream that pytest captures."""
+    out.file = None
+
 
 ACTING = {
     "training_iteration": 2,
@@ -57,7 +67,6 @@ def test_fraction_done():
 
 
 def test_table_prints_one_line_per_result(capsys):
-    out.file = None  # the stream that pytest captures
     with TrainingTable({"training_iteration": 4}, trials=2) as table:
         table.show("0_seed=1", ACTING)
         table.finish("0_seed=1")
@@ -67,7 +76,6 @@ def test_table_prints_one_line_per_result(capsys):
 
 
 def test_columns_of_supervised_stages_are_explained(capsys):
-    out.file = None
     with TrainingTable({"training_iteration": 4}) as table:
         for _ in range(2):
             table.show("0", LEARNING)
@@ -76,14 +84,12 @@ def test_columns_of_supervised_stages_are_explained(capsys):
 
 
 def test_warnings_of_a_result_are_told(capsys):
-    out.file = None
     with TrainingTable({"training_iteration": 4}) as table:
         table.show("0", {**ACTING, "warnings": "It is rigid.\nIt closes up."})
     assert capsys.readouterr().out.splitlines()[-2:] == ["Warning: It is rigid.", "Warning: It closes up."]
 
 
 def test_a_trial_that_the_scheduler_stopped_is_told(capsys):
-    out.file = None
     with TrainingTable({"training_iteration": 4}, trials=2) as table:
         table.show("0_lr=1e-05", ACTING)
         table.finish("0_lr=1e-05", ACTING)
@@ -98,7 +104,6 @@ def test_a_trial_that_the_scheduler_stopped_is_told(capsys):
 def test_a_long_stage_tells_how_long_it_takes(capsys, monkeypatch, seconds, told):
     clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    out.file = None
     with TrainingTable({"training_iteration": 4}, trials=2) as table:
         for trial, iteration in (("0", 1), ("0", 2), ("1", 1)):
             table.show(trial, {**ACTING, "training_iteration": iteration})
@@ -108,7 +113,6 @@ def test_a_long_stage_tells_how_long_it_takes(capsys, monkeypatch, seconds, told
 
 
 def test_the_bar_moves_within_an_iteration_and_never_back():
-    out.file = None
     with TrainingTable({"training_iteration": 4}, trials=2) as table:
         table.move("0", {}, 0.5)
         assert table._done == {"0": 0.125}
@@ -137,3 +141,16 @@ def test_cause_of_finds_the_users_sentence():
 @pytest.mark.parametrize("error", [KeyError("x"), ValueError("Traceback\nKeyError: 'x'")])
 def test_cause_of_other_errors(error):
     assert cause_of(error) == ("KeyError", "'x'")
+
+
+def test_the_hint_stands_only_where_tensorboard_is_installed(tmp_path, monkeypatch, capsys):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tensorboard"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    say_curves(Path("results"))
+    assert capsys.readouterr().out == ""
+    (tmp_path / "tensorboard").mkdir()
+    (tmp_path / "tensorboard" / "__init__.py").write_text("")
+    sys.path_importer_cache.pop(str(tmp_path), None)
+    say_curves(Path("results"))
+    assert capsys.readouterr().out == "Curves: tensorboard --logdir results\n"

@@ -16,25 +16,35 @@ from tests.experiments.staged import run
 COUNTS = ("requests", "input_tokens", "output_tokens", "cost")
 
 
+def reported(folder, planner, **config):
+    """The report of two games and a replay under a planner."""
+    played = {
+        "checkpoint": str(shipped_policy("zoo:emma_cramped_room")), "env_config": {"commit": False, "horizon": 8},
+        "planner": planner, "trials": 0, **config,
+    }  # fmt: skip
+    specs = {
+        "games": {"run": "evaluate", "config": {**played, "episodes": 2}},
+        "replay": {"run": "replay", "config": played},
+        "report": {"run": "sama_report", "config": {"of": ["${games}", "${replay}"]}},
+    }
+    run(specs, folder)
+    return json.loads((folder / "f/report/report.json").read_text())
+
+
+def trained(folder, config, *rows):
+    """The report of a training whose `result.json` ends so."""
+    (folder / "result.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = {"stage": "follower", "run": "EMMA", "status": "finished", "fingerprint": ""}
+    record = StageRecord(**made, files={"metrics": "result.json"}, settings={"config": config})
+    return summarise("x", [(record, folder)])
+
+
 @pytest.mark.usefixtures("chat_client_at_home")
 def test_games_and_replays_tell_requests_tokens_and_money(tmp_path):
     with ChatServer(planner) as server:
         chat = server.settings(price_per_million_input=1e4)
-        played = {
-            "checkpoint": str(shipped_policy("zoo:emma_cramped_room")),
-            "env_config": {"commit": False, "horizon": 8},
-            "planner": {"name": "chat", "chat": chat},
-            "trials": 0,
-            "patience": 4,
-        }
-        specs = {
-            "games": {"run": "evaluate", "config": {**played, "episodes": 2}},
-            "replay": {"run": "replay", "config": played},
-            "report": {"run": "sama_report", "config": {"of": ["${games}", "${replay}"]}},
-        }
-        run(specs, tmp_path)
+        report = reported(tmp_path, {"name": "chat", "chat": chat}, patience=4)
         asked = len(server.requests)
-    report = json.loads((tmp_path / "f/report/report.json").read_text())
     assert [row["answers_from"] for row in report["stages"]] == ["tiny", "tiny"]
     assert report["sources"] == ["games: tiny", "replay: tiny"]
     games, replay = ({name: float(row[name]) for name in COUNTS} for row in report["stages"])
@@ -47,36 +57,18 @@ def test_games_and_replays_tell_requests_tokens_and_money(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("planner", "author"), [("scripted", "rules"), ({"name": "random", "seed": 1}, "random draws")]
+    ("planner", "author", "trials"), [("scripted", "rules", None), ({"name": "random", "seed": 1}, "random draws", 0)]
 )
-@pytest.mark.parametrize("trials", [None, 0])
 def test_games_and_replays_name_their_author_without_a_model(tmp_path, planner, author, trials):
-    played = {
-        "checkpoint": str(shipped_policy("zoo:emma_cramped_room")),
-        "env_config": {"commit": False, "horizon": 8},
-        "planner": planner,
-        "trials": trials,
-        "episodes": 1,
-    }
-    specs = {
-        "games": {"run": "evaluate", "config": played},
-        "replay": {"run": "replay", "config": played},
-        "report": {"run": "sama_report", "config": {"of": ["${games}", "${replay}"]}},
-    }
-    run(specs, tmp_path)
-    report = json.loads((tmp_path / "f/report/report.json").read_text())
+    report = reported(tmp_path, planner, trials=trials)
     assert [row["answers_from"] for row in report["stages"]] == [author, author]
     assert report["sources"] == ["No language model and no recording was asked."]
 
 
 def test_a_data_set_that_grew_in_training_names_who_was_asked_and_its_cost(tmp_path):
     grown = {"requests": 3.0, "kept_answers": 0.0, "input_tokens": 300.0, "output_tokens": 60.0, "cost": 0.5}
-    (tmp_path / "result.json").write_text("{}\n" + json.dumps({"new_subgoals": {"states": 2.0, **grown}}) + "\n")
     config = {"new_subgoals": {"every": 1, "planner": {"name": "sama", "chat": {"model": "tiny"}}}}
-    record = StageRecord(
-        stage="follower", run="EMMA", fingerprint="", files={"metrics": "result.json"}, settings={"config": config}
-    )
-    report = summarise("x", [(record, tmp_path)])
+    report = trained(tmp_path, config, {}, {"new_subgoals": {"states": 2.0, **grown}})
     assert report["sources"] == ["follower: tiny"]
     assert {name: float(report["stages"][0][name]) for name in grown} == grown
 
@@ -91,18 +83,7 @@ def test_a_data_set_that_grew_in_training_names_who_was_asked_and_its_cost(tmp_p
 )
 def test_training_names_the_model_and_the_rules_that_answered_in_it(tmp_path, config):
     games = {"plans_by_model": 4.0, "plans_by_rules": 1.0, "chat": {"requests": 5.0, "cost": 0.1}}
-    (tmp_path / "result.json").write_text(json.dumps({"evaluation": {"env_runners": games}}) + "\n")
-    record = StageRecord(
-        stage="follower",
-        run="EMMA",
-        status="finished",
-        fingerprint="",
-        files={"metrics": "result.json"},
-        settings={"config": config},
-    )
-    report = summarise("t", [(record, tmp_path)])
-    assert report["sources"] == ["follower: tiny"]
-    assert report["stages"][0]["answers_from"] == "tiny, rules"
-    (tmp_path / "result.json").write_text(json.dumps({"env_runners": {"plans_by_rules": 1.0}}) + "\n")
-    scripted = StageRecord(**{**vars(record), "settings": {"config": {"planner": "scripted"}}})
-    assert summarise("t", [(scripted, tmp_path)])["stages"][0]["answers_from"] == "rules"
+    report = trained(tmp_path, config, {"evaluation": {"env_runners": games}})
+    assert report["sources"] == ["follower: tiny"] and report["stages"][0]["answers_from"] == "tiny, rules"
+    ruled = trained(tmp_path, {"planner": "scripted"}, {"env_runners": {"plans_by_rules": 1.0}})
+    assert ruled["stages"][0]["answers_from"] == "rules"

@@ -198,9 +198,7 @@ def test_the_last_whole_row_counts(tmp_path, tail):
     ("arguments", "sentence"),
     [
         (["nowhere"], "There is no folder 'nowhere'"),
-        (["empty"], "There is no run in 'empty' yet"),
         (["results", "empty"], "There are 2 runs in 'results'; give one of results/first/verco, results/second/verco."),
-        (["results/first", "empty"], "Nothing was trained in 'empty'"),
         (["a", "b", "c"], "3 runs were given, but two are compared"),
         (["--html", "empty"], "--html is 'empty', which is a folder"),
     ],

@@ -19,6 +19,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import TrainSettings, load_file, read_experiment_file
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.study_file import expand, is_study, read_study
+from tests.experiments.staged import BegunError
 
 ROOT = Path(__file__).parents[2]
 FILES = [*sorted((ROOT / "tuned_examples").glob("*.yaml")), *sorted((ROOT / "tests" / "data").glob("*.yaml"))]
@@ -31,10 +32,6 @@ VALUES = [
     {"grid_search": []}, {"grid_search": [None, "x", 1]}, {"choice": []}, {"uniform": [1, 0]}, {"by_seed": [1]},
 ]  # fmt: skip
 NAMES = ["no_such", "", "_x", "__x", "env", "callbacks", "api_key_env", 5, True, None]
-
-
-class BegunError(Exception):
-    """All settings were right."""
 
 
 def begun():

@@ -65,6 +65,8 @@ def test_a_sweep_takes_results_of_its_own_seeds():
     assert resolved == {"message_checkpoint": {"by_seed": ["a", "b"]}, "input_": "data"}
     with pytest.raises(UserError, match="stands for 2 results"):
         resolve(config, outputs)
+    assert resolve({"a": ["${labels}/b", 3]}, outputs) == {"a": ["data/b", 3]}
+    assert resolve("${sft}", outputs, many=True) == ["a", "b"]
 
 
 def test_a_reference_to_a_sweep_over_other_seeds_is_told_before_anything_runs(tmp_path):
@@ -93,14 +95,6 @@ def test_wrong_references(tmp_path, references, words):
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
-def test_resolve():
-    outputs = {"one": ["/x"], "two": ["/y", "/z"]}
-    assert resolve({"a": ["${one}/b", 3]}, outputs) == {"a": ["/x/b", 3]}
-    assert resolve("${two}", outputs, many=True) == ["/y", "/z"]
-    with pytest.raises(UserError, match="2 results"):
-        resolve("${two}", outputs)
-
-
 def test_a_stage_is_finished_only_with_its_output_and_settings(tmp_path):
     (stage,) = stages_of({"a": {"run": "PPO"}}, tmp_path)
     (other,) = stages_of({"a": {"run": "PPO", "num_samples": 2}}, tmp_path)
@@ -115,13 +109,6 @@ def test_a_stage_is_finished_only_with_its_output_and_settings(tmp_path):
     assert find_checkpoint(tmp_path / "a") == find_checkpoint(tmp_path) == output
     output.rmdir()
     assert stage.finished() is None
-
-
-def test_spoiled_marker_counts_as_none(tmp_path):
-    (stage,) = stages_of({"a": {"run": "PPO"}}, tmp_path)
-    stage.write(StageResult([tmp_path]))
-    (tmp_path / "a" / "stage.json").write_text('{"stage": "a", "ru')
-    assert stage.record() is None
 
 
 def test_find_checkpoint_says_what_is_wrong(tmp_path):
@@ -156,20 +143,8 @@ def test_figures_that_nobody_counted_are_not_told(tmp_path, capsys, messages, wo
 
 
 def collect(folder, labels, capsys, config=None, **options):
-    specs = {
-        "labels": {
-            "run": "collect_labels",
-            "env": KITCHEN,
-            "config": {
-                "target_labels": labels,
-                "policy": "random",
-                "num_envs": 2,
-                "env_config": {"max_game_steps": 20},
-                **(config or {}),
-            },
-        }
-    }
-    run(specs, folder, **options)
+    small = {"target_labels": labels, "policy": "random", "num_envs": 2, "env_config": {"max_game_steps": 20}}
+    run({"labels": {"run": "collect_labels", "env": KITCHEN, "config": {**small, **(config or {})}}}, folder, **options)
     return capsys.readouterr().out
 
 
@@ -201,23 +176,14 @@ def test_results_that_differ_in_stop_alone_say_how_to_go_on_from_them(tmp_path, 
         assert not told or "ppo.old-1/trial_0/checkpoint_000000`" in said
 
 
-def test_an_interrupted_stage_is_continued_in_its_folder(tmp_path, capsys):
-    collect(tmp_path, 5, capsys)
-    marker = tmp_path / "f" / "labels" / "stage.json"
-    record = json.loads(marker.read_text())
-    marker.write_text(json.dumps({**record, "status": "running", "outputs": []}))
-    assert "moved" not in collect(tmp_path, 5, capsys)
-    assert json.loads(marker.read_text())["status"] == "finished"
-
-
-def test_what_a_killed_stage_left_half_written_goes(tmp_path, capsys):
+def test_an_interrupted_stage_is_continued_in_its_folder_and_what_it_left_half_written_goes(tmp_path, capsys):
     collect(tmp_path, 5, capsys)
     marker = tmp_path / "f" / "labels" / "stage.json"
     marker.write_text(json.dumps({**json.loads(marker.read_text()), "status": "running", "outputs": []}))
     half = marker.with_name("labels") / "_chat_cache/answers/0a.json.1b.tmp"
     half.parent.mkdir(parents=True)
     half.write_text("{")
-    collect(tmp_path, 5, capsys)
+    assert "moved" not in collect(tmp_path, 5, capsys)
     assert json.loads(marker.read_text())["status"] == "finished" and not half.exists()
 
 
@@ -272,16 +238,10 @@ def test_a_foreign_folder_is_left_alone(tmp_path, capsys):
     ("config", "words"),
     [
         ({"target_label": 5}, ["`labels.config.target_label`", "'target_labels'"]),
-        ({"target_labels": "many"}, ["`labels.config.target_labels` is 'many'", "whole number"]),
         ({"teacher": "scriptet"}, ["Did you mean 'scripted'?"]),
         ({"env_config": {"layout": "ful"}}, ["`layout` is 'ful'"]),
-        ({"max_empty_moments": 0}, ["`labels.config.max_empty_moments` is 0", "at least 1"]),
-        ({"max_stale_decisions": 0}, ["`labels.config.max_stale_decisions` is 0", "at least 1"]),
         ({"random_share": 1.5}, ["`labels.config.random_share` is 1.5"]),
-        ({"teacher_share": -0.1}, ["`labels.config.teacher_share` is -0.1"]),
-        ({"teacher_share": float("nan")}, ["`labels.config.teacher_share` is nan"]),
         ({"seed": -1}, ["`labels.config.seed` is -1", "at least 0"]),
-        ({"policy": "best"}, ["`labels.config.policy` is 'best'", "'random'"]),
     ],
 )
 def test_wrong_settings_of_the_collection(tmp_path, config, words):
@@ -290,59 +250,39 @@ def test_wrong_settings_of_the_collection(tmp_path, config, words):
 
 
 @pytest.mark.parametrize(
-    ("stage", "words"),
+    ("run", "config", "told"),
     [
-        ({"run": "evaluate", "config": {}}, ["`last.config.checkpoint` is missing"]),
-        ({"run": "evaluate", "config": {"checkpoint": "${sft}", "episode": 1}}, ["Did you mean 'episodes'?"]),
-        ({"run": "evaluate", "config": {"checkpoint": 3}}, ["`last.config.checkpoint` is 3", "a text or a list"]),
-        ({"run": "evaluate", "config": {"checkpoint": [3]}}, ["`last.config.checkpoint.0` is 3", "be a text"]),
-        (
-            {"run": "evaluate", "config": {"checkpoint": "${sft}", "planner": "scripted", "recover": "replay"}},
-            ["`last.config`", "`recover` is 'replay' but `trials` is not set"],
-        ),
-        ({"run": "replay", "config": {"checkpoint": "${sft}", "trials": 1, "recover": "hope"}}, ["'hope'", "'replay'"]),
-        ({"run": "replay", "config": {"checkpoint": "nowhere"}}, ["'nowhere'"]),
-        (
-            {"run": "replay", "config": {"checkpoint": ["${sft}", "zoo:told_sald"]}},
-            ["In `last.config.checkpoint`: there is no shipped policy 'zoo:told_sald'", "'told_salad'"],
-        ),
-        (
-            {"run": "evaluate", "config": {"checkpoint": "${sft}", "reference": "x"}},
-            ["`last.config`", "`reference` is 'x' but talk is not measured"],
-        ),
-        (
-            {"run": "evaluate", "config": {"checkpoint": "${sft}", "reference": "gone", "communication": True}},
-            ["In `last.config.reference`: There is no checkpoint at 'gone'"],
-        ),
-        (
-            {"run": "replay", "config": {"checkpoint": "${sft}", "communication": True}},
-            ["`last.config.communication` is no known key"],
-        ),
-        (
-            {"run": "evaluate", "config": {"checkpoint": "${sft}", "animation": True}},
-            ["`last.config.animation` is no known key"],
-        ),
-        (
-            {"run": "evaluate", "config": {"checkpoint": "${sft}", "trust": True}},
-            ["`last.config.trust` is true"],
-        ),
-        ({"run": "evaluate", "config": {"checkpoint": "tests/data"}}, ["In `last.config`", "has no `policy/"]),
-        ({"run": "replay", "config": {"checkpoint": ["${sft}", "README.md"]}}, ["In `last.config`", "is no folder"]),
-        ({"run": "replay", "config": {"checkpoint": "${sft}"}, "num_samples": 2}, ["`last.num_samples`"]),
-        (
-            {"run": "Verco", "env": KITCHEN, "config": {"message_chekpoint": "${sft}"}},
-            ["'message_checkpoint'"],
-        ),
-        ({"run": "PPO", "env": KITCHEN, "scheduler": "fifoo"}, ["`last.scheduler`", "'fifo'"]),
-        ({"run": "PPO", "env": KITCHEN, "resources_per_trial": {"cpus": 1}}, ["resources_per_trial.cpus"]),
-        ({"run": "PPO", "env": KITCHEN, "restore": "nowhere"}, ["`last.restore`"]),
+        ("evaluate", {}, "`last.config.checkpoint` is missing"),
+        ("evaluate", {"checkpoint": "${sft}", "trust": True}, "`last.config.trust` is true"),
+        ("evaluate", {"checkpoint": "${sft}", "planner": "scripted", "recover": "replay"}, "`recover` is 'replay'"),
+        ("evaluate", {"checkpoint": "${sft}", "reference": "gone", "communication": True}, "`last.config.reference`: "),
+        ("evaluate", {"checkpoint": "tests/data"}, "has no `policy/"),
+        ("replay", {"checkpoint": "nowhere"}, "'nowhere'"),
+        ("replay", {"checkpoint": ["${sft}", "zoo:told_sald"]}, "`last.config.checkpoint`: there is no shipped policy"),
+        ("replay", {"checkpoint": "${sft}", "communication": True}, "`last.config.communication` is no known key"),
     ],
 )
-def test_the_last_stage_is_checked_before_the_first_runs(tmp_path, stage, words):
+def test_the_last_stage_is_checked_before_the_first_runs(tmp_path, run, config, told):
+    require_refused(tmp_path, {"run": run, "config": config}, told)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"run": "replay", "config": {"checkpoint": "${sft}"}, "num_samples": 2}, "`last.num_samples`"),
+        ({"run": "PPO", "scheduler": "fifoo"}, "`last.scheduler`"),
+        ({"run": "PPO", "resources_per_trial": {"cpus": 1}}, "resources_per_trial.cpus"),
+        ({"run": "PPO", "restore": "nowhere"}, "`last.restore`"),
+    ],
+)
+def test_settings_of_the_run_itself_are_checked_before_the_first_stage(tmp_path, settings, told):
+    require_refused(tmp_path, {"env": KITCHEN, **settings} if settings["run"] == "PPO" else settings, told)
+
+
+def require_refused(tmp_path, last, told):
     labels = tmp_path / "labels.parquet"
     parquet.write_table(pa.table({"prompt": ["what you see"], "message": ["what to say"]}), labels)
-    specs = {"sft": {"run": "MessageSFT", "config": {"input": str(labels)}}, "last": stage}
-    refused(tmp_path, specs, *words)
+    refused(tmp_path, {"sft": {"run": "MessageSFT", "config": {"input": str(labels)}}, "last": last}, told)
 
 
 @pytest.mark.parametrize(

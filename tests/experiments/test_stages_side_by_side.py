@@ -14,7 +14,7 @@ from chat_server import ChatServer
 
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.sama.recordings import recording
-from tests.experiments.staged import run
+from tests.experiments.staged import record, run
 
 SAMA = Path(__file__).parents[2] / "tuned_examples" / "sama.yaml"
 STAGES = ("manual", "translation", "subgoals", "rewards")
@@ -58,7 +58,7 @@ def prepare(folder, url, at_once):
 
 
 @pytest.mark.usefixtures("chat_client_at_home")
-def test_stages_ask_several_questions_at_once_and_leave_the_same(tmp_path):
+def test_stages_ask_several_questions_at_once_leave_the_same_and_play_from_what_was_recorded(tmp_path):
     made, most, asked = [], [], []
     for at_once in (1, 4):
         model = Recorded()
@@ -69,3 +69,13 @@ def test_stages_ask_several_questions_at_once_and_leave_the_same(tmp_path):
     assert most[0] == 1 and most[1] == 4
     assert asked[0] == asked[1]  # not a question more
     assert made[0] == made[1] and len(made[0][0]) > 10
+    # What was answered is recorded, and plays in the server's place.
+    manual = {"manual": yaml.safe_load(SAMA.read_text())["manual"]}
+    manual["manual"]["config"]["chat"] = {"cassette": str(tmp_path / "1/sama/manual/answers.jsonl")}
+    run(manual, tmp_path / "played", "sama")
+    told = record(tmp_path / "played", "manual", "sama")["summary"]
+    assert told["requests"] == 0 and told["kept_answers"] > 0 and set(told["answers"]) == {"tiny"}
+    again = (tmp_path / "played/sama/manual/manual.md").read_text()
+    assert re.sub(r"<!--.*?-->", "", again, flags=re.DOTALL) == made[0][0]["sama/manual/manual.md"]
+    asked_once = record(tmp_path / "1", "manual", "sama")["summary"]["requests"]
+    assert asked_once == told["kept_answers"]
