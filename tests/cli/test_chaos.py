@@ -22,6 +22,7 @@ from tests.cli.test_study import SMOKE
 
 pytestmark = pytest.mark.slow
 HERE = "cli/test_chaos.py"
+COMMAND = ["train", "file", f"{NAME}.json", "--ray-num-cpus", "4"]
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +48,6 @@ def before(finished, tmp_path) -> Path:
     return folder
 
 
-def command() -> list[str]:
-    return ["train", "file", f"{NAME}.json", "--ray-num-cpus", "4"]
-
-
 def status(stage: Path) -> str:
     return json.loads((stage / "stage.json").read_text())["status"]
 
@@ -73,8 +70,8 @@ def kill_in(running: subprocess.Popen[str], stage: str, folder: Path, server: Ch
 def test_a_killed_command(stage, before, server):
     undo(before, stage)
     asked = len(server.questions)
-    kill_in(start_rllib(*command(), cwd=before), stage, before / "results" / NAME / stage, server, asked)
-    done = succeeds(*command(), cwd=before)
+    kill_in(start_rllib(*COMMAND, cwd=before), stage, before / "results" / NAME / stage, server, asked)
+    done = succeeds(*COMMAND, cwd=before)
     require_finished(before / "results")
     sent = server.questions[asked:]
     assert len(sent) - len(set(sent)) <= 1  # the request that was under way
@@ -110,7 +107,7 @@ def test_a_full_disk(stage, before, server, tmp_path):
     with disk(tmp_path / "disk", "300m") as place:
         undo(before, stage)
         shutil.move(before / "results", place / "results")
-        arguments = [*command(), "--storage-path", str(place / "results")]
+        arguments = [*COMMAND, "--storage-path", str(place / "results")]
         # Room for the first file of a stage, not for what it gives; the figures of an evaluation fit in one page.
         filler = fill(place, 4096 if stage == "evaluation" else 24 * 1024)
         asked = len(server.questions)
@@ -131,7 +128,7 @@ def test_a_read_only_disk(stage, before, server, tmp_path):
     with disk(tmp_path / "disk", "300m") as place:
         undo(before, stage)
         shutil.move(before / "results", place / "results")
-        arguments = [*command(), "--storage-path", str(place / "results")]
+        arguments = [*COMMAND, "--storage-path", str(place / "results")]
         folder = place / "results" / NAME / stage
         kill_in(start_rllib(*arguments, cwd=before), stage, folder, server, len(server.questions))
         remount(place, "ro")
@@ -157,10 +154,10 @@ def test_scratch_files_of_a_killed_command_go(before, server):
     """The command is killed in a stage; a writer of the same kind as its own is killed in the middle of a file."""
     undo(before, "replay")
     folder = before / "results" / NAME / "replay"
-    kill_in(start_rllib(*command(), cwd=before), "replay", folder, server, len(server.questions))
+    kill_in(start_rllib(*COMMAND, cwd=before), "replay", folder, server, len(server.questions))
     kill_in_writing(folder / "replay.html")
     assert half_written(folder)
-    succeeds(*command(), cwd=before)
+    succeeds(*COMMAND, cwd=before)
     require_finished(before / "results")
 
 

@@ -52,6 +52,13 @@ def end(running: subprocess.Popen[str], started: list[psutil.Process]) -> tuple[
     return running.returncode, said
 
 
+def fails(running: subprocess.Popen[str], killed: psutil.Process, started: list[psutil.Process]) -> None:
+    """Kills a process below the command, which ends with a sentence."""
+    killed.kill()
+    status, said = end(running, started)
+    assert status == 1 and "Traceback" not in said and "bug" not in said, said
+
+
 def goes_on(command: list[str], folder: Path, stage: str) -> None:
     done = succeeds(*command, cwd=folder)
     shown = [line.split()[0] for line in done.stdout.splitlines() if line[:7].strip().isdigit()]
@@ -77,9 +84,7 @@ def test_a_killed_env_runner(stage, tmp_path):
 def test_a_killed_learner(stage, tmp_path):
     command, running = start(tmp_path, stage, num_learners=1)
     started = below(running)
-    actor(running, "_WrappedExecutable").kill()
-    status, said = end(running, started)
-    assert status == 1 and "Traceback" not in said and "bug" not in said, said
+    fails(running, actor(running, "_WrappedExecutable"), started)
     goes_on(command, tmp_path, stage)
 
 
@@ -87,9 +92,7 @@ def test_a_killed_learner(stage, tmp_path):
 def test_a_killed_trial(stage, tmp_path):
     command, running = start(tmp_path, stage)
     started = below(running)
-    actor(running, {"verco": "Verco", "message_sft": "MessageSFT"}[stage]).kill()
-    status, said = end(running, started)
-    assert status == 1 and "Traceback" not in said and "bug" not in said, said
+    fails(running, actor(running, {"verco": "Verco", "message_sft": "MessageSFT"}[stage]), started)
     goes_on(command, tmp_path, stage)
 
 
@@ -103,9 +106,7 @@ def test_a_killed_trial_of_a_sweep(stage, tmp_path):
     first = folder / "trial_0_seed=0"
     wait_until(lambda: (first / "result.json").exists() and len(rows(first)) >= 5 or running.poll() is not None)
     started = below(running)
-    actor(running, "PPO").kill()
-    status, said = end(running, started)
-    assert status == 1 and "Traceback" not in said and "bug" not in said, said
+    fails(running, actor(running, "PPO"), started)
     ended = [trial for trial in sorted(folder.glob("trial_*")) if len(rows(trial)) == 40]
     assert len(ended) == 1
     succeeds(*command, cwd=tmp_path)

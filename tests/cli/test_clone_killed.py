@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow.parquet as parquet
 import torch
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
 from rllib_llm_comm import load_policy
+from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.rl.multi_agent_ppo_learner import annealed
@@ -107,3 +109,39 @@ def test_killed_in_demonstrations_and_in_the_clone_it_goes_on_to_two_ways_of_tra
         assert moved.keys() == cloned.keys(), path
         steps = [float((moved[weight] - cloned[weight]).abs().max()) for weight in cloned]
         assert 0 < max(steps) < 0.1, (path, max(steps))  # it began with the clone's, and went on from them
+
+
+CLONE = ("clone", "scripted", "results/cook", "--base-model", "embedded")
+
+
+def test_the_scripted_cook_is_cloned_and_what_stands_in_the_way_is_told(tmp_path, monkeypatch):
+    asked = [*CLONE, "--env", KITCHEN, "--env-config", json.dumps(GAME), "--demonstrations", "60", "--epochs", "1"]
+    done = succeeds(*asked, "--random-share", "0.5", cwd=tmp_path)
+    assert "`action_checkpoint: results/cook/clone`" in " ".join(done.stdout.split())
+    run = tmp_path / "results/cook"
+    rows = json.loads((run / "demonstrations/stage.json").read_text())
+    assert rows["summary"]["demonstrations"] >= 60 and "labels" not in rows["summary"]
+    assert rows["settings"]["config"]["random_share"] == 0.5 and rows["settings"]["config"]["env_config"] == GAME
+    policy = load_policy(run / "clone")
+    assert policy.manifest.provenance["cloned_from"] == ["scripted"] and policy.manifest.env == KITCHEN
+    observations, _ = policy.env().reset(seed=0)
+    policy.reset(seed=0)
+    assert set(policy.act(observations)) == {"alice", "bob"}
+
+    again = succeeds(*asked, "--random-share", "0.5", cwd=tmp_path)
+    assert again.stdout.count("already there, skipped") == 2
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes.txt").write_text("keep me")
+    refused = {
+        ("clone", "scripted", "mine", *CLONE[3:], "--env", KITCHEN): "give a new folder",
+        CLONE: "`--env` is missing",
+        (*CLONE, "--env", KITCHEN, "--layout", "cramped_room"): "--layout",
+        ("clone", "players:mine", "results/mine", *CLONE[3:], "--env", KITCHEN): "--import MODULE",
+        (*CLONE, "--env", KITCHEN, "--import", "no_such_module"): "no_such_module",
+        (*CLONE[:3], "--demonstrations", "60"): "--base-model",
+    }
+    monkeypatch.chdir(tmp_path)
+    for words, told in refused.items():
+        failed = CliRunner().invoke(cli, words)
+        assert failed.exit_code != 0 and told in str(failed.exception), failed
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]

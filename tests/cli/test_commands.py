@@ -12,34 +12,19 @@ import pytest
 
 import rllib_llm_comm
 from rllib_llm_comm.experiments.packaged_examples import description, examples
+from tests import toys
 from tests.cli.command import rllib, succeeds
 
 GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_text_golden.jsonl.gz"
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 
 
-def write(folder, spec, name="file.json"):
-    (folder / name).write_text(json.dumps(spec))
-    return name
-
-
-@pytest.mark.parametrize(
-    ("spec", "sentence"),
-    [
-        (
-            {"a": {"run": "PPO", "env": "CartPole-v1", "config": {"lrr": 1}}},
-            "Error: `a.config.lrr` is no setting of PPO. Did you mean 'lr'?\n",
-        ),
-        (
-            {"a": {"run": "Verco", "env": KITCHEN, "config": {"env_config": {"layout": "ful"}}}},
-            "Error: In `a.config.env_config`: `layout` is 'ful' but must be one of 'full', 'oneplate', 'tomato'. "
-            "Did you mean 'full'?\n",
-        ),
-    ],
-)
-def test_one_sentence_and_exit_code(tmp_path, spec, sentence):
-    done = rllib("train", "file", write(tmp_path, spec), cwd=tmp_path)
-    assert (done.returncode, done.stderr, done.stdout) == (1, sentence, "")
+def test_one_sentence_and_exit_code(tmp_path):
+    spec = {"a": {"run": "Verco", "env": KITCHEN, "config": {"env_config": {"layout": "ful"}}}}
+    (tmp_path / "file.json").write_text(json.dumps(spec))
+    sentence = "Error: In `a.config.env_config`: `layout` is 'ful' but must be one of 'full', 'oneplate', 'tomato'. "
+    done = rllib("train", "file", "file.json", cwd=tmp_path)
+    assert (done.returncode, done.stderr, done.stdout) == (1, sentence + "Did you mean 'full'?\n", "")
     assert not (tmp_path / "results").exists()
 
 
@@ -48,14 +33,7 @@ def test_one_sentence_and_exit_code(tmp_path, spec, sentence):
     [
         (["train", "file", "nothing.yaml"], "There is no file 'nothing.yaml'"),
         (["train", "--env", "CartPole-v1"], "`--run` is missing"),
-        (["train", "--run", "PPO", "--stop", "ten"], "`--stop` is 'ten'"),
-        (
-            ["train", "--run", "PPO", "--env", "CartPole-v1", "--ray-address", "127.0.0.1:9"],
-            "`--ray-address`",
-        ),
         (["evaluate", "nowhere"], "There is no checkpoint at 'nowhere'; give a checkpoint"),
-        (["replay", "nowhere"], "There is no checkpoint at 'nowhere'; give a checkpoint"),
-        (["check", "env", "nothing-v0"], "nothing-v0"),
         (["check", "env", "x-v0", "--import", "not_a_module"], "`--import` module 'not_a_module'"),
         (["check", "golden", "nothing.jsonl"], "nothing.jsonl"),
         (["example", "get", "vercoo"], "Did you mean 'verco'?"),
@@ -94,54 +72,26 @@ def test_check_golden(tmp_path):
 
 
 OWN_ENV = """
+import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
-from pettingzoo import ParallelEnv
-from pettingzoo.env_registry import registration
+import toys
 
-
-class Corridor(ParallelEnv):
-    metadata = {"name": "corridor_v0", "render_modes": []}
-    render_mode = None
-
-    def __init__(self, length=3):
-        self.length, self.possible_agents = length, ["ann", "ben"]
-        self.spaces = {a: (spaces.Box(0, 10, (1,), np.float32), spaces.Discrete(2)) for a in ("ann", "ben")}
-
+class Mine(toys.ColourTalk):
     def observation_space(self, agent):
-        return self.spaces[agent][0]
+        seen = super().observation_space(agent)
+        return gym.spaces.Dict({**seen, "vector": gym.spaces.Box(0, HIGH, (3,), np.float32)})
 
-    def action_space(self, agent):
-        return self.spaces[agent][1]
-
-    def reset(self, seed=None, options=None):
-        self.agents, self.place = list(self.possible_agents), 0
-        return self._see(), {a: {} for a in self.agents}
-
-    def step(self, actions):
-        self.place += 1
-        over = self.place >= self.length
-        agents = list(self.agents)
-        seen = self._see()
-        if over:
-            self.agents = []
-        return (seen, {a: 1.0 for a in agents}, dict.fromkeys(agents, over), dict.fromkeys(agents, False),
-                {a: {} for a in agents})
-
-    def _see(self):
-        return {a: np.array([self.place], dtype=np.float32) for a in self.agents}
-
-
-registration.register("parallel", "mine/corridor-v0", Corridor)
+toys.make = Mine
+toys.register()
 """
 
 
 def test_check_env_of_a_user(tmp_path):
-    (tmp_path / "corridor.py").write_text(OWN_ENV)
-    good = succeeds("check", "env", "mine/corridor-v0", "--import", "corridor", cwd=tmp_path)
+    (tmp_path / "good.py").write_text(OWN_ENV.replace("HIGH", "1"))
+    good = succeeds("check", "env", toys.ENV_ID, "--import", "good", cwd=tmp_path, PYTHONPATH=toys.TESTS)
     assert " 0 failed" in good.stdout, good.stdout + good.stderr
-    (tmp_path / "broken.py").write_text(OWN_ENV.replace("Box(0, 10", "Box(0, 1"))
-    bad = rllib("check", "env", "mine/corridor-v0", "--import", "broken", cwd=tmp_path)
+    (tmp_path / "broken.py").write_text(OWN_ENV.replace("HIGH", "0.5"))
+    bad = rllib("check", "env", toys.ENV_ID, "--import", "broken", cwd=tmp_path, PYTHONPATH=toys.TESTS)
     assert bad.returncode == 1 and "failed" in bad.stdout
 
 
@@ -162,11 +112,7 @@ def test_examples(tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
-    [
-        (["verco", "--stage", "verko"], 1, "Did you mean 'verco'?"),
-        (["verco", "--nonsense"], 2, "--nonsense"),
-        (["nothing"], 1, "There is no example 'nothing'"),
-    ],
+    [(["verco", "--stage", "verko"], 1, "Did you mean 'verco'?"), (["verco", "--nonsense"], 2, "--nonsense")],
 )
 def test_options_reach_the_example(tmp_path, arguments, code, words):
     done = rllib("example", "run", *arguments, cwd=tmp_path)
@@ -202,3 +148,41 @@ def test_list_shows_what_settings_can_name(tmp_path):
     assert "settings: `" not in everything and "`run: " not in everything
     done = rllib("list", "planer", cwd=tmp_path)
     assert done.returncode == 1 and "Did you mean 'planners'?" in done.stderr
+
+
+FAILING = """
+import gymnasium as gym
+import numpy as np
+from ray.rllib.algorithms.ppo import PPOConfig
+from rllib_llm_comm.core.errors import UserError
+
+
+class Sulky(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, config=None):
+        self.steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 80:
+            raise UserError("`mood` is 'bad' but must be good; cheer up.")
+        return np.zeros(1, np.float32), 1.0, self.steps % 10 == 0, False, {}
+
+
+config = PPOConfig().environment(Sulky).env_runners(num_env_runners=0)
+config.training(train_batch_size_per_learner=64, minibatch_size=64, num_epochs=1)
+stop = {"training_iteration": 5}
+"""
+
+
+def test_python_file_and_an_error_inside_a_trial(tmp_path):
+    (tmp_path / "sulky.py").write_text(FAILING)
+    done = rllib("train", "file", "sulky.py", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == "Error: In `sulky`: `mood` is 'bad' but must be good; cheer up.\n"
+    assert "decisions" in done.stdout  # the first iteration was still shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -27,8 +28,6 @@ def checkpoints(tmp_path_factory):
 @pytest.fixture
 def place(checkpoints, tmp_path, monkeypatch):
     """Copies of both checkpoints to spoil, in a folder in which nothing else may appear."""
-    import shutil
-
     monkeypatch.setenv(SECRET, "sk-very-secret")
     monkeypatch.chdir(tmp_path)
     return {env: shutil.copytree(path, tmp_path / path.name) for env, path in checkpoints.items()}
@@ -79,8 +78,8 @@ def heard_nothing(ear, tmp_path):
 @pytest.mark.parametrize(
     ("spoilt", "command"),
     [
-        ("teacher", "evaluate"), ("teacher", "replay"), ("message_server", "evaluate"), ("message_server", "replay"),
-        ("planner", "evaluate"), ("planner", "replay"), ("planner", "beside"), ("planner", "trials"),
+        ("teacher", "evaluate"), ("message_server", "replay"), ("planner", "evaluate"), ("planner", "replay"),
+        ("planner", "beside"), ("planner", "trials"),
     ],
 )  # fmt: skip
 def test_nobody_is_asked_unless_the_user_says_so(spoilt, command, place, tmp_path):
@@ -104,8 +103,7 @@ def test_own_settings_take_the_place_of_recorded_ones(place, tmp_path):
         served = spoil_server(place, ear, tmp_path)
         assert run("evaluate", served, "--episodes", "1", "--message-server", "none").exit_code == 0
         planned = spoil_planner(place, ear, tmp_path)
-        for planner in ("scripted", "none"):
-            assert run("evaluate", planned, "--episodes", "1", "--planner", planner).exit_code == 0
+        assert run("evaluate", planned, "--episodes", "1", "--planner", "none").exit_code == 0
         assert heard_nothing(ear, tmp_path)
 
 
@@ -144,9 +142,7 @@ WITHHELD = [
     ("teacher", {"name": "scripted", "log": "/tmp/x"}),
     ("planner", {"name": "cassette", "cassette": "/etc/passwd"}),
     ("planner", {"name": "deps", "chat": {"local": "smollm2", "cassette": "made"}}),
-    ("planner", {"name": "chat", "chat": {"local": "smollm2", "cache_dir": "made"}}),
     ("planner", {"name": "chat", "chat": {"local": "some/model"}}),
-    ("planner", {"name": "chat", "chat": {"local": "smollm2"}, "manual": "/etc/passwd"}),
     ("planner", {"name": "chat", "chat": {"local": "smollm2"}, "text_encoder": "some/model"}),
     ("planner", {"name": "disturbed", "planner": {"name": "chat", "chat": {"model": "m"}}}),
     ("planner", {"name": "somebodys", "address": "x"}),
@@ -220,37 +216,20 @@ def test_a_name_with_a_module_is_not_imported(place, tmp_path, monkeypatch):
     ("section", "values", "told"),
     [
         ("model_config", {"lora_r": 10**7}, "`lora_r` is 10000000"),
-        ("model_config", {"lora_r": 4096}, "`lora_r` is 4096"),
-        ("model_config", {"lora_r": 8.5}, "`lora_r` is 8.5"),
         ("model_config", {"lora_alpha": 10**9}, "`lora_alpha`"),
-        ("model_config", {"lora_alpha": 64}, "`lora_alpha`"),
-        ("model_config", {"lora_dropout": "x"}, "`lora_dropout`"),
         ("model_config", {"lora_target_modules": "(a+)+$"}, "`lora_target_modules`"),
         ("model_config", {"critic_hiddens": [60000, 60000]}, "does not fit its own settings"),
         ("model_config", {"critic_hiddens": [8] * 1000}, "`critic_hiddens`"),
-        ("model_config", {"critic_hiddens": 5}, "`critic_hiddens`"),
         ("model_config", {"max_prompt_tokens": 10**9}, "`max_prompt_tokens`"),
-        ("model_config", {"max_candidate_tokens": 10**9}, "`max_candidate_tokens`"),
         ("model_config", {"prefix_cache_mb": 10**12}, "`prefix_cache_mb`"),
-        ("model_config", {"trunk_cache_mb": 10**12}, "`trunk_cache_mb`"),
-        ("model_config", {"lora_layers": 10**12}, "`lora_layers`"),
         ("model_config", {"lora_layers": 10**4}, "`lora_layers` is 10000 but `base_model`"),
         ("model_config", {"lora_layers": 1}, "and `lora_layers` 1; use the settings it was trained with"),
-        ("model_config", {"micro_batch_tokens": 0}, "`micro_batch_tokens`"),
         ("model_config", {"temperature": float("inf")}, "`model_config.temperature`"),
-        ("model_config", {"temperature": "warm"}, "`temperature`"),
         ("model_config", {"init_seed": 2**70}, "`model_config.init_seed`"),
-        ("model_config", {"base_model": 5}, "`base_model`"),
         ("communication", {"max_message_words": 10**8}, "`max_message_words`"),
-        ("communication", {"message_temperature": -1}, "`message_temperature`"),
-        ("communication", {"constant_message": ["a"]}, "`constant_message`"),
-        ("communication", {"message_menu": "abc"}, "`message_menu`"),
         ("env_config", {"view_radius": 10**400}, "`env_config.view_radius`"),
         (None, {"planning": {"planner": "scripted", "patience": 10**9}}, "`planning.patience`"),
-        (None, {"planning": {"in_vector": 7}}, "`planning.in_vector`"),
-        (None, {"env_config": []}, "`env_config`"),
         (None, {"model_config": 5}, "`model_config`"),
-        (None, {"kind": "other"}, "`kind`"),
         (None, {"format": "new"}, "`format`"),
         (None, {"trust": True}, "trust"),
     ],
@@ -270,7 +249,7 @@ def test_an_episode_without_end_is_asked_for(place):
     assert load_policy(place[COOKS]).env(max_game_steps=5) is not None
 
 
-@pytest.mark.parametrize("text", ["[" * 10**5, '{"a": ' * 10**5, "\x00", '{"algorithm": ' + "9" * 10**5 + "}"])
+@pytest.mark.parametrize("text", ["[" * 10**5, "\x00", '{"algorithm": ' + "9" * 10**5 + "}"])
 def test_no_text_breaks_the_reader(text, place):
     (place[COOKS] / "policy" / "policy.json").write_text(text)
     with pytest.raises(UserError, match="cannot be read"):

@@ -78,7 +78,6 @@ def test_what_comes_with_the_package_is_no_secret(tmp_path):
         ("nobody_knows:Env-v0", {}, "registry"),
         ("rllib_llm_comm/overcooked_text-v0", {"view_radius": 10**400}, "env_config.view_radius"),
         ("rllib_llm_comm/overcooked_text-v0", {"nonsense": [1]}, "nonsense"),
-        ("rllib_llm_comm/overcooked_text-v0", {"layout": {"a": 1}}, "layout"),
     ],
 )
 def test_settings_that_fit_no_game_are_told(env, settings, told, tmp_path):

@@ -53,11 +53,6 @@ def check_planned(stage: Path) -> None:
     assert sum(map(len, told["rounds"])) == figures(stage)["plans"]
 
 
-def check_alone(stage: Path) -> None:
-    """An evaluation without a planner knows nothing of plans."""
-    assert "plans" not in figures(stage) and not (stage / "plans.jsonl").exists()
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_sama_rules(tmp_path):
@@ -77,25 +72,15 @@ def test_sama_rules(tmp_path):
     assert again.returncode == 0, again.stderr
     rounds = json.loads(log.read_text())["rounds"]
     assert rounds[0][0]["plan"]["planner"] == "plan4mc" and {len(attempts) for attempts in rounds} <= {1, 2}
-    wrong = rllib("replay", follower, "--planner", "nobody", cwd=tmp_path)
-    assert wrong.returncode == 1 and "`planner` is 'nobody' but must be one of" in wrong.stderr
-    wrong = rllib("evaluate", follower, "--trials", "2", cwd=tmp_path)
-    assert wrong.returncode == 1 and "nobody plans" in wrong.stderr
-    assert wrong.stderr.count("\n") == 1
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_twosome(tmp_path):
-    results = run("twosome_planned", tmp_path)
-    check_planned(results / "evaluation")
-    check_alone(results / "alone")
-    assert '"rounds":[[{' in (results / "replay/replay.html").read_text()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_frozen_lake(tmp_path):
-    results = run("frozen_lake_planned", tmp_path)
-    check_planned(results / "evaluation_planned")
-    check_alone(results / "evaluation_alone")
+@pytest.mark.parametrize(
+    ("file", "planned", "alone"),
+    [("twosome_planned", "evaluation", "alone"), ("frozen_lake_planned", "evaluation_planned", "evaluation_alone")],
+)
+def test_planned_and_alone(tmp_path, file, planned, alone):
+    results = run(file, tmp_path)
+    check_planned(results / planned)
+    assert "plans" not in figures(results / alone) and not (results / alone / "plans.jsonl").exists()

@@ -22,6 +22,7 @@ from tools.rules_chat import RulesChat
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
+MINIRTS = "rllib_llm_comm/minirts-v0"
 SHORT = ["--layouts", "cramped_room", "--env-config", '{"horizon": 40}']
 
 
@@ -35,6 +36,14 @@ def planning(*arguments: str) -> str:
     told = CliRunner().invoke(cli, ["planning", *arguments], catch_exceptions=False)
     assert told.exit_code == 0, told.output
     return told.output
+
+
+def asks(server: ChatServer, **settings) -> list[str]:
+    """Options under which a server plans."""
+    return ["--planner", json.dumps({"name": "chat", "chat": server.settings(**settings)})]
+
+
+DOWN = {"name": "chat", "chat": {"model": "m", "base_url": "http://127.0.0.1:9/v1", "max_retries": 0}}
 
 
 def record(path) -> dict:
@@ -62,28 +71,16 @@ def test_the_real_command_plays_and_goes_on(tmp_path):
 
 def test_planners_are_compared(tmp_path):
     told = planning("planners", *SHORT, "--episodes", "1", "--json", "f.json", "--planner", "plan4mc")
-    assert [cell["labels"]["planner"] for cell in record(tmp_path / "f.json")["cells"]] == [
-        "scripted",
-        "plan4mc",
-        "random",
-    ]
-    assert "which planner brings the most" in told
+    planners = [cell["labels"]["planner"] for cell in record(tmp_path / "f.json")["cells"]]
+    assert planners == ["scripted", "plan4mc", "random"] and "which planner brings the most" in told
 
 
-def test_games_without_skills_are_compared_without_plan4mc(tmp_path):
-    short = ["--env", "rllib_llm_comm/minirts-v0", "--env-config", '{"max_tick": 400}', "--episodes", "1"]
-    told = planning("planners", *short, "--json", "f.json")
-    cells = record(tmp_path / "f.json")["cells"]
-    assert {cell["labels"]["planner"] for cell in cells} == {"scripted", "random"}
-    assert {cell["labels"]["scenario"] for cell in cells} >= {"simple", "strong"}
-    assert "plan4mc is left out" in told
-
-
-def test_scenarios_of_other_games_are_chosen_by_name():
-    short = ["--env", "rllib_llm_comm/minirts-v0", "--env-config", '{"max_tick": 100}', "--episodes", "1"]
-    planning("reward", *short, "--layouts", "medium,strong", "--json", "f.json")
-    cells = record(Path("f.json"))["cells"]
-    assert [cell["labels"]["scenario"] for cell in cells] == ["medium", "strong"]
+def test_games_without_skills_are_compared_without_plan4mc_in_scenarios_chosen_by_name(tmp_path):
+    short = ["--env", MINIRTS, "--env-config", '{"max_tick": 100}', "--episodes", "1"]
+    told = planning("planners", *short, "--layouts", "medium,strong", "--json", "f.json")
+    labels = [cell["labels"] for cell in record(tmp_path / "f.json")["cells"]]
+    assert {one["planner"] for one in labels} == {"scripted", "random"} and "plan4mc is left out" in told
+    assert {one["scenario"] for one in labels} == {"medium", "strong"}
 
 
 def test_random_commands_are_drawn(tmp_path, synced):
@@ -106,13 +103,9 @@ def test_trials_are_played_in_rounds(tmp_path):
 
 def test_prompts_are_compared_by_a_model_and_from_its_recording(tmp_path):
     with ChatServer(planner) as server:
-        chat = {
-            "model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 2000,
-            "cassette": "tape.jsonl",
-        }  # fmt: skip
+        asked = asks(server, max_tokens=2000, cassette="tape.jsonl")
         for command in ("objects", "examples", "irrelevant-examples"):
-            asked = json.dumps({"name": "chat", "chat": chat})
-            planning(command, *SHORT, "--episodes", "1", "--planner", asked, "--json", f"{command}.json")
+            planning(command, *SHORT, "--episodes", "1", *asked, "--json", f"{command}.json")
         prompts = [body["messages"][-1]["content"] for body in server.requests]
     assert any("Things that matter:" in prompt for prompt in prompts)
     assert any("library" in prompt and "In another kitchen" not in prompt for prompt in prompts)
@@ -120,9 +113,8 @@ def test_prompts_are_compared_by_a_model_and_from_its_recording(tmp_path):
     planning("irrelevant-examples", *SHORT, "--episodes", "1", "--planner", tape, "--json", "again.json")
     first, again = record(tmp_path / "irrelevant-examples.json"), record(tmp_path / "again.json")
     assert "of something else" in [label for cell in again["cells"] for label in cell["labels"].values()]
-    assert [cell["summary"]["value"] for cell in first["cells"]] == [
-        cell["summary"]["value"] for cell in again["cells"]
-    ]
+    values, same = ([cell["summary"]["value"] for cell in one["cells"]] for one in (first, again))
+    assert values == same
     assert all(cell["summary"]["metrics"]["plan_requests"] == 0 for cell in again["cells"])
     assert again["cells"][0]["made_with"]["recording"]["model"] == "tiny"
     assert any(cell["summary"]["metrics"]["plan_requests"] > 0 for cell in first["cells"])
@@ -137,27 +129,22 @@ def test_prompts_are_not_compared_without_a_language_model(command):
 @pytest.mark.parametrize(
     ("command", "game", "match"),
     [
-        ("examples", "rllib_llm_comm/minirts-v0", "in 'minirts_v0' examples 0 and examples 1"),
-        ("irrelevant-examples", "rllib_llm_comm/minirts-v0", "examples 'of the game' and examples 'none'"),
+        ("examples", MINIRTS, "in 'minirts_v0' examples 0 and examples 1"),
+        ("irrelevant-examples", MINIRTS, "examples 'of the game' and examples 'none'"),
         ("examples", "rllib_llm_comm/frozen_lake-v0", "LakePlanning has no worked examples"),
     ],
 )
 def test_identical_prompts_are_not_compared(command, game, match):
     with ChatServer(planner) as server:
-        chat = server.settings()
-        asked = json.dumps({"name": "chat", "chat": chat})
         with pytest.raises(UserError, match=f"would compare identical prompts: .*{match}"):
-            planning(command, "--env", game, "--episodes", "1", "--planner", asked)
+            planning(command, "--env", game, "--episodes", "1", *asks(server))
         assert not server.requests
 
 
 def test_other_prompts_are_compared_in_games_without_examples():
-    rules = RulesChat()
-    with ChatServer(rules.complete) as server:
-        chat = server.settings()
-        asked = ["--planner", json.dumps({"name": "chat", "chat": chat})]
-        short = ["--env", "rllib_llm_comm/minirts-v0", "--env-config", '{"max_tick": 100}', "--episodes", "1"]
-        assert "score" in planning("objects", *short, *asked, "--layouts", "simple")
+    with ChatServer(RulesChat().complete) as server:
+        short = ["--env", MINIRTS, "--env-config", '{"max_tick": 100}', "--episodes", "1"]
+        assert "score" in planning("objects", *short, *asks(server), "--layouts", "simple")
 
 
 def test_reward_code_is_compared_with_the_tests(tmp_path):
@@ -188,8 +175,7 @@ def test_reward_code_is_compared_with_the_tests(tmp_path):
 def test_a_model_writes_the_missing_code_once(tmp_path):
     code = "```python\ndef reward(state):\n    return 0\n```"
     with ChatServer(code) as server:
-        chat = server.settings(max_tokens=500)
-        asked = ["--planner", json.dumps({"name": "chat", "chat": chat}), "--code", "code", "--steps", "10"]
+        asked = [*asks(server, max_tokens=500), "--code", "code", "--steps", "10"]
         planning("rewards", *asked, "--layouts", "cramped_room", "--json", "f.json")
         number = len(server.requests)
         planning("rewards", *asked, "--layouts", "cramped_room", "--json", "f.json")
@@ -226,32 +212,17 @@ def test_a_data_set_of_subgoals_goes_on_and_is_what_the_game_draws_from(tmp_path
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (
-            ["objects", "--planner", "scripted"],
-            "asks no language model, so that objects change nothing; give",
-        ),
-        (["examples", "--planner", "random"], "'random', which asks no language model, so that examples"),
-        (["irrelevant-examples", "--planner", "plan4mc"], "irrelevant examples change nothing"),
         (["rewards", "--code", ".", "--planner", "scripted"], "written rewards change nothing"),
         (["rewards", "--code", "nowhere"], "is no folder"),
         (["rewards", "--planner", "{}"], "--planner is '{}' but --code is not given"),
-        (["rewards", "--layouts", "simple"], "--layouts is 'simple' but --code is not given"),
-        (["subgoals", "--layouts", "my_kitchen"], "`layout` is 'my_kitchen'"),
-        (["subgoals", "--planner", "nobody"], "`planner` is 'nobody'"),
-        (["reward", "--planner", "nobody"], "`planner` is 'nobody'"),
         (["reward", "--planner", "{"], "must be a JSON object"),
-        (["planners", "--planner", '{"name": "chat", "chat": "gpt-4o"}'], "`chat` is 'gpt-4o'"),
         (["reward", "--planner", '{"name": "disturbed", "planner": 5}'], "`planner` is 5"),
         (["reward", "--planner", "scripted", "--planner", "random"], "only `rllib planning planners` takes"),
         (["reward", "--layouts", "my_kitchen"], "`layout` is 'my_kitchen'"),
         (["reward", "--executor", "nowhere"], "no checkpoint at 'nowhere'"),
-        (["reward", "--executor", "trained:nowhere"], "no checkpoint at 'nowhere'"),
         (["reward", "--trials", "2", "--replan", "any"], "reflection puts whole rounds back"),
-        (["reward", "--replan", "some"], "`replan` is 'some'"),
-        (["reward", "--recover", "hope", "--trials", "1"], "`recover` is 'hope'"),
         (["reward", "--import", "no_such_module"], "no_such_module"),
         (["random-commands", "--shares", "0,2"], "numbers from 0 to 1"),
-        (["random-commands", "--shares", ","], "numbers from 0 to 1"),
     ],
 )
 def test_what_does_not_fit_is_told_in_a_sentence(arguments, match):
@@ -261,16 +232,14 @@ def test_what_does_not_fit_is_told_in_a_sentence(arguments, match):
 
 @pytest.mark.parametrize("replan", ["any", "all"])
 def test_a_server_that_is_down_ends_the_command(replan, tmp_path):
-    chat = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "max_retries": 0}
-    asked = ["--planner", json.dumps({"name": "chat", "chat": chat}), "--replan", replan, "--json", "f.json"]
+    asked = ["--planner", json.dumps(DOWN), "--replan", replan, "--json", "f.json"]
     with pytest.raises(UserError, match=r"made no plan.*no connection.*`base_url`"):
         planning("reward", *SHORT, "--episodes", "1", *asked)
     assert not (tmp_path / "f.json").exists()
 
 
 def test_a_request_that_failed_is_told_in_a_sentence(tmp_path):
-    chat = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "max_retries": 0}
-    asked = ["--planner", json.dumps({"name": "chat", "chat": chat}), "--layouts", "cramped_room"]
+    asked = ["--planner", json.dumps(DOWN), "--layouts", "cramped_room"]
     told = rllib("planning", "rewards", "--code", "code", *asked, "--steps", "5", cwd=tmp_path)
     assert told.returncode == 1 and "gave no answer after 1 request (no connection)." in told.stderr
     assert "bug" not in told.stderr and "ChatError" not in told.stderr
@@ -280,14 +249,11 @@ def test_a_request_that_failed_is_told_in_a_sentence(tmp_path):
     "arguments",
     [
         ["planning", "reward", "--json", "folder"],
-        ["planning", "reward", "--markdown", "folder"],
         ["planning", "random-commands", "--figure", "folder"],
-        ["planning", "rewards", "--code", ".", "--json", "folder"],
         ["planning", "reward", "--json", "file/f.json"],
         ["evaluate", "nowhere", "--json", "folder"],
         ["evaluate", "nowhere", "--log", "file/f.jsonl"],
         ["manual", "nowhere.tex", "--out", "folder"],
-        ["manual", "nowhere.tex", "--json", "file/f.json"],
     ],
 )
 def test_files_that_cannot_be_written_are_told_before_anything_is_played(arguments, tmp_path):
@@ -314,7 +280,7 @@ def test_recorded_games_of_a_large_model_are_played_without_network():
 
 def test_a_recorded_war_is_won_again():
     chat = json.dumps({"name": "cassette", "cassette": str(recorded("claude_minirts"))})
-    how = ["--env", "rllib_llm_comm/minirts-v0", "--layouts", "medium", "--replan", "all", "--episodes", "1"]
+    how = ["--env", MINIRTS, "--layouts", "medium", "--replan", "all", "--episodes", "1"]
     planning("reward", *how, "--planner", chat, "--json", "f.json")
     (cell,) = record(Path("f.json"))["cells"]
     assert cell["episodes"]["return"][0] == 1.0 and cell["made_with"]["recording"]["model"] == "claude"

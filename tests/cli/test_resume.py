@@ -28,6 +28,7 @@ from tests.cli.faults import actor, disk, remount, rows, table_rows
 
 TINY = {"num_env_runners": 0, "num_epochs": 1, "train_batch_size_per_learner": 64, "minibatch_size": 64}
 SEEDS = {"one run": 1, "a sweep": {"grid_search": [0, 1]}}
+COMMAND = ["train", "file", "tiny.json", "--ray-num-cpus", "2"]
 GOES_ON = "Stopped. What is done so far is kept; type the same command to continue.\n"
 
 
@@ -47,7 +48,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_a_full_disk_takes_no_checkpoint_and_more_room_gets_out_of_it(tmp_path, kind, size):
     write(tmp_path, 14, SEEDS[kind])
     with disk(tmp_path / "disk", size) as place:
-        command = ["train", "file", "tiny.json", "--ray-num-cpus", "2", "--storage-path", str(place)]
+        command = [*COMMAND, "--storage-path", str(place)]
         stage = place / "tiny/cartpole"
         full = rllib(*command, cwd=tmp_path)
         assert full.returncode == 1 and "the disk is full" in full.stderr and "bug" not in full.stderr, full.stderr
@@ -75,16 +76,13 @@ def finished(tmp_path_factory) -> Path:
     """A finished sweep; copied by the tests that damage it."""
     folder = tmp_path_factory.mktemp("finished")
     write(folder, 6, SEEDS["a sweep"])
-    done = succeeds("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=folder)
+    done = succeeds(*COMMAND, cwd=folder)
     assert done.stderr == "", done.stderr
+    stage = folder / "results/tiny/cartpole"
+    outputs = json.loads((stage / "stage.json").read_text())["outputs"]
+    assert len(outputs) == 2 and all((stage / path).is_dir() for path in outputs)
+    assert sorted(path.name for path in stage.glob("trial_*")) == ["trial_0_seed=0", "trial_1_seed=1"]
     return folder
-
-
-def test_each_trial_of_a_sweep_has_its_folder_and_its_checkpoint(finished):
-    folder = finished / "results/tiny/cartpole"
-    record = json.loads((folder / "stage.json").read_text())
-    assert len(record["outputs"]) == 2 and all((folder / path).is_dir() for path in record["outputs"])
-    assert sorted(path.name for path in folder.glob("trial_*")) == ["trial_0_seed=0", "trial_1_seed=1"]
 
 
 @pytest.fixture
@@ -119,7 +117,7 @@ def say_running(stage: Path) -> None:
 def test_killed_after_the_last_checkpoints_nothing_waits_for_trials_that_have_ended(cut_off):
     stage = cut_off / "results/tiny/cartpole"
     say_running(stage)
-    done = succeeds("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=cut_off, timeout=120)
+    done = succeeds(*COMMAND, cwd=cut_off, timeout=120)
     assert "Continuing" in done.stdout and "     1 " not in done.stdout
     trials = sorted(stage.glob("trial_*"))
     assert len(trials) == 2 and all(rows(trial) == [1, 2, 3, 4, 5, 6] for trial in trials)
@@ -129,8 +127,7 @@ def test_killed_after_the_last_checkpoints_nothing_waits_for_trials_that_have_en
 @pytest.mark.slow
 def test_a_trial_killed_in_a_save_goes_on_to_its_end(tmp_path):
     write(tmp_path, 8, checkpoint_config={"checkpoint_frequency": 1})
-    command = ["train", "file", "tiny.json", "--ray-num-cpus", "2"]
-    running = start_rllib(*command, cwd=tmp_path)
+    running = start_rllib(*COMMAND, cwd=tmp_path)
     for line in running.stdout:
         if line.split()[:1] == ["2"]:
             trial = actor(running, "PPO")
@@ -143,7 +140,7 @@ def test_a_trial_killed_in_a_save_goes_on_to_its_end(tmp_path):
     decided = json.loads(state.read_text())["runner_data"]["_cached_trial_decisions"]
     assert list(decided.values()) == [TrialScheduler.STOP], "the kill came after the save"
 
-    done = succeeds(*command, cwd=tmp_path)
+    done = succeeds(*COMMAND, cwd=tmp_path)
     assert "stopped early" not in done.stdout, done.stdout + done.stderr
     assert rows(tmp_path / "results/tiny/cartpole/trial_0") == list(range(1, 9))
 
@@ -166,7 +163,7 @@ def test_without_any_state_checkpoints_are_kept_and_named(cut_off):
     for state in [*stage.glob("*state*.json"), stage / "tune_state.json.gz"]:
         tear(state)
     before = {trial.name: contents(trial) for trial in stage.glob("trial_*")}
-    done = succeeds("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=cut_off)
+    done = succeeds(*COMMAND, cwd=cut_off)
     assert "cannot be read; they begin anew" in done.stdout
     assert {name: contents(stage / f"lost_{name}-1") for name in before} == before
 
@@ -186,7 +183,7 @@ def test_the_newest_whole_checkpoint_is_taken_and_a_stop_decided_in_a_save_is_fo
     tear(stage / "trial_0_seed=0/checkpoint_000002/learner_group/learner/state.pkl")
     for late in ("checkpoint_000001", "checkpoint_000002"):
         shutil.rmtree(stage / "trial_1_seed=1" / late)
-    done = succeeds("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=cut_off)
+    done = succeeds(*COMMAND, cwd=cut_off)
     assert "Continuing" in done.stdout and "stopped early" not in done.stdout
     assert "trial_0_seed=0/checkpoint_000002 is not whole and is passed over." in done.stdout
     shown = [line.split()[0] for line in done.stdout.splitlines() if line[:7].strip().isdigit()]
@@ -198,15 +195,14 @@ def test_the_newest_whole_checkpoint_is_taken_and_a_stop_decided_in_a_save_is_fo
 @pytest.mark.slow
 def test_a_single_run_without_state_goes_on_from_its_checkpoint_with_its_curve(tmp_path):
     write(tmp_path, 4)
-    command = ["train", "file", "tiny.json", "--ray-num-cpus", "2"]
-    assert rllib(*command, cwd=tmp_path).returncode == 0
+    assert rllib(*COMMAND, cwd=tmp_path).returncode == 0
     stage = tmp_path / "results/tiny/cartpole"
     marker = json.loads((stage / "stage.json").read_text())
     (stage / "stage.json").write_text(json.dumps({**marker, "status": "running", "outputs": []}))
     for state in [*stage.glob("*state*.json"), stage / "tune_state.json.gz"]:
         tear(state)
     tear(stage / "trial_0/checkpoint_000001/learner_group/learner/rl_module/default_policy/module_state.pkl")
-    done = succeeds(*command, "--trust", cwd=tmp_path)
+    done = succeeds(*COMMAND, "--trust", cwd=tmp_path)
     assert "Continuing from results/tiny/cartpole/lost_trial_0-1/checkpoint_000000." in done.stdout
     assert rows(stage / "trial_0") == [1, 2, 3, 4]
 
@@ -243,8 +239,7 @@ def test_a_checkpoint_that_the_disk_has_no_room_to_sign_is_not_whole(tmp_path, m
 
 def test_a_killed_run_goes_on_with_one_row_per_iteration_and_a_finished_one_is_skipped(tmp_path):
     write(tmp_path, 26)
-    command = ["train", "file", "tiny.json", "--ray-num-cpus", "2"]
-    running = fork_rllib(*command, cwd=tmp_path)
+    running = fork_rllib(*COMMAND, cwd=tmp_path)
     for line in running.stdout:
         if line.split()[:1] == ["23"]:  # checkpoints are of even iterations, so this one is lost
             running.send_signal(signal.SIGKILL)
@@ -252,7 +247,7 @@ def test_a_killed_run_goes_on_with_one_row_per_iteration_and_a_finished_one_is_s
     running.wait()
     assert json.loads((tmp_path / "results/tiny/cartpole/stage.json").read_text())["status"] == "running"
 
-    done = succeeds(*command, cwd=tmp_path)
+    done = succeeds(*COMMAND, cwd=tmp_path)
     assert done.stderr == "", done.stderr
     assert "Continuing where the last call stopped." in done.stdout
     assert "Everything lies here" in done.stdout and "results/tiny/cartpole/trial_0/checkpoint_" in done.stdout
@@ -262,15 +257,14 @@ def test_a_killed_run_goes_on_with_one_row_per_iteration_and_a_finished_one_is_s
     assert rows(trial) == list(range(1, 27))
     assert table_rows(trial) == [str(number) for number in range(1, 27)]
 
-    skipped = succeeds(*command, cwd=tmp_path)
+    skipped = succeeds(*COMMAND, cwd=tmp_path)
     assert "already there, skipped" in skipped.stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_stopped_run_writes_a_checkpoint_and_says_how_to_go_on(tmp_path, number):
     write(tmp_path, 100_000, checkpoint_config={"checkpoint_frequency": 0})
-    command = ["train", "file", "tiny.json", "--ray-num-cpus", "2"]
-    running = start_rllib(*command, cwd=tmp_path)
+    running = start_rllib(*COMMAND, cwd=tmp_path)
     said = []
     for line in running.stdout:
         said.append(line)
@@ -283,7 +277,7 @@ def test_a_stopped_run_writes_a_checkpoint_and_says_how_to_go_on(tmp_path, numbe
     reached = json.loads((saved / SEAL).read_text())["metrics"]["training_iteration"]
     assert reached >= 3 and rows(trial)[:reached] == list(range(1, reached + 1))
 
-    succeeds(*command, "--stop", json.dumps({"training_iteration": reached + 1}), cwd=tmp_path)
+    succeeds(*COMMAND, "--stop", json.dumps({"training_iteration": reached + 1}), cwd=tmp_path)
     assert rows(trial) == list(range(1, reached + 2))
 
 
@@ -301,11 +295,9 @@ def test_sigterm_is_ctrl_c_outside_of_training_too(tmp_path):
 
 
 def test_a_finished_run_on_a_read_only_disk_can_be_read(tmp_path):
-    spec = {
-        "run": "SymbolicPPO", "env": "rllib_llm_comm/overcooked_text-v0", "stop": {"training_iteration": 1},
-        "config": {"env_config": {"max_game_steps": 20}, "num_env_runners": 0, "num_envs_per_env_runner": 2,
-                   "train_batch_size_per_learner": 64, "minibatch_size": 64, "num_epochs": 1},
-    }  # fmt: skip
+    config = {**TINY, "env_config": {"max_game_steps": 20}, "num_envs_per_env_runner": 2}
+    stop = {"training_iteration": 1}
+    spec = {"run": "SymbolicPPO", "env": "rllib_llm_comm/overcooked_text-v0", "stop": stop, "config": config}
     (tmp_path / "small.json").write_text(json.dumps({"small": spec}))
     with disk(tmp_path / "disk", "64m") as place:
         command = ["train", "file", "small.json", "--storage-path", str(place)]

@@ -149,27 +149,26 @@ def test_all_stages_with_a_local_server(tmp_path):
         assert told["answers_from"] == "tiny" and told["fallback"] == "none"
         assert (tmp_path / "results/sama" / name / "answers.jsonl").is_file()
     assert "answers from: tiny" in (tmp_path / "results/sama/replay/replay.html").read_text()
-    again = tmp_path / "again"  # the stages of preparation once more, from their own recordings
-    again.mkdir()
-    write(again)
-    stages = yaml.safe_load((again / "sama.yaml").read_text())
-    for name in PREPARE:
-        stages[name]["config"]["chat"] = {"cassette": str(tmp_path / "results/sama" / name / "answers.jsonl")}
-    (again / "sama.yaml").write_text(yaml.safe_dump(stages, sort_keys=False))
-    succeeds(*COMMAND, cwd=again)
-    data, same = (
-        json.loads((place / "results/sama/subgoals/subgoals.json").read_text()) for place in (tmp_path, again)
-    )
-    assert same["subgoals"] == data["subgoals"] and results(again, "subgoals")["summary"]["requests"] == 0
+
+
+def write_lake(folder: Path) -> None:
+    """The package's file on the frozen lake, small."""
+    stages = yaml.safe_load(SAMA.with_name("sama_frozen_lake.yaml").read_text())
+    stages["follower"]["stop"] = {"training_iteration": 1}
+    stages["follower"]["config"] |= {"num_envs_per_env_runner": 4, "train_batch_size_per_learner": 256}
+    for name in EVALUATIONS:
+        stages[name]["config"]["episodes"] = 2
+    (folder / "sama.yaml").write_text(yaml.safe_dump(stages, sort_keys=False))
 
 
 @pytest.mark.slow
-def test_all_stages_offline_name_the_author_of_the_plans_on_every_page(tmp_path):
-    write(tmp_path, whole=True)
+@pytest.mark.parametrize("game", ["sama", "sama_frozen_lake"])
+def test_all_stages_offline_name_the_author_of_the_plans_on_every_page(game, tmp_path):
+    write(tmp_path, whole=True) if game == "sama" else write_lake(tmp_path)
     succeeds(*COMMAND, cwd=tmp_path, timeout=600)
     for page in ("report/report.html", "replay/replay.html"):
         assert "written by hand" in (tmp_path / "results/sama" / page).read_text(), page
     told = results(tmp_path, "trials_1")["summary"]
-    assert told["answers_from"].startswith("recording sama.jsonl.gz (written by hand")
+    assert told["answers_from"].startswith(f"recording {game}.jsonl.gz (written by hand")
     assert told["metrics"]["plans_by_cassette"] > 0 and not told["metrics"].get("plans_by_rules")
     assert "answers_from" not in results(tmp_path, "random")["summary"]

@@ -51,12 +51,12 @@ def test_with_a_recording_the_file_is_refused_before_anything_runs(tmp_path):
     [
         ({"menu": "possible"}, "`menu` is 'possible' but the recording 'sama.jsonl.gz' answers questions with `menu`"),
         ({"memory": "episode"}, "`memory` is 'episode'"),
-        ({"examples": 1}, "`examples` is 1"),
-        ({"irrelevant_examples": 1}, "`irrelevant_examples` is 1"),
-        ({"experience": 2}, "`experience` is 2"),
-        ({"history": True}, "`history` is True"),
-        ({"objects": False}, "`objects` is False"),
-        ({"reasons": False}, "`reasons` is False"),
+
+
+
+
+
+
         ({"translation": ""}, "the recording 'sama.jsonl.gz' answers questions with a translation alone"),
     ],
 )  # fmt: skip

@@ -21,6 +21,8 @@ from rllib_llm_comm.verco.teachers.base import TEACHERS
 from tests.cli.command import succeeds
 
 SMOKE = Path(__file__).parents[1] / "data" / "verco_smoke.yaml"
+ROOM, SHORT = ["--layouts", "cramped_room"], ["--env-config", '{"horizon": 20}']
+EXECUTOR, PLANNER = "executor scripted: ", "planner scripted: "
 READER, COOK, CLONE = "base model embedded: ", "teacher scripted: ", "actions cloned from the scripted player"
 
 
@@ -68,48 +70,33 @@ def test_a_trained_pipeline(tmp_path):
     assert "Stands in: base model embedded" in page and "Stands in: teacher scripted" in page
 
 
-def test_evaluation_replay_and_cross_play_of_shipped_agents(here):
-    out = run("evaluate", "zoo:told_salad", "--episodes", 1, "--json", "e.json")
-    phrases = json.loads((here / "e.json").read_text())["stand_ins"]
-    assert begins(phrases, READER, COOK) and told(out) == [*phrases, *phrases]
-    run("evaluate", "zoo:told_salad", "zoo:door", "--episodes", 1, "--json", "both.json")
-    rows = json.loads((here / "both.json").read_text())["checkpoints"]
-    assert ["told_salad" in rows[0]["checkpoint"], "door" in rows[1]["checkpoint"]] == [True, True]
-
-    out = run("replay", "zoo:door", "--out", "p.html", "--no-counterfactuals")
-    assert begins(told(out), READER, COOK)
-    assert "Stands in: teacher scripted" in (here / "p.html").read_text()
-
-    out = run("crossplay", "zoo:door", "--episodes", 1, "--json", "c.json", "--html", "c.html")
-    phrases = json.loads((here / "c.json").read_text())["stand_ins"]
-    assert begins(phrases, READER, COOK) and told(out) == [*phrases, *phrases]
-    assert f"Stands in: {phrases[0]}" in (here / "c.html").read_text()
-
-
-def test_nothing_stands_in_for_numbers(here):
-    out = run(
-        "evaluate", "zoo:soup_cramped_room", "--episodes", 1, "--env-config", '{"horizon": 20}', "--json", "e.json"
-    )
-    assert told(out) == [] and json.loads((here / "e.json").read_text())["stand_ins"] == []
+@pytest.mark.parametrize(
+    ("words", "file", "starts"),
+    [
+        (["evaluate", "zoo:told_salad", "--episodes", 1, "--json", "f.json"], "f.json", [READER, COOK]),
+        (["replay", "zoo:door", "--out", "f.html", "--no-counterfactuals"], "f.html", [READER, COOK]),
+        (["crossplay", "zoo:door", "--episodes", 1, "--json", "f.json", "--html", "f.html"], "f.html", [READER, COOK]),
+        (["evaluate", "zoo:soup_cramped_room", "--episodes", 1, *SHORT, "--json", "f.json"], "f.json", []),
+        (["planning", "reward", *ROOM, *SHORT, "--episodes", 1, "--markdown", "f.md"], "f.md", [EXECUTOR, PLANNER]),
+        (["planning", "subgoals", *ROOM, "--states", 2, "--folder", "s", "--markdown", "f.md"], "f.md", [PLANNER]),
+    ],
+)
+def test_commands_name_it_at_their_start_and_end_and_in_their_files(words, file, starts, here):
+    out = told(run(*words))
+    assert begins(list(dict.fromkeys(out)), *starts)
+    text = (here / file).read_text()
+    if file.endswith("json"):
+        assert json.loads(text)["stand_ins"] == out[: len(starts)] and out == 2 * out[: len(starts)]
+    else:
+        assert all(f"Stands in: {start.strip()}" in text for start in starts)
 
 
-def test_a_planner_by_rules_and_one_of_a_recording(here):
-    game = ["--layouts", "forced_coordination", "--env-config", '{"horizon": 20}', "--episodes", 1]
-    out = run("planning", "reward", *game, "--json", "r.json", "--markdown", "r.md")
-    phrases = json.loads((here / "r.json").read_text())["stand_ins"]
-    assert begins(phrases, "executor scripted: ", "planner scripted: ") and told(out) == [*phrases, *phrases]
-    assert "Stands in: executor scripted" in (here / "r.md").read_text()
-
-    out = run("planning", "subgoals", "--layouts", "cramped_room", "--states", 2, "--folder", "s")
-    assert begins(dict.fromkeys(told(out)), "planner scripted: ")
+def test_a_recording_of_rewards_and_a_planner_in_an_evaluation(here):
     out = run("planning", "rewards")
     assert begins(dict.fromkeys(told(out)), "planner cassette: recording claude_reward_code.jsonl.gz (claude, ")
-
-    out = run(
-        "evaluate", "zoo:emma_cramped_room", "--episodes", 1, "--env-config", '{"horizon": 20, "subgoals": "planner"}',
-        "--planner", "scripted", "--json", "e.json",
-    )  # fmt: skip
-    assert begins(json.loads((here / "e.json").read_text())["stand_ins"], "planner scripted: ")
+    planned = ["--env-config", '{"horizon": 20, "subgoals": "planner"}', "--planner", "scripted", "--json", "e.json"]
+    run("evaluate", "zoo:emma_cramped_room", "--episodes", 1, *planned)
+    assert begins(json.loads((here / "e.json").read_text())["stand_ins"], PLANNER)
 
 
 def test_each_thing_says_it_itself():

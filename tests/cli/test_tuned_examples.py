@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.experiments.study_file import expand, is_study, read_study
 from rllib_llm_comm.rl.multi_agent_ppo import MultiAgentPPOConfig
+from tests.cli.command import succeeds
 
 FILES = [path for path in examples().values() if path.suffix == ".yaml"]
 STUDIES = [path for path in FILES if is_study(path)]
@@ -67,10 +69,13 @@ def test_no_run_is_ended_by_the_clock(path):
     assert not CLOCKS & set(keys(yaml.safe_load(path.read_text())))
 
 
+def experiments_of(path):
+    return (expand(read_study(path), path.stem) if path in STUDIES else read_experiment_file(path)).experiments
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_rates_fall_to_0_where_the_run_ends(path):
-    file = expand(read_study(path), path.stem) if path in STUDIES else read_experiment_file(path)
-    for name, experiment in file.experiments.items():
+    for name, experiment in experiments_of(path).items():
         if anneal := experiment.config.get("anneal"):  # passes of supervised training, decisions elsewhere
             until = "training_iteration" if experiment.run.endswith("SFT") else "decisions"
             assert experiment.run == "RED" or experiment.stop.get(until) == anneal, name
@@ -82,8 +87,7 @@ def test_rates_fall_to_0_where_the_run_ends(path):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_ppo_is_paid_in_decisions(path):
     """Populations count rounds, RED updates between phases of cloning; all else that learns by PPO, decisions."""
-    file = expand(read_study(path), path.stem) if path in STUDIES else read_experiment_file(path)
-    for name, experiment in file.experiments.items():
+    for name, experiment in experiments_of(path).items():
         if experiment.run in STAGE_KINDS or experiment.run in IN_ROUNDS:
             continue
         if isinstance(default_config(experiment.run), MultiAgentPPOConfig):
@@ -91,7 +95,14 @@ def test_ppo_is_paid_in_decisions(path):
             assert experiment.scheduler_config.get("time_attr", "decisions") == "decisions", name
 
 
-def test_the_promised_files_are_there():
-    promised = {"verco", "message_sft", "verco_seeds", "verco_llama7b", "twosome", "symbolic_ppo", "commnet"}
-    promised |= {"mappo", "self_play_ppo", "verco_told", "verco_told_rloo", "pbt", "cole", "fcp", "best_response_ppo"}
-    assert promised <= {path.stem for path in FILES}
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_main_job_learns(seed, tmp_path):
+    succeeds("train", "file", str(examples()["verco"]), "--seed", str(seed), cwd=tmp_path, timeout=1700)
+    learned = json.loads((tmp_path / "results/verco/message_sft/stage.json").read_text())["summary"]
+    assert learned["same request"] >= 0.8
+    figures = json.loads((tmp_path / "results/verco/evaluation/evaluation.json").read_text())
+    assert figures["episodes"] == 50 and figures["sampled"]
+    assert figures["return_mean"] >= 1.0
+    assert (tmp_path / "results/verco/replay/replay.html").stat().st_size > 50_000
