@@ -146,7 +146,7 @@ def test_texts_around_it_are_data(tmp_path):
 
 @pytest.fixture(scope="module")
 def talkers():
-    network = network_of(temperature=0.5)
+    network = network_of(reference=False, temperature=0.5)
     randomise(network, "action", std=0.5, seed=1)
     return network, manifest_of(network, CommunicationSettings(), length=5)
 

@@ -13,11 +13,13 @@ from rllib_llm_comm.evaluation.report import to_marl_eval
 from rllib_llm_comm.evaluation.study_results import StudyResults, SystemResults, read_results, to_plain
 from tests.cli.command import rllib, succeeds
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+@pytest.fixture(scope="module")
+def results():
+    return read_results(Path(__file__).parents[2] / "docs/results/study_map_a_all_three")
 
 
-def test_every_run_has_the_same_steps_and_its_own_figures():
-    results = read_results(RESULTS / "study_map_a_all_three")
+def test_every_run_has_the_same_steps_and_its_own_figures(results):
     document, left_out = to_marl_eval(results)
     assert left_out == []
     (tasks,) = document.values()
@@ -33,8 +35,7 @@ def test_every_run_has_the_same_steps_and_its_own_figures():
         assert last["return"] == [curve.values["return"][index]]
 
 
-def test_systems_of_some_scenarios_only_are_left_out_and_named():
-    results = read_results(RESULTS / "study_map_a_all_three")
+def test_systems_of_some_scenarios_only_are_left_out_and_named(results):
     systems = results.scenarios["A_all_three"]
     one = {name: system for name, system in systems.items() if name != "twosome"}
     both = StudyResults(results.study, {"here": systems, "there": one}, [])
@@ -43,15 +44,13 @@ def test_systems_of_some_scenarios_only_are_left_out_and_named():
     assert all("twosome" not in task for task in document["overcooked_text-v0"].values())
 
 
-def test_a_study_without_curves_is_refused():
-    results = read_results(RESULTS / "study_map_a_all_three")
+def test_a_study_without_curves_is_refused(results):
     bare = {name: SystemResults(name, system.label) for name, system in results.scenarios["A_all_three"].items()}
     with pytest.raises(UserError, match="let the study end first"):
         to_marl_eval(dataclasses.replace(results, scenarios={"A_all_three": bare}))
 
 
-def test_the_command_writes_the_file_or_tells_in_one_sentence_why_not(tmp_path):
-    results = read_results(RESULTS / "study_map_a_all_three")
+def test_the_command_writes_the_file_or_tells_in_one_sentence_why_not(results, tmp_path):
     whole = results.scenarios["A_all_three"]
     study = {**results.study, "systems": {name: results.study["systems"][name] for name in ("none", "verco")}}
     two = StudyResults(study, {"A_all_three": {name: whole[name] for name in ("none", "verco")}}, [])

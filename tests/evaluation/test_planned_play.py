@@ -212,18 +212,12 @@ LAYOUT = get_layout("cramped_room")
 SHORT = {**SETTINGS, "horizon": 20, "commit": True}
 
 
-class Walks(Policy):
+class Walks(Obedient):
     """Goes where it is told, or anywhere, by the numbers of its own episode."""
 
     manifest = PolicyManifest(
         "EMMA", {}, {}, env=SUBGOAL_ENV_ID, env_config={**SHORT, "subgoals": "sampled"}, kind=GROUNDED
     )
-
-    def env(self, *, planning=None, **settings):
-        return make_environment(self.manifest, settings, planning)
-
-    def begin(self, seed):
-        return np.random.default_rng(seed)
 
     def act_together(self, episodes, explore=True):
         return [{a: self._decision(rng, seen) for a, seen in by.items()} for rng, by in episodes]

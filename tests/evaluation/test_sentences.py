@@ -23,6 +23,7 @@ from rllib_llm_comm.evaluation.sentences import (
 )
 from rllib_llm_comm.experiments.evaluation_run import run_cross_play
 from rllib_llm_comm.experiments.runs import run_report
+from tests.evaluation.made_up import study_of, write
 
 COOK = {"policy": "zoo:told_salad", "name": "cook"}
 MUTE = {"policy": "zoo:told_salad", "speech": "none", "name": "mute"}
@@ -134,7 +135,7 @@ def test_damaged_files_are_refused(change, told, tmp_path):
     write_sentences(told, tmp_path / "page.html")
     kept = json.loads((tmp_path / "page.json").read_text())
     change(kept)
-    (tmp_path / "page.json").write_text(json.dumps(kept))
+    write(tmp_path / "page.json", kept)
     with pytest.raises(UserError, match="is damaged or incomplete"):
         read_sentences(tmp_path / "page.json")
 
@@ -150,14 +151,11 @@ def test_files_of_one_name_are_refused(tmp_path):
 
 
 def test_a_finished_cross_play_is_asked_again_for_the_report(tmp_path):
-    study = {
-        "title": "S", "env": "rllib_llm_comm/overcooked_text-v0", "scenarios": {"B": {}}, "seeds": [0],
-        "systems": {"told": {"interventions": []}}, "evaluation": {"episodes": 1, "modes": ["sampled"]},
-    }  # fmt: skip
-    (tmp_path / "study.json").write_text(json.dumps(study))
+    study = study_of("told", env="rllib_llm_comm/overcooked_text-v0", scenarios={"B": {}}, seeds=[0])
+    write(tmp_path / "study.json", study)
     stage = tmp_path / "B.told.strangers"
     stage.mkdir()
-    (tmp_path / "partners.yaml").write_text(json.dumps({"rules": [RULES]}))
+    write(tmp_path / "partners.yaml", {"rules": [RULES]})
     played = run_cross_play(
         ["cook=zoo:told_salad"], HOW, partners=tmp_path / "partners.yaml", json_path=stage / "crossplay.json",
         sentences=tmp_path / "own.html",
@@ -170,20 +168,19 @@ def test_a_finished_cross_play_is_asked_again_for_the_report(tmp_path):
     assert joined["cooks"] == [{"name": "cook", "method": "told"}]
     assert joined["situations"] == own["situations"] and (tmp_path / "report" / "B_sentences.html").is_file()
     # Another folder of the same study has another seed of the system.
-    other = tmp_path / "other" / stage.name
-    other.mkdir(parents=True)
-    (other.parent / "study.json").write_text(json.dumps({**study, "seeds": [1]}))
-    (other / "crossplay.json").write_text(json.dumps(played).replace('"cook"', '"another"'))
-    run_report([tmp_path, other.parent], tmp_path / "both", ask=True)
+    other = tmp_path / "other"
+    write(other / "study.json", {**study, "seeds": [1]})
+    write(other / stage.name / "crossplay.json", json.loads(json.dumps(played).replace('"cook"', '"another"')))
+    run_report([tmp_path, other], tmp_path / "both", ask=True)
     both = read_sentences(tmp_path / "both" / "B_sentences.json")
     assert {one["name"] for one in both["cooks"]} == {"cook", "another"}
 
     (stage / "sentences.json").unlink()
     played["players"][0]["digest"] = "0" * 16
-    (stage / "crossplay.json").write_text(json.dumps(played))
+    write(stage / "crossplay.json", played)
     with pytest.raises(UserError, match="other weights than when"):
         run_report([tmp_path], ask=True)
     played["players"][0]["policy"] = "os:getcwd"
-    (stage / "crossplay.json").write_text(json.dumps(played))
+    write(stage / "crossplay.json", played)
     with pytest.raises(UserError, match="may be code"):
         run_report([tmp_path], ask=True)
