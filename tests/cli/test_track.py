@@ -242,6 +242,8 @@ def test_a_place_that_cannot_be_opened_is_one_sentence(tmp_path, monkeypatch):
         ("postgresql://ann:p4ss%40@lab.example/runs", "mlflow ui --backend-store-uri postgresql://lab.example/runs"),
         ("sqlite:////data/runs@home.db", "mlflow ui --backend-store-uri sqlite:////data/runs@home.db"),
         ("https://ann:p4/ss@lab.example", "https://lab.example"),
+        ("https://ann:p4 ss@lab.example", "https://lab.example"),
+        ("ann:p4ss@lab.example", "mlflow ui --backend-store-uri lab.example"),
         ("mysql://lab/x?password=p4ss", "mlflow ui --backend-store-uri 'mysql://lab/x?password=[hidden]'"),
     ],
 )

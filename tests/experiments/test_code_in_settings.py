@@ -61,7 +61,12 @@ def ppo(**config):
 
 NAMES = {
     "callbacks": ppo(callbacks="planted.Mine"),
+    "callbacks_class": ppo(callbacks_class=["planted.Mine"]),
+    "searched": ppo(callbacks={"grid_search": ["planted.Mine"]}),
     "evaluation": ppo(evaluation_config={"callbacks": "planted.Mine"}),
+    "inner evaluation": ppo(evaluation_config={"evaluation_config": {"callbacks": "planted.Mine"}}),
+    "played": ppo(evaluation_config={"env": "planted.Game"}),
+    "ours": {"run": "Verco", "env": OVERCOOKED, "config": {"callbacks_class": "planted.Mine"}},
     "overrides": ppo(algorithm_config_overrides_per_module={"default_policy": {"callbacks_class": "planted.Mine"}}),
     "exploration": ppo(exploration_config={"type": "planted.Mine"}),
     "collector": ppo(sample_collector="planted.Mine"),
@@ -212,7 +217,9 @@ def test_a_file_of_partners_names_no_function(planted, tmp_path):
 
 
 @pytest.mark.parametrize("value", ["evil", {"type": "evil"}, ["evil"], 3])
-@pytest.mark.parametrize("key", ["callbacks", "env_runner_cls", "policy_mapping_fn"])
+@pytest.mark.parametrize(
+    "key", ["callbacks", "callbacks_class", "env_runner_cls", "sample_collector", "policy_mapping_fn"]
+)
 def test_what_is_no_class_or_function_is_refused_by_name(key, value, tmp_path):
     with pytest.raises(UserError, match=rf"`a\.config\.{key}` is .*must be a (class|function)"):
         begin(ppo(**{key: value}), tmp_path)
