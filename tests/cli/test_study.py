@@ -176,6 +176,7 @@ THIRD = {"run": "Verco", "stop": {"training_iteration": 1}, "scenarios": ["A"]}
         ({"systems/constant/interventions": ["silence"]}, "^In `study.yaml.systems.constant.interventions`: "),
         ({"systems/constant/interventions": ["none", "none"]}, "'none' is given twice"),
         ({"systems/constant/config/env_config": {}}, "constant.config`: `env_config` is given by the study"),
+        ({"systems/constant/config/x": {"y": {"choice": [1, 2]}}}, "constant.config`: `x.y` is searched through"),
         ({"systems/constant/config/lr": "${seeds}"}, "constant.config`: `lr` is searched through"),
         ({"systems/constant/scenarios": ["b"]}, "`systems.constant.scenarios` names 'b'"),
         ({"scenarios/A": {}, "systems/constant/scenarios": ["B"]}, "`systems.constant.scenarios` lacks 'A'"),
