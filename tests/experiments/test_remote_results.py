@@ -15,8 +15,10 @@ from rllib_llm_comm.experiments import remote_results
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.remote_results import results_folder, sent
 from rllib_llm_comm.experiments.run_experiments import run_experiments
+from rllib_llm_comm.policies.find_checkpoint import shipped_policy
 from rllib_llm_comm.policies.load_policy import load_policy
 from tests.cli.command import start_rllib, succeeds
+from tests.cli.test_resume import COMMAND, write
 from tests.s3_server import ENVIRONMENT, s3_server
 
 STAGE = {"look": {"run": "evaluate", "config": {"checkpoint": "zoo:verco_salad", "episodes": 1}}}
@@ -129,36 +131,34 @@ def test_two_commands_do_not_write_to_the_same_place(store):
         pass
 
 
+def stopped_at(iteration, folder) -> str:
+    """Trains until an iteration is shown and then stops the command; what it has said."""
+    process = start_rllib(*COMMAND, cwd=folder)
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if re.match(rf"\s+{iteration}\s", line):
+            process.send_signal(signal.SIGINT)
+            break
+    said.append(process.stdout.read())
+    assert process.wait(120) == 130, "".join(said)
+    return "".join(said)
+
+
 @pytest.mark.slow
 def test_a_training_goes_on_from_the_store_on_another_machine(store, tmp_path, monkeypatch):
-    tiny = {"num_env_runners": 0, "num_epochs": 1, "train_batch_size_per_learner": 64, "minibatch_size": 64, "seed": 1}
-    spec = {
-        "run": "PPO", "env": "CartPole-v1", "stop": {"training_iteration": 400}, "config": tiny,
-        "checkpoint_config": {"checkpoint_frequency": 1}, "storage_path": store.uri("going_on"),
-    }  # fmt: skip
-    (tmp_path / "tiny.json").write_text(json.dumps({"cartpole": spec}))
-    process = start_rllib("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=tmp_path)
-    for line in process.stdout:
-        if re.match(r"\s+5\s", line):
-            process.send_signal(signal.SIGINT)
-            break
-    rest = process.stdout.read()
-    assert process.wait(120) == 130, rest
-    before = [json.loads(line) for line in store.get("going_on/tiny/cartpole/trial_0/result.json").splitlines()]
-    assert len(before) >= 5
+    write(tmp_path, 400, checkpoint_config={"checkpoint_frequency": 1}, storage_path=store.uri("going_on"))
 
+    def rows() -> list[dict]:
+        return [json.loads(line) for line in store.get("going_on/tiny/cartpole/trial_0/result.json").splitlines()]
+
+    stopped_at(5, tmp_path)
+    before = rows()
+    assert len(before) >= 5
     another_machine(monkeypatch, tmp_path)
-    process = start_rllib("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=tmp_path)
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if re.match(rf"\s+{len(before) + 3}\s", line):
-            process.send_signal(signal.SIGINT)
-            break
-    lines.append(process.stdout.read())
-    assert process.wait(120) == 130 and "Continuing where the last call stopped." in "".join(lines), "".join(lines)
-    rows = [json.loads(line) for line in store.get("going_on/tiny/cartpole/trial_0/result.json").splitlines()]
-    assert [row["training_iteration"] for row in rows] == list(range(1, len(rows) + 1)) and len(rows) > len(before)
+    assert "Continuing where the last call stopped." in stopped_at(len(before) + 3, tmp_path)
+    iterations = [row["training_iteration"] for row in rows()]
+    assert iterations == list(range(1, len(iterations) + 1)) and len(iterations) > len(before)
 
     listed = succeeds("runs", store.uri("going_on"), cwd=tmp_path)
     assert "PPO" in listed.stdout and "stopped" in listed.stdout, listed.stderr
@@ -166,8 +166,6 @@ def test_a_training_goes_on_from_the_store_on_another_machine(store, tmp_path, m
 
 
 def test_a_policy_is_loaded_from_a_store(store):
-    from rllib_llm_comm.policies.find_checkpoint import shipped_policy
-
     folder = shipped_policy("zoo:verco_salad")
     for path in folder.rglob("*"):
         if path.is_file():
