@@ -206,6 +206,7 @@ def test_a_run_of_another_version_is_not_gone_on_with(monkeypatch, tmp_path):
         ([[0, 1.0], [5, 0.5]], list[tuple[int, float]], True),
         ([[0, 1.0, 2]], list[tuple[int, float]], False),
         ("os.system", Callable[[int], int] | None, False),
+        (None, int, True),
     ],
 )
 def test_elements_have_types_too(value, annotation, may):
