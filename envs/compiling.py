@@ -27,17 +27,13 @@ def compiling(what: str, duration: str) -> Iterator[None]:
     note = threading.Timer(SILENT_SECONDS, logger.warning, (text,))
     note.daemon = True
     note.start()
+    # Where numba keeps what it compiles, or beside it.
+    folder = Path(os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parent / "__pycache__")
     try:
         with contextlib.ExitStack() as stack:
             # Nothing is kept where nothing can be written, so that waiting would not help.
             with contextlib.suppress(OSError, NotImplementedError):
-                stack.enter_context(claim_file(_cache_folder() / f"{what.replace(' ', '_')}.lock"))
+                stack.enter_context(claim_file(folder / f"{what.replace(' ', '_')}.lock"))
             yield
     finally:
         note.cancel()
-
-
-def _cache_folder() -> Path:
-    """The folder in which numba keeps what it compiles, or one beside it."""
-    told = os.environ.get("NUMBA_CACHE_DIR")
-    return Path(told) if told else Path(__file__).parent / "__pycache__"

@@ -10,7 +10,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -150,14 +150,14 @@ def check_golden(path: str | Path, **settings: Any) -> GoldenReport:
     """
     report = GoldenReport()
     for episode in read_episodes(path):
-        found = _format_of(episode)
-        if found is None:
+        fitting = [(name, golden) for name, golden in _formats() if golden.keys <= episode.keys()]
+        if not fitting:
             wanted = "; ".join(f"{name}: {sorted(golden.keys)}" for name, golden in _formats())
             raise UserError(
                 f"Episode {report.episodes + 1} of the golden file {str(path)!r} has the keys "
                 f"{sorted(episode)}, which belong to no known game; known are {wanted}."
             )
-        report.game, golden = found
+        report.game, golden = max(fitting, key=lambda found: len(found[1].keys))
         if settings and not golden.settings:
             raise UserError(
                 f"{' and '.join(f'`{name}`' for name in settings)} cannot be told for the golden file {str(path)!r}, "
@@ -177,12 +177,6 @@ def check_golden(path: str | Path, **settings: Any) -> GoldenReport:
     if report.episodes == 0:
         raise UserError(f"The golden file {str(path)!r} has no episode; give a file with at least one.")
     return report
-
-
-def _format_of(episode: Mapping[str, Any]) -> tuple[str, GoldenFormat] | None:
-    """The game of an episode and its format: of those whose keys it has, the one with the most."""
-    fitting = [(name, golden) for name, golden in _formats() if golden.keys <= episode.keys()]
-    return max(fitting, key=lambda found: len(found[1].keys), default=None)
 
 
 def _formats() -> list[tuple[str, GoldenFormat]]:

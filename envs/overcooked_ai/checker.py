@@ -527,7 +527,9 @@ def _is_lying(scene: _Scene, groups: Groups) -> Truth:
     kind, cells = where
     negated = bool(groups.get("not"))
     if kind == POT:
-        return _in_pots(scene, what, cells, negated)
+        if cells.plural and cells.free and what.number and len(cells.things) > 1:
+            return None  # three onions in the pots: each, or together?
+        return cells.holds(lambda cell: what.in_pot(scene.kitchen.item(cell)), negated)
     if kind == SERVING:
         # A soup that is brought there is gone, so nothing ever lies there.
         return inverse(what.matches(0, 0)) if negated else what.matches(0, 0)
@@ -538,12 +540,6 @@ def _is_lying(scene: _Scene, groups: Groups) -> Truth:
         truth = what.matches(*what.range(scene.kitchen.item(cell) for cell in cells.things))
         return inverse(truth) if negated else truth
     return cells.holds(lambda cell: what.matches(*what.range([scene.kitchen.item(cell)])), negated)
-
-
-def _in_pots(scene: _Scene, what: Thing, cells: Named[Cell], negated: bool) -> Truth:
-    if cells.plural and cells.free and what.number and len(cells.things) > 1:
-        return None  # three onions in the pots: each, or together?
-    return cells.holds(lambda cell: what.in_pot(scene.kitchen.item(cell)), negated)
 
 
 def _state(scene: _Scene, groups: Groups) -> Truth:

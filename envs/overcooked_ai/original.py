@@ -307,12 +307,9 @@ def cook_times(state: Mapping[str, Any]) -> dict[tuple[int, ...], float]:
     """The cook times that a state, as of `read_state`, tells of soups that have been started, by place."""
     held = [player["held_object"] for player in state["players"] if player.get("held_object")]
     loose = state["objects"]
-    soups = [thing for thing in [*held, *(loose.values() if isinstance(loose, Mapping) else loose)] if _started(thing)]
+    things = [*held, *(loose.values() if isinstance(loose, Mapping) else loose)]
+    soups = [thing for thing in things if thing["name"] == "soup" and _tick(thing) >= 0]
     return {tuple(soup["position"]): soup["cook_time"] for soup in soups if "cook_time" in soup}
-
-
-def _started(thing: Mapping[str, Any]) -> bool:
-    return bool(thing["name"] == "soup" and _tick(thing) >= 0)
 
 
 def _tick(soup: Mapping[str, Any]) -> int:

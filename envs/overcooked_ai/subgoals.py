@@ -280,11 +280,6 @@ def _needed(subgoal: Subgoal) -> str:
     return {TAKE: NOTHING, PLATE: DISH}.get(subgoal.verb, subgoal.kind)
 
 
-def _left(subgoal: Subgoal) -> str:
-    """Item that is in the hands afterwards."""
-    return subgoal.kind if subgoal.verb in (TAKE, PLATE) else NOTHING
-
-
 def completed(before: np.ndarray, after: np.ndarray, player: int, subgoal: Subgoal) -> bool:
     """True if a player has done a subgoal in one game step: the reward function that SAMA needs.
 
@@ -304,7 +299,7 @@ def completed(before: np.ndarray, after: np.ndarray, player: int, subgoal: Subgo
     if subgoal.verb == GO:
         return place != subgoal.cell and (int(after[at + X]), int(after[at + Y])) == subgoal.cell
     hands = (KIND_NAMES[before[at + HELD]], KIND_NAMES[after[at + HELD]])
-    if hands != (_needed(subgoal), _left(subgoal)):
+    if hands != (_needed(subgoal), subgoal.kind if subgoal.verb in (TAKE, PLATE) else NOTHING):
         return False
     dx, dy = STEPS[before[at + FACING]]
     return (place[0] + dx, place[1] + dy) == subgoal.cell

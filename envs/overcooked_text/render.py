@@ -205,16 +205,14 @@ def _order(kitchen: Kitchen) -> str:
     return f"{kitchen.recipe}{secret}" + ("" if count == 1 else f", order {min(kitchen.served + 1, count)} of {count}")
 
 
-def _picture(item: Item, size: int) -> Image.Image:
-    if isinstance(item, Plate):
-        return bowl(tuple(food.name for food in item.contents), size)
-    return drawn(_FOODS[item.name, item.chopped], size)
-
-
 def _put(scene: Image.Image, item: Item, x: float, y: float, size: float) -> None:
     """Draws an item centred on a point."""
     side = round(size)
-    scene.alpha_composite(_picture(item, side), (round(x - side / 2), round(y - side / 2)))
+    if isinstance(item, Plate):
+        picture = bowl(tuple(food.name for food in item.contents), side)
+    else:
+        picture = drawn(_FOODS[item.name, item.chopped], side)
+    scene.alpha_composite(picture, (round(x - side / 2), round(y - side / 2)))
 
 
 def rgb_array(kitchen: Kitchen) -> np.ndarray:

@@ -40,30 +40,18 @@ def building_spot(side: Side, kind: int, taken: Sequence[Cell] = ()) -> Cell | N
     hall and resources, stay free, and so do cells that are taken already.
     """
     home = side.home
-    cells = [(x, y) for x, y in _around(home) if _is_land(side, x, y)]
+    columns, rows = (range(max(_EDGE, at - _REACH), min(SIZE - _EDGE, at + _REACH + 1)) for at in map(round, home))
+    known = side.game.explored(side.player)
+    land = known & (side.game.record["terrain"][0] != WATER).reshape(SIZE, SIZE)
+    cells = [(x, y) for x in columns for y in rows if land[y, x]]
     things = [(u.x, u.y) for u in (*side.own, *side.sites, *side.resources, *side.enemies)] + list(taken)
-    free = [cell for cell in cells if all(_apart(cell, thing) for thing in things)]
+    free = [(x, y) for x, y in cells if all(np.hypot(x - left, y - top) >= _ROOM for left, top in things)]
     lanes = [resource for resource in side.resources if distance(resource, home) < 9]
     open_ = [cell for cell in free if all(_off_lane(cell, home, (r.x, r.y)) for r in lanes)] or free
     if not open_:
         return None
     middle = SIZE / 2 if kind == GUARD_TOWER else home[0]
     return min(open_, key=lambda c: (np.hypot(c[0] - home[0], c[1] - home[1]), abs(c[0] - middle), c))
-
-
-def _around(home: tuple[float, float]) -> Iterator[Cell]:
-    cx, cy = round(home[0]), round(home[1])
-    for x in range(max(_EDGE, cx - _REACH), min(SIZE - _EDGE, cx + _REACH + 1)):
-        for y in range(max(_EDGE, cy - _REACH), min(SIZE - _EDGE, cy + _REACH + 1)):
-            yield x, y
-
-
-def _is_land(side: Side, x: int, y: int) -> bool:
-    return bool(side.game.record["terrain"][0, y * SIZE + x] != WATER and side.game.explored(side.player)[y, x])
-
-
-def _apart(cell: Cell, thing: tuple[float, float]) -> bool:
-    return bool(np.hypot(cell[0] - thing[0], cell[1] - thing[1]) >= _ROOM)
 
 
 def _off_lane(cell: Cell, home: tuple[float, float], resource: tuple[float, float]) -> bool:
