@@ -51,14 +51,9 @@ class GameMap:
     units: list[tuple[int, int, int, int]] = field(default_factory=list)
 
 
-def game_seed(seed: int, game: int = 1) -> int:
-    """The seed of a process's k-th game, as the original takes it from its option.
-
-    Args:
-        seed: The original's `seed` option.
-        game: k, from 1.
-    """
-    return int(np.random.RandomState(seed).randint(0, 2**32, game, np.uint32)[-1].astype(np.int32))
+def game_seed(seed: int) -> int:
+    """The seed of a process's first game, as the original takes it from its option `seed`."""
+    return int(np.random.RandomState(seed).randint(0, 2**32, 1, np.uint32)[0].astype(np.int32))
 
 
 def generate(seed: int, settings: MapSettings | None = None) -> GameMap:
