@@ -169,6 +169,7 @@ class CrossPlayResult:
             "by_seat": {agent: _plain(self.cross_play(seat)) for seat, agent in apart},
             "by_player": {agent: [_known(mean) for mean in self.with_others(seat)] for seat, agent in apart},
         }
+        names = [one["name"] for one in [*self.players, *(one for group in self.groups.values() for one in group)]]
         return {
             **own,
             "agents": self.agents,
@@ -187,16 +188,15 @@ class CrossPlayResult:
                 for name, partners in self.groups.items()
             },
             "games": [
-                {"seats": dict(zip(self.agents, self._names(seating), strict=True)), "scores": _rounded(found)}
+                {
+                    "seats": {agent: names[number] for agent, number in zip(self.agents, seating, strict=True)},
+                    "scores": _rounded(found),
+                }
                 for seating, found in self.scores.items()
             ],
             "notes": self.notes,
             "stand_ins": self.stand_ins,
         }
-
-    def _names(self, seating: tuple[int, ...]) -> list[str]:
-        names = [one["name"] for one in [*self.players, *(one for group in self.groups.values() for one in group)]]
-        return [names[number] for number in seating]
 
     def _over_seats(self) -> np.ndarray:
         return np.asarray(np.mean([self.matrix(seat) for seat in range(len(self.agents))], axis=0))

@@ -173,14 +173,10 @@ class EndedTrials(Callback):
 def trial_name(trial: Trial) -> str:
     """The place of the trial in its sweep and what was varied, such as `0_lr=1e-05,seed=1`."""
     place = str(trial.experiment_tag or "0").split("_", 1)[0]
-    varied = ",".join(f"{key.rsplit('/', 1)[-1]}={_short(value)}" for key, value in sorted(_varied(trial).items()))
+    # Absolute paths are too long for a name, and most follow from the seed.
+    told = {str(key): value for key, value in (trial.evaluated_params or {}).items() if not str(value).startswith("/")}
+    varied = ",".join(f"{key.rsplit('/', 1)[-1]}={_short(value)}" for key, value in sorted(told.items()))
     return (f"{place}_{varied}" if varied else place)[:60]
-
-
-def _varied(trial: Trial) -> dict[str, Any]:
-    """The varied settings of the trial; absolute paths are too long for a name, and most follow from the seed."""
-    evaluated = trial.evaluated_params or {}
-    return {str(key): value for key, value in evaluated.items() if not str(value).startswith("/")}
 
 
 def _short(value: Any) -> str:

@@ -45,7 +45,8 @@ def seal(checkpoint: Path, metrics: Mapping[str, Any]) -> None:
         OSError: If the disk fails; the checkpoint does not count then.
     """
     sync_tree(checkpoint)
-    files = {str(path.relative_to(checkpoint)): digest_of(path) for path in _files(checkpoint)}
+    paths = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path != checkpoint / SEAL)
+    files = {str(path.relative_to(checkpoint)): digest_of(path) for path in paths}
     write_atomically(checkpoint / SEAL, json.dumps({"files": files, "metrics": dict(metrics)}) + "\n")
 
 
@@ -95,10 +96,6 @@ def pickle_ends(path: Path) -> bool:
 
 def _checkpoints(trial: Path) -> list[Path]:
     return sorted(path for path in trial.glob("checkpoint_*") if path.is_dir())
-
-
-def _files(checkpoint: Path) -> list[Path]:
-    return sorted(path for path in checkpoint.rglob("*") if path.is_file() and path != checkpoint / SEAL)
 
 
 def _read_seal(checkpoint: Path) -> dict[str, Any] | None:
