@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -19,7 +20,7 @@ from rllib_llm_comm.core.files import replace_folder, write_atomically
 from rllib_llm_comm.core.weights import HALVES, in_half
 from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint
 from rllib_llm_comm.evaluation.play_settings import EvaluationSettings
-from rllib_llm_comm.policies.find_checkpoint import CARD, FOLDER, ModelCard, write_card
+from rllib_llm_comm.policies.find_checkpoint import CARD, FOLDER, ModelCard, digests
 from rllib_llm_comm.policies.policy_folder import find_policy
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, MANIFEST, read_manifest
 
@@ -139,9 +140,9 @@ def make(target: Path, checkpoint: str, told: dict[str, Any], episodes: int, dty
     ways = [(None, None), *((mode, None) for mode in told.pop("controls", []))]
     ways += [(None, planner) for planner in told.pop("planners", [])]
     manifest = read_manifest(target)
-    return write_card(
-        target,
-        {
+    card = ModelCard(
+        name=target.name,
+        **{
             **told,
             "trained": f"{told['trained']} The weights are shipped in {_HALVED[dtype]}.",
             "game": str(manifest.env),
@@ -152,7 +153,10 @@ def make(target: Path, checkpoint: str, told: dict[str, Any], episodes: int, dty
             "licence": "Apache-2.0",
             "figures": [measure(target, *way, episodes) for way in ways],
         },
+        files=digests(target),
     )
+    (target / CARD).write_text(json.dumps(card.model_dump(), indent=1) + "\n", encoding="utf-8")
+    return card
 
 
 if __name__ == "__main__":

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -189,18 +187,6 @@ def card_text(card: ModelCard) -> str:
         f"**Trained.** {told['trained']}\n\n**Limits.** {told['limits']}\n\n"
         f"| Played with | Episodes | Return | Solved | The game's counts |\n| --- | --- | --- | --- | --- |\n{rows}\n"
     )
-
-
-def write_card(folder: Path, told: dict[str, Any]) -> ModelCard:
-    """Writes the card of a policy folder, digests included.
-
-    Args:
-        folder: The policy folder, named as the policy.
-        told: All other fields but `name`.
-    """
-    card = ModelCard(name=folder.name, files=digests(folder), **told)
-    (folder / CARD).write_text(json.dumps(card.model_dump(), indent=1) + "\n", encoding="utf-8")
-    return card
 
 
 def is_on_hub(path: str | os.PathLike[str]) -> bool:
