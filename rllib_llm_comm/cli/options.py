@@ -124,7 +124,6 @@ def _is_mapping(kind: Any) -> bool:
 
 
 def _parameter(name: str, field: FieldInfo, option: OptionInfo) -> inspect.Parameter:
-    """The option of a field."""
     kinds = _parts(field.annotation)
     default = None if field.default_factory or isinstance(field.default, tuple) else field.default
     flag = f"--{name.replace('_', '-')}"

@@ -107,7 +107,6 @@ def texts_in(value: Any) -> Iterator[str]:
 
 
 def _mappings_in(value: Any, place: str) -> Iterator[tuple[str, Mapping[Any, Any]]]:
-    """All mappings in plain data, each with its place."""
     if isinstance(value, Mapping):
         yield place, value
         for name, item in value.items():

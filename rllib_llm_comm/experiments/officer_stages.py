@@ -20,7 +20,6 @@ _DEMONSTRATIONS = "demonstrations"
 
 
 def _check_officer(stage: Stage, setting: str, checkpoint: str) -> None:
-    """Refuses a checkpoint that is none of an officer."""
     from rllib_llm_comm.baselines.red.officer_policy import load_officer
 
     with within(f"{stage.name}.config"):

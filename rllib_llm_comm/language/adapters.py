@@ -289,7 +289,6 @@ def require_targets(name: str, model: Any, targets: str | Sequence[str]) -> None
 
 
 def _named_decoder_parts(model: Any) -> dict[str, nn.Module]:
-    """The parts of a model's decoder, by their names in the model."""
     own = {id(part) for part in model.get_decoder().modules()}
     return {path: part for path, part in model.named_modules() if id(part) in own}
 
