@@ -282,6 +282,35 @@ def language_model(**settings) -> dict:
     }
 
 
+def talkers(kind: Any = None, env_config: dict | None = None, **training: Any) -> Any:
+    """A config of Verco, or of another kind, on the toy: small batches of two games in which bob is busy at times."""
+    from rllib_llm_comm import VercoConfig
+
+    return (
+        (kind or VercoConfig)()
+        .environment(register(), env_config=env_config or {"busy": (1, 2), "length": 6})
+        .language_model(**language_model(temperature=2.0))
+        .env_runners(num_envs_per_env_runner=2)
+        .training(**{"train_batch_size_per_learner": 24, "num_epochs": 2, "lr": 1e-3, **training})
+        .debugging(seed=0)
+    )
+
+
+def door_talkers(env_config: dict | None = None, **training: Any) -> Any:
+    """A config of Verco on `TellDoor`, without messages that are trained."""
+    from rllib_llm_comm import VercoConfig
+    from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
+
+    register_parallel_env("toys/door", entry=TellDoor)
+    return (
+        VercoConfig()
+        .environment("toys/door", env_config=env_config or {}, disable_env_checking=True)
+        .language_model(**language_model(max_prompt_tokens=40))
+        .training(**training)
+        .debugging(seed=0)
+    )
+
+
 def words_of(base, ids) -> str:
     """The text of a padded row of token ids."""
     return base.decode([int(token) for token in ids if int(token) >= 0])

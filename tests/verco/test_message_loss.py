@@ -22,7 +22,7 @@ from rllib_llm_comm.verco.message_loss import (
     encode_examples,
     message_log_probs,
 )
-from rllib_llm_comm.verco.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.verco.settings import LanguageModelSettings
 
 PROMPTS = ["you see red. i say:", "you are alice in the left room. i say:", "i say:"]
 MESSAGES = ["i see red", "please bring the tomato", ""]
@@ -62,9 +62,6 @@ def test_too_long_rows_are_refused(random_base):
         encode_examples(random_base, PROMPTS, MESSAGES, 3)
 
 
-# ---- messages as a part of the action: their probabilities against a plain computation, and their gradien ------
-
-
 MENU = ("i see red", "i see blue", "i see green")
 
 
@@ -93,23 +90,14 @@ def batch(network, encoder, said):
     return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
 
 
-def log_prob(network, prompt, text, end=True):
+def log_prob(network, prompt, text):
     """Token by token through the whole vocabulary."""
     base, lm = network.lm.base, network.lm
-    head, whole = base.encode(prompt), base.encode(f"{prompt} {text}")
-    ids = [*whole, base.eos_id] if end else whole
+    head, ids = base.encode(prompt), base.encode(f"{prompt} {text}")
     with torch.no_grad(), lm.use("message"):
         logits = lm.logits(lm.hidden_states(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.long)))[0]
     chances = logits.log_softmax(-1)
     return float(sum(chances[k - 1, ids[k]] for k in range(len(head), len(ids))))
-
-
-def test_free_text(network):
-    said = ["i see red", None, "i see blue and green"]
-    found = network.utterance_terms(batch(network, UtteranceEncoder(network.lm.base, 160, 5), said)).log_probs
-    prompts = [message_prompt(view.text) for view in views()]
-    expected = [log_prob(network, prompts[0], said[0]), 0.0, log_prob(network, prompts[2], said[2])]
-    np.testing.assert_allclose(found.detach(), expected, atol=1e-4)
 
 
 def test_menu(network):
@@ -117,26 +105,12 @@ def test_menu(network):
     encoder = UtteranceEncoder(network.lm.base, 160, 5, MENU)
     terms = network.utterance_terms(batch(network, encoder, said))
     table = torch.tensor(
-        [[log_prob(network, message_prompt(view.text), phrase, end=False) for phrase in MENU] for view in views()]
+        [[log_prob(network, message_prompt(view.text), phrase) for phrase in MENU] for view in views()]
     ).log_softmax(-1)
     np.testing.assert_allclose(terms.log_probs.detach(), [table[0, 1], table[1, 2], 0.0], atol=1e-4)
     entropies = -(table.exp() * table).sum(-1)[:2]
     np.testing.assert_allclose(terms.entropy.detach(), [*entropies.tolist(), 0.0], atol=1e-4)
     assert float(terms.mean(terms.entropy).detach()) == pytest.approx(float(entropies.mean()), abs=1e-4)
-
-
-@pytest.mark.parametrize("menu", [(), MENU])
-def test_only_the_message_adapter_gets_gradients(network, menu):
-    arrays = batch(network, UtteranceEncoder(network.lm.base, 160, 5, menu), ["i see red", "i see blue", "i see green"])
-    for _, parameter in network.lm.named_adapter_parameters():
-        parameter.requires_grad_(True)
-        parameter.grad = None
-    network.utterance_terms(arrays).log_probs.sum().backward()
-    moved = {
-        role: sum(float(p.grad.abs().sum()) for _, p in network.lm.named_adapter_parameters(role) if p.grad is not None)
-        for role in ("message", "action")
-    }
-    assert moved["message"] > 0 and moved["action"] == 0
 
 
 def test_nobody_spoke(network):
@@ -148,7 +122,7 @@ def test_nobody_spoke(network):
 
 def test_menu_is_drawn_as_often_as_likely(network):
     prompt = message_prompt(views()[0].text)
-    table = torch.tensor([log_prob(network, prompt, phrase, end=False) for phrase in MENU]).softmax(-1).numpy()
+    table = torch.tensor([log_prob(network, prompt, phrase) for phrase in MENU]).softmax(-1).numpy()
     drawn = network.write_messages([prompt] * 3000, menu=MENU, temperature=1.0, seed=0)
     shares = [drawn.count(phrase) / 3000 for phrase in MENU]
     np.testing.assert_allclose(shares, table, atol=0.03)
@@ -182,18 +156,3 @@ def test_arrays_fit_their_spaces(network):
     assert UTTERANCE_CHOICE in UtteranceEncoder(network.lm.base, 160, 5, MENU).space()
     with pytest.raises(UserError, match="max_prompt_tokens"):
         UtteranceEncoder(network.lm.base, 4, 5).encode(views()[0], written(network, "i see red"))[UTTERANCE_IDS]
-
-
-@pytest.mark.parametrize(
-    ("values", "says"),
-    [
-        ({"messages": "menu"}, "at least two different phrases"),
-        ({"messages": "menu", "message_menu": ["a", "a"]}, "at least two different phrases"),
-        ({"messages": "menu", "message_menu": ["a", "b c d"], "max_message_words": 2}, "longer than"),
-        ({"train_messages": True}, "`message_temperature` is 0.0"),
-        ({"train_messages": True, "messages": "teacher"}, "use 'student' or 'menu'"),
-    ],
-)
-def test_settings(values, says):
-    with pytest.raises(UserError, match=says):
-        CommunicationSettings(**values)
