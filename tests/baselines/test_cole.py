@@ -11,21 +11,15 @@ from rllib_llm_comm.baselines.population.cole import COLE, kept_member
 from rllib_llm_comm.baselines.population.kitchen_partners import play_matches
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
-from tests.running import running
+from tests.running import cooks, running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
 
 def config(**population):
-    return (
-        COLEConfig()
-        .environment(env_config={"layout": "cramped_room", "horizon": 20})
-        .policy_network(hiddens=[8])
-        .env_runners(num_envs_per_env_runner=4)
-        .training(train_batch_size_per_learner=5 * 20, minibatch_size=50, num_epochs=2)
-        .population(**{"initial_size": 1, "run_batches": 2, "runs_per_generation": 2, "member_games": 2, **population})
-        .debugging(seed=0)
-    )
+    small = {"initial_size": 1, "run_batches": 2, "runs_per_generation": 2, "member_games": 2}
+    made = cooks(COLEConfig, rows=5 * 20, horizon=20, width=8, games=4, minibatch_size=50)
+    return made.population(**{**small, **population})
 
 
 def files(algo):

@@ -12,7 +12,7 @@ from safetensors.torch import load
 from rllib_llm_comm import SelfPlayPPOConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.rl.past_policies import half_way, milestones
-from tests.running import running
+from tests.running import cooks, running
 
 NONE = math.nan
 
@@ -46,14 +46,7 @@ def trained(small_ray, tmp_path):
 
 
 def settings(**training):
-    return (
-        SelfPlayPPOConfig()
-        .environment(env_config={"layout": "cramped_room", "horizon": 10})
-        .policy_network(hiddens=[16])
-        .env_runners(num_envs_per_env_runner=3)
-        .training(train_batch_size_per_learner=120, minibatch_size=60, num_epochs=1, **training)
-        .debugging(seed=0)
-    )
+    return cooks(SelfPlayPPOConfig, rows=120, horizon=10, num_epochs=1, **training)
 
 
 def test_kept_from_before_the_first_update(trained):

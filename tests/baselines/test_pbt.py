@@ -10,21 +10,15 @@ from rllib_llm_comm.baselines.population.best_response_ppo import BestResponsePP
 from rllib_llm_comm.baselines.population.pbt import PBT, MemberRun, go_on_from, run_member
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
-from tests.running import running
+from tests.running import cooks, running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
 
 def config(**population):
-    return (
-        PBTConfig()
-        .environment(env_config={"layout": "cramped_room", "horizon": 60})
-        .policy_network(hiddens=[8])
-        .env_runners(num_envs_per_env_runner=2)
-        .training(train_batch_size_per_learner=2 * 60, minibatch_size=60, num_epochs=2, shaping_horizon=10_000)
-        .population(**{"size": 2, "run_batches": 1, "selection_games": 2, "members_at_once": 0, **population})
-        .debugging(seed=0)
-    )
+    small = {"size": 2, "run_batches": 1, "selection_games": 2, "members_at_once": 0}
+    made = cooks(PBTConfig, rows=2 * 60, horizon=60, width=8, games=2, shaping_horizon=10_000)
+    return made.population(**{**small, **population})
 
 
 def weights(algo):

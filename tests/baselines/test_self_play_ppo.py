@@ -13,20 +13,13 @@ from rllib_llm_comm.envs.overcooked_ai import parallel_env
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import evaluate, record
 from rllib_llm_comm.rl.gae import semi_markov_gae
-from tests.running import curve, running
+from tests.running import cooks, curve, running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
 
 def config(**training):
-    return (
-        SelfPlayPPOConfig()
-        .environment(env_config={"layout": "cramped_room", "horizon": 30})
-        .policy_network(hiddens=[16])
-        .env_runners(num_envs_per_env_runner=3)
-        .training(**{"train_batch_size_per_learner": 2 * 3 * 40, "minibatch_size": 60, "num_epochs": 2, **training})
-        .debugging(seed=0)
-    )
+    return cooks(SelfPlayPPOConfig, rows=2 * 3 * 40, **training)
 
 
 @pytest.fixture(scope="module")
