@@ -42,12 +42,6 @@ def test_pbt_agrees_inside_and_not_with_strangers():
         assert max(score(a, b) for a in some for b in others) < 0.1
 
 
-def test_pbt_counts_runs_and_keeps_the_best():
-    whole = population(0, iterations=2)
-    assert [agent.runs for agent in whole.agents] == [6, 6, 6] and whole.iteration == 2
-    assert all(best is not None and best[0] > 0.5 for best in whole.best)
-
-
 def test_pbt_goes_on_from_the_middle_of_an_iteration():
     """The rest of an iteration is the same from a copy of the state: orders, mutations and who is overwritten."""
 
