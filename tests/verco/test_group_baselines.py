@@ -6,19 +6,12 @@ import numpy as np
 import pytest
 import torch
 from loop import Loop
-from toys import ColourTalk, TellDoor, language_model
+from toys import ColourTalk, door_talkers, talkers
 
-from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.rl.gae import discounted_sum
 from rllib_llm_comm.rl.rllib_adapter import START, register_parallel_env
-from rllib_llm_comm.verco.advantages import (
-    MESSAGE_ADVANTAGES,
-    group_advantages,
-    length_weights,
-    message_advantages,
-    returns_to_go,
-)
+from rllib_llm_comm.verco.advantages import group_advantages, returns_to_go
 
 
 def estimate(returns, groups, episodes, leave_out=True, by_std=False):
@@ -30,21 +23,6 @@ def test_returns_are_discounted_by_game_steps():
     # G2 = 4; G1 = 2 + .5^1 * 4 = 4; G0 = 1 + .5^3 * 4 = 1.5
     found = returns_to_go(np.array([1.0, 2.0, 4.0]), np.array([3.0, 1.0, 2.0]), 0.5)
     np.testing.assert_allclose(found, [1.5, 4.0, 4.0])
-
-
-def test_rloo_by_hand():
-    found = estimate([1.0, 2.0, 6.0, 5.0, 7.0, 9.0], [0, 0, 0, 1, 1, 2], [0, 1, 2, 3, 4, 5])
-    np.testing.assert_allclose(found.advantages, [1 - 4, 2 - 3.5, 6 - 1.5, 5 - 7, 7 - 5, 0])
-    assert found.alone.tolist() == [False] * 5 + [True]
-
-
-def test_grpo_by_hand_with_and_without_std():
-    # Mean 3, deviations -2, -1, 3, variance 14 / 3.
-    values = [1.0, 2.0, 6.0]
-    dr = estimate(values, [0] * 3, [0, 1, 2], leave_out=False).advantages
-    np.testing.assert_allclose(dr, [-2, -1, 3])
-    grpo = estimate(values, [0] * 3, [0, 1, 2], leave_out=False, by_std=True).advantages
-    np.testing.assert_allclose(grpo, np.array([-2, -1, 3]) / np.sqrt(14 / 3))
 
 
 def test_equal_returns_teach_nothing_and_are_told():
@@ -62,34 +40,6 @@ def test_an_episode_that_meets_a_group_twice_is_left_out_as_a_whole():
     assert found.alone.tolist() == [False, False, False, True, True]  # twice the same episode is nobody else
 
 
-def gradient(theta, leave_out, by_std, repeats, rng):
-    """Mean policy gradient of a bandit that pays 1 for action 1 and .3 for action 0, and that of no baseline's."""
-    chance = 1 / (1 + np.exp(-theta))
-    actions = (rng.random((repeats, 3)) < chance).astype(np.float64)
-    returns = np.where(actions > 0, 1.0, 0.3)
-    groups = np.repeat(np.arange(repeats), 3)
-    found = group_advantages(returns.ravel(), groups, np.arange(3 * repeats), leave_out=leave_out, by_std=by_std)
-    terms = (actions - chance).ravel() * found.advantages  # d log pi / d theta = a - p
-    return terms.mean(), terms.std() / np.sqrt(terms.size), 0.7 * chance * (1 - chance)
-
-
-def test_leaving_out_is_unbiased_and_the_others_are_biased_as_they_say():
-    rng = np.random.default_rng(0)
-    mean, error, exact = gradient(1.0, True, False, 40000, rng)
-    assert abs(mean - exact) < 4 * error < 0.02 * exact
-    mean, error, exact = gradient(1.0, False, False, 40000, rng)
-    assert abs(mean - exact * 2 / 3) < 4 * error  # (G - 1) / G of it
-    mean, error, exact = gradient(1.0, False, True, 40000, rng)
-    assert abs(mean - exact) > 20 * error
-
-
-def test_length_weights_let_episodes_count_alike():
-    lengths = np.array([2, 6, 0, 4])
-    weights = length_weights(lengths)
-    np.testing.assert_allclose(weights[[0, 1, 3]] * lengths[[0, 1, 3]], 4.0)
-    assert np.repeat(weights, lengths).mean() == pytest.approx(1.0)
-
-
 class Uneven(ColourTalk):
     """Ends when an agent first names a colour right, so that episodes last as long as they are bad."""
 
@@ -103,13 +53,11 @@ class Uneven(ColourTalk):
 
 def config(env=ColourTalk, env_config=None, games=6, **training):
     register_parallel_env(f"toys/groups_{env.__name__}", entry=env)
+    groups = {"advantages": "rloo", "group_size": 3, "num_epochs": 3, "lr": 5e-4, "gamma": 0.9}
     return (
-        VercoConfig()
-        .environment(f"toys/groups_{env.__name__}", env_config=env_config or {}, disable_env_checking=True)
-        .language_model(**language_model(temperature=2.0))
+        talkers(env_config=env_config or {}, **{"train_batch_size_per_learner": 1024, **groups, **training})
+        .environment(f"toys/groups_{env.__name__}", disable_env_checking=True)
         .env_runners(num_envs_per_env_runner=games, batch_mode="complete_episodes")
-        .training(**{"advantages": "rloo", "group_size": 3, "num_epochs": 3, "lr": 5e-4, "gamma": 0.9, **training})
-        .debugging(seed=0)
     )
 
 
@@ -244,48 +192,12 @@ def test_the_kl_stop_leaves_nothing_to_do():
     assert results["policy_steps"] == 1 and results["minibatches"] == 5
 
 
-def talking(**training):
-    register_parallel_env("toys/groups_tell", entry=TellDoor)
-    return (
-        config(**training)
-        .environment("toys/groups_tell", env_config={"length": 7, "busy": (1, 3)})
-        .language_model(**language_model(max_prompt_tokens=40))
-        .communication(messages="menu", message_menu=["red", "blue"], train_messages=True, message_temperature=1.0)
-    )
-
-
-@pytest.mark.parametrize("credit", ["team", "listeners"])
-def test_messages_are_credited_with_them(credit):
-    loop = Loop(talking(message_credit=credit))
-    episodes = loop.runner.sample()
-    moments = [
-        {
-            agent: single.get_observations(slice(0, len(single)))["utterance_moment"][:, 0]
-            for agent, single in sorted(episode.agent_episodes.items())
-        }
-        for episode in episodes
-    ]
-    batch = loop.batch(episodes)
-    advantages, begin, want = batch["advantages"].double().numpy(), 0, []
-    for times in moments:
-        own = {}
-        for agent in times:
-            own[agent] = advantages[begin : begin + len(times[agent])]
-            begin += len(times[agent])
-        found = message_advantages(times, own, credit)
-        want += [found[agent] for agent in times]
-    want = np.concatenate(want)
-    known = ~np.isnan(want)
-    want = np.where(known, (want - want[known].mean()) / want[known].std(), 0.0)
-    np.testing.assert_allclose(batch[MESSAGE_ADVANTAGES], want, atol=1e-4)
-    assert set(loop.learner._named_optimizers) == {"shared_actor", "shared_speaker"}
-    assert np.isfinite(loop.update()["policy_loss"])
-
-
 def test_behind_a_prompt_nobody_can_say_what_its_message_was_worth():
-    with pytest.raises(UserError, match="`group_by` is 'prompt' with `message_credit` 'listeners'.*set `group_by` to"):
-        talking(message_credit="listeners", group_by="prompt").validate()
-    talking(group_by="prompt").validate()
+    settings = door_talkers(advantages="rloo", group_by="prompt", message_credit="team")
+    settings.communication(train_messages=True, message_temperature=1.0).env_runners(batch_mode="complete_episodes")
+    with pytest.raises(UserError, match="`group_by` is 'prompt' with `message_credit` 'team'.*set `group_by` to"):
+        settings.validate()
+    settings.training(message_credit="speaker").validate()
 
 
 def test_cut_episodes_are_refused():
