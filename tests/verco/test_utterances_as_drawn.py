@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from byte_level import byte_level_model
 from toys import language_model, randomise
 
 from rllib_llm_comm.language.adapters import MESSAGE, REFERENCE
-from rllib_llm_comm.language.base_model import wrap_base_model
 from rllib_llm_comm.language.engines import ENGINES
+from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.verco.encoding import TextObservation
 from rllib_llm_comm.verco.language_network import LanguageNetwork
@@ -21,35 +22,13 @@ MENU = ("i see red", "i see blue", "i see green")
 WORDS = 3
 
 
-def byte_level_base():
-    """A tiny random LLaMA whose tokenizer is a byte-level BPE, as those of large models are."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    from tools.embedded_model.train import build_model
-
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=330, special_tokens=["<pad>", "<s>", "</s>"], initial_alphabet=alphabet)
-    backend.train_from_iterator([f"you see {hue}. i say: i see {hue}" for hue in HUES] * 20, trainer)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
-    torch.manual_seed(0)
-    model = build_model(tokenizer, layers=2, hidden=32, heads=4)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 2:
-                parameter.normal_(std=0.1)
-        # Ends are drawn now and then, so that there are messages with an end and messages that were cut.
-        model.get_output_embeddings().weight[tokenizer.eos_token_id] *= 10
-    return wrap_base_model("bytes", model, tokenizer)
-
-
 @pytest.fixture(scope="module")
 def network():
     settings = LanguageModelSettings(**language_model(init_seed=0, trainable_roles=("action", "message")))
-    made = LanguageNetwork(settings, byte_level_base(), reference=True)
+    base = byte_level_model()
+    with torch.no_grad():  # ends are drawn now and then, so that there are messages with an end and messages cut
+        base.model.get_output_embeddings().weight[base.eos_id] *= 10
+    made = LanguageNetwork(settings, base, reference=True)
     randomise(made, "message", std=0.2, seed=4)
     return made
 
@@ -138,8 +117,6 @@ def gradients(network, loss):
 @pytest.mark.parametrize("menu", [(), MENU])
 @pytest.mark.parametrize("term", ["log_probs", "entropy", "kl"])
 def test_every_term_has_a_gradient_for_the_message_adapter_only(network, views, drawn, term, menu):
-    from rllib_llm_comm.language.generation import Written
-
     said = [Written(MENU[k % 3]) for k in range(len(views))] if menu else drawn
     arrays = arrays_of(network, views, said, menu)
     found = gradients(network, lambda: getattr(network.utterance_terms(arrays), term).sum())
