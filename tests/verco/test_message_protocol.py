@@ -141,9 +141,6 @@ def test_swapped_messages_are_the_same_sentences_about_something_else():
         talk.speak([told("alice", "tomato", {})], echo)
 
 
-# ---- a server that loads adapters while it runs has the run's message adapter, whatever happens to either --------
-
-
 TEXTS = ("get the kale", "wait", "the first board")
 
 
@@ -232,9 +229,6 @@ def test_what_cannot_be_served_is_told(model, tmp_path):
         protocol_of(server, blocked)
 
 
-# ---- a server that loads adapters while it runs has the run's message adapter, whatever happens to either --------
-
-
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
@@ -250,23 +244,13 @@ def test_same_request(one, other, same):
     assert same_request(other, one) is same
 
 
-# ---- a teacher that speaks in a game: an agent whose message it does not give is silent, and that is coun -----
-
-
 @pytest.mark.parametrize(
     ("reply", "by_teacher", "by_nobody"),
     [("alice: bring the onion\nbob: wait", 2, 0), ("alice: go on", 1, 1), (500, 0, 2)],
 )
 def test_silence_in_place_of_the_teacher_is_counted(reply, by_teacher, by_nobody):
     with ChatServer(reply) as server:
-        teacher = {
-            "name": "chat",
-            "model": "tiny",
-            "base_url": server.url,
-            "requests_per_minute": 1e6,
-            "max_retries": 0,
-        }
-        env = TeacherMessages(parallel_env(max_game_steps=20), teacher)
+        env = TeacherMessages(parallel_env(max_game_steps=20), {"name": "chat", **server.settings(max_retries=0)})
         observations, infos = env.reset(seed=0)
     metrics = infos["bob"]["episode_metrics"]
     assert (metrics["messages_by_teacher"], metrics["messages_by_nobody"]) == (by_teacher, by_nobody)

@@ -130,7 +130,6 @@ def test_restores_and_goes_on(trained):
         assert result["message_sft"]["held_out_token_accuracy"] > 0.95
 
 
-@pytest.mark.slow
 class Lenient(SFTLearner):
     """A learner of one's own that judges in its own way."""
 

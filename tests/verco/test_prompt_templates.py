@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from toys import ColourTalk, language_model, randomise, register, words_of, write_talker
+from toys import ColourTalk, randomise, register, words_of, write_talker
 
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.core.errors import UserError
@@ -162,9 +162,3 @@ def test_adapters_of_other_prompts_are_told_once(talker, tmp_path, caplog, monke
         load_adapter_of(network, tmp_path / "alone")
         assert len(lines(caplog)) == 2
     assert read_manifest(written).model_config["prompts"]["message"] == MINE["message"]
-
-
-def test_settings_with_prompts_go_through_json():
-    settings = LanguageModelSettings.from_mapping(language_model(prompts="verco"))
-    again = LanguageModelSettings.from_mapping(json.loads(json.dumps(settings.to_dict())))
-    assert again == settings and again.templates.message("a") == settings.templates.message("a")
