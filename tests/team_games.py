@@ -13,7 +13,6 @@ from rllib_llm_comm.baselines.value.q_network import QSettings, QTeam, epsilon_g
 from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, ValueTraining
 
 TWO_STEP = np.array([[[7.0, 7.0], [7.0, 7.0]], [[0.0, 1.0], [1.0, 8.0]]])
-NOT_MONOTONE = np.array([[8.0, -12, -12], [-12, 0, 0], [-12, 0, 0]])
 
 
 def tensors(batch):
@@ -47,12 +46,6 @@ def two_step():
             seen = np.repeat(np.eye(3)[[0, where, 0]][:, None], 2, 1)
             games.append(episode(seen, [first, second], [0.0, TWO_STEP[where - 1][second]], True, 2))
     return games
-
-
-def matrix_game(payoffs):
-    """A game of one step, each joint action once."""
-    pairs = itertools.product(range(len(payoffs)), repeat=2)
-    return [episode(np.ones((2, 2, 1)), [pair], [payoffs[pair]], True, len(payoffs)) for pair in pairs]
 
 
 def memory_game(games=256, length=6, seed=0):

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 import torch
 from team_games import (
-    NOT_MONOTONE,
     TWO_STEP,
     endless,
     episode,
     greedy,
-    matrix_game,
     memory_game,
     memory_seen,
     plain,
@@ -52,16 +50,6 @@ def test_agents_that_learn_alone_see_means_over_the_other():
     seen = torch.tensor(STATES[2], dtype=torch.float32).expand(1, 1, 2, 3)
     values = team.unroll(seen, torch.full((1, 1, 2), -1)).values[0, 0]
     np.testing.assert_allclose(values.detach(), [[0.5, 4.5]] * 2, atol=0.6)
-
-
-@pytest.mark.parametrize("mixer", ["vdn", "qmix"])
-def test_a_payoff_that_is_not_monotone_stays_out_of_reach(mixer):
-    team, _ = train(matrix_game(NOT_MONOTONE), plain(mixer=mixer), 600, lr=2e-3)
-    assert NOT_MONOTONE[tuple(greedy(team, [[1.0]] * 2))] == 0
-    if mixer == "vdn":
-        np.testing.assert_allclose(
-            table(team, [1.0]), [[-6.2, -4.9, -4.9], [-4.9, -3.6, -3.6], [-4.9, -3.6, -3.6]], atol=0.6
-        )
 
 
 @pytest.mark.parametrize("recurrent", [True, False])
