@@ -209,35 +209,34 @@ def test_faults_of_a_game_are_told(fault, sentence):
         game.step(np.array([1, 4, 2]))
 
 
+class Told(Uneven):
+    """Tells a state, or fails to."""
+
+    def __init__(self, told):
+        super().__init__()
+        self.told = told
+
+    def state(self):
+        if isinstance(self.told, Exception):
+            raise self.told
+        return self.told
+
+
 @pytest.mark.parametrize(("told", "source"), [(None, "team"), ([], "team"), ([0.0, 1.0], "game")])
 def test_a_state_of_nothing_is_none(told, source):
-    class Told(Uneven):
-        def state(self):
-            return told
-
-    assert JointGame(Told()).source == source
+    assert JointGame(Told(told)).source == source
 
 
 @pytest.mark.parametrize("told", [KeyError("q"), ["x"]])
 def test_a_state_that_fails_is_refused_unless_another_one_is_wanted(told):
-    class Failing(Uneven):
-        def state(self):
-            if isinstance(told, Exception):
-                raise told
-            return told
-
     with pytest.raises(UserError, match=r"`state\(\)` of the game fails \((KeyError: 'q'|ValueError: .*)\); let it"):
-        JointGame(Failing())
-    assert JointGame(Failing(), "team").source == "team"
+        JointGame(Told(told))
+    assert JointGame(Told(told), "team").source == "team"
 
 
 def test_states_that_hold_no_numbers_are_refused():
-    class Broken(Uneven):
-        def state(self):
-            return [0.0, float("nan")]
-
     with pytest.raises(UserError, match=r"state of the game is \[0.0, nan\], which holds something that is no finite"):
-        JointGame(Broken()).reset(seed=0)
+        JointGame(Told([0.0, float("nan")])).reset(seed=0)
 
 
 def test_spaces_as_vectors():

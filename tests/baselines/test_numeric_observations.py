@@ -15,26 +15,6 @@ from tests.episodes import episode_of, spaces
 AGENTS = ("alice", "bob")
 
 
-def test_spaces():
-    observation, action = spaces(ColourTalk())
-    alone = NumericObservations(observation, action).observation_space["alice"]
-    assert set(alone.spaces) == {"vector", "action_mask"} and alone["vector"].shape == (3,)
-    team = NumericObservations(observation, action, team=True).observation_space["bob"]
-    assert set(team.spaces) == {"team_vectors", "action_mask"} and team["team_vectors"].shape == (2, 3)
-
-
-@pytest.mark.parametrize(
-    ("observation", "action", "says"),
-    [
-        (gym.spaces.Box(0, 1, (3,)), gym.spaces.Discrete(3), "Dict with a Box `vector`"),
-        (gym.spaces.Dict({"vector": gym.spaces.Box(0, 1, (3,))}), gym.spaces.Box(0, 1, (1,)), "must be Discrete"),
-    ],
-)
-def test_wrong_spaces(observation, action, says):
-    with pytest.raises(UserError, match=says):
-        NumericObservations(gym.spaces.Dict({"alice": observation}), gym.spaces.Dict({"alice": action}))
-
-
 @pytest.mark.parametrize(
     ("critic", "told", "extra"),
     [
@@ -91,6 +71,12 @@ def test_absent_agents_are_zeros_and_gone_ones_as_they_were_seen_last():
     )  # a is out of the game
     piece(rl_module=None, batch={}, episodes=[episode])
     assert vectors(episode, "c") == [[7], [3], [6]]
+
+
+def test_who_sees_no_numbers_is_refused():
+    observation, action = gym.spaces.Box(0, 1, (3,)), gym.spaces.Discrete(3)
+    with pytest.raises(UserError, match="Dict with a Box `vector`"):
+        NumericObservations(gym.spaces.Dict({"alice": observation}), gym.spaces.Dict({"alice": action}))
 
 
 def test_what_a_central_critic_misses():
