@@ -19,7 +19,7 @@ from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils.spaces.space_utils import BatchedNdArray, batch
-from toys import ColourTalk, language_model
+from toys import ColourTalk, language_model, talkers
 
 from rllib_llm_comm import MAPPOConfig, SymbolicPPOConfig, TWOSOMEConfig, VercoConfig
 from rllib_llm_comm.core.errors import UserError
@@ -263,18 +263,12 @@ def test_actions_with_bounds_are_unsquashed_as_by_rllib(space, kept):
     assert bool(found) == kept and all(one.normalize_actions for one in found)
 
 
-def test_a_runner_by_its_name_is_refused():
-    config = SymbolicPPOConfig().env_runners(env_runner_cls="ray.rllib.env.multi_agent_env_runner.MultiAgentEnvRunner")
+def test_it_is_the_default_and_a_runner_by_its_name_is_refused():
+    config = SymbolicPPOConfig()
+    assert config.env_runner_cls is LeanEnvRunner
+    config.env_runners(env_runner_cls="ray.rllib.env.multi_agent_env_runner.MultiAgentEnvRunner")
     with pytest.raises(UserError, match="`env_runner_cls` is 'ray.* must be a class, or null"):
         configured(config, LAKE, {})
-
-
-@pytest.mark.parametrize("make", [SymbolicPPOConfig, MAPPOConfig, VercoConfig, TWOSOMEConfig])
-def test_it_is_the_default_and_can_be_switched_off(make):
-    config = make()
-    assert config.env_runner_cls is LeanEnvRunner
-    config.env_runners(env_runner_cls=MultiAgentEnvRunner)
-    assert config.env_runner_cls is MultiAgentEnvRunner
 
 
 @pytest.mark.parametrize("env_id", env_ids())
@@ -371,16 +365,8 @@ def test_random_steps_leave_the_same_behind():
 
 
 def played(policies):
-    register_parallel_env("toys/direct", entry=ColourTalk)
-    settings = (
-        VercoConfig()
-        .environment("toys/direct", env_config={"busy": (1, 3), "length": 7}, disable_env_checking=True)
-        .language_model(**language_model(temperature=2.0))
-        .multi_agent(policies=policies)
-        .env_runners(num_envs_per_env_runner=4)
-        .debugging(seed=0)
-    )
-    settings.validate()
+    settings = talkers(env_config={"busy": (1, 3), "length": 7}).multi_agent(policies=policies)
+    settings.env_runners(num_envs_per_env_runner=4).validate()
     runner = MultiAgentEnvRunner(config=settings, worker_index=0)
     pieces = {type(piece) for line in (runner._env_to_module, runner._module_to_env) for piece in line.connectors}
     found = []

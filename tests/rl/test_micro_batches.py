@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 from loop import Loop
-from toys import ColourTalk, language_model
+from toys import talkers
 
 from rllib_llm_comm import TWOSOMEConfig, VercoConfig
-from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
 from rllib_llm_comm.verco.learner import VercoLearner
 
 TALK = {"messages": "student", "train_messages": True, "message_temperature": 1.0, "max_message_words": 3}
@@ -43,14 +42,11 @@ class Squared(Steps):
 
 def updated(most_tokens, make=VercoConfig, talk=None, learner=None, model=None, **training):
     """A loop after one update, its results, and the tokens of every part that was computed with gradients."""
-    register_parallel_env("toys/parts", entry=ColourTalk)
+    sizes = {"train_batch_size_per_learner": 12, "lr": 1e-2, "target_kl": None}
     config = (
-        make()
-        .environment("toys/parts", env_config={"busy": (1, 3), "length": 5}, disable_env_checking=True)
-        .language_model(**language_model(**{"temperature": 2.0, "micro_batch_tokens": most_tokens, **(model or {})}))
-        .env_runners(num_envs_per_env_runner=2, rollout_fragment_length=6)
-        .training(**{"train_batch_size_per_learner": 12, "num_epochs": 2, "lr": 1e-2, "target_kl": None, **training})
-        .debugging(seed=0)
+        talkers(make, {"busy": (1, 3), "length": 5}, **{**sizes, **training})
+        .language_model(micro_batch_tokens=most_tokens, **(model or {}))
+        .env_runners(rollout_fragment_length=6)
     )
     if "advantages" in training:
         config.env_runners(batch_mode="complete_episodes")

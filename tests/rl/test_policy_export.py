@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import types
 
 import pytest
 import toys
@@ -15,7 +14,6 @@ from typer.testing import CliRunner
 from rllib_llm_comm import export_policy, load_policy
 from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.rl.policy_checkpoints import on_every_learner, on_first_learner, with_policy_folder
 from rllib_llm_comm.rl.rllib_adapter import ensure_registered, register_parallel_env
 from rllib_llm_comm.sama.planning_config import AddPlannedSubgoals
 from rllib_llm_comm.verco.message_exchange import AddTeacherMessages, MessageExchange
@@ -130,30 +128,3 @@ def test_what_cannot_be_exported_is_told(tmp_path):
     with running(other) as plain, pytest.raises(UserError, match="PPO trains no module with `export_policy`"):
         export_policy(plain, tmp_path / "policy")
     assert not (tmp_path / "policy").exists()
-
-
-def test_an_algorithm_of_ours_is_not_wrapped():
-    from rllib_llm_comm import Verco
-
-    assert with_policy_folder(Verco) is Verco
-
-
-class LearnersOf:
-    """RLlib's group of Learners, as far as calls go: the results of each."""
-
-    is_local = False
-
-    def __init__(self, results):
-        self._results = results
-        self._worker_manager = types.SimpleNamespace(actor_ids=lambda: list(range(len(results))))
-
-    def foreach_learner(self, function, remote_actor_ids=None, **kwargs):
-        ids = range(len(self._results)) if remote_actor_ids is None else remote_actor_ids
-        return [types.SimpleNamespace(get=lambda result=self._results[number]: result) for number in ids]
-
-
-def test_an_error_of_any_learner_is_raised_where_all_are_called():
-    algo = types.SimpleNamespace(learner_group=LearnersOf(["done", UserError("no adapter is there")]))
-    assert on_first_learner(algo, print) == "done"
-    with pytest.raises(UserError, match="no adapter is there"):
-        on_every_learner(algo, print)
