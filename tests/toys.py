@@ -286,9 +286,10 @@ def talkers(kind: Any = None, env_config: dict | None = None, **training: Any) -
     """A config of Verco, or of another kind, on the toy: small batches of two games in which bob is busy at times."""
     from rllib_llm_comm import VercoConfig
 
+    game = {"busy": (1, 2), "length": 6} if env_config is None else env_config
     return (
         (kind or VercoConfig)()
-        .environment(register(), env_config=env_config or {"busy": (1, 2), "length": 6})
+        .environment(register(), env_config=game)
         .language_model(**language_model(temperature=2.0))
         .env_runners(num_envs_per_env_runner=2)
         .training(**{"train_batch_size_per_learner": 24, "num_epochs": 2, "lr": 1e-3, **training})
