@@ -8,6 +8,9 @@ import pytest
 from rllib_llm_comm import QMIXConfig, load_policy, make_env
 from rllib_llm_comm.baselines.value.joint_game import JointGame
 from rllib_llm_comm.core.errors import UserError
+from tests.running import running
+
+pytestmark = pytest.mark.usefixtures("small_ray")
 
 ENV = "rllib_llm_comm/overcooked_ai-v0"
 
@@ -25,16 +28,9 @@ def config(**env_config):
 
 
 @pytest.fixture(scope="module")
-def algo():
-    import ray
-
-    if ray.is_initialized():  # by the tests of another folder
-        ray.shutdown()
-    ray.init(num_cpus=1, object_store_memory=10**8, include_dashboard=False, log_to_driver=False)
-    algo = config().build_algo()
-    yield algo
-    algo.stop()
-    ray.shutdown()
+def algo(small_ray):
+    with running(config()) as algo:
+        yield algo
 
 
 def test_arrays_hold_what_the_environment_plays(algo, tmp_path):

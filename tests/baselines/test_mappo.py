@@ -7,7 +7,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from toys import ColourTalk, Luck, register
+from toys import Luck
 
 from rllib_llm_comm import MAPPOConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
@@ -39,38 +39,6 @@ def trained(small_ray, tmp_path_factory):
     """An algorithm after two iterations, its curve, and its checkpoint."""
     with running(luck()) as algo:
         yield algo, curve(algo), algo.save_to_path(str(tmp_path_factory.mktemp("trained") / "checkpoint"))
-
-
-@pytest.mark.parametrize(
-    ("runners", "learners"), [(0, 0), *(pytest.param(*n, marks=pytest.mark.slow) for n in ((1, 2), (1, 0), (0, 1)))]
-)
-def test_runners_learners_and_checkpoints(runners, learners, tmp_path):
-    with running(
-        MAPPOConfig()
-        .environment(register(), env_config={"busy": (1, 2), "length": 6})
-        .policy_network(hiddens=[16])
-        .env_runners(num_envs_per_env_runner=4, num_env_runners=runners)
-        .learners(num_learners=learners)
-        .training(train_batch_size_per_learner=96, minibatch_size=48, num_epochs=2)
-        .debugging(seed=0)
-    ) as algo:
-        for _ in range(2):
-            results = algo.train()["learners"]["shared"]
-            assert float(results["ratio_first_minibatch"]) < 1e-5
-            assert np.isfinite([float(results[name]) for name in ("policy_loss", "vf_loss", "value_norm_std")]).all()
-        states = [
-            result.get()
-            for result in algo.learner_group.foreach_learner(lambda learner: learner.module["shared"].get_state())
-        ]
-        path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    assert len(states) == max(1, learners)
-    for name, value in states[0].items():  # no Learner drifts, also not after the last minibatch
-        assert all(np.array_equal(value, state[name]) for state in states), name
-    assert int(states[0]["value_norm.updates"]) >= 8
-    policy = load_policy(path)
-    assert policy.manifest.algorithm == "MAPPO"
-    result = evaluate(policy, episodes=3, env=ColourTalk(length=6))
-    assert result.episodes == 3 and result == evaluate(load_policy(path), episodes=3, env=ColourTalk(length=6))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from toys import ColourTalk, register
 
-from rllib_llm_comm import CommNetConfig, SymbolicPPOConfig, load_policy
+from rllib_llm_comm import CommNetConfig, MAPPOConfig, SymbolicPPOConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
 from tests.running import curve, running
@@ -38,7 +38,9 @@ def trained(small_ray, tmp_path_factory):
     [
         (SymbolicPPOConfig, 0, 0),
         (CommNetConfig, 0, 0),
+        (MAPPOConfig, 0, 0),
         *(pytest.param(CommNetConfig, *n, marks=pytest.mark.slow) for n in ((0, 1), (2, 0))),
+        *(pytest.param(MAPPOConfig, *n, marks=pytest.mark.slow) for n in ((1, 2), (1, 0), (0, 1))),
     ],
 )
 def test_runners_learners_and_checkpoints(kind, runners, learners, tmp_path):
@@ -51,8 +53,13 @@ def test_runners_learners_and_checkpoints(kind, runners, learners, tmp_path):
         for _ in range(2):
             learned = algo.train()["learners"]["shared"]
             assert float(learned["ratio_first_minibatch"]) < 1e-5
-            assert np.isfinite(float(learned["policy_loss"]))
+            assert np.isfinite([float(learned[name]) for name in ("policy_loss", "vf_loss")]).all()
+        answers = algo.learner_group.foreach_learner(lambda learner: learner.module["shared"].get_state())
+        states = [answer.get() for answer in answers]
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
+    assert len(states) == max(1, learners)
+    for name, value in states[0].items():  # no Learner drifts, also not after the last minibatch
+        assert all(np.array_equal(value, state[name]) for state in states), name
     policy = load_policy(path)
     assert policy.manifest.algorithm == kind.__name__.removesuffix("Config")
     result = evaluate(policy, episodes=3, env=ColourTalk(length=6))
