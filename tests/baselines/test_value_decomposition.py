@@ -14,7 +14,6 @@ from toys import ColourTalk, register
 
 from rllib_llm_comm import LDSAConfig, MASERConfig, QMIXConfig, ROMAConfig, VDNConfig, load_policy
 from rllib_llm_comm.baselines.value.joint_game import JointGame
-from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.rollout import evaluate
 from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
@@ -185,9 +184,7 @@ def test_a_restored_run_goes_on_equally(stored, tmp_path, caplog):
                 np.testing.assert_array_equal(again.local_replay_buffer.sample(4)["seen"], batch["seen"])
             for one in (algo, again):
                 for _ in range(2):
-                    rows = MultiAgentBatch({"default_policy": SampleBatch(copy.deepcopy(batch))}, env_steps=24)
-                    steps = {"num_env_steps_sampled_lifetime": one._game_steps()}
-                    one.learner_group.update(batch=rows, timesteps=steps)
+                    update(one, batch)
             first, second = learned(algo).state_dict(), learned(again).state_dict()
             assert any(name.startswith("target.mixer") for name in first)
             assert all(torch.equal(value, second[name]) for name, value in first.items())
@@ -223,33 +220,73 @@ def test_games_of_two_runners_have_different_seeds():
         assert abs(second - first) >= 3
 
 
+def with_games(config):
+    """An algorithm with games to learn from, and a batch of them."""
+    algo = config.build_algo()
+    while len(algo.local_replay_buffer) < 4:
+        algo.training_step()
+    return algo, algo.local_replay_buffer.sample(4)
+
+
+def update(algo, batch):
+    rows = MultiAgentBatch({"default_policy": SampleBatch(copy.deepcopy(batch))}, env_steps=24)
+    algo.learner_group.update(batch=rows, timesteps={"num_env_steps_sampled_lifetime": algo._game_steps()})
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("kind", "optimizer"),
     [
-        ({"td_lambda": 1.5}, "`td_lambda` is 1.5"),
-        ({"buffer_episodes": 3}, "`buffer_episodes` is 3 but a batch"),
-        ({"epsilon": -1}, "`epsilon` is -1"),
-        ({"epsilon": [[0, 1.0]]}, r"`epsilon` is \[\[0, 1.0\]\]"),
-        ({"epsilon": [[10, 1.0], [20, 0.1]]}, "steps that rise from 0"),
-        ({"epsilon": [[0, 2.0], [20, 0.1]]}, "numbers from 0 to 1"),
-        ({"epsilon": [[0, 1.0], [0, 0.1]]}, "steps that rise from 0"),
-        ({"lr": [[0, 1e-3]]}, "`lr` is"),
-        ({"double_q": False}, "`double_q` is False, a setting of stock DQN that means nothing for QMIX"),
-        ({"n_step": 3}, "`n_step` is 3"),
-        ({"noisy": True}, "`noisy` is True"),
-        ({"replay_buffer_config": {"capacity": 9}}, "`replay_buffer_config` is"),
+        (QMIXConfig, "rmsprop"),
+        (QMIXConfig, "adam"),
+        (LDSAConfig, "rmsprop"),
+        (ROMAConfig, "rmsprop"),
+        (MASERConfig, "rmsprop"),
     ],
 )
-def test_settings_out_of_their_range_are_refused(change, message):
-    with pytest.raises(UserError, match=message):
-        echo(**change).validate()
+def test_an_update_moves_the_weights_of_agents_and_mixer_and_none_of_the_target(kind, optimizer):
+    algo, batch = with_games(echo(kind, optimizer_name=optimizer, target_network_update_freq=10**6))
+    with running(algo):
+        module = learned(algo)
+        before = copy.deepcopy(module.state_dict())
+        update(algo, batch)
+        weights = {name: one for name, one in module.team.named_parameters() if name.endswith("weight")}
+        # Not all biases: those before a batch normalisation and those of the distance network's end cancel out.
+        assert not [name for name, one in weights.items() if torch.equal(one, before[f"team.{name}"])]
+        assert sum(name.startswith("mixer.") for name in weights) == 7
+        assert all(torch.equal(weights, before[f"target.{name}"]) for name, weights in module.target.named_parameters())
 
 
-def test_games_without_numbers_and_unknown_ones_are_refused():
-    with pytest.raises(UserError, match="'nobody/knows-v0', which is not registered"):
-        QMIXConfig().environment("nobody/knows-v0").validate()
-    with pytest.raises(UserError, match="`num_learners` is 2"):
-        echo().learners(num_learners=2).validate()
+def test_gradients_are_clipped_by_the_norm_of_all_weights_together(monkeypatch):
+    algo, batch = with_games(echo(grad_clip=None))
+    with running(algo):
+        learner, team, seen = algo.learner_group._learner, learned(algo).team, []
+
+        def look(gradients):  # and apply nothing, so that both updates have the same gradients
+            seen.append({name: gradients[weights].clone() for name, weights in team.named_parameters()})
+
+        monkeypatch.setattr(learner, "apply_gradients", look)
+        update(algo, batch)
+        most = float(torch.stack([gradient.norm() for gradient in seen[0].values()]).norm()) / 3
+        for config in (learner.config, learner.config.get_config_for_module("default_policy")):
+            monkeypatch.setitem(config.__dict__, "grad_clip", most)
+        update(algo, batch)
+        free, clipped = seen
+        for name, gradient in free.items():
+            torch.testing.assert_close(clipped[name], gradient / 3, rtol=1e-3, atol=1e-7)
+
+
+@pytest.mark.parametrize("episodes_per_update", [1, 3, 5])
+def test_there_is_one_update_for_so_many_episodes(episodes_per_update, monkeypatch):
+    # A batch of one episode, so that learning begins at once.
+    with running(echo(episodes_per_update=episodes_per_update, train_batch_size_per_learner=1)) as algo:
+        episodes, updates = [], []
+        add, learn = algo.local_replay_buffer.add, algo.learner_group.update
+        monkeypatch.setattr(algo.local_replay_buffer, "add", lambda played: episodes.extend(played) or add(played))
+        monkeypatch.setattr(algo.learner_group, "update", lambda **told: updates.append(1) or learn(**told))
+        for _ in range(7):
+            algo.training_step()
+            assert len(updates) == len(episodes) // episodes_per_update
+        assert len(episodes) >= 7 * episodes_per_update
 
 
 @pytest.mark.slow

@@ -127,9 +127,11 @@ def test_what_a_game_does_wrong_is_raised_in_its_own_sentence(small_ray):
         algo.train()
 
 
-def test_games_of_one_agent_are_told():
+def test_games_of_one_agent_and_unknown_ones_are_told():
     with pytest.raises(UserError, match="`env` is 'CartPole-v1', an environment of Gymnasium for one agent"):
         config("CartPole-v1").validate()
+    with pytest.raises(UserError, match="'nobody/knows-v0', which is not registered"):
+        config("nobody/knows-v0").validate()
 
 
 @pytest.mark.parametrize("make", [lambda _: InTurn(), lambda _: gym.make("CartPole-v1")], ids=["AEC", "Gymnasium"])
@@ -145,32 +147,38 @@ def test_a_team_that_sees_nothing_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("values", "words"),
     [
         ({"adam_epsilon": 0}, "`adam_epsilon` is 0"),
-        ({"minibatch_size": 4}, "`minibatch_size` is 4, a setting of stock DQN that means nothing for QMIX"),
-        ({"num_epochs": 3}, "`num_epochs` is 3, a setting of stock DQN that means nothing for QMIX"),
-        ({"train_batch_size": 64}, "`train_batch_size` is 64, .*"),
+        ({"seed": "x"}, "^`seed` is 'x'"),
+        ({"num_learners": 2}, "`num_learners` is 2"),
+        ({"num_env_runners": -1}, "^`num_env_runners` is -1"),
+        ({"policies": {"a"}, "policy_mapping_fn": lambda *_, **__: "a"}, r"^`policies` is \['a'\], but a team is one"),
+        ({"td_lambda": 1.5}, "`td_lambda` is 1.5"),
+        ({"buffer_episodes": 1}, "`buffer_episodes` is 1 but a batch"),
+        ({"epsilon": -1}, "`epsilon` is -1"),
+        ({"epsilon": [[10, 1.0], [20, 0.1]]}, "steps that rise from 0"),
+        ({"epsilon": [[0, 2.0], [20, 0.1]]}, "numbers from 0 to 1"),
+        ({"epsilon": [[0, 1.0], [0, 0.1]]}, "steps that rise from 0"),
+        ({"lr": [[0, 1e-3]]}, "`lr` is"),
     ],
 )
-def test_settings_of_stock_dqn_are_checked(change, message):
-    with pytest.raises(UserError, match=message):
-        config(**change).validate()
+def test_settings_out_of_their_range_are_refused(values, words):
+    with pytest.raises(UserError, match=words):
+        config().update_from_dict(values).validate()
 
 
-def test_settings_beside_the_training_are_checked():
-    with pytest.raises(UserError, match="`num_learners` is 'x'"):
-        config().learners(num_learners="x").validate()
-    with pytest.raises(UserError, match="^`seed` is 'x'"):
-        config().debugging(seed="x").validate()
-    with pytest.raises(UserError, match="^`num_env_runners` is -1"):
-        config().env_runners(num_env_runners=-1).validate()
-    with pytest.raises(UserError, match="^`observation_filter` is 'MeanStdFilter', a setting of stock DQN that means"):
-        config().env_runners(observation_filter="MeanStdFilter").validate()
-    with pytest.raises(UserError, match="^`clip_rewards` is 0.5, a setting of stock DQN that means nothing"):
-        config().environment(clip_rewards=0.5).validate()
-    with pytest.raises(UserError, match=r"^`policies` is \['a'\], but a team is one policy"):
-        config().multi_agent(policies={"a"}, policy_mapping_fn=lambda *_, **__: "a").validate()
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("minibatch_size", 4), ("num_epochs", 3), ("train_batch_size", 64), ("n_step", 3), ("noisy", True),
+        ("double_q", False), ("replay_buffer_config", {"capacity": 9}), ("observation_filter", "MeanStdFilter"),
+        ("clip_rewards", 0.5),
+    ],
+)  # fmt: skip
+def test_settings_of_stock_dqn_that_mean_nothing_are_refused(name, value):
+    with pytest.raises(UserError, match=f"^`{name}` is "):
+        config().update_from_dict({name: value}).validate()
 
 
 def test_numbers_of_numpy_are_taken_as_tune_draws_them():
