@@ -6,9 +6,9 @@ import json
 
 import numpy as np
 import pytest
-from toys import language_model, randomise, register
+from toys import randomise, register, talkers
 
-from rllib_llm_comm import TWOSOMEConfig, VercoConfig, load_policy
+from rllib_llm_comm import VercoConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import evaluate, record
@@ -22,16 +22,8 @@ AGENTS = ["alice", "bob"]
 PROMPT = "you see red. i say:"
 
 
-def config(algorithm=VercoConfig, **training):
-    return (
-        algorithm()
-        .environment(register(), env_config={"busy": (1, 2), "length": 6})
-        .language_model(**language_model(temperature=2.0))
-        .multi_agent(policies="per_agent")
-        .env_runners(num_envs_per_env_runner=2)
-        .training(**{"train_batch_size_per_learner": 24, "num_epochs": 2, "lr": 1e-3, **training})
-        .debugging(seed=0)
-    )
+def config(**training):
+    return talkers(**training).multi_agent(policies="per_agent")
 
 
 def module_of(algo, agent):
@@ -75,12 +67,7 @@ def trained(taught, tmp_path_factory):
             seen[inference_only] = state["learner"]["rl_module"]
         before = {agent: weights(algo, agent, "action") for agent in AGENTS}
         seen["learned"] = [algo.train()["learners"] for _ in range(2)][-1]
-        seen["moved"] = {
-            agent: any(
-                not np.array_equal(a, b) for a, b in zip(before[agent], weights(algo, agent, "action"), strict=True)
-            )
-            for agent in AGENTS
-        }
+        seen["moved"] = {agent: differ(before[agent], weights(algo, agent, "action")) for agent in AGENTS}
         seen["alike"] = not differ(*(weights(algo, agent, "action") for agent in AGENTS))
         randomise(module_of(algo, "bob").network, "message", std=0.5, seed=10)
         path = algo.save_to_path(str(tmp_path_factory.mktemp("trained") / "checkpoint"))
@@ -197,13 +184,6 @@ def test_an_agent_without_a_decision_in_a_batch():
             algo.train()
         for agent in AGENTS:
             assert all(np.isfinite(p.numpy()).all() for p in weights(algo, agent, "action"))
-
-
-def test_twosome(tmp_path):
-    with running(config(TWOSOMEConfig)) as algo:
-        assert set(algo.train()["learners"]) >= set(AGENTS)
-        path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    assert evaluate(load_policy(path), episodes=2, seed=0).message_words_mean == 0
 
 
 def test_as_a_flat_key():

@@ -6,34 +6,21 @@ import json
 
 import numpy as np
 import pytest
-from toys import language_model, register
+from toys import talkers
 
 from rllib_llm_comm import TWOSOMEConfig, VercoConfig, load_policy
+from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate, record
-from rllib_llm_comm.rl.rllib_adapter import START
+from rllib_llm_comm.rl.rllib_adapter import START, StartAlike
 from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
 
 def config(kind=VercoConfig, games=4, **training):
-    return (
-        kind()
-        .environment(register(), env_config={"busy": (1, 2), "length": 6})
-        .language_model(**language_model(temperature=2.0))
-        .env_runners(num_envs_per_env_runner=games, batch_mode="complete_episodes")
-        .training(
-            **{
-                "advantages": "rloo",
-                "group_size": 2,
-                "train_batch_size_per_learner": 60,
-                "num_epochs": 2,
-                "lr": 1e-3,
-                **training,
-            }
-        )
-        .debugging(seed=0)
-    )
+    groups = {"advantages": "rloo", "group_size": 2, "train_batch_size_per_learner": 60}
+    runners = {"num_envs_per_env_runner": games, "batch_mode": "complete_episodes"}
+    return talkers(kind, **{**groups, **training}).env_runners(**runners)
 
 
 @pytest.mark.parametrize(
@@ -95,9 +82,6 @@ def test_evaluation_during_training_has_starts_of_its_own():
 
 def test_other_environments_are_refused():
     from ray.rllib.examples.envs.classes.multi_agent import MultiAgentCartPole
-
-    from rllib_llm_comm.core.errors import UserError
-    from rllib_llm_comm.rl.rllib_adapter import StartAlike
 
     class Runner:
         config, worker_index = config(), 0

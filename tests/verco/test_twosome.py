@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import yaml
 from hostile import change
-from toys import language_model, register
+from toys import talkers
 
 from rllib_llm_comm import TWOSOMEConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
@@ -16,19 +16,8 @@ from tests.running import running
 pytestmark = pytest.mark.usefixtures("small_ray")
 
 
-def config():
-    return (
-        TWOSOMEConfig()
-        .environment(register(), env_config={"length": 6})
-        .language_model(**language_model(temperature=2.0))
-        .env_runners(num_envs_per_env_runner=2)
-        .training(train_batch_size_per_learner=24, num_epochs=2)
-        .debugging(seed=0)
-    )
-
-
 def test_trains_in_silence(tmp_path):
-    with running(config()) as algo:
+    with running(talkers(TWOSOMEConfig, {"length": 6})) as algo:
         results = algo.train()
         assert float(results["learners"]["shared"]["ratio_first_minibatch"]) < 1e-5
         assert "message_words" not in results["env_runners"]
@@ -47,7 +36,7 @@ def test_trains_in_silence(tmp_path):
 def test_learns_to_do_what_the_text_says():
     """Both agents name the colour that their text tells: one in three at first, nearly all of 16 at the end."""
     with running(
-        config()
+        talkers(TWOSOMEConfig, {"length": 6})
         .environment(env_config={"length": 8, "obvious": True})
         .language_model(temperature=1.0)
         .env_runners(num_envs_per_env_runner=8)
@@ -59,9 +48,11 @@ def test_learns_to_do_what_the_text_says():
     assert np.mean(returns[-3:]) > 0.8 * most
 
 
-def test_messages_are_refused():
+def test_messages_and_unknown_systems_are_refused():
+    with pytest.raises(UserError, match="`published` is 'gpt'"):
+        TWOSOMEConfig().published("gpt")
     with pytest.raises(UserError, match="must be 'none'"):
-        config().communication(messages="student").validate()
+        talkers(TWOSOMEConfig, {"length": 6}).communication(messages="student").validate()
 
 
 @pytest.mark.parametrize("system", ["twosome", "glam"])
@@ -72,8 +63,3 @@ def test_published_settings_are_those_of_the_file(system):
         own = getattr(made, name, None)
         if name in ("lr", "critic_lr", "score_normalization", "lora_r", "lora_alpha", "target_kl", "num_epochs"):
             assert own == pytest.approx(value) if isinstance(value, float) else own == value, name
-
-
-def test_unknown_system():
-    with pytest.raises(UserError, match="`published` is 'gpt'"):
-        TWOSOMEConfig().published("gpt")

@@ -7,34 +7,21 @@ import json
 import numpy as np
 import pytest
 from adapter_server import AdapterServer
-from toys import TESTS, ColourTalk, language_model, randomise, register
+from toys import TESTS, ColourTalk, randomise, register, talkers
 
-from rllib_llm_comm import VercoConfig, load_policy, register_all
+from rllib_llm_comm import load_policy, register_all
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.phases import PHASES
-from rllib_llm_comm.verco.message_exchange import MessageExchange
-from rllib_llm_comm.verco.module import LLMCommModule
 from tests import forked
 from tests.running import running
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
 
-def config(**training):
-    return (
-        VercoConfig()
-        .environment(register(), env_config={"busy": (1, 2), "length": 6})
-        .language_model(**language_model(temperature=2.0))
-        .env_runners(num_envs_per_env_runner=2)
-        .training(**{"train_batch_size_per_learner": 24, "num_epochs": 2, "lr": 1e-3, **training})
-        .debugging(seed=0)
-    )
-
-
 @pytest.fixture(scope="module")
 def message_source(tmp_path_factory):
     """A checkpoint with a message adapter of its own."""
-    algo = config().build_algo()
+    algo = talkers().build_algo()
     module = algo.learner_group._learner.module["shared"].unwrapped()
     randomise(module.network, "message", std=0.5, seed=9)
     path = algo.save_to_path(str(tmp_path_factory.mktemp("source") / "checkpoint"))
@@ -48,7 +35,7 @@ def message_source(tmp_path_factory):
 )
 def test_runners_and_learners(runners, learners, message_source):
     with running(
-        config()
+        talkers()
         .communication(message_checkpoint=message_source)
         .env_runners(num_env_runners=runners)
         .learners(num_learners=learners)
@@ -77,20 +64,12 @@ def test_runners_and_learners(runners, learners, message_source):
             algo.load_adapter(message_source, "alice")
 
 
-def test_messages_come_from_a_shipped_policy():
-    shipped, prompts = "zoo:verco_salad", ["you see a lettuce. i say:"]
-    own = language_model(base_model="embedded", lora_r=8, temperature=2.0)
-    with running(config().language_model(**own).communication(message_checkpoint=shipped)) as algo:
-        said = algo.env_runner.module["shared"].write_messages(prompts)
-    assert said == load_policy(shipped).network.write_messages(prompts)
-
-
 def test_a_server_has_the_adapter_of_the_run_from_its_first_message_on(message_source, tmp_path):
     own = load_policy(message_source).network
     with (
         AdapterServer(load_policy(message_source).network.lm) as server,
         running(
-            config()
+            talkers()
             .communication(
                 message_checkpoint=message_source,
                 message_server={"base_url": server.url, "adapter_folder": str(tmp_path / "adapters")},
@@ -123,9 +102,9 @@ def curve(settings):
 
 def test_same_seed_same_curve_with_the_plain_engine(message_source):
     curves = [
-        curve(config(minibatch_size=12).language_model(engine=engine).communication(message_checkpoint=message_source))[
-            1
-        ]
+        curve(
+            talkers(minibatch_size=12).language_model(engine=engine).communication(message_checkpoint=message_source)
+        )[1]
         for engine in ("fast", "plain")
     ]
     np.testing.assert_allclose(curves[0], curves[1], atol=1e-4)
@@ -134,7 +113,7 @@ def test_same_seed_same_curve_with_the_plain_engine(message_source):
 
 def test_a_shared_trunk_gives_the_curve_of_the_plain_engine_and_is_kept_from_roll_out_to_update(tmp_path):
     plain, fast = (
-        curve(config(minibatch_size=12).language_model(lora_layers=1, engine=engine)) for engine in ("plain", "fast")
+        curve(talkers(minibatch_size=12).language_model(lora_layers=1, engine=engine)) for engine in ("plain", "fast")
     )
     np.testing.assert_allclose(fast[1], plain[1], atol=1e-4)
     assert np.ptp([row[2] for row in fast[1]]) > 0
@@ -150,7 +129,7 @@ def test_a_shared_trunk_gives_the_curve_of_the_plain_engine_and_is_kept_from_rol
 def test_results_tell_how_episodes_ended():
     for ends in (False, True):
         with running(
-            config()
+            talkers()
             .environment(register(), env_config={"length": 6, "terminate": ends})
             .communication(messages="none")
             .reporting(metrics_num_episodes_for_smoothing=3)
@@ -163,24 +142,8 @@ def test_results_tell_how_episodes_ended():
         assert results[-1]["team_return_mean"] == pytest.approx(np.mean(list(returns)))
 
 
-def test_what_is_synced_and_saved_is_adapters_and_critic_only():
-    with running(config()) as algo:
-        network = algo.learner_group._learner.module["shared"].unwrapped().network
-        adapters = sum(p.numel() for _, p in network.lm.named_adapter_parameters())
-        critic = sum(p.numel() for p in network.critic.parameters())
-
-        def bytes_of(**kwargs):
-            state = algo.learner_group.get_state(components="learner/rl_module", **kwargs)
-            return sum(array.nbytes for array in state["learner"]["rl_module"]["shared"].values())
-
-        assert bytes_of() == 4 * (adapters + critic)
-        assert bytes_of(inference_only=True) == 4 * adapters
-        runner = algo.env_runner.module["shared"]
-        assert sum(p.numel() for p in runner.parameters()) == adapters
-
-
 def test_restore_in_a_fresh_process_continues(message_source, tmp_path):
-    algo = config(anneal=240).communication(message_checkpoint=message_source).build_algo()
+    algo = talkers(anneal=240).communication(message_checkpoint=message_source).build_algo()
     for _ in range(2):
         results = algo.train()
     path = algo.save_to_path(str(tmp_path / "checkpoint"))
@@ -206,41 +169,16 @@ def test_restore_in_a_fresh_process_continues(message_source, tmp_path):
         np.testing.assert_allclose(silent[agent].probabilities, row, atol=1e-5)
 
 
-def test_pieces_in_an_own_ppo_config():
-    from ray.rllib.algorithms.ppo import PPOConfig
-    from ray.rllib.core.rl_module.rl_module import RLModuleSpec
-
-    from rllib_llm_comm.rl.rllib_adapter import register_parallel_env
-
-    register()
-    register_parallel_env("toys/own", entry=ColourTalk)
-    model = language_model(temperature=2.0)
-    with running(
-        PPOConfig()
-        .environment("toys/own", disable_env_checking=True)
-        .env_runners(
-            num_env_runners=0,
-            env_to_module_connector=lambda env, spaces, device: MessageExchange(
-                language_model=model, communication={"messages": "student"}
-            ),
-        )
-        .training(train_batch_size_per_learner=16, minibatch_size=16, num_epochs=1, use_kl_loss=False)
-        .multi_agent(policies={"shared"}, policy_mapping_fn=lambda agent, episode, **kwargs: "shared")
-        .rl_module(rl_module_spec=RLModuleSpec(module_class=LLMCommModule, model_config=model))
-    ) as algo:
-        assert np.isfinite(float(algo.train()["learners"]["shared"]["policy_loss"]))
-
-
 def test_a_message_checkpoint_that_does_not_fit_is_refused(tmp_path, message_source):
     with pytest.raises(UserError, match="There is no checkpoint at .*nowhere"):
-        config().communication(message_checkpoint=str(tmp_path / "nowhere")).build_algo()
+        talkers().communication(message_checkpoint=str(tmp_path / "nowhere")).build_algo()
     with pytest.raises(UserError, match="`lora_r` is 2"):
-        config().language_model(lora_r=2).communication(message_checkpoint=message_source).build_algo()
+        talkers().language_model(lora_r=2).communication(message_checkpoint=message_source).build_algo()
 
 
 def test_evaluation_runners_may_talk_in_another_way():
     with running(
-        config().evaluation(
+        talkers().evaluation(
             evaluation_interval=1,
             evaluation_duration=2,
             evaluation_num_env_runners=0,
@@ -255,7 +193,7 @@ def test_evaluation_runners_may_talk_in_another_way():
 
 def test_same_seed_same_run():
     def returns():
-        with running(config()) as algo:
+        with running(talkers()) as algo:
             results = [algo.train() for _ in range(2)]
             weights = algo.learner_group._learner.module["shared"].get_state()
             return [r["env_runners"]["episode_return_mean"] for r in results], weights
@@ -289,7 +227,7 @@ def test_learns_to_use_messages():
     best = {}
     for messages in ("teacher", "constant"):
         algo = (
-            config(train_batch_size_per_learner=256, lr=5e-3, num_epochs=4, target_kl=None, gamma=0.0)
+            talkers(train_batch_size_per_learner=256, lr=5e-3, num_epochs=4, target_kl=None, gamma=0.0)
             .environment(register(), env_config={"length": 8, "busy": (1, 1)})
             .env_runners(num_envs_per_env_runner=8)
             .communication(messages=messages, teacher="telling")
@@ -306,11 +244,10 @@ def test_learns_to_use_messages():
 
 
 def test_a_restored_run_takes_the_step_size_of_its_own_config(tmp_path):
-    """As population-based training needs it: another trial's checkpoint, one's own settings."""
-    with running(config(lr=1e-3).communication(messages="none")) as source:
+    with running(talkers(lr=1e-3).communication(messages="none")) as source:
         source.train()
         path = source.save_to_path(str(tmp_path / "checkpoint"))
-    with running(config(lr=3e-4, critic_lr=7e-5).communication(messages="none")) as heir:
+    with running(talkers(lr=3e-4, critic_lr=7e-5).communication(messages="none")) as heir:
         heir.restore_from_path(path)
         heir.train()
         rates = {
