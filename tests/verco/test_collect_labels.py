@@ -53,7 +53,7 @@ def whole(tmp_path_factory) -> Path:
     return folder
 
 
-def test_rows(whole):
+def test_rows_tell_all_and_none_is_there_twice(whole):
     found = rows(whole)
     assert len(found) >= 120 and set(found[0]) == set(COLUMNS)
     for row in found:
@@ -61,10 +61,6 @@ def test_rows(whole):
         assert json.loads(row["env"]) == {"id": ENV, "settings": SETTINGS["env_config"]}
         assert 1 <= len(row["message"].split()) <= 10 and row["prompt"] and row["game_step"] >= 0
     assert len({row["episode"] for row in found}) > 1
-
-
-def test_no_row_twice(whole):
-    found = rows(whole)
     assert len({(row["prompt"], row["message"]) for row in found}) == len(found)
     assert max(Counter(row["prompt"] for row in found).values()) == 2
 
@@ -91,6 +87,14 @@ def test_the_seed_decides(whole, tmp_path):
     assert rows(tmp_path / "other") != rows(whole)
 
 
+GOOD = "alice: please bring the tomato\nbob: i chop the tomato now"
+CHAT: dict[str, Any] = {"target_labels": 60, "teacher_share": 0.0, "num_envs": 2}
+
+
+def chat(server: ChatServer, **more: Any) -> dict[str, Any]:
+    return {"name": "chat", **server.settings(max_retries=0), **more}
+
+
 def collect_slowly(folder: Path, settings: dict[str, Any]) -> None:
     collect_labels(ENV, folder, **settings, progress=lambda done, target: time.sleep(0.05))
 
@@ -111,13 +115,6 @@ def test_a_killed_collection_goes_on(whole, tmp_path):
     (folder / "part-00099.parquet").write_bytes(b"half a part")
     assert collect(folder).complete
     assert rows(folder) == rows(whole)
-
-
-def test_a_finished_folder_is_left_alone(whole):
-    before = {path.name: path.stat().st_mtime_ns for path in whole.glob("part-*")}
-    again = collect(whole)
-    assert again.complete and again.labels == len(rows(whole))
-    assert {path.name: path.stat().st_mtime_ns for path in whole.glob("part-*")} == before
 
 
 @pytest.mark.parametrize("other", [{"seed": 5}, {"num_envs": 3}, {"env_config": {"map_name": "B"}}])
@@ -164,15 +161,10 @@ def _folder_as_state(folder: Path) -> None:
         (_table(prompt=["a"]), "'part-00000.parquet' has no column message"),
         (_table(prompt=[1], message=["b"]), "'part-00000.parquet' has a column prompt of int64"),
         (_table(prompt=["a"], message=pa.array([None], pa.string())), "column message with 1 empty cells"),
-        (_write("[]"), "'_collection.json' is damaged"),
         (_write('{"settings": '), "'_collection.json' is damaged"),
         (lambda folder: (folder / "_collection.json").write_bytes(b"\xff\xfe"), "'_collection.json' is damaged"),
-        (_change(parts="2"), "'_collection.json' is damaged"),
         (_change(parts=-1), "'_collection.json' is damaged"),
-        (_change(complete=None), "'_collection.json' is damaged"),
-        (_change(state=[]), "'_collection.json' is damaged"),
         (_change(state={"round": "one"}), "'_collection.json' is damaged"),
-        (_change(settings=3), "'_collection.json' is damaged"),
         (_folder_as_state, "'_collection.json' cannot be read"),
         (lambda folder: (folder / "_collection.json").unlink(), "'_collection.json' is missing beside the parts"),
     ],
@@ -196,7 +188,7 @@ def test_a_damaged_collection_is_told_and_the_remedy_works(whole, tmp_path, dama
     assert collect(folder).complete and rows(folder) == rows(whole) and paid.exists()
 
 
-@pytest.mark.parametrize("name", ["part-x.parquet", "part-1.parquet", "other.parquet"])
+@pytest.mark.parametrize("name", ["part-1.parquet", "other.parquet"])
 def test_foreign_labels_are_not_mixed_with_collected_ones(whole, tmp_path, name):
     folder = tmp_path / "labels"
     shutil.copytree(whole, folder)
@@ -236,10 +228,7 @@ def test_a_chat_teacher_that_fails_does_not_stop_it(tmp_path):
     good = "1. **Alice**: please bring the tomato\n2. **Bob**: i chop the tomato now, and then more and more words"
     troubles = ["", "???", b"<html>", 400, "I'm sorry, I cannot assist with that.", "alice: ...", '{"alice": 3}']
     with ChatServer(*troubles, good) as server:
-        teacher = {
-            "name": "chat", "model": "tiny", "base_url": server.url, "requests_per_minute": 1e6,
-            "cache_dir": str(tmp_path / "cache"),
-        }  # fmt: skip
+        teacher = chat(server, cache_dir=str(tmp_path / "cache"))
         report = collect(tmp_path / "labels", teacher=teacher, target_labels=10, max_decisions=300, teacher_share=0.0)
         assert report.complete and len(server.requests) > len(troubles)
         found = rows(tmp_path / "labels")
@@ -254,36 +243,23 @@ def test_a_chat_teacher_that_fails_does_not_stop_it(tmp_path):
 
 
 def test_a_spent_budget_keeps_what_was_paid_for_and_more_budget_goes_on(tmp_path):
-    answer = "alice: please bring the tomato\nbob: i chop the tomato now"
-    settings: dict[str, Any] = {"target_labels": 60, "teacher_share": 0.0, "num_envs": 2}
-    with ChatServer(answer) as server:
-        teacher = {
-            "name": "chat", "model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "budget": 0.003,
-            "price_per_million_input": 1.0, "price_per_million_output": 1.0, "cache_dir": str(tmp_path / "cache"),
-        }  # fmt: skip
+    prices = {"price_per_million_input": 1.0, "price_per_million_output": 1.0}
+    with ChatServer(GOOD) as server:
+        teacher = chat(server, budget=0.003, cache_dir=str(tmp_path / "cache"), **prices)
         with pytest.raises(UserError, match="budget"):
-            collect(tmp_path / "labels", teacher=teacher, **settings)
+            collect(tmp_path / "labels", teacher=teacher, **CHAT)
         paid = len(server.requests)
         kept = rows(tmp_path / "labels")
         assert paid > 0 and len(kept) > 0
         richer = {**teacher, "budget": 5.0, "timeout": 7.0}
-        assert collect(tmp_path / "labels", teacher=richer, **settings).complete
+        assert collect(tmp_path / "labels", teacher=richer, **CHAT).complete
         assert rows(tmp_path / "labels")[: len(kept)] == kept
         asked = [json.dumps(request) for request in server.requests]
         assert len(set(asked)) == len(asked)  # nothing was paid for twice
-        collect(tmp_path / "whole", teacher=richer, **settings)
+        collect(tmp_path / "whole", teacher=richer, **CHAT)
     assert rows(tmp_path / "labels") == rows(tmp_path / "whole")
     with pytest.raises(UserError, match="other settings"):
-        collect(tmp_path / "labels", teacher={**richer, "temperature": 1.0}, **settings)
-
-
-GOOD = "alice: please bring the tomato\nbob: i chop the tomato now"
-CHAT: dict[str, Any] = {"target_labels": 60, "teacher_share": 0.0, "num_envs": 2}
-
-
-def chat(server: ChatServer, **more: Any) -> dict[str, Any]:
-    settings = server.settings(max_retries=0)
-    return {"name": "chat", **settings, **more}
+        collect(tmp_path / "labels", teacher={**richer, "temperature": 1.0}, **CHAT)
 
 
 def test_a_teacher_is_asked_about_several_games_at_once_and_the_rows_are_the_same(tmp_path):
@@ -302,10 +278,10 @@ def test_a_teacher_is_asked_about_several_games_at_once_and_the_rows_are_the_sam
     for at_once in (1, 4):
         with ChatServer(slow) as server:
             teacher, most[0] = chat(server, max_concurrent=at_once), 0
-            collect(tmp_path / str(at_once), teacher=teacher, target_labels=20, teacher_share=0.0, num_envs=4)
+            collect(tmp_path / str(at_once), teacher=teacher, target_labels=12, teacher_share=0.0, num_envs=4)
             found[at_once], seen[at_once] = rows(tmp_path / str(at_once)), sorted(prompts(server))
         assert most[0] == at_once
-    assert found[1] == found[4] and len(found[1]) >= 20
+    assert found[1] == found[4] and len(found[1]) >= 12
     assert set(seen[1]) <= set(seen[4])  # at most the rest of the last moment is asked beyond
 
 
@@ -317,7 +293,7 @@ def state(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "_collection.json").read_text())
 
 
-@pytest.mark.parametrize("trouble", [401, 500, None, b"<html>down for maintenance</html>"])
+@pytest.mark.parametrize("trouble", [401, 500, None])
 def test_a_dead_server_leaves_the_collection_unfinished_and_it_goes_on_when_it_is_back(trouble, tmp_path):
     folder = tmp_path / "labels"
     with ChatServer(*[GOOD] * 5, trouble) as server:
@@ -343,10 +319,15 @@ def test_a_useless_teacher_is_given_up_early(answer, tmp_path):
     assert not state(tmp_path / "labels")["complete"]
 
 
-def test_a_collection_that_ended_early_goes_on_with_more_decisions(whole, tmp_path):
-    first = collect(tmp_path / "more", max_decisions=20)
-    assert not first.complete and not state(tmp_path / "more")["complete"]
-    assert collect(tmp_path / "more").complete
+def test_a_collection_that_ended_early_goes_on_with_more_decisions_and_a_finished_one_is_left_alone(whole, tmp_path):
+    folder = tmp_path / "more"
+    first = collect(folder, max_decisions=20)
+    assert not first.complete and not state(folder)["complete"]
+    assert collect(folder).complete and rows(folder) == rows(whole)
+    before = {path.name: path.stat().st_mtime_ns for path in folder.glob("part-*")}
+    again = collect(folder)
+    assert again.complete and again.labels == len(rows(whole))
+    assert {path.name: path.stat().st_mtime_ns for path in folder.glob("part-*")} == before
 
 
 def test_a_collection_ends_when_nothing_new_is_seen_any_more(tmp_path):
@@ -377,8 +358,8 @@ def test_labels_reach_the_disk_while_the_teacher_keeps_everybody_waiting(tmp_pat
 def test_killed_again_and_again_nothing_is_paid_twice(tmp_path):
     folder = tmp_path / "labels"
     with ChatServer(GOOD) as server:
-        settings = {**SETTINGS, **CHAT, "teacher": chat(server), "num_envs": 4, "target_labels": 150}
-        for kill in range(3):
+        settings = {**SETTINGS, **CHAT, "teacher": chat(server), "num_envs": 4, "target_labels": 100}
+        for kill in range(2):
             child = forked.begin(collect_slowly, folder, settings)
             try:
                 end = time.monotonic() + 60
@@ -389,7 +370,7 @@ def test_killed_again_and_again_nothing_is_paid_twice(tmp_path):
                 child.join()
         assert collect_labels(ENV, folder, **settings).complete
         # At most the request that was under way is sent again.
-        assert len(server.requests) <= len(set(prompts(server))) + 3
+        assert len(server.requests) <= len(set(prompts(server))) + 2
         collect_labels(ENV, tmp_path / "whole", **settings)
     assert {(row["prompt"], row["message"]) for row in rows(folder)} == {
         (row["prompt"], row["message"]) for row in rows(tmp_path / "whole")
