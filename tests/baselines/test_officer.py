@@ -48,7 +48,6 @@ from rllib_llm_comm.envs.minirts.side import Side
 from rllib_llm_comm.envs.minirts.view.officer_view import OWN, SENTENCES, observe
 from rllib_llm_comm.evaluation.planner_scores import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.policies.load_policy import load_policy
-from rllib_llm_comm.policies.numeric_network import FORBIDDEN
 from tests.envs.plain_views import planes
 
 SMALL = OfficerSettings(filters=8, width=16, words=8, keys=8, init_seed=0)
@@ -135,12 +134,6 @@ def test_parts_that_an_action_does_not_use_do_not_count():
     assert float(choice.logp(action)) == float(choice.logp(other))
     other[0, 3] = (action[0, 3] + 1) % 16
     assert float(choice.logp(action)) != float(choice.logp(other))
-
-
-def test_rows_that_are_no_units_are_never_flagged():
-    choice = random_choice(rows=6)
-    choice.flags[:, 2] = FORBIDDEN
-    assert not choice.sample(torch.Generator().manual_seed(2))[:, len(HEADS) + 2 :].any()
 
 
 # ---- the network ----------------------------------------------------------------------------------------------
@@ -474,18 +467,11 @@ def test_by_itself_the_policy_plays_at_the_level_red(officer):
 @pytest.mark.parametrize(
     ("executor", "sentence"),
     [
-        ("trainde", "`executor` is 'trainde'"),
         ("trained:", "`executor` is 'trained:'"),
-        ("switch:results/officer", "with two checkpoints of trained officers whose paths have no colon"),
-        (
-            "switch:zoo:red_officer",
-            "or 'switch:TOLD:UNTOLD' with two checkpoints of .* 'switch:zoo:red_officer:results/rl'",
-        ),
-        ("switch:hf:some/body", "or 'switch:TOLD:UNTOLD' with two checkpoints"),
+        ("switch:zoo:red_officer", "two checkpoints of .* 'switch:zoo:red_officer:results/rl'"),
         ("switch:a:b:c", "`executor` is 'switch:a:b:c'"),
         (["switch", "a", "b"], "but must be a text"),
         ("trained:{0}/nothing", "There is no checkpoint at"),
-        ("switch:{1}:{0}/nothing", "There is no checkpoint at '[^']*nothing'"),
         ("switch:{0}/nothing:{1}", "There is no checkpoint at '[^']*nothing'"),
     ],
 )
