@@ -156,16 +156,12 @@ def test_verco_begins_with_the_clone_and_says_so(trained, rows):
     assert any(one.startswith(CLONED) for one in stand_ins({"action_checkpoint": path}))
 
 
-@pytest.mark.parametrize("advantages", ["rloo", "grpo"])
-def test_group_baselines_begin_with_the_clone_and_one_update_moves_them(trained, advantages):
+def test_group_baselines_begin_with_the_clone_and_one_update_moves_them(trained):
     *_, path = trained
     clone = load_policy(path)
-    groups = {"advantages": advantages, "group_size": 2, "lr": 1e-2}
-    with running(
-        (
-            verco(path).env_runners(num_envs_per_env_runner=2, batch_mode="complete_episodes").training(**groups)
-        ).build_algo()
-    ) as algo:
+    groups = {"advantages": "rloo", "group_size": 2, "lr": 1e-2}
+    runners = {"num_envs_per_env_runner": 2, "batch_mode": "complete_episodes"}
+    with running(verco(path).env_runners(**runners).training(**groups)) as algo:
         singles = [one for episode in algo.env_runner.sample() for one in episode.agent_episodes.values()]
         seen = [single.get_observations(slice(0, len(single))) for single in singles]
         rows_of = {name: torch.as_tensor(np.concatenate([one[name] for one in seen])) for name in seen[0]}
@@ -229,7 +225,7 @@ def test_an_adapter_of_the_other_role_is_refused(trained, tmp_path):
         verco(said).build_algo()
     check_adapter_of(f"{path}/policy/adapters/action", "embedded", role="action")
     with running(
-        config(str(write(tmp_path / "rows"))).communication(message_checkpoint=said, messages="student").build_algo()
+        config(str(write(tmp_path / "rows"))).communication(message_checkpoint=said, messages="student")
     ) as both:
         taught = both.save_to_path(str(tmp_path / "both"))
     for role in ("message", "action"):
@@ -260,8 +256,6 @@ def write(folder, **columns):
         ({"chosen": -1}, "`chosen` -1"),
         ({"heard": "[]"}, "`heard`"),
         ({"heard": '{"bob": 3}'}, "`heard`"),
-        ({"heard": '"bob"'}, "`heard`"),
-        ({"candidates": '"wait"'}, "`candidates`"),
         ({"candidates": '{"wait": 1}'}, "`candidates`"),
         ({"candidates": "[" * 100_000}, "`candidates`"),
         ({"candidates": "[3]"}, "`candidates`"),

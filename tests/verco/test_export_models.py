@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from toys import write_talker
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
 from rllib_llm_comm import load_policy
@@ -50,15 +51,18 @@ def logits(model, network):
         return model(input_ids=ids).logits
 
 
+def own_logits(network, role):
+    ids = torch.tensor([network.lm.base.encode(PROMPT)])
+    with network.lm.use(role), torch.no_grad():
+        return network.lm.logits(network.lm.hidden_states(ids, torch.ones_like(ids)))
+
+
 @pytest.mark.parametrize("role", ["message", "action"])
 def test_peft_and_transformers_compute_the_same(role, checkpoint, exported):
     from peft import AutoPeftModelForCausalLM
-    from transformers import AutoModelForCausalLM
 
     network = load_policy(checkpoint).network
-    ids = torch.tensor([network.lm.base.encode(PROMPT)])
-    with network.lm.use(role), torch.no_grad():
-        own = network.lm.logits(network.lm.hidden_states(ids, torch.ones_like(ids)))
+    own = own_logits(network, role)
     for place, kind in (("models", AutoPeftModelForCausalLM), ("merged", AutoModelForCausalLM)):
         model = kind.from_pretrained(str(exported / place / role)).eval()
         assert model.dtype == torch.float32
@@ -80,17 +84,13 @@ def test_a_chat_pipeline_says_what_the_policy_says(place, checkpoint, exported):
 @pytest.mark.parametrize("merge", [False, True])
 def test_adapters_on_the_upper_layers_compute_the_same_elsewhere(merge, tmp_path):
     from peft import AutoPeftModelForCausalLM
-    from transformers import AutoModelForCausalLM
 
     checkpoint = write_talker(tmp_path / "policy", lora_layers=1)
     folder = export_models(checkpoint, tmp_path / "out", merge=merge)[0]
     network = load_policy(checkpoint).network
     assert network.lm.trunk is not None
-    ids = torch.tensor([network.lm.base.encode(PROMPT)])
-    with network.lm.use("message"), torch.no_grad():
-        own = network.lm.logits(network.lm.hidden_states(ids, torch.ones_like(ids)))
     model = (AutoModelForCausalLM if merge else AutoPeftModelForCausalLM).from_pretrained(str(folder)).eval()
-    torch.testing.assert_close(logits(model, network), own, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(logits(model, network), own_logits(network, "message"), atol=1e-3, rtol=1e-3)
 
 
 def test_only_safetensors_are_written_and_nothing_else_stays(exported):
@@ -135,8 +135,6 @@ def test_adapters_in_bfloat16_take_half_the_bytes_and_compute_nearly_the_same(ch
 
 
 def test_the_embedded_model_says_what_it_is():
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
     folder = str(embedded_model_path())
     assert AutoConfig.from_pretrained(folder).dtype == torch.float32
     assert AutoModelForCausalLM.from_pretrained(folder).dtype == torch.float32
