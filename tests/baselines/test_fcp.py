@@ -99,16 +99,12 @@ def test_another_learner_takes_the_population_of_an_earlier_run(grown, tmp_path)
         again = second.save_to_path(str(tmp_path / "again"))
     # The members of an ablation have all their ages; what means nothing to a learner is not checked when it goes on.
     assert len(list((Path(again) / "population").iterdir())) == 6
-    with running(
-        config(population_from=again, member_iterations=1).training(train_batch_size_per_learner=63).build_algo()
-    ) as odd:
+    with running(config(population_from=again, member_iterations=1).training(train_batch_size_per_learner=63)) as odd:
         odd.train()
         assert len(odd._pool.partners) == 6
         odd.save_to_path(str(tmp_path / "odd"))
     FCP.from_checkpoint(str(tmp_path / "odd")).stop()
-    with running(
-        config(population_from=str(tmp_path / "odd")).build_algo()
-    ) as own:  # the remedy where the first folder is gone
+    with running(config(population_from=str(tmp_path / "odd"))) as own:  # the remedy where the first folder is gone
         own.restore_from_path(str(tmp_path / "odd"))
         assert own.train()["training_iteration"] == 2 and files_of(own) == policies
     with pytest.raises(UserError, match="trained with `env_config.dynamics` 'old' but here it is 'new'"):

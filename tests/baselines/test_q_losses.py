@@ -22,7 +22,6 @@ from team_games import (
 from rllib_llm_comm.baselines.value.joint_game import PER_OBSERVATION, EpisodeBuffer, joined, last_actions
 from rllib_llm_comm.baselines.value.q_network import CLOSED, QSettings, QTeam, epsilon_greedy, open_values
 from rllib_llm_comm.baselines.value.value_decomposition import TeamLoss, ValueTraining
-from rllib_llm_comm.core.errors import UserError
 
 STATES = np.eye(3)
 
@@ -196,9 +195,3 @@ def test_pieces_are_cut_out_of_all_steps_alike_and_end_as_their_episodes_do(leng
             ended.add((start + steps == 6, float(batch["terminated"][row].sum())))
     assert ended == {(False, 0.0), (True, 0.0), (True, 1.0)}
     np.testing.assert_allclose(drawn / drawn.mean(), 1.0, atol=0.15)
-
-
-@pytest.mark.parametrize("name", ["kind", "mixer"])
-def test_unknown_networks_are_refused(name):
-    with pytest.raises(UserError, match=f"`{name}` is"):
-        QSettings(**{name: "x"})

@@ -69,7 +69,7 @@ def test_a_roll_out_is_that_of_single_games():
 @pytest.mark.parametrize(("runners", "learners"), [(0, 0), pytest.param(1, 1, marks=pytest.mark.slow)])
 def test_trains_saves_and_plays(runners, learners, tmp_path):
     with running(
-        config(shaping_horizon=360).env_runners(num_env_runners=runners).learners(num_learners=learners).build_algo()
+        config(shaping_horizon=360).env_runners(num_env_runners=runners).learners(num_learners=learners)
     ) as algo:
         for iteration in range(1, 4):
             results = algo.train()
@@ -100,7 +100,7 @@ def test_two_learners_do_not_drift():
 
 def test_rllibs_own_evaluation_plays_the_environment():
     with running(
-        config().evaluation(evaluation_interval=1, evaluation_duration=2, evaluation_num_env_runners=0).build_algo()
+        config().evaluation(evaluation_interval=1, evaluation_duration=2, evaluation_num_env_runners=0)
     ) as algo:
         results = algo.train()["evaluation"]["env_runners"]
     assert results["num_episodes"] == 2 and results["episode_len_mean"] == 30

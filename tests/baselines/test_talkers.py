@@ -135,9 +135,7 @@ def test_another_learner_meets_the_members_of_an_earlier_run_as_strangers(grown)
 @pytest.mark.usefixtures("small_ray")
 def test_a_population_that_is_done_needs_the_adapters_of_its_kinds_no_more(tmp_path):
     taught = Path(shutil.copytree(shipped_policy(TALKER), tmp_path / "taught"))
-    with running(
-        fcp(size=2, member_kinds={"taught": {"message_checkpoint": str(taught)}, "own": {}}).build_algo()
-    ) as algo:
+    with running(fcp(size=2, member_kinds={"taught": {"message_checkpoint": str(taught)}, "own": {}})) as algo:
         for _ in range(2):
             algo.train()
         path = algo.save_to_path(str(tmp_path / "done"))
@@ -150,9 +148,7 @@ def test_a_population_that_is_done_needs_the_adapters_of_its_kinds_no_more(tmp_p
 def test_a_member_none_of_whose_games_ended_has_no_half_way_policy():
     settings = fcp(size=2, member_kinds={}).training(train_batch_size_per_learner=4)
     with (
-        running(
-            settings.environment(TEXT, env_config={**settings.env_config, "max_game_steps": 100}).build_algo()
-        ) as algo,
+        running(settings.environment(TEXT, env_config={**settings.env_config, "max_game_steps": 100})) as algo,
         pytest.raises(UserError, match="no game of member 4000 ended .* `past_checkpoints`"),
     ):
         algo.train()

@@ -115,18 +115,6 @@ def test_a_game_is_played_with_all_its_wrappers(make, earned, small_ray):
         assert algo.train()["env_runners"]["episode_return_mean"] == earned
 
 
-def test_what_a_game_does_wrong_is_raised_in_its_own_sentence(small_ray):
-    class Unpaid(Foraging):
-        def step(self, actions):
-            seen, rewards, *rest = super().step(actions)
-            return seen, {**rewards, "ann": float("nan")}, *rest
-
-    register_env("toys/raw", lambda _: Unpaid())
-    told = "the reward of agent 'ann' in step 1 is nan but"
-    with running(config("toys/raw")) as algo, pytest.raises(UserError, match=told):
-        algo.train()
-
-
 def test_games_of_one_agent_and_unknown_ones_are_told():
     with pytest.raises(UserError, match="`env` is 'CartPole-v1', an environment of Gymnasium for one agent"):
         config("CartPole-v1").validate()

@@ -71,7 +71,7 @@ def test_each_agent_can_have_a_policy_of_its_own(tmp_path):
 
 def test_evaluation_during_training_has_starts_of_its_own():
     with running(
-        config().evaluation(evaluation_interval=1, evaluation_num_env_runners=0, evaluation_duration=4).build_algo()
+        config().evaluation(evaluation_interval=1, evaluation_num_env_runners=0, evaluation_duration=4)
     ) as algo:
         results = algo.train()
         assert results["evaluation"]["env_runners"]["num_episodes"] == 4

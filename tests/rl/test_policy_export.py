@@ -94,7 +94,7 @@ def test_planners_and_settings_of_callbacks_are_recorded(tmp_path):
     ensure_registered(SOUPS)
     talking = {"observe": ["text"], "action_level": "goal"}
     with running(
-        stock(env=SOUPS, env_config=talking).callbacks([AddPlannedSubgoals.of("scripted", patience=7)]).build_algo()
+        stock(env=SOUPS, env_config=talking).callbacks([AddPlannedSubgoals.of("scripted", patience=7)])
     ) as built:
         told = load_policy(export_policy(built, tmp_path / "policy")).manifest
     assert told.planning == {
@@ -104,9 +104,7 @@ def test_planners_and_settings_of_callbacks_are_recorded(tmp_path):
 
 
 def test_a_module_per_agent_is_exported_by_agent(tmp_path):
-    with running(
-        stock(("one", "two"), lambda agent, episode, **_: "one" if agent == "alice" else "two").build_algo()
-    ) as algo:
+    with running(stock(("one", "two"), lambda agent, episode, **_: "one" if agent == "alice" else "two")) as algo:
         folder = export_policy(algo, tmp_path / "policy")
     policy = load_policy(folder)
     assert sorted(policy.manifest.agents) == ["alice", "bob"]
