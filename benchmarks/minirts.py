@@ -13,7 +13,7 @@ import argparse
 
 from harness import Row, alternate, main
 from rllib_llm_comm.envs.minirts.engine.mapgen import generate
-from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Settings
+from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame, RTSSettings
 
 PAIRS = (("simple", "medium"), ("medium", "medium"), ("strong", "medium"), ("medium2", "medium3"))
 # What is asked for.
@@ -30,7 +30,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
 
 def play(pair: tuple[str, str], games: int, rounds: int) -> list[Row]:
     """Whole games, with and without the generation of their maps."""
-    game = Game(0, Settings(opponents=pair))
+    game = RTSGame(0, RTSSettings(opponents=pair))
     lengths: list[int] = []
 
     def whole() -> None:

@@ -12,8 +12,6 @@ from collections.abc import Callable
 import torch
 
 LEVERS, ROUNDS = 5, 10
-BEST_RESPONSE = (ROUNDS - 1 + 1 / LEVERS) / ROUNDS
-"""Points per round of a best response to partners that are spread over all levers: it has to guess the first one."""
 GAMES = 64
 
 
@@ -98,14 +96,3 @@ def learned(
         assert table.grad is not None
         player = player + lr * table.grad
     return player
-
-
-def self_play(seed: int, updates: int = 150, keep: tuple[int, ...] = ()) -> list[torch.Tensor]:
-    """A blind player that learns with itself, after the updates in `keep` and at the end."""
-    generator = torch.Generator().manual_seed(seed)
-    player, kept = blind(generator), []
-    for update in range(updates):
-        if update in keep:
-            kept.append(player)
-        player = learned(player, lambda now=player: [now], 1, generator)
-    return [*kept, player]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Settings
+from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame, RTSSettings
 from rllib_llm_comm.envs.minirts.view.render import rgb_array
 
 SEED, EVERY, MILLISECONDS, WIDTH = 12, 60, 90, 576
@@ -15,7 +15,7 @@ OPPONENTS = ("strong", "medium2")
 
 def frames() -> list[Image.Image]:
     """The game from above, each 60 ticks."""
-    game, found = Game(SEED, Settings(opponents=OPPONENTS)), []
+    game, found = RTSGame(SEED, RTSSettings(opponents=OPPONENTS)), []
     while not game.over:
         game.run(EVERY)
         image = Image.fromarray(rgb_array(game))

@@ -83,8 +83,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import LARGEST, UserError, require_choice
-from rllib_llm_comm.envs.base_env import Game as ParallelGame
-from rllib_llm_comm.envs.base_env import GameSettings, Observation, Reset, Step, constructor, in_turns
+from rllib_llm_comm.envs.base_env import Game, GameSettings, Observation, Reset, Step, constructor, in_turns
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions, text_spaces
 from rllib_llm_comm.envs.minirts import collective_command, told_army
 from rllib_llm_comm.envs.minirts.commanders import sayings
@@ -93,7 +92,7 @@ from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_exec
 from rllib_llm_comm.envs.minirts.commanders.tasks import MOST, all_commands, phrase
 from rllib_llm_comm.envs.minirts.engine import opponents
 from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings
-from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Settings, Snapshot
+from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame, RTSSettings, Snapshot
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.engine.units import IS_ARMY, IS_BUILDING
 from rllib_llm_comm.envs.minirts.side import Side, SideSnapshot, types_of
@@ -208,12 +207,12 @@ class MiniRTSSettings(GameSettings):
         """The settings as plain values, with the parts of the observation."""
         return {**super().to_dict(), "observe": list(self.parts)}
 
-    def rules(self) -> Settings:
+    def rules(self) -> RTSSettings:
         """The game's rules."""
         names: list[str | None] = [None, None]
         names[1 - self.side] = self.opponent
         kept = {name: getattr(self, name) for name in ("money", "unit_cap", "max_tick")}
-        return Settings(
+        return RTSSettings(
             map=MapSettings(fair=self.fair), opponents=(names[0], names[1]), frame_skip=DECISION_TICKS, **kept
         )
 
@@ -244,7 +243,7 @@ def _metrics(team: Side) -> dict[str, float]:
     }
 
 
-class MiniRTS(ParallelGame):
+class MiniRTS(Game):
     """The strategy game as a PettingZoo parallel environment; the module's docstring is its page.
 
     Attributes:
@@ -257,7 +256,7 @@ class MiniRTS(ParallelGame):
         brief: The game in a few sentences.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**ParallelGame.metadata, "name": "minirts_v0", "render_fps": 8}
+    metadata: ClassVar[dict[str, Any]] = {**Game.metadata, "name": "minirts_v0", "render_fps": 8}
     env_id = "rllib_llm_comm/minirts-v0"
     shows_copies = keeps_contract = True
     state_bounds = observations.BOUNDS
@@ -268,7 +267,7 @@ class MiniRTS(ParallelGame):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         chosen = self.chosen
-        self.game = Game(0, chosen.rules())
+        self.game = RTSGame(0, chosen.rules())
         producers = None if chosen.producers is None else COMMANDERS.index(chosen.producers)
         self.team = Side(self.game, chosen.side, chosen.num_agents, producers)
         self.executor = make_executor(chosen.executor, self.team, chosen.max_buildings)

@@ -12,7 +12,7 @@ from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.envs.golden import GoldenReport
 from rllib_llm_comm.envs.minirts.engine import mapgen, opponents, state, tick_rules
 from rllib_llm_comm.envs.minirts.engine import unit_order as order
-from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Settings, Unit
+from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame, RTSSettings, Unit
 from rllib_llm_comm.envs.minirts.engine.units import CAN_ATTACK, COST, IS_MOBILE, NAMES, RESOURCE, TOWN_HALL, TYPE_OF
 
 _MAX_EVENTS = 40
@@ -59,7 +59,7 @@ def _script(episode: Mapping[str, Any], report: GoldenReport) -> None:
     report.compare(episode["id"], episode["ticks"], "first_winner_tick", episode["first_winner_tick"], first_winner)
 
 
-def _order(game: Game, command: Sequence[Any], halls: Mapping[int, int]) -> order.Order:
+def _order(game: RTSGame, command: Sequence[Any], halls: Mapping[int, int]) -> order.Order:
     _, player, number, kind, *arguments = command
     references = {unit.number: unit.ref for unit in game.units()}
     unit = references.get(number, state.NO_ONE)
@@ -80,7 +80,7 @@ def _order(game: Game, command: Sequence[Any], halls: Mapping[int, int]) -> orde
     raise UserError(f"a command is {kind!r} but must be MOVE, ATTACK, GATHER, BUILD or TRAIN.")
 
 
-def _compare_script(name: str, expected: Mapping[str, Any], game: Game, report: GoldenReport) -> None:
+def _compare_script(name: str, expected: Mapping[str, Any], game: RTSGame, report: GoldenReport) -> None:
     tick = expected["tick"]
     report.compare(name, tick, "money", expected["money"], [game.money(0), game.money(1)])
     wanted = [[*unit[:3], *map(np.float32, unit[3:5]), *unit[5:]] for unit in expected["units"]]
@@ -129,11 +129,11 @@ def _duel(episode: Mapping[str, Any], report: GoldenReport) -> None:
     _compare_all(episode, outcome, report)
 
 
-def _hp(game: Game, side: int) -> int:
+def _hp(game: RTSGame, side: int) -> int:
     return sum(max(0, unit.hp) for unit in game.units(side))
 
 
-def _duel_orders(game: Game, side: int) -> Iterable[order.Order]:
+def _duel_orders(game: RTSGame, side: int) -> Iterable[order.Order]:
     """Every idle unit that can attack goes for the nearest enemy."""
     enemies = game.units(1 - side)
     for unit in game.units(side):
@@ -249,13 +249,13 @@ def _note_building(events: list[list[Any]], tick: int, building: Unit, hp: int) 
     return building.hp
 
 
-def _scenario(episode: Mapping[str, Any], units: Sequence[Sequence[Any]], money: tuple[int, int] = (0, 0)) -> Game:
+def _scenario(episode: Mapping[str, Any], units: Sequence[Sequence[Any]], money: tuple[int, int] = (0, 0)) -> RTSGame:
     water = episode.get("water")
     terrain = None if water is None else np.array([cell == "W" for cell in water], np.int8)
-    return Game.scenario([(p, TYPE_OF[kind], x, y) for p, kind, x, y in units], money, terrain)
+    return RTSGame.scenario([(p, TYPE_OF[kind], x, y) for p, kind, x, y in units], money, terrain)
 
 
-def _tick(game: Game, report: GoldenReport, orders: Sequence[order.Order]) -> None:
+def _tick(game: RTSGame, report: GoldenReport, orders: Sequence[order.Order]) -> None:
     codes = np.zeros(len(orders), np.int32)
     # Scenarios speak to units directly, and go on after somebody has won.
     tick_rules.run(game.record[0], game.memory[0], order.pack(orders), codes, False, 1, False)
@@ -294,9 +294,9 @@ def replay_result(episode: Mapping[str, Any], report: GoldenReport) -> None:
     _finish(episode, _begin(episode, report), report)
 
 
-def _begin(episode: Mapping[str, Any], report: GoldenReport) -> Game:
+def _begin(episode: Mapping[str, Any], report: GoldenReport) -> RTSGame:
     chosen = {key: episode[key] for key in ("fair", "num_peasants", "num_resources", "resource_dist")}
-    settings = Settings(
+    settings = RTSSettings(
         map=mapgen.MapSettings(**chosen),
         opponents=(episode["p0"], episode["p1"]),
         money=episode["resource"],
@@ -304,18 +304,18 @@ def _begin(episode: Mapping[str, Any], report: GoldenReport) -> Game:
         frame_skip=episode["fs"],
     )
     seed = episode["seed"]
-    game = Game(mapgen.game_seed(seed), settings, (seed, seed))
+    game = RTSGame(mapgen.game_seed(seed), settings, (seed, seed))
     report.compare(episode["id"], 0, "drawn", episode["drawn"], [_drawn(game, player) for player in range(2)])
     return game
 
 
-def _drawn(game: Game, player: int) -> dict[str, Any]:
+def _drawn(game: RTSGame, player: int) -> dict[str, Any]:
     drawn = opponents.drawn(game.record, player)
     types = {"type": NAMES[drawn.types[0]]} if drawn.types else {}
     return {**types, "min": drawn.least, "max": drawn.most}
 
 
-def _finish(episode: Mapping[str, Any], game: Game, report: GoldenReport) -> None:
+def _finish(episode: Mapping[str, Any], game: RTSGame, report: GoldenReport) -> None:
     while not game.over:
         game.run(1000)
     report.steps += game.tick
@@ -324,7 +324,7 @@ def _finish(episode: Mapping[str, Any], game: Game, report: GoldenReport) -> Non
 
 
 def _compare_side(
-    name: str, tick: int, player: int, expected: Mapping[str, Any], game: Game, report: GoldenReport
+    name: str, tick: int, player: int, expected: Mapping[str, Any], game: RTSGame, report: GoldenReport
 ) -> None:
     units = [unit for unit in game.units(player) if unit.type != RESOURCE]
     finished = [unit for unit in units if unit.finished]

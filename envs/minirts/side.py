@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Unit
+from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame, Unit
 from rllib_llm_comm.envs.minirts.engine.state import FINISHED, NO_ONE, SLOTS
 from rllib_llm_comm.envs.minirts.engine.units import (
     ARMY,
@@ -66,7 +66,7 @@ class Side:
         told: Per commander whether it is told what the enemy trains; None if nobody is and it is no matter.
     """
 
-    def __init__(self, game: Game, player: int, size: int, producers: int | None = None) -> None:
+    def __init__(self, game: RTSGame, player: int, size: int, producers: int | None = None) -> None:
         self.game, self.player, self.size, self.producers = game, player, size, producers
         self.told: tuple[bool, ...] | None = None
         self.owner_of_slot = np.full(SLOTS, NO_ONE, np.int32)
@@ -191,7 +191,7 @@ def distance(one: Unit, other: Unit | tuple[float, float]) -> float:
     return math.hypot(one.x - x, one.y - y)
 
 
-def types_of(game: Game, player: int) -> list[int]:
+def types_of(game: RTSGame, player: int) -> list[int]:
     """The types of a player's finished units and buildings."""
     g = game.record[0]
     slots = g["roster"][player, : g["count"][player]]

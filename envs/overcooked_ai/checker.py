@@ -311,7 +311,7 @@ def _cells(places: Places, kind: int, match: re.Match[str]) -> tuple[Cell, ...]:
 
 
 @dataclass(frozen=True)
-class Thing:
+class NounPhrase:
     """Things that a noun phrase speaks of.
 
     Attributes:
@@ -387,10 +387,10 @@ class Thing:
         return None if soup is not None and soup.ready and (right is not False or not self.number) else right
 
 
-def thing(phrase: str) -> Thing | None:
+def thing(phrase: str) -> NounPhrase | None:
     """Things that a phrase speaks of, or `None`."""
     if phrase in ("nothing", "something"):
-        return Thing("something", 0 if phrase == "nothing" else None)
+        return NounPhrase("something", 0 if phrase == "nothing" else None)
     match = _ITEM.fullmatch(phrase)
     if match is None or match["more"]:
         return None
@@ -404,7 +404,7 @@ def thing(phrase: str) -> Thing | None:
         return None
     number = 0 if det == "no" else int(det.split()[0]) if det and det[0].isdigit() else None
     onions = int(match["onions"]) if match["onions"] else None
-    return Thing(match["kind"], number, plural and det in ("some", "any"), of_three, how, onions)
+    return NounPhrase(match["kind"], number, plural and det in ("some", "any"), of_three, how, onions)
 
 
 LONGEST = 400

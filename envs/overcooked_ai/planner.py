@@ -72,10 +72,10 @@ def plan(kitchen: Kitchen, pots: Iterable[Cell] | None = None) -> tuple[Task, Ta
     kitchen.layout.require_classic("The scripted cooks")
     if pots is None:
         pots = kitchen.layout.cells(POT) if kitchen.wanted is None else (kitchen.wanted.pot,)
-    return Planner(kitchen, pots).tasks()
+    return TaskPlanner(kitchen, pots).tasks()
 
 
-class Planner:
+class TaskPlanner:
     """One planning of one moment: of a kitchen, and the pots that its cooks use."""
 
     def __init__(self, kitchen: Kitchen, pots: Iterable[Cell]) -> None:

@@ -13,7 +13,7 @@ from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import POT, Cell
 from rllib_llm_comm.envs.overcooked_ai.names import find_place
 from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, VECTORS, observations
-from rllib_llm_comm.envs.overcooked_ai.planner import Planner, Task, plan
+from rllib_llm_comm.envs.overcooked_ai.planner import Task, TaskPlanner, plan
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.sayings import PotSaying, guessed_pots, pot_in_use, say, understand, word
 from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
@@ -99,7 +99,7 @@ ONE_POT, ONIONS_ONLY, DISHES_ONLY = "one_pot", "onions_only", "dishes_only"
 HABITS = ("", ONE_POT, ONIONS_ONLY, DISHES_ONLY)
 
 
-class _HabitualPlanner(Planner):
+class _HabitualPlanner(TaskPlanner):
     """The planner's rules for one cook that leaves a part of the work, by its habit, to the other."""
 
     def __init__(self, kitchen: Kitchen, player: int, habit: str) -> None:

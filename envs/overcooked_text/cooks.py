@@ -19,8 +19,8 @@ from rllib_llm_comm.envs.overcooked_text.observation_text import (
     ONE_ROOM,
     RIGHT,
     SHELF,
-    Item,
     Option,
+    SeenItem,
     View,
 )
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying, order, ordered_foods, understand, word
@@ -34,7 +34,7 @@ def missing(view: View) -> list[str]:
     off the shelves. A chef in the left room counts what lies on the counter as arrived; what it does not see there,
     it misses.
     """
-    arrived: list[Item] = [item for _, item in view.boards if item]
+    arrived: list[SeenItem] = [item for _, item in view.boards if item]
     if view.holding:
         arrived.append(view.holding)
     arrived.extend(item for _, item in view.partners if item and view.room != LEFT)
@@ -45,16 +45,16 @@ def missing(view: View) -> list[str]:
     return wanted + ([] if bowls or any(i.is_bowl and i.contents for i in view.shelf) else [BOWL])
 
 
-def _needed(view: View, item: Item | None) -> bool:
+def _needed(view: View, item: SeenItem | None) -> bool:
     return item is not None and not item.is_bowl and item.name in view.dish
 
 
-def _complete(view: View, item: Item | None) -> bool:
+def _complete(view: View, item: SeenItem | None) -> bool:
     wanted = tuple(sorted(view.dish))
     return item is not None and item.is_bowl and bool(wanted) and tuple(sorted(item.contents)) == wanted
 
 
-def _spoilt(view: View, item: Item) -> bool:
+def _spoilt(view: View, item: SeenItem) -> bool:
     return item.is_bowl and any(food not in view.dish for food in item.contents)
 
 
@@ -105,7 +105,7 @@ def _under_way(view: View) -> list[str]:
     return sorted({food for i in items for food in (i.contents if i.is_bowl else (i.name,))})
 
 
-def _carried(view: View) -> list[Item]:
+def _carried(view: View) -> list[SeenItem]:
     """The items in the hands of the others that are seen."""
     return [item for _, item in view.partners if item]
 
@@ -138,7 +138,7 @@ def _own_work(view: View) -> Saying:
     return Saying("chop", raw[0]) if raw else Saying("fill")
 
 
-def _in_reach(view: View) -> list[Item]:
+def _in_reach(view: View) -> list[SeenItem]:
     items = [view.holding] if view.holding else []
     items.extend(item for _, item in view.boards if item)
     items.extend(view.counter or ())
@@ -175,7 +175,7 @@ def _worth(view: View, option: Option, options: Sequence[Option], heard: Sequenc
     return -1.0
 
 
-def _worth_placing(view: View, item: Item | None, options: Sequence[Option]) -> float:
+def _worth_placing(view: View, item: SeenItem | None, options: Sequence[Option]) -> float:
     if item is None:
         return -1.0
     if _needed(view, item) and not item.chopped:
@@ -189,7 +189,7 @@ def _raw_waits(view: View) -> bool:
     return any(_needed(view, item) and item is not None and not item.chopped for _, item in view.boards)
 
 
-def _worth_counter(view: View, item: Item | None, options: Sequence[Option]) -> float:
+def _worth_counter(view: View, item: SeenItem | None, options: Sequence[Option]) -> float:
     if item is None:
         return -1.0
     if view.room == RIGHT:
@@ -228,7 +228,7 @@ def _worth_getting(view: View, option: Option, options: Sequence[Option], heard:
     return 4.0 - 0.1 * rank
 
 
-def _worth_bowl(view: View, item: Item, option: Option, promised: Sequence[str]) -> float:
+def _worth_bowl(view: View, item: SeenItem, option: Option, promised: Sequence[str]) -> float:
     if view.room == RIGHT:
         wanted = missing(view)
         waiting = set(_on_shelf(view, wanted)) - {BOWL}
@@ -304,7 +304,7 @@ class ScriptedTeam(Team):
         """Forgets what was said and believed."""
         super().begin(seed)
         self._met: Counter[Hashable] = Counter()
-        self._fetches: dict[str, Item | None] = {}
+        self._fetches: dict[str, SeenItem | None] = {}
         self._decided: list[str] = []
 
     def act(self, infos: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
@@ -376,13 +376,13 @@ class ScriptedTeam(Team):
         return self._met[situation] > _OFTEN
 
 
-def _bowls(view: View) -> list[Item]:
+def _bowls(view: View) -> list[SeenItem]:
     """The bowls that are seen elsewhere than in the own hands; those in others' hands come first."""
     items = [*_carried(view), *(item for _, item in view.boards if item), *view.shelf, *(view.counter or ())]
     return [item for item in items if item.is_bowl]
 
 
-def _in_the_way(view: View, option: Option, fetched: Sequence[Item]) -> bool:
+def _in_the_way(view: View, option: Option, fetched: Sequence[SeenItem]) -> bool:
     """True if an option does what another cook in the room is on its way to do, or begins a bowl beside a begun one."""
     item, bowls = option.item, _bowls(view)
     begun = any(bowl.contents for bowl in bowls)

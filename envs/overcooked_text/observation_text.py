@@ -28,7 +28,7 @@ COUNTER, SHELF = "counter", "shelf"
 BOARDS = ("first board", "second board")
 
 
-class Item(NamedTuple):
+class SeenItem(NamedTuple):
     """A food or a bowl.
 
     Attributes:
@@ -68,11 +68,11 @@ class View:
     dish: tuple[str, ...]
     room: str
     at: str = ""
-    holding: Item | None = None
-    boards: tuple[tuple[str, Item | None], ...] = ()
-    counter: tuple[Item, ...] | None = None
-    shelf: tuple[Item, ...] = ()
-    partners: tuple[tuple[str, Item | None], ...] = ()
+    holding: SeenItem | None = None
+    boards: tuple[tuple[str, SeenItem | None], ...] = ()
+    counter: tuple[SeenItem, ...] | None = None
+    shelf: tuple[SeenItem, ...] = ()
+    partners: tuple[tuple[str, SeenItem | None], ...] = ()
     others_told: bool = True
 
 
@@ -90,7 +90,7 @@ class Option(NamedTuple):
     """
 
     kind: str
-    item: Item | None = None
+    item: SeenItem | None = None
     place: str = ""
 
 
@@ -114,14 +114,14 @@ _PHRASES = {
 }
 
 
-def item_words(item: Item) -> str:
+def item_words(item: SeenItem) -> str:
     """An item in words, such as `raw tomato`, `empty bowl`, `bowl of lettuce and tomato`."""
     if not item.is_bowl:
         return f"{'chopped' if item.chopped else 'raw'} {item.name}"
     return f"bowl of {' and '.join(item.contents)}" if item.contents else "empty bowl"
 
 
-def _listed(items: Sequence[Item]) -> str:
+def _listed(items: Sequence[SeenItem]) -> str:
     return ", ".join(item_words(item) for item in items) if items else "nothing"
 
 
@@ -173,14 +173,14 @@ def _kitchen(state: Any) -> Kitchen:
     return kitchen
 
 
-def as_item(thing: Thing, chopped: bool | None = None) -> Item:
+def as_item(thing: Thing, chopped: bool | None = None) -> SeenItem:
     """A thing of the kitchen as cooks know it; `chopped` says what a food is taken for, by default what it is."""
     if isinstance(thing, Food):
         return _made_item(thing.name, thing.chopped if chopped is None else chopped)
     return _made_item(BOWL, False, tuple(sorted([food.name for food in thing.contents])))
 
 
-_made_item = functools.cache(Item)  # there are few different ones
+_made_item = functools.cache(SeenItem)  # there are few different ones
 
 
 def _surface(kitchen: Kitchen, cell: int) -> str:
@@ -194,11 +194,11 @@ def _room(kitchen: Kitchen, y: int) -> str:
     return LEFT if y < _WALL_COLUMN else RIGHT
 
 
-def _lying(kitchen: Kitchen, seen: bytes) -> dict[str, tuple[Item, ...]]:
+def _lying(kitchen: Kitchen, seen: bytes) -> dict[str, tuple[SeenItem, ...]]:
     """Items in sight on counter and shelves, sorted so that equal scenes give equal texts."""
     off = {agent.held for agent in kitchen.agents} | {board.on for board in (*kitchen.knives, kitchen.delivery)}
     off.update(*[plate.contents for plate in kitchen.plates])
-    found: dict[str, list[Item]] = {COUNTER: [], SHELF: []}
+    found: dict[str, list[SeenItem]] = {COUNTER: [], SHELF: []}
     for thing in kitchen.items.values():
         if seen[thing.cell] and thing not in off:
             found[_surface(kitchen, thing.cell)].append(as_item(thing))

@@ -305,7 +305,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class StoppedError(RuntimeError):
+class OtherGameFailedError(RuntimeError):
     """Another one of the games side by side has failed, so this one ends, too."""
 
 
@@ -332,7 +332,7 @@ class Turns:
 
     def _require_going(self) -> None:
         if self._stopped:
-            raise StoppedError
+            raise OtherGameFailedError
 
     @contextmanager
     def pass_on(self) -> Iterator[None]:
@@ -396,7 +396,7 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], at_once:
                 turns.stop()
     failed = [error for one in begun if (error := one.exception()) is not None]
     for error in failed:
-        if not isinstance(error, StoppedError):
+        if not isinstance(error, OtherGameFailedError):
             raise error
     return [one.result() for one in begun]
 

@@ -12,8 +12,8 @@ from pydantic import Field
 from typer import Argument, Option
 
 from rllib_llm_comm.baselines.red.officer_settings import (
-    DemonstrationSettings,
     OfficerCloningSettings,
+    OfficerDemonstrationSettings,
     OfficerScoreSettings,
     OfficerSettings,
     OfficerTaskSettings,
@@ -225,10 +225,10 @@ officer_app = typer.Typer(
 
 
 @officer_app.command("demonstrations")
-@takes_settings(DemonstrationSettings, without=("commanders",))
+@takes_settings(OfficerDemonstrationSettings, without=("commanders",))
 def demonstrations(
     folder: Annotated[Path, Argument(help="Folder to write; one with the same settings gets more games.")],
-    settings: DemonstrationSettings,
+    settings: OfficerDemonstrationSettings,
     oracle: Annotated[float, Option(min=0, help="Share of games under the oracle.")] = 0.4,
     random: Annotated[float, Option(min=0, help="Share under random commands.")] = 0.4,
     adversarial: Annotated[float, Option(min=0, help="Share under the adversary.")] = 0.2,

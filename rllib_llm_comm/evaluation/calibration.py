@@ -193,7 +193,7 @@ def calibrate(
 
 
 @dataclass(frozen=True)
-class Moment:
+class ChoiceMoment:
     """A decision of an agent that has a choice, by what it observes.
 
     Attributes:
@@ -206,7 +206,7 @@ class Moment:
     advice: int | None = None
 
 
-def random_moments(env: Any, decisions: int, seed: int) -> list[Moment]:
+def random_moments(env: Any, decisions: int, seed: int) -> list[ChoiceMoment]:
     """Decisions of agents that have a choice, in games played by random allowed actions.
 
     Raises:
@@ -217,7 +217,7 @@ def random_moments(env: Any, decisions: int, seed: int) -> list[Moment]:
     record = game_of(getattr(env, "unwrapped", env))
     if record is not None and record.scripted_player:
         env = TeacherMessages(env, "scripted")
-    moments: list[Moment] = []
+    moments: list[ChoiceMoment] = []
     steps = 0
     while len(moments) < decisions:
         observations, infos = env.reset(seed=int(rng.integers(2**31)))
@@ -237,12 +237,12 @@ def random_moments(env: Any, decisions: int, seed: int) -> list[Moment]:
                 actions[agent] = int(rng.choice(allowed))
                 if len(allowed) > 1:
                     advice = teacher.advise(getattr(env, "unwrapped", env), agent)
-                    moments.append(Moment(view, heard_by(agent, mailbox), advice))
+                    moments.append(ChoiceMoment(view, heard_by(agent, mailbox), advice))
             observations, *_, infos = env.step(actions)
     return moments[:decisions]
 
 
-def _agreement(scores: np.ndarray | None, mask: np.ndarray, moments: Sequence[Moment]) -> float | None:
+def _agreement(scores: np.ndarray | None, mask: np.ndarray, moments: Sequence[ChoiceMoment]) -> float | None:
     """Share of the decisions with advice in which the likeliest candidate is the advised one, or an equal phrase.
 
     Without scores all allowed candidates are as likely.
@@ -269,7 +269,7 @@ def _read(agent: str, raw: Mapping[str, Any]) -> TextObservation:
 
 @torch.no_grad()
 def _scores(
-    model: AdaptedModel, moments: Sequence[Moment], templates: PromptTemplates, normalization: str, heard: bool
+    model: AdaptedModel, moments: Sequence[ChoiceMoment], templates: PromptTemplates, normalization: str, heard: bool
 ) -> np.ndarray:
     """Scores (decisions, candidates) in float64; masked ones as `score_candidates` has them. Equal ones count once."""
     asks = []

@@ -27,10 +27,10 @@ from rllib_llm_comm.verco.message_protocol import heard_by
 from rllib_llm_comm.verco.teachers.base import make_teacher, teacher_identity
 from rllib_llm_comm.verco.teachers.chat_teacher import ChatTeacher
 from rllib_llm_comm.verco.teachers.collect_labels import (
+    CollectionGame,
     CollectionReport,
     CollectionSettings,
     Collector,
-    Game,
     Progress,
     TeacherInCollection,
     env_text,
@@ -284,7 +284,7 @@ class _Demonstrations(Collector):
             self._partner.policy.forget()
             self._partner.policy.reset(seed=int(rng.integers(2**31)))
 
-    def begin(self, game: Game) -> None:
+    def begin(self, game: CollectionGame) -> None:
         if self._chat is not None:
             self._chat.reset(seed=game.seed)
             game.memory = PartnerMemory(game.seed, np.random.default_rng(game.seed))
@@ -292,7 +292,7 @@ class _Demonstrations(Collector):
             assert self._partner is not None
             game.memory = self._partner.begin(game.seed)
 
-    def decide(self, games: list[Game], rng: np.random.Generator) -> list[dict[str, int]]:
+    def decide(self, games: list[CollectionGame], rng: np.random.Generator) -> list[dict[str, int]]:
         asks = [game.request(game.memory) for game in games]
         played: list[dict[str, int]] = []
         for game, ask, advice in zip(games, asks, self._advise(games, asks, rng), strict=True):
@@ -312,7 +312,7 @@ class _Demonstrations(Collector):
         return played
 
     def _advise(
-        self, games: list[Game], asks: Sequence[Request], rng: np.random.Generator
+        self, games: list[CollectionGame], asks: Sequence[Request], rng: np.random.Generator
     ) -> list[dict[str, int | None]]:
         """Per game the player's choices, behind messages; `None` where an answer of a chat model was not understood."""
         if self._chat is not None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NOBODY = "none"
 
 
-class GameSettings(Settings):
+class CommonPlaySettings(Settings):
     """How games are played, by whomever."""
 
     greedy: bool = False
@@ -32,14 +32,14 @@ class GameSettings(Settings):
     """Settings of the environment that differ from training."""
 
 
-class SideBySide(GameSettings):
+class SideBySide(CommonPlaySettings):
     """How many games are played at once."""
 
     num_envs: int = Field(16, ge=1)
     """Episodes played at once; with reflection one after the other."""
 
 
-class PlaySettings(GameSettings, Loading):
+class PlaySettings(CommonPlaySettings, Loading):
     """How a trained policy plays; what is not given is as in its training."""
 
     planner: str | dict[str, Any] | None = None

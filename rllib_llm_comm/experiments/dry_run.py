@@ -87,7 +87,7 @@ def read_prices(path: str) -> Prices:
 
 
 @dataclass(frozen=True)
-class Asked:
+class StageQuestions:
     """What a stage will ask.
 
     Attributes:
@@ -185,11 +185,11 @@ def _text(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def questions(stages: Sequence[Stage], done: Collection[str] = ()) -> list[tuple[str, Asked]]:
+def questions(stages: Sequence[Stage], done: Collection[str] = ()) -> list[tuple[str, StageQuestions]]:
     """What each stage will ask, with its name; stages that ask nobody are left out. Arguments as of `tell`."""
     by_name = {stage.name: stage for stage in stages}
     played: dict[str, int | None] = {}
-    found: list[tuple[str, Asked]] = []
+    found: list[tuple[str, StageQuestions]] = []
     for stage in stages:
         chats = [] if stage.name in done else chats_of(stage, by_name)
         config = stage.experiment.config
@@ -204,7 +204,7 @@ def questions(stages: Sequence[Stage], done: Collection[str] = ()) -> list[tuple
         else:
             asked = []
         # Where nobody counts: of training (planners, judges, the growing data set), of teachers and players.
-        asked += [Asked(None, 0, PLAN, chat) for chat in chats if not any(one.chat == chat for one in asked)]
+        asked += [StageQuestions(None, 0, PLAN, chat) for chat in chats if not any(one.chat == chat for one in asked)]
         found += [(stage.name, one) for one in asked]
     return found
 
@@ -214,14 +214,14 @@ def _told(value: Any, otherwise: Any) -> Any:
     return otherwise if isinstance(value, str) and REFERENCE.search(value) else value
 
 
-def _manual(stage: Stage, _: Mapping[str, Stage]) -> Asked:
+def _manual(stage: Stage, _: Mapping[str, Stage]) -> StageQuestions:
     given = STAGE_KINDS[stage.experiment.run].settings(stage)
     parts = [part for paper in as_list(given.paper) for part in split_latex(read_latex(find_paper(paper)))]
     times = len(listed("manual_relevance_questions")) + len(listed("manual_game_questions"))
     batches = math.ceil(len(parts) / given.batch)
     # Each question of each batch, then the repetitions and the summary.
     text = sum(len(part.text) for part in parts)
-    return Asked(times * batches + 2, text / max(1, batches), MANUAL, given.chat)
+    return StageQuestions(times * batches + 2, text / max(1, batches), MANUAL, given.chat)
 
 
 def _opened(stage: Stage, given: Any) -> Any:
@@ -232,20 +232,20 @@ _MOST_DECISIONS = 20_000  # of a collection of labels that is counted; more labe
 _OF_CODE = 4000  # characters of a piece of code with its instruction
 
 
-def _translation(stage: Stage, _: Mapping[str, Stage]) -> Asked:
+def _translation(stage: Stage, _: Mapping[str, Stage]) -> StageQuestions:
     given = STAGE_KINDS[stage.experiment.run].settings(stage)
     prompt = len(_opened(stage, given).manual()) + _OF_CODE * given.pieces
-    return Asked(1 + given.actions, prompt, TRANSLATION, given.chat)
+    return StageQuestions(1 + given.actions, prompt, TRANSLATION, given.chat)
 
 
-def _subgoals(stage: Stage, _: Mapping[str, Stage]) -> Asked:
+def _subgoals(stage: Stage, _: Mapping[str, Stage]) -> StageQuestions:
     given = STAGE_KINDS[stage.experiment.run].settings(stage)
     each, prompt = _plan(given.planner, _opened(stage, given))
     once = int(given.states_by == "model") + int(bool(given.planner.get("objects", True)))
-    return Asked(once + given.states * each, prompt, PLAN, given.chat)
+    return StageQuestions(once + given.states * each, prompt, PLAN, given.chat)
 
 
-def _rewards(stage: Stage, stages: Mapping[str, Stage]) -> Asked:
+def _rewards(stage: Stage, stages: Mapping[str, Stage]) -> StageQuestions:
     config = stage.experiment.config
     chat, subgoals = config.get("chat") or {}, str(config.get("subgoals", ""))
     used = REFERENCE.fullmatch(subgoals)
@@ -256,11 +256,11 @@ def _rewards(stage: Stage, stages: Mapping[str, Stage]) -> Asked:
         library = {subgoal for agent in game.agents for subgoal in game.library(agent)}
         number = min(len(library), given.states * len(game.agents))
     elif used:
-        return Asked(None, 0, REWARD_CODE, chat)
+        return StageQuestions(None, 0, REWARD_CODE, chat)
     else:
         _, game, wanted = read_subgoals(subgoals)
         number = len(wanted)
-    return Asked(number, len(game.manual()) + _OF_CODE, REWARD_CODE, chat)
+    return StageQuestions(number, len(game.manual()) + _OF_CODE, REWARD_CODE, chat)
 
 
 def _plan(planner: Any, game: Any) -> tuple[int, float]:
@@ -274,9 +274,9 @@ def _plan(planner: Any, game: Any) -> tuple[int, float]:
     return {"sama": 2, "deps": 2}.get(str(given.get("name")), 3), longest
 
 
-def _games(stage: Stage, stages: Mapping[str, Stage], played: dict[str, int | None]) -> list[Asked]:
+def _games(stage: Stage, stages: Mapping[str, Stage], played: dict[str, int | None]) -> list[StageQuestions]:
     """The questions of a stage that plays whole games to planners, per entry of its checkpoints."""
-    config, found = stage.experiment.config, list[Asked]()
+    config, found = stage.experiment.config, list[StageQuestions]()
     episodes = config.get("episodes") or STAGE_KINDS[stage.experiment.run].model().model_fields["episodes"].default
     for checkpoint in as_list(config.get("checkpoint")):
         planner = config.get("planner") or played_with(checkpoint, stages).get("planner")
@@ -286,7 +286,7 @@ def _games(stage: Stage, stages: Mapping[str, Stage], played: dict[str, int | No
             if isinstance(planner, Mapping) and "name" in planner:  # else a sweep over planners
                 with suppress(UserError):  # what its training itself would refuse
                     asked = _games_of(checkpoint, planner, config, stages, played, episodes, once)
-            found.append(asked or Asked(None, 0, PLAN, chats[0]))
+            found.append(asked or StageQuestions(None, 0, PLAN, chats[0]))
     return found
 
 
@@ -298,7 +298,7 @@ def _games_of(
     played: dict[str, int | None],
     episodes: int,
     once: bool,
-) -> Asked | None:
+) -> StageQuestions | None:
     """The questions of the games of a checkpoint; `None` where nobody can tell. `once`: nobody has asked before."""
     from rllib_llm_comm.policies.planning_settings import PlanningSettings
 
@@ -326,7 +326,7 @@ def _games_of(
     trained = trials_of(stages[used.group(1)].experiment) if used else 1
     games = episodes * max(1, trained)
     asked = int(once and bool(planner.get("objects", True)))
-    return Asked(asked + games * per_game, prompt, PLAN, chat, float(per_game))
+    return StageQuestions(asked + games * per_game, prompt, PLAN, chat, float(per_game))
 
 
 def _game_of(
@@ -379,7 +379,7 @@ def plans_in_a_game(env_id: str, settings: Mapping[str, Any], *, patience: int, 
     return None
 
 
-def _labels(stage: Stage, config: Mapping[str, Any]) -> list[Asked]:
+def _labels(stage: Stage, config: Mapping[str, Any]) -> list[StageQuestions]:
     """The questions of a chat teacher, counted while chance plays: one per moment, with labels for all agents; those of
     what they see that have enough are none.
     """
@@ -408,10 +408,12 @@ def _labels(stage: Stage, config: Mapping[str, Any]) -> list[Asked]:
     with tempfile.TemporaryDirectory(prefix="labels-") as folder:
         found = collect_labels(str(stage.experiment.env), Path(folder) / "labels", **given)
     larger = max(1.0, min(wanted / max(1, found.labels), limit / _MOST_DECISIONS))
-    return [Asked(math.ceil(len(prompts) * larger), sum(map(len, prompts)) / max(1, len(prompts)), LABEL, teacher)]
+    return [
+        StageQuestions(math.ceil(len(prompts) * larger), sum(map(len, prompts)) / max(1, len(prompts)), LABEL, teacher)
+    ]
 
 
-_STAGES: Mapping[str, Callable[[Stage, Mapping[str, Stage]], Asked]] = {
+_STAGES: Mapping[str, Callable[[Stage, Mapping[str, Stage]], StageQuestions]] = {
     "make_manual": _manual,
     "translate": _translation,
     "collect_subgoals": _subgoals,

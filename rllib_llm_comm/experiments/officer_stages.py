@@ -7,8 +7,8 @@ from pathlib import Path
 from pydantic import Field
 
 from rllib_llm_comm.baselines.red.officer_settings import (
-    DemonstrationSettings,
     OfficerCloningSettings,
+    OfficerDemonstrationSettings,
     OfficerScoreSettings,
 )
 from rllib_llm_comm.core.errors import UserError, within
@@ -30,7 +30,7 @@ class DemonstrateOfficers(StageKind):
     """`run: demonstrate_officers`: games of imperfect scripted officers, to learn from."""
 
     name = "demonstrate_officers"
-    settings_class = DemonstrationSettings
+    settings_class = OfficerDemonstrationSettings
     stands_in = "demonstrations: scripted officers in the place of people"
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:

@@ -13,7 +13,7 @@ from rllib_llm_comm.core.files import read_text
 from rllib_llm_comm.evaluation.planned_play import env_maker
 from rllib_llm_comm.evaluation.play_settings import HostSettings, PlaySettings
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
-from rllib_llm_comm.play.room import Limits, Room
+from rllib_llm_comm.play.room import Room, ServerLimits
 from rllib_llm_comm.play.server import Access, listen, make_app, make_server, require_libraries
 from rllib_llm_comm.play.session_recorder import SessionRecorder, require_new
 from rllib_llm_comm.play.table import MAX_WORDS, Table
@@ -134,7 +134,7 @@ def host_table(
         UserError: If a library, the checkpoint or the port cannot be had.
     """
     require_libraries()
-    how, bounds = settings or HostSettings(), Limits()
+    how, bounds = settings or HostSettings(), ServerLimits()
     consent = "" if how.consent is None else read_consent(how.consent)
     if how.record is not None:
         require_new(how.record)

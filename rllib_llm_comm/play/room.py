@@ -27,7 +27,7 @@ _STEERING = ("pause", "step", "restart", "speed", "clock")
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServerLimits:
     """Bounds of one server.
 
     Attributes:
@@ -51,7 +51,7 @@ class Limits:
     stranger_seconds: float = 10.0
 
 
-class Wire(Protocol):
+class BrowserWire(Protocol):
     """The way to one browser."""
 
     async def send_text(self, data: str) -> None:
@@ -68,7 +68,7 @@ class Guest:
         host: True if it is the browser of who started the server.
     """
 
-    wire: Wire
+    wire: BrowserWire
     seat: str | None = None
     host: bool = False
     _waiting: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_WAITING))  # a slow one misses old views
@@ -137,7 +137,7 @@ class Room:
     def __init__(
         self,
         table: Table,
-        limits: Limits | None = None,
+        limits: ServerLimits | None = None,
         *,
         title: str = "Play",
         why: bool = True,
@@ -146,7 +146,7 @@ class Room:
         recorded: bool = False,
         watch: bool = False,
     ) -> None:
-        self.table, self.limits, self.title = table, limits or Limits(), title
+        self.table, self.limits, self.title = table, limits or ServerLimits(), title
         self.clock = Clock(paused=not watch)
         self.guests: list[Guest] = []
         self._consent, self._recorded = consent, recorded

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.figures import render_page
-from rllib_llm_comm.play.room import Guest, Limits, Room
+from rllib_llm_comm.play.room import Guest, Room, ServerLimits
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -275,7 +275,7 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def make_server(app: Starlette, limits: Limits) -> Any:
+def make_server(app: Starlette, limits: ServerLimits) -> Any:
     """A uvicorn server that says nothing by itself; `run(sockets=[...])` serves until it is told to exit.
 
     Args:

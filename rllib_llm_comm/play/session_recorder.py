@@ -13,7 +13,7 @@ from typing import IO, Any
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import disk_fault, write_atomically
 from rllib_llm_comm.core.session_files import COLUMNS, DECISIONS, FORMAT, MOST_BYTES, SESSION, rows_of
-from rllib_llm_comm.play.table import Moment, Table
+from rllib_llm_comm.play.table import Table, TableMoment
 
 
 def require_new(folder: Path) -> None:
@@ -75,7 +75,7 @@ class SessionRecorder:
         )
         table.watchers.append(self.note)
 
-    def note(self, table: Table, moment: Moment) -> None:
+    def note(self, table: Table, moment: TableMoment) -> None:
         """Takes a moment; `Table.watchers` calls it.
 
         Raises:

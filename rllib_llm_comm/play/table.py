@@ -75,7 +75,7 @@ class Line:
 
 
 @dataclass
-class Moment:
+class TableMoment:
     """A played moment, with everything that was known when it was decided.
 
     Attributes:
@@ -95,7 +95,7 @@ class Moment:
     events: dict[str, list[str]] = field(default_factory=dict)
 
 
-Watcher = Callable[["Table", Moment], None]
+Watcher = Callable[["Table", TableMoment], None]
 """Called after every step with the moment that was played."""
 
 
@@ -290,7 +290,7 @@ class Table:
         self._silence.add_to(frame, game.observations, decided)
         spoke = frozenset(agent for agent in decisions if agent in self.people and self.people[agent].spoke)
         forced = frozenset(agent for agent in decisions if agent in self.people and self.people[agent].forced)
-        moment = Moment(frame, {agent: person.name for agent, person in self.people.items()}, spoke, forced)
+        moment = TableMoment(frame, {agent: person.name for agent, person in self.people.items()}, spoke, forced)
         self.why |= {str(agent): frame["agents"][str(agent)] for agent in decided}
         game.step(decisions)
         moment.rewards = {str(agent): float(reward) for agent, reward in game.rewards.items()}
@@ -334,7 +334,7 @@ class Table:
         chances = np.eye(len(phrases))[action]
         return Decision(action, person.said, self.heard(agent), phrases, chances, np.nan, "")
 
-    def _close(self, moment: Moment) -> None:
+    def _close(self, moment: TableMoment) -> None:
         """Ends a moment: people think anew, the log goes on, and agents that are asked next speak."""
         step = moment.frame["game_step"]
         for agent, card in moment.frame["agents"].items():

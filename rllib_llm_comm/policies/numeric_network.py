@@ -298,7 +298,7 @@ class NumericNetwork(nn.Module):
         return narrow
 
 
-class CommNet(nn.Module):
+class CommNetNetwork(nn.Module):
     """h_i <- tanh(e_i + H_k h_i + C_k mean of h_j over the others), K times, from h_i = e_i = tanh(E o_i).
 
     All rows of a team are computed from its observations, so gradients reach the encoder through what was heard as
@@ -365,7 +365,7 @@ def _build(settings: NumericSettings, size: int, outputs: int, scale: float) -> 
     if settings.communication == "observations":
         return MeanOfObservations(settings, size, outputs, scale)
     width = settings.hiddens[-1]
-    return CommNet(size, width, outputs, settings.communication_passes, settings.share_passes, scale)
+    return CommNetNetwork(size, width, outputs, settings.communication_passes, settings.share_passes, scale)
 
 
 def _mlp(settings: NumericSettings, inputs: int, outputs: int, scale: float) -> nn.Sequential:

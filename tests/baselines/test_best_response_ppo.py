@@ -13,8 +13,8 @@ from rllib_llm_comm.baselines.population.kitchen_partners import (
     ITSELF,
     FrozenPartner,
     PartnerPool,
-    ScriptedCooks,
     SeatedPartners,
+    SingleGameCooks,
     StackedActors,
 )
 from rllib_llm_comm.core.errors import UserError
@@ -190,7 +190,7 @@ def exported(checkpoint):
 def test_scripted_partners_cook_in_both_seats():
     """Two of them, who see the compiled games as the planner sees single ones: the scripted cooks' 240 points."""
     games = KitchenBatch(2, horizon=400)
-    tables = [ScriptedCooks(games) for _ in COOKS]
+    tables = [SingleGameCooks(games) for _ in COOKS]
     rng = np.random.default_rng(0)
     score = np.zeros(2)
     for game in (0, 1):

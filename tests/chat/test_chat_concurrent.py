@@ -16,7 +16,7 @@ from rllib_llm_comm.chat.cassettes import Cassette, open_chat
 from rllib_llm_comm.chat.chat_model import (
     PLAN,
     ChatCounters,
-    StoppedError,
+    OtherGameFailedError,
     Turns,
     asking_for,
     begun_at_once,
@@ -146,7 +146,7 @@ def test_games_end_at_their_next_question_when_one_has_failed():
     with ChatServer(Slow()) as server:
         asked, turns = client(server, max_concurrent=2), Turns()
         turns.stop()
-        with pytest.raises(StoppedError), turns.take():
+        with pytest.raises(OtherGameFailedError), turns.take():
             asked.complete("x")
         assert not server.requests
 

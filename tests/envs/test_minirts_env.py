@@ -12,7 +12,7 @@ from rllib_llm_comm.envs.minirts import collective_command
 from rllib_llm_comm.envs.minirts.commanders import tasks
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
 from rllib_llm_comm.envs.minirts.commanders.tasks import ATTACK, BUILD, MINE, TRAIN, WAIT, Command, parse_command
-from rllib_llm_comm.envs.minirts.engine.rts_game import Game
+from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame
 from rllib_llm_comm.envs.minirts.engine.units import BARRACK, GUARD_TOWER, PEASANT, SPEARMAN, SWORDMAN, TOWN_HALL
 from rllib_llm_comm.envs.minirts.side import Side
 from rllib_llm_comm.envs.minirts.view import observations, officer_view
@@ -231,7 +231,7 @@ def test_compiled_views_are_those_of_the_plain_functions(num_agents, opponent, p
 def test_compiled_views_of_more_units_than_there_are_rows_and_of_units_outside():
     places = [(player, PEASANT, 2 + i % 12, 2 + 6 * player + i // 12) for player in range(2) for i in range(110)]
     units = [(0, TOWN_HALL, 10, 12), (1, TOWN_HALL, 20, 12), *places, (0, PEASANT, -0.9, 31.4), (0, PEASANT, 31.7, 3)]
-    side = Side(Game.scenario(units, (0, 0)), 0, 2)
+    side = Side(RTSGame.scenario(units, (0, 0)), 0, 2)
     for number in range(2):
         assert same_arrays(observations.planes(side, number), plain_views.planes(side, number))
         theirs = plain_views.lists(side, number)

@@ -28,7 +28,7 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import (
     wordings,
 )
 from rllib_llm_comm.envs.minirts.engine import unit_order as order
-from rllib_llm_comm.envs.minirts.engine.rts_game import Game
+from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame
 from rllib_llm_comm.envs.minirts.engine.units import BARRACK, PEASANT, RESOURCE, SPEARMAN, TOWN_HALL
 from rllib_llm_comm.envs.minirts.side import Side
 
@@ -39,7 +39,7 @@ UNITS = [
 
 
 def side():
-    return Side(Game.scenario(UNITS, (300, 300)), 0, 1)
+    return Side(RTSGame.scenario(UNITS, (300, 300)), 0, 1)
 
 
 def flags(action):
@@ -135,7 +135,7 @@ def test_sentences_hold_until_they_are_done_or_taken_back():
 
 
 def test_a_stance_takes_the_place_of_another():
-    executor = Executor(Side(Game.scenario([*UNITS, (0, SPEARMAN, 9, 9)]), 0, 1))
+    executor = Executor(Side(RTSGame.scenario([*UNITS, (0, SPEARMAN, 9, 9)]), 0, 1))
     told = Instructions(executor.orders)
     for stance in (ATTACK, DEFEND):
         executor.command(0, Command(stance))

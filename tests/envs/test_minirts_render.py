@@ -7,7 +7,7 @@ import pytest
 from minirts_play import moments, played
 
 from rllib_llm_comm.envs.drawing import COOK_COLOURS
-from rllib_llm_comm.envs.minirts.engine.rts_game import Game
+from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame
 from rllib_llm_comm.envs.minirts.engine.unit_order import attack
 from rllib_llm_comm.envs.minirts.engine.units import (
     ARCHER,
@@ -72,13 +72,13 @@ def test_both_sides_maps_differ_and_hide():
         assert known[12:-12, 12:-12][never].mean() < 45
 
 
-def crowd() -> tuple[Game, Side]:
+def crowd() -> tuple[RTSGame, Side]:
     """A fight of 50 units, beside peasants and buildings of both sides."""
     kinds = (SPEARMAN, SWORDMAN, CAVALRY, ARCHER, DRAGON, CATAPULT)
     units = [(p, kinds[i % 6], 11 + 5 * p + i % 5 * 0.9, 10 + i // 5 * 0.9) for p in range(2) for i in range(25)]
     units += [(p, kind, 3 + 24 * p, 5 + 4 * i) for p in range(2) for i, kind in enumerate((TOWN_HALL, STABLE))]
     units += [(p, PEASANT, 7 + 20 * p, 4 + 2 * i) for p in range(2) for i in range(4)]
-    game = Game.scenario(units, (0, 0))
+    game = RTSGame.scenario(units, (0, 0))
     foes = {player: [unit for unit in game.units(player) if IS_ARMY[unit.type]] for player in range(2)}
     orders = [attack(unit, foes[1 - player][i]) for player in range(2) for i, unit in enumerate(foes[player])]
     game.step(orders, 90)

@@ -15,7 +15,7 @@ from rllib_llm_comm.envs.minirts import golden as minirts
 from rllib_llm_comm.envs.minirts.engine import opponents, state
 from rllib_llm_comm.envs.minirts.engine import unit_order as order
 from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings, generate
-from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Settings
+from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame, RTSSettings
 from rllib_llm_comm.envs.minirts.engine.units import (
     ARCHER,
     BARRACK,
@@ -75,7 +75,7 @@ def test_unknown_kinds_get_one_sentence(tmp_path):
 
 
 def test_a_snapshot_is_exact():
-    game = Game(3, Settings(opponents=("medium", "strong")))
+    game = RTSGame(3, RTSSettings(opponents=("medium", "strong")))
     game.run(2000)
     taken = game.snapshot()
     game.run(1500)
@@ -83,7 +83,7 @@ def test_a_snapshot_is_exact():
     game.restore(taken)
     game.run(1500)
     assert game.record.tobytes() == once.tobytes()
-    other = Game(8, Settings(opponents=("medium", "strong")))
+    other = RTSGame(8, RTSSettings(opponents=("medium", "strong")))
     other.run(700)
     other.restore(taken)
     other.run(1500)
@@ -93,7 +93,7 @@ def test_a_snapshot_is_exact():
 def test_steps_do_not_matter_and_seeds_do():
     ends = []
     for seed, step in ((5, 1), (5, 700), (6, 700)):
-        game = Game(seed, Settings(opponents=("simple", "medium")))
+        game = RTSGame(seed, RTSSettings(opponents=("simple", "medium")))
         for _ in range(2100 // step):
             game.run(step)
         ends.append(game.record.tobytes())
@@ -108,7 +108,7 @@ def test_fog_hides_walkers_and_remembers_buildings():
         (1, PEASANT, 15, 6),
         (1, PEASANT, 30, 30),
     ]
-    game = Game.scenario(units, (500, 500))
+    game = RTSGame.scenario(units, (500, 500))
     assert [unit.name for unit in game.seen_enemies(0)] == ["TOWN_HALL", "PEASANT"]
     game.step([order.move(game.units(0)[1], 2, 5)], 150)
     assert [unit.name for unit in game.seen_enemies(0)] == ["TOWN_HALL"]
@@ -116,7 +116,7 @@ def test_fog_hides_walkers_and_remembers_buildings():
 
 
 def test_orders_that_cannot_be_are_refused():
-    game = Game.scenario([(0, TOWN_HALL, 5, 5), (0, PEASANT, 10, 5), (1, PEASANT, 30, 30), (1, TOWN_HALL, 26, 26)])
+    game = RTSGame.scenario([(0, TOWN_HALL, 5, 5), (0, PEASANT, 10, 5), (1, PEASANT, 30, 30), (1, TOWN_HALL, 26, 26)])
     hall, peasant = game.units(0)
     for wrong in (
         order.move(hall, 1, 1),
@@ -131,7 +131,7 @@ def test_orders_that_cannot_be_are_refused():
 
 def test_the_cap_gives_the_money_back():
     units = [(0, TOWN_HALL, 5, 5), (0, PEASANT, 10, 5), (1, TOWN_HALL, 26, 26)]
-    game = Game.scenario(units, (100, 100), settings=Settings(unit_cap=2, max_tick=0))
+    game = RTSGame.scenario(units, (100, 100), settings=RTSSettings(unit_cap=2, max_tick=0))
     game.step([order.train(game.units(0)[0], PEASANT)], 10)
     assert game.money(0) == 50
     game.run(100)
@@ -139,7 +139,7 @@ def test_the_cap_gives_the_money_back():
 
 
 def test_a_cancelled_building_goes_and_is_refunded():
-    game = Game.scenario([(0, TOWN_HALL, 5, 5), (0, PEASANT, 10, 5), (1, TOWN_HALL, 26, 26)], (300, 300))
+    game = RTSGame.scenario([(0, TOWN_HALL, 5, 5), (0, PEASANT, 10, 5), (1, TOWN_HALL, 26, 26)], (300, 300))
     game.step([order.build(game.units(0)[1], BARRACK, 14, 5)], 60)
     assert (game.money(0), [unit.finished for unit in game.units(0)]) == (150, [True, True, False])
     game.step([order.move(game.units(0)[1], 5, 10)], 1)
@@ -147,7 +147,7 @@ def test_a_cancelled_building_goes_and_is_refunded():
 
 
 def test_units_never_stand_in_each_other():
-    game = Game(11, Settings(opponents=("medium", "medium_tower")))
+    game = RTSGame(11, RTSSettings(opponents=("medium", "medium_tower")))
     while not game.over and game.tick < 4000:
         game.run(97)
         places = np.array([(unit.x, unit.y) for unit in game.units()])
@@ -157,9 +157,9 @@ def test_units_never_stand_in_each_other():
 
 def test_the_cell_of_a_place_is_rounded_in_float64():
     below_half = float(np.nextafter(np.float32(0.5), np.float32(0)))
-    game = Game.scenario([(0, PEASANT, below_half, below_half)])
+    game = RTSGame.scenario([(0, PEASANT, below_half, below_half)])
     assert game.units(0)[0].cell == (0, 0)
-    assert game.visible(0).tolist() == Game.scenario([(0, PEASANT, 0, 0)]).visible(0).tolist()
+    assert game.visible(0).tolist() == RTSGame.scenario([(0, PEASANT, 0, 0)]).visible(0).tolist()
 
 
 def test_the_step_of_a_bullet_is_divided_first():
@@ -167,7 +167,7 @@ def test_the_step_of_a_bullet_is_divided_first():
     different = 0
     for x, y in np.random.default_rng(0).uniform(1.5, 3.5, (20, 2)).astype(np.float32):
         units = [(0, DRAGON, 0.3, 0.3), (0, TOWN_HALL, 20, 20), (1, TOWN_HALL, float(x), float(y))]
-        game = Game.scenario(units, (100, 100))
+        game = RTSGame.scenario(units, (100, 100))
         game.record["last_attack"][0, 0] = -99
         game.step([order.attack(game.units()[0], game.units(1)[0])], 1)
         start = game.record["b_x"][0, 0], game.record["b_y"][0, 0]
@@ -191,11 +191,11 @@ def test_maps_have_bases_and_resources_for_both():
 @pytest.mark.parametrize("name", ["weak", "medium:KNIGHT", "strong:ARCHER", "simple:ARCHER+DRAGON"])
 def test_unknown_opponents_get_one_sentence(name):
     with pytest.raises(UserError, match="opponent"):
-        Game(0, Settings(opponents=(None, name)))
+        RTSGame(0, RTSSettings(opponents=(None, name)))
 
 
 def test_opponents_with_several_types_make_them():
-    game = Game(2, Settings(opponents=("medium2:SPEARMAN+ARCHER", "medium3")))
+    game = RTSGame(2, RTSSettings(opponents=("medium2:SPEARMAN+ARCHER", "medium3")))
     assert opponents.drawn(game.record, 0).types == (SPEARMAN, ARCHER)
     assert len(set(opponents.drawn(game.record, 1).types)) == 3
     made = set()
@@ -206,7 +206,7 @@ def test_opponents_with_several_types_make_them():
 
 
 def test_opponents_keep_to_their_towers_and_army_sizes():
-    game = Game(0, Settings(opponents=("simple:SPEARMAN", "medium_tower:ARCHER")))
+    game = RTSGame(0, RTSSettings(opponents=("simple:SPEARMAN", "medium_tower:ARCHER")))
     most = [opponents.drawn(game.record, player).most for player in range(2)]
     armies, towers = [0, 0], [0, 0]
     while not game.over and game.tick < 5000:
@@ -221,7 +221,7 @@ def test_opponents_keep_to_their_towers_and_army_sizes():
 
 
 def test_strong_opponents_make_what_beats_the_enemy():
-    game = Game(2, Settings(opponents=("strong", "medium:SWORDMAN")))
+    game = RTSGame(2, RTSSettings(opponents=("strong", "medium:SWORDMAN")))
     made = set()
     while not game.over and game.tick < 6000:
         game.run(50)

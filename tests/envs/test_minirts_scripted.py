@@ -7,7 +7,7 @@ import pytest
 
 from rllib_llm_comm.envs.minirts.engine import opponents
 from rllib_llm_comm.envs.minirts.engine import unit_order as order
-from rllib_llm_comm.envs.minirts.engine.rts_game import Game
+from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame
 from rllib_llm_comm.envs.minirts.engine.units import (
     ARCHER,
     BARRACK,
@@ -26,7 +26,7 @@ ENEMY_HOME = [(1, TOWN_HALL, 28, 28), (1, PEASANT, 28, 30)]
 
 def scripted(name, units, money=0):
     """A game in which a scripted opponent acts for player 0 at each tick, and nobody for player 1."""
-    game = Game.scenario([(0, TOWN_HALL, 5, 5), *units, *ENEMY_HOME], (money, 100))
+    game = RTSGame.scenario([(0, TOWN_HALL, 5, 5), *units, *ENEMY_HOME], (money, 100))
     opponents.enter(game.record, 0, name, seed=0, every=1)
     return game
 

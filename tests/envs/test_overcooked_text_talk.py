@@ -14,12 +14,12 @@ from rllib_llm_comm.envs.interface import PRIVATE
 from rllib_llm_comm.envs.overcooked_text import cooks, observation_text, parallel_env
 from rllib_llm_comm.envs.overcooked_text.cooks import ScriptedTeam
 from rllib_llm_comm.envs.overcooked_text.layouts import RECIPES
-from rllib_llm_comm.envs.overcooked_text.observation_text import LEFT, RIGHT, Item, Option, View
+from rllib_llm_comm.envs.overcooked_text.observation_text import LEFT, RIGHT, Option, SeenItem, View
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying, meaning, order, ordered_foods, understand, word
 from tools.embedded_model.kitchens import options, random_view
 
 ONE_FOOD = ["tomato salad", "lettuce salad", "onion salad"]
-SHELF = (Item("lettuce"), Item("onion"), Item("tomato"), Item("bowl"))
+SHELF = (SeenItem("lettuce"), SeenItem("onion"), SeenItem("tomato"), SeenItem("bowl"))
 ALICE = View("alice", ("tomato",), LEFT, counter=(), others_told=False)
 BOB = View("bob", (), RIGHT, counter=(), shelf=SHELF)
 
@@ -71,20 +71,22 @@ def test_games_without_a_parser_know_no_meaning():
 
 def test_who_knows_tells_the_order_first_and_then_asks_for_what_is_missing():
     assert cooks.say(ALICE) == Saying("order", "tomato salad")
-    begun = replace(ALICE, counter=(Item("tomato"),))
+    begun = replace(ALICE, counter=(SeenItem("tomato"),))
     assert cooks.say(begun) == Saying("bring", "bowl")
     assert cooks.say(begun, [Saying("ask")]) == Saying("order", "tomato salad")
     assert cooks.say(replace(ALICE, others_told=True)) == Saying("bring", "tomato")
-    teller = View("bob", ("tomato",), RIGHT, counter=(Item("tomato"), Item("bowl")), shelf=SHELF[:2], others_told=False)
+    teller = View(
+        "bob", ("tomato",), RIGHT, counter=(SeenItem("tomato"), SeenItem("bowl")), shelf=SHELF[:2], others_told=False
+    )
     assert cooks.say(replace(teller, others_told=True)) == Saying("wait")
     assert cooks.say(teller) == Saying("order", "tomato salad")
 
 
 def test_who_is_not_told_asks_until_something_is_under_way():
     assert cooks.say(BOB) == Saying("ask")
-    assert cooks.say(replace(BOB, holding=Item("onion"))) == Saying("carry", "onion")
-    assert cooks.say(replace(BOB, counter=(Item("onion"),))) == Saying("wait")
-    chef = View("alice", (), LEFT, boards=(("first board", Item("onion")),))
+    assert cooks.say(replace(BOB, holding=SeenItem("onion"))) == Saying("carry", "onion")
+    assert cooks.say(replace(BOB, counter=(SeenItem("onion"),))) == Saying("wait")
+    chef = View("alice", (), LEFT, boards=(("first board", SeenItem("onion")),))
     assert cooks.say(chef) == Saying("chop", "onion")
 
 
@@ -92,15 +94,15 @@ def test_who_is_not_told_does_what_it_hears():
     choices = [Option("wait"), *(Option("get", item, "shelf") for item in SHELF)]
     for food in ("lettuce", "onion", "tomato"):
         for saying in (order([food]), Saying("bring", food)):
-            assert choices[cooks.choose(BOB, choices, [saying])].item == Item(food)
+            assert choices[cooks.choose(BOB, choices, [saying])].item == SeenItem(food)
     assert cooks.guess(BOB, [order(["onion", "tomato"]), Saying("bring", "lettuce")]) == ("onion", "tomato")
-    assert cooks.guess(replace(BOB, counter=(Item("onion"),))) == ("onion",)
+    assert cooks.guess(replace(BOB, counter=(SeenItem("onion"),))) == ("onion",)
     assert cooks.guess(View("bob", (), RIGHT)) == ()
 
 
 def test_an_empty_bowl_is_no_finished_dish_for_who_is_not_told():
-    chef = View("alice", (), LEFT, at="delivery", holding=Item("bowl"))
-    assert cooks.choose(chef, [Option("wait"), Option("serve", Item("bowl"), "delivery")]) == 0
+    chef = View("alice", (), LEFT, at="delivery", holding=SeenItem("bowl"))
+    assert cooks.choose(chef, [Option("wait"), Option("serve", SeenItem("bowl"), "delivery")]) == 0
     assert cooks.say(chef) != Saying("serve")
 
 

@@ -11,7 +11,7 @@ from chat_server import ChatServer
 from rllib_llm_comm.chat.chat_model import PLAN, TOKENS
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments import dry_run
-from rllib_llm_comm.experiments.dry_run import EXAMPLE, Asked, questions, read_prices, tell
+from rllib_llm_comm.experiments.dry_run import EXAMPLE, StageQuestions, questions, read_prices, tell
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSettings, parse_experiments
 from rllib_llm_comm.experiments.run_experiments import run_experiments, run_study
 from rllib_llm_comm.experiments.run_time import rehearse
@@ -56,14 +56,14 @@ def test_a_dry_run_asks_nobody_writes_nothing_and_tells_the_money(tmp_path, monk
 
 def test_money_is_tokens_times_the_price_of_the_list_or_of_the_settings():
     prices = read_prices(EXAMPLE)
-    asked = Asked(20, 12_000, PLAN, {"model": "gpt-4"}, 20.0)  # SAMA's appendix: 20 questions of 3,000 tokens
+    asked = StageQuestions(20, 12_000, PLAN, {"model": "gpt-4"}, 20.0)  # SAMA's appendix: 20 questions of 3,000 tokens
     row = asked.row("games", prices)
     assert row["tokens in"] == 60_000 and row["money, at most"] == pytest.approx(1.8 + 20 * TOKENS[PLAN] * 60 / 1e6)
     own = {"model": "m", "price_per_million_input": 1.0, "max_tokens": 10}
-    assert Asked(20, 12_000, PLAN, own).row("games", None)["money, at most"] == pytest.approx(0.06)
-    assert Asked(20, 12_000, PLAN, {"cassette": "sama"}).row("games", prices)["money, at most"] == 0
+    assert StageQuestions(20, 12_000, PLAN, own).row("games", None)["money, at most"] == pytest.approx(0.06)
+    assert StageQuestions(20, 12_000, PLAN, {"cassette": "sama"}).row("games", prices)["money, at most"] == 0
     with pytest.raises(UserError, match=r"no price of 'gpt-5', only of gpt-4, gpt-3.5-turbo"):
-        Asked(20, 12_000, PLAN, {"model": "gpt-5"}).row("games", prices)
+        StageQuestions(20, 12_000, PLAN, {"model": "gpt-5"}).row("games", prices)
 
 
 def test_games_ask_less_where_plans_are_kept(tmp_path):

@@ -11,7 +11,7 @@ from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
-from rllib_llm_comm.play.room import Limits, Room
+from rllib_llm_comm.play.room import Room, ServerLimits
 from rllib_llm_comm.play.server import Access, listen, make_app, make_server
 from rllib_llm_comm.play.table import Table
 
@@ -31,7 +31,7 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(table: Table, limits: Limits | None = None, **options: Any) -> Iterator[Served]:
+def served(table: Table, limits: ServerLimits | None = None, **options: Any) -> Iterator[Served]:
     """Serves a table until the end of the `with`."""
     listening = listen("127.0.0.1", 0)
     with listening:

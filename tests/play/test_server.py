@@ -22,7 +22,7 @@ from test_table import SALADS, table_of  # noqa: E402
 
 from rllib_llm_comm.core.errors import UserError  # noqa: E402
 from rllib_llm_comm.core.session_files import DECISIONS, SESSION, read_session  # noqa: E402
-from rllib_llm_comm.play.room import Limits  # noqa: E402
+from rllib_llm_comm.play.room import ServerLimits  # noqa: E402
 from rllib_llm_comm.play.server import Access, listen  # noqa: E402
 from rllib_llm_comm.play.session_recorder import SessionRecorder  # noqa: E402
 
@@ -149,7 +149,7 @@ def test_an_action_that_is_no_number_does_not_end_the_connection(door_game):
 def test_a_browser_that_takes_nothing_neither_stops_the_game_nor_keeps_its_seat():
     table = table_of(seed=3, **SALADS)
     # Views have to fill the way to the deaf browser soon, faster than a page may ask for them.
-    limits = Limits(send_seconds=2.0, commands_per_second=1e6, most_episodes=10**6)
+    limits = ServerLimits(send_seconds=2.0, commands_per_second=1e6, most_episodes=10**6)
     with served(table, limits) as running, socket.socket() as deaf:
         address = running.door.address.removeprefix("http://")
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -222,7 +222,7 @@ def closed(wire):
 
 def test_too_many_browsers_and_too_long_commands():
     with (
-        served(table_of("door", policy="random"), Limits(most_connections=1, most_bytes=500)) as running,
+        served(table_of("door", policy="random"), ServerLimits(most_connections=1, most_bytes=500)) as running,
         running.wire() as one,
     ):
         with running.wire() as two, pytest.raises(websockets.exceptions.ConnectionClosed, match="too many browsers"):
@@ -235,8 +235,12 @@ def test_too_many_browsers_and_too_long_commands():
 @pytest.mark.parametrize(
     ("limits", "commands", "reason"),
     [
-        (Limits(commands_per_second=0.5), 30, "too many commands"),  # a slow machine cannot keep this pace, either
-        (Limits(idle_minutes=0.5 / 60), 0, "nothing happened"),
+        (
+            ServerLimits(commands_per_second=0.5),
+            30,
+            "too many commands",
+        ),  # a slow machine cannot keep this pace, either
+        (ServerLimits(idle_minutes=0.5 / 60), 0, "nothing happened"),
     ],
 )
 def test_a_browser_that_asks_too_often_or_does_nothing_for_long_is_sent_away(limits, commands, reason):
@@ -248,7 +252,7 @@ def test_a_browser_that_asks_too_often_or_does_nothing_for_long_is_sent_away(lim
 
 
 def test_after_so_many_episodes_the_server_has_to_be_started_anew():
-    with served(table_of("door", policy="random"), Limits(most_episodes=2)) as running, running.wire() as wire:
+    with served(table_of("door", policy="random"), ServerLimits(most_episodes=2)) as running, running.wire() as wire:
         ask(wire, "restart", seed=1)
         told(wire, lambda message: message.get("episode") == 2)
         ask(wire, "restart", seed=1)
@@ -392,7 +396,7 @@ def closes(connection, seconds=20.0):
 
 
 def test_connections_without_the_token_are_few_and_short():
-    limits = Limits(most_strangers=3, most_connections=2, stranger_seconds=1.0)
+    limits = ServerLimits(most_strangers=3, most_connections=2, stranger_seconds=1.0)
     with served(table_of("door", policy="random"), limits) as running:
         with running.wire() as wire:
             strangers = [socket.create_connection(running.place) for _ in range(8)]
@@ -421,7 +425,7 @@ NO_BROWSER = {
 
 
 def test_a_wire_that_is_asked_for_as_no_browser_does_is_closed_and_not_told(capfd):
-    with served(table_of("door", policy="random"), Limits(stranger_seconds=1.0)) as running:
+    with served(table_of("door", policy="random"), ServerLimits(stranger_seconds=1.0)) as running:
         asking = {name: socket.create_connection(running.place) for name in NO_BROWSER}
         for name, one in asking.items():
             one.sendall(NO_BROWSER[name].encode())
@@ -434,7 +438,7 @@ def test_a_wire_that_is_asked_for_as_no_browser_does_is_closed_and_not_told(capf
 
 
 def test_connections_without_the_token_make_room_for_one_that_has_it():
-    with served(table_of("door", policy="random"), Limits(most_strangers=3, stranger_seconds=60.0)) as running:
+    with served(table_of("door", policy="random"), ServerLimits(most_strangers=3, stranger_seconds=60.0)) as running:
         strangers = [socket.create_connection(running.place) for _ in range(40)]
         assert all(closes(one) for one in strangers[:37])
         for _ in range(5):
@@ -448,7 +452,10 @@ def test_connections_without_the_token_make_room_for_one_that_has_it():
 
 
 def test_a_server_without_room_for_connections_says_so_once_and_goes_on(caplog):
-    with served(table_of("door", policy="random"), Limits(stranger_seconds=60)) as running, running.wire() as wire:
+    with (
+        served(table_of("door", policy="random"), ServerLimits(stranger_seconds=60)) as running,
+        running.wire() as wire,
+    ):
         told(wire, lambda message: True)
         waiting = [socket.socket() for _ in range(8)]
         before = resource.getrlimit(resource.RLIMIT_NOFILE)

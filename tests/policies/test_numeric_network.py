@@ -14,7 +14,7 @@ from rllib_llm_comm.policies.numeric_network import (
     CRITIC_STATE,
     TEAM_VECTORS,
     VECTOR,
-    CommNet,
+    CommNetNetwork,
     NumericNetwork,
     NumericSettings,
     ValueNorm,
@@ -155,7 +155,7 @@ def test_all_of_it_is_in_the_state_and_nothing_is_trained():
     assert not list(norm.parameters()) and int(norm.updates) == 4
 
 
-def by_hand(net: CommNet, team: np.ndarray) -> np.ndarray:
+def by_hand(net: CommNetNetwork, team: np.ndarray) -> np.ndarray:
     """One team, agent by agent, pass by pass, as the paper writes it."""
     encoder, head = (
         lambda x, layer=layer: layer.weight.detach().numpy() @ x + layer.bias.detach().numpy()
@@ -181,7 +181,7 @@ def by_hand(net: CommNet, team: np.ndarray) -> np.ndarray:
 @given(agents=st.integers(1, 4), passes=st.integers(1, 3), share=st.booleans(), seed=st.integers(0, 99))
 def test_commnet_is_the_loop_over_agents(agents, passes, share, seed):
     torch.manual_seed(seed)
-    net = CommNet(5, 7, 3, passes, share, 1.0)
+    net = CommNetNetwork(5, 7, 3, passes, share, 1.0)
     team = torch.randn(2, agents, 5)
     out = net(team).detach().numpy()
     for row in range(2):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.sama.rewards import sandbox_worker
-from rllib_llm_comm.sama.rewards.sandbox import Limits, RefusedCodeError, Sandbox, shared_sandbox
+from rllib_llm_comm.sama.rewards.sandbox import RefusedCodeError, Sandbox, SandboxLimits, shared_sandbox
 from rllib_llm_comm.sama.rewards.subgoal_rewards import CodeReward
 
 STATE = {"before": {"x": 1}, "after": {"x": 2, "things": ["onion", "dish"]}, "agent": "alice"}
@@ -24,7 +24,7 @@ STATE = {"before": {"x": 1}, "after": {"x": 2, "things": ["onion", "dish"]}, "ag
 
 @pytest.fixture(scope="module")
 def sandbox():
-    made = Sandbox(Limits(seconds=0.25, megabytes=48))
+    made = Sandbox(SandboxLimits(seconds=0.25, megabytes=48))
     yield made
     made.close()
 
@@ -382,7 +382,7 @@ def test_states_are_plain_values(sandbox, state):
 @pytest.mark.parametrize("limits", [{"seconds": 0}, {"megabytes": 0}, {"seconds": float("nan")}])
 def test_bad_limits_get_one_sentence(limits):
     with pytest.raises(UserError, match=f"`{next(iter(limits))}`"):
-        Limits(**limits)
+        SandboxLimits(**limits)
 
 
 def test_many_long_sentences_of_any_script_get_through(sandbox):

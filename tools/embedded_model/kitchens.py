@@ -16,8 +16,8 @@ from rllib_llm_comm.envs.overcooked_text.observation_text import (
     ONE_ROOM,
     RIGHT,
     SHELF,
-    Item,
     Option,
+    SeenItem,
     View,
 )
 
@@ -50,16 +50,16 @@ def random_view(rng: np.random.Generator, foods: tuple[str, ...] = FOODS) -> Vie
     names = list(dict.fromkeys(names))
     dish = tuple(sorted(names[: int(rng.integers(1, min(4, len(names) + 1)))]))
     me, *others = (str(name) for name in rng.permutation(COOKS)[: int(rng.choice([2, 3], p=[0.85, 0.15]))])
-    slots: dict[str, list[Item]] = {place: [] for place in _PLACES}
+    slots: dict[str, list[SeenItem]] = {place: [] for place in _PLACES}
     for name in names:
         place = str(rng.choice(_PLACES, p=_WEIGHTS[room]))
         chopped = place in ("board", "counter", "hand", "partner") and room != RIGHT and rng.random() < 0.45
-        slots[place].append(Item(name, chopped=bool(chopped)))
+        slots[place].append(SeenItem(name, chopped=bool(chopped)))
     in_bowl = tuple(sorted(i.name for i in slots["bowl"] if i.name in dish or rng.random() < 0.1))
     for index in range(int(rng.integers(1, 3))):
         place = str(rng.choice(_PLACES[:5] + ("unseen",), p=_bowl_weights(room)))
         full = dish if rng.random() < 0.15 else in_bowl  # a finished dish is rare by chance
-        slots[place].append(Item(BOWL, contents=full if index == 0 else ()))
+        slots[place].append(SeenItem(BOWL, contents=full if index == 0 else ()))
     return _seat(rng, room, dish, me, others, slots)
 
 
@@ -74,9 +74,9 @@ def _seat(
     dish: tuple[str, ...],
     me: str,
     others: list[str],
-    slots: dict[str, list[Item]],
+    slots: dict[str, list[SeenItem]],
 ) -> View:
-    boards: list[tuple[str, Item | None]] = []
+    boards: list[tuple[str, SeenItem | None]] = []
     if room != RIGHT:
         loose = slots["board"]
         rng.shuffle(loose)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.settings import Settings as StrictSettings
+from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.minirts.engine import mapgen, opponents, state, tick_rules
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, MapSettings
 from rllib_llm_comm.envs.minirts.engine.tick_rules import compile_rules
@@ -27,7 +27,7 @@ UNITS_AT = 2
 _COLUMNS = ("serial", "owner", "type", "x", "y", "hp", "stage", "order", "what", "target")
 
 
-class Settings(StrictSettings):
+class RTSSettings(Settings):
     """Settings of a game."""
 
     map: MapSettings = MapSettings()
@@ -88,7 +88,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The exact state of a game; see `rllib_llm_comm.envs.minirts.engine.rts_game.Game.snapshot`."""
+    """The exact state of a game; see `rllib_llm_comm.envs.minirts.engine.rts_game.RTSGame.snapshot`."""
 
     record: np.ndarray
     touched: np.ndarray
@@ -96,7 +96,7 @@ class Snapshot:
     route: np.ndarray
 
 
-class Game:
+class RTSGame:
     """One game.
 
     Attributes:
@@ -114,9 +114,9 @@ class Game:
     """
 
     def __init__(
-        self, seed: int = 0, settings: Settings | None = None, opponent_seeds: tuple[int, int] | None = None
+        self, seed: int = 0, settings: RTSSettings | None = None, opponent_seeds: tuple[int, int] | None = None
     ) -> None:
-        self.settings = settings or Settings()
+        self.settings = settings or RTSSettings()
         self.memory = state.new_memory()
         self.record = state.new_game()
         self.reset(seed, opponent_seeds)
@@ -137,8 +137,8 @@ class Game:
         units: Iterable[tuple[int, int, float, float]],
         money: tuple[int, int] = (0, 0),
         terrain: np.ndarray | None = None,
-        settings: Settings | None = None,
-    ) -> Game:
+        settings: RTSSettings | None = None,
+    ) -> RTSGame:
         """A game that starts at tick 0 with given units.
 
         Args:
@@ -148,7 +148,7 @@ class Game:
             settings: Cap and length of the game; the rest is not looked at.
         """
         game = cls.__new__(cls)
-        game.settings = settings or Settings(unit_cap=0, max_tick=0)
+        game.settings = settings or RTSSettings(unit_cap=0, max_tick=0)
         game.memory = state.new_memory()
         game._begin(np.zeros(SIZE * SIZE, np.int8) if terrain is None else terrain, units, money)
         return game

@@ -13,7 +13,7 @@ from rllib_llm_comm.envs.drawing import COOK_COLOURS, INK, PAPER, Canvas, Colour
 from rllib_llm_comm.envs.minirts.commanders.executor import Executor
 from rllib_llm_comm.envs.minirts.commanders.tasks import phrase
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, WATER
-from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Unit
+from rllib_llm_comm.envs.minirts.engine.rts_game import RTSGame, Unit
 from rllib_llm_comm.envs.minirts.engine.units import (
     ARCHER,
     BARRACK,
@@ -232,7 +232,7 @@ _LETTERS = dict(zip(KINDS, "PSWCDAKBLTOGH", strict=True))
 # ---- characters --------------------------------------------------------------------------------------------
 
 
-def ansi(game: Game, side: Side, executor: Executor | None = None) -> str:
+def ansi(game: RTSGame, side: Side, executor: Executor | None = None) -> str:
     """Knowledge of a side in characters.
 
     Args:
@@ -284,7 +284,7 @@ def _in_force(executor: Executor | None, commander: int) -> str:
 # ---- pixels ------------------------------------------------------------------------------------------------
 
 
-def rgb_array(game: Game, side: Side | None = None, executor: Executor | None = None) -> np.ndarray:
+def rgb_array(game: RTSGame, side: Side | None = None, executor: Executor | None = None) -> np.ndarray:
     """The game as pixels: the whole map, darker where nobody of the side sees it; beside it what each side knows.
 
     Args:
@@ -315,7 +315,7 @@ def _terrain(cells: bytes, size: int) -> Image.Image:
     return Image.fromarray(pixels.astype(np.uint8)).resize((SIZE * size, SIZE * size), Image.Resampling.NEAREST)
 
 
-def _ground_of(game: Game, size: int) -> Image.Image:
+def _ground_of(game: RTSGame, size: int) -> Image.Image:
     return _terrain(game.record["terrain"][0].tobytes(), size).copy()
 
 
@@ -325,7 +325,7 @@ def _darken(scene: Image.Image, shadow: np.ndarray, size: int) -> None:
     scene.paste((24, 30, 44), (0, 0), mask)
 
 
-def _battlefield(game: Game, side: Side | None, own: int) -> Image.Image:
+def _battlefield(game: RTSGame, side: Side | None, own: int) -> Image.Image:
     scene = _ground_of(game, CELL)
     if side is not None:
         now, ever = game.visible(own), game.explored(own)
@@ -381,7 +381,7 @@ def _colour(unit: Unit, side: Side | None, own: int) -> Colour:
     return COOK_COLOURS[side.owner(unit) % len(COOK_COLOURS)]
 
 
-def _lines(scene: Image.Image, game: Game, units: Sequence[Unit]) -> None:
+def _lines(scene: Image.Image, game: RTSGame, units: Sequence[Unit]) -> None:
     """From each unit to what it attacks, digs or goes to."""
     draw, g = ImageDraw.Draw(scene, "RGBA"), game.record[0]
     places = {unit.ref: (unit.x, unit.y) for unit in units}
@@ -395,7 +395,7 @@ def _lines(scene: Image.Image, game: Game, units: Sequence[Unit]) -> None:
             draw.line(ends, fill=_LINES[unit.order], width=1)
 
 
-def _known(game: Game, player: int, own: int) -> Image.Image:
+def _known(game: RTSGame, player: int, own: int) -> Image.Image:
     """Map as a player knows it: black where it never was, dots for the units that it knows of."""
     scene = _ground_of(game, _SMALL)
     now, ever = game.visible(player), game.explored(player)
@@ -414,13 +414,13 @@ def _known(game: Game, player: int, own: int) -> Image.Image:
     return scene
 
 
-def known_map(game: Game, side: Side) -> np.ndarray:
+def known_map(game: RTSGame, side: Side) -> np.ndarray:
     """The map as a side knows it, uint8 (height, width, 3): fog, own units, seen resources and enemies in sight."""
     scene = _known(game, side.player, side.player)
     return np.asarray(scene.resize((_WIDE, _WIDE), Image.Resampling.NEAREST).convert("RGB"))
 
 
-def _status(scene: Image.Image, game: Game, side: Side | None, executor: Executor | None, own: int) -> None:
+def _status(scene: Image.Image, game: RTSGame, side: Side | None, executor: Executor | None, own: int) -> None:
     """Time and gold, what both sides have, what is in force, and the names of what is on the map."""
     draw, y = ImageDraw.Draw(scene), _MAP + _LINE // 2
     names, found = ("blue", "red") if side is None else ("we", "enemy"), set[int]()

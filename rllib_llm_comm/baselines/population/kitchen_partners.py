@@ -101,7 +101,7 @@ class _Cook:
     walker: Walker
 
 
-class ScriptedCooks:
+class SingleGameCooks:
     """The scripted player of single games, which plans anew in every step; many times slower than a network.
 
     Args:
@@ -207,7 +207,7 @@ class SeatedPartners:
         self._networks = [
             network_of(partner.player) if isinstance(partner.player, PolicyExport) else None for partner in partners
         ]
-        self._scripts = ScriptedCooks(games) if any(p.player == SCRIPTED for p in partners) else None
+        self._scripts = SingleGameCooks(games) if any(p.player == SCRIPTED for p in partners) else None
         self.own = np.arange(2 * count)
         self.redraw(np.ones(count, bool))
 

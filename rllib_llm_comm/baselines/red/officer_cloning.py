@@ -25,7 +25,7 @@ import torch
 
 from rllib_llm_comm.baselines.red.officer_network import SEEN, OfficerNetwork
 from rllib_llm_comm.baselines.red.officer_policy import load_officer
-from rllib_llm_comm.baselines.red.officer_settings import DemonstrationSettings, OfficerCloningSettings
+from rllib_llm_comm.baselines.red.officer_settings import OfficerCloningSettings, OfficerDemonstrationSettings
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import disk_error, read_foreign_json, write_atomically
 from rllib_llm_comm.core.places import local_path
@@ -68,11 +68,13 @@ class OfficerRows:
         return len(self.columns[ACTION])
 
 
-def record_game(env: MiniRTS, settings: DemonstrationSettings, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def record_game(
+    env: MiniRTS, settings: OfficerDemonstrationSettings, number: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Plays a game of the demonstrations.
 
     Args:
-        env: From `DemonstrationSettings.env`.
+        env: From `OfficerDemonstrationSettings.env`.
 
     Returns:
         The columns of its decisions, and its figures.
@@ -110,7 +112,7 @@ def record_game(env: MiniRTS, settings: DemonstrationSettings, number: int) -> t
 
 def write_demonstrations(
     folder: str | os.PathLike[str],
-    settings: DemonstrationSettings | None = None,
+    settings: OfficerDemonstrationSettings | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> OfficerRows:
     """Plays games and writes their decisions; goes on where an earlier call stopped.
@@ -122,7 +124,7 @@ def write_demonstrations(
     Raises:
         UserError: If the folder cannot be written, or holds anything else.
     """
-    how, root = settings or DemonstrationSettings(), local_path(folder, "folder")
+    how, root = settings or OfficerDemonstrationSettings(), local_path(folder, "folder")
     env, games = how.env(), _games_so_far(root, how)
     while len(games) < how.games:
         first = len(games)
@@ -162,7 +164,7 @@ def read_demonstrations(folder: str | os.PathLike[str]) -> OfficerRows:
     return OfficerRows(columns, index["games"], index["settings"])
 
 
-def _games_so_far(root: Path, how: DemonstrationSettings) -> list[dict[str, Any]]:
+def _games_so_far(root: Path, how: OfficerDemonstrationSettings) -> list[dict[str, Any]]:
     """The games that are there already."""
     if (index := _index(root)) is None:
         if root.exists() and (not root.is_dir() or any(root.iterdir())):

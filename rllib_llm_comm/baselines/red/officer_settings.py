@@ -54,7 +54,7 @@ def commander_of(name: str) -> tuple[str, float]:
     return plain, number
 
 
-def _game(settings: DemonstrationSettings | _OfficerGames, **more: Any) -> MiniRTS:
+def _game(settings: OfficerDemonstrationSettings | _OfficerGames, **more: Any) -> MiniRTS:
     from rllib_llm_comm.envs.minirts.env import MiniRTS
 
     return MiniRTS(num_agents=settings.num_agents, opponent=settings.opponent, observe=["vector"], **more)
@@ -86,7 +86,7 @@ class OfficerSettings(Settings):
         return self.replace(critic_observation="own", init_seed=None)
 
 
-class DemonstrationSettings(Settings):
+class OfficerDemonstrationSettings(Settings):
     """Settings of demonstrations; people's games took their place in the paper, so all of it is ours."""
 
     games: int = Field(400, ge=1, le=10**6)

@@ -96,7 +96,7 @@ def agent_inputs(
     return torch.cat(parts, -1)
 
 
-class Memory(nn.Module):
+class MemoryLayer(nn.Module):
     """A layer with ReLU and a GRU, or a second layer with ReLU where nothing is remembered."""
 
     def __init__(self, inputs: int, width: int, recurrent: bool = True) -> None:
@@ -150,7 +150,7 @@ class PlainAgents(nn.Module):
     def __init__(self, settings: QSettings, inputs: int, actions: int) -> None:
         super().__init__()
         self.memory_size = settings.width
-        self.memory = Memory(inputs, settings.width, settings.recurrent)
+        self.memory = MemoryLayer(inputs, settings.width, settings.recurrent)
         self.head = nn.Linear(settings.width, actions)
 
     def forward(
@@ -166,7 +166,7 @@ class PlainAgents(nn.Module):
         Args:
             inputs: (B, T, n, size).
             memory: (B, n, memory_size).
-            active: As of `Memory.forward`.
+            active: As of `MemoryLayer.forward`.
             valid: (B, T), false where an episode has ended already; `None`: nowhere.
             sample: True while acting to learn and while learning; false in a test. Nothing is drawn here.
         """
@@ -219,9 +219,9 @@ class SubtaskAgents(nn.Module):
         self.settings, self.actions = settings, actions
         width, task = settings.width, settings.subtask_width
         self.memory_size = 2 * width
-        self.ability_memory = Memory(inputs, width, settings.recurrent)
+        self.ability_memory = MemoryLayer(inputs, width, settings.recurrent)
         self.ability = nn.Linear(width, task)
-        self.memory = Memory(inputs, width, settings.recurrent)
+        self.memory = MemoryLayer(inputs, width, settings.recurrent)
         self.subtask = nn.Sequential(nn.Linear(settings.subtasks, task), nn.ReLU(), nn.Linear(task, task), nn.Tanh())
         self.weight = nn.Linear(task, width * actions)
         self.bias = nn.Linear(task, actions)
@@ -283,7 +283,7 @@ class RoleAgents(nn.Module):
         self.settings, self.actions = settings, actions
         self.memory_size = width = settings.width
         role, between = settings.role_size, settings.role_width
-        self.memory = Memory(inputs, width, settings.recurrent)
+        self.memory = MemoryLayer(inputs, width, settings.recurrent)
         self.encoder = _normed(inputs, between, 2 * role)
         self.inference = _normed(width + inputs, between, 2 * role, before=width)
         self.decoder = nn.Sequential(nn.Linear(role, between), nn.BatchNorm1d(between), nn.LeakyReLU())

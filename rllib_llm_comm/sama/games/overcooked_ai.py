@@ -28,7 +28,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import (
 )
 from rllib_llm_comm.envs.overcooked_ai.manual import manual, map_facts
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, Places, places_of
-from rllib_llm_comm.envs.overcooked_ai.planner import Planner, ScriptedCooks, Task, plan
+from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks, Task, TaskPlanner, plan
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, NUM_ACTIONS, Kitchen, plain_state
@@ -120,7 +120,7 @@ def kitchen_skills(game: PlanningGame, kitchen: Kitchen, state: State) -> SkillP
     for pot in places.fixtures[POT]:
         name = places.names[pot]
         skills.append(Skill(f"{name} cooks", {_onions(name): FULL}, {_soup(name): 1}, cost=1.0))
-    rules = Planner(kitchen, ())
+    rules = TaskPlanner(kitchen, ())
     idle = {name: subgoal_text(kitchen.layout, task_subgoal(rules.aside(i))) for i, name in enumerate(COOKS)}
     engaged = frozenset(name for i, name in enumerate(COOKS) if kitchen.cook(i).held is not None)
     return SkillProblem(skills, _have(kitchen, places), (TARGET,), idle, engaged)

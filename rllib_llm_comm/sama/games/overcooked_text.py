@@ -11,7 +11,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.overcooked_text import observation_text
 from rllib_llm_comm.envs.overcooked_text.cooks import choose
 from rllib_llm_comm.envs.overcooked_text.layouts import SIZE, recipe_foods
-from rllib_llm_comm.envs.overcooked_text.observation_text import BOWL, Item, dish_name, item_words
+from rllib_llm_comm.envs.overcooked_text.observation_text import BOWL, SeenItem, dish_name, item_words
 from rllib_llm_comm.envs.overcooked_text.rules import DISTANCE, Moment, moment
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying
 from rllib_llm_comm.envs.told_to import ALL, NAMES, PLANNER
@@ -284,7 +284,7 @@ class SaladPlanning(PlanningGame):
     def _words(self, state: Moment, name: str) -> str:
         bowl = name in state.contents
         inside = tuple(sorted(state.contents[name])) if bowl else ()
-        return item_words(Item(BOWL if bowl else name, name in state.chopped, inside))
+        return item_words(SeenItem(BOWL if bowl else name, name in state.chopped, inside))
 
     def _where(self, state: Moment, name: str) -> str:
         holder = [agent for agent, held in zip(self.agents, state.held, strict=True) if held == name]

@@ -68,7 +68,7 @@ class RefusedCodeError(UserError):
         return type(self), (self.reason, self._function)
 
 
-class Limits(Settings):
+class SandboxLimits(Settings):
     """Limits on one call of reward code."""
 
     seconds: float = Field(0.5, gt=0, le=60)
@@ -92,7 +92,7 @@ class Sandbox:
     Threads take turns. A copy in another process (forked or unpickled) starts a process of its own.
     """
 
-    def __init__(self, limits: Limits = Limits()) -> None:  # noqa: B008  (frozen)
+    def __init__(self, limits: SandboxLimits = SandboxLimits()) -> None:  # noqa: B008  (frozen)
         """Starts nothing yet.
 
         Raises:

@@ -83,7 +83,7 @@ class CollectionSettings(Settings):
     """The same seed gives the same rows."""
 
 
-class Game(PlayedGame):
+class CollectionGame(PlayedGame):
     """A game of a collection.
 
     Args:
@@ -118,7 +118,9 @@ class TeacherInCollection:
         self.teacher, self._max_words = teacher, settings.max_message_words
         self._empty, self._most_empty = 0, settings.max_empty_moments
 
-    def messages(self, games: Sequence[Game], store: LabelStore, rng: np.random.Generator) -> Iterator[dict[str, str]]:
+    def messages(
+        self, games: Sequence[CollectionGame], store: LabelStore, rng: np.random.Generator
+    ) -> Iterator[dict[str, str]]:
         """Per game what the agents that have to choose should say; empty texts where it has no word for one.
 
         A teacher whose client has several questions under way (`max_concurrent`) is asked about as many games at once.
@@ -139,7 +141,7 @@ class TeacherInCollection:
                 self._require_words(found, store)
             yield {agent: limit_words(found.get(agent, ""), self._max_words) for agent in game.asked}
 
-    def _asked(self, game: Game, rng: np.random.Generator) -> dict[str, str]:
+    def _asked(self, game: CollectionGame, rng: np.random.Generator) -> dict[str, str]:
         """The teacher's words at the moment of a game; it is not asked where nobody has to choose."""
         if not game.asked:
             return {}
@@ -186,12 +188,12 @@ class Collector(ABC):
         """Prepares for a round; all that it draws comes from `rng`."""
         return
 
-    def begin(self, game: Game) -> None:
+    def begin(self, game: CollectionGame) -> None:
         """Prepares for an episode, behind the reset of its game."""
         return
 
     @abstractmethod
-    def decide(self, games: list[Game], rng: np.random.Generator) -> list[dict[str, int]]:
+    def decide(self, games: list[CollectionGame], rng: np.random.Generator) -> list[dict[str, int]]:
         """Adds rows of one moment of all games, and chooses.
 
         Args:
@@ -243,7 +245,7 @@ class Collector(ABC):
         self.begin_round(rng)
         games = []
         for number, env in enumerate(self._envs):
-            games.append(Game(self.round * len(self._envs) + number, env, int(rng.integers(2**31))))
+            games.append(CollectionGame(self.round * len(self._envs) + number, env, int(rng.integers(2**31))))
             self.begin(games[-1])
         while games:
             for game in games:
@@ -406,7 +408,7 @@ class _LabelCollector(Collector):
         self._shares = settings.random_share, settings.teacher_share
         self._row = {"teacher": teacher.name, "env": env_text(env, settings.env_config)}
 
-    def decide(self, games: list[Game], rng: np.random.Generator) -> list[dict[str, int]]:
+    def decide(self, games: list[CollectionGame], rng: np.random.Generator) -> list[dict[str, int]]:
         for game, said in zip(games, self._teacher.messages(games, self.store, rng), strict=True):
             for agent, message in said.items():
                 if message:
@@ -414,7 +416,7 @@ class _LabelCollector(Collector):
                     self.store.add({"prompt": prompt, "message": message, **game.place(agent), **self._row})
         return self._act(games, rng)
 
-    def _act(self, games: list[Game], rng: np.random.Generator) -> list[dict[str, int]]:
+    def _act(self, games: list[CollectionGame], rng: np.random.Generator) -> list[dict[str, int]]:
         actions: list[dict[str, int]] = [{} for _ in games]
         open_turns = []
         for number, game in enumerate(games):
