@@ -23,7 +23,13 @@ import torch
 
 from harness import Row, compare, main
 from rllib_llm_comm.baselines.red.collective_choice import CollectiveChoice
-from rllib_llm_comm.baselines.red.officer_cloning import ACTION, SEEN, DemonstrationSettings, record_game, write_officer
+from rllib_llm_comm.baselines.red.officer_cloning import (
+    ACTION,
+    SEEN,
+    OfficerDemonstrationSettings,
+    record_game,
+    write_officer,
+)
 from rllib_llm_comm.baselines.red.officer_network import (
     MapEncoder,
     OfficerNetwork,
@@ -106,7 +112,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
 
 def demonstrated(games: int) -> dict[str, torch.Tensor]:
     """Decisions of demonstrated games."""
-    how = DemonstrationSettings(games=games, max_tick=6000)
+    how = OfficerDemonstrationSettings(games=games, max_tick=6000)
     env = how.env()
     played = [record_game(env, how, number)[0] for number in range(games)]
     return {name: torch.from_numpy(np.concatenate([one[name] for one in played])) for name in (*SEEN, ACTION)}
@@ -134,7 +140,7 @@ def act(network: OfficerNetwork, rows: Arrays) -> None:
 
 def view(times: int, rounds: int) -> Row:
     """The arrays of an officer, compiled and plain, at the end of a game."""
-    how = DemonstrationSettings(games=1, max_tick=6000, commanders={"oracle": 1.0})
+    how = OfficerDemonstrationSettings(games=1, max_tick=6000, commanders={"oracle": 1.0})
     env = how.env()
     record_game(env, how, 0)
 

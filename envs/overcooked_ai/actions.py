@@ -16,7 +16,7 @@ from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import FLOOR, POT, Cell
 from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, Kitchen
-from rllib_llm_comm.envs.overcooked_ai.walker import Walker, goal_places
+from rllib_llm_comm.envs.overcooked_ai.walker import CookWalker, goal_places
 
 BLOCKED_STEPS = 8
 """Steps in one place after which a committed cook gives its goal up."""
@@ -79,7 +79,7 @@ class GoalCells:
             list(goals) if goals is not None else [(x, y) for y in range(layout.height) for x in range(layout.width)]
         )
         self.num_actions = len(self.goals)
-        self._walkers = [Walker(kitchen, player) for player in range(2)]
+        self._walkers = [CookWalker(kitchen, player) for player in range(2)]
         numbers = [y * layout.width + x for x, y in self.goals]
         self._legal = [routes_of(layout).reachable(start)[numbers].astype(np.int8) for start in layout.starts]
         self.reset(np.random.default_rng(0))
@@ -136,7 +136,7 @@ class GoalCells:
         return text.target_phrases(self._kitchen, player, self.goals)
 
 
-class Goals(GoalCells):
+class GoalActions(GoalCells):
     """A short menu for agents that read: wait, and one action per cell that can be used. Cooks commit to goals.
 
     Args:
@@ -199,7 +199,7 @@ def make_level(kitchen: Kitchen, level: str, commit: bool, mask_useless: bool) -
     """The actions of an environment of one of `LEVELS`; `commit` is for "goal_cell", `mask_useless` for "goal"."""
     if level == "primitive":
         return PrimitiveActions(kitchen)
-    return GoalCells(kitchen, commit) if level == "goal_cell" else Goals(kitchen, mask_useless)
+    return GoalCells(kitchen, commit) if level == "goal_cell" else GoalActions(kitchen, mask_useless)
 
 
 _SINGLE_STEPS = LEVELS[0]

@@ -15,7 +15,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ON
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
 from rllib_llm_comm.envs.overcooked_ai.routes import UNREACHABLE, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Item, Kitchen
-from rllib_llm_comm.envs.overcooked_ai.walker import Walker
+from rllib_llm_comm.envs.overcooked_ai.walker import CookWalker
 
 _PASSING_SAVES = 1.6
 
@@ -344,7 +344,7 @@ class ScriptedCooks:
 
     def __init__(self, kitchen: Kitchen, seed: int = 0) -> None:
         self.kitchen = kitchen
-        self._walkers = [Walker(kitchen, i, np.random.default_rng([seed, i])) for i in range(2)]
+        self._walkers = [CookWalker(kitchen, i, np.random.default_rng([seed, i])) for i in range(2)]
 
     def actions(self) -> tuple[int, int]:
         """The next primitive actions of both."""

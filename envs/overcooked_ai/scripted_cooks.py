@@ -17,7 +17,7 @@ from rllib_llm_comm.envs.overcooked_ai.planner import Task, TaskPlanner, plan
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.sayings import PotSaying, guessed_pots, pot_in_use, say, understand, word
 from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
-from rllib_llm_comm.envs.overcooked_ai.walker import Walker
+from rllib_llm_comm.envs.overcooked_ai.walker import CookWalker
 from rllib_llm_comm.envs.scripted_team import Team
 
 
@@ -46,7 +46,7 @@ def towards(env: Any, agent: str, cell: Cell, waits: bool = False) -> int:
     """
     level = env.settings["action_level"]
     if level == "primitive":
-        return Walker(env.kitchen, env.players[agent]).action(cell)
+        return CookWalker(env.kitchen, env.players[agent]).action(cell)
     if level == "goal_cell":
         return cell[1] * env.kitchen.layout.width + cell[0]
     return 0 if waits else int(env.level.goals.index(cell)) + 1
@@ -64,7 +64,7 @@ class ScriptedTeam(Team):
         """Forgets what was said and believed."""
         super().begin(seed)
         kitchen = self._env.kitchen
-        self._walkers = [Walker(kitchen, player, np.random.default_rng([seed, player])) for player in range(2)]
+        self._walkers = [CookWalker(kitchen, player, np.random.default_rng([seed, player])) for player in range(2)]
 
     def act(self, infos: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
         """Speaks, listens and chooses for all who need an action."""
@@ -144,7 +144,7 @@ class HabitualCook:
                 "`habit` is 'one_pot' but `wanted` is 'pot', so that soups from one pot alone pay; use another."
             )
         self._kitchen, self._player, self._habit = kitchen, player, habit
-        self._walker = Walker(kitchen, player, rng)
+        self._walker = CookWalker(kitchen, player, rng)
 
     def task(self) -> Task:
         """Its task now."""

@@ -16,7 +16,7 @@ _LONGEST_DETOUR = 3
 _YIELDS = 0.5
 
 
-class Walker:
+class CookWalker:
     """Takes a cook to goal cells, one primitive action at a time.
 
     The way is a shortest one around the other cook, or, if there is none, as if it were not there; it is kept as long

@@ -16,8 +16,8 @@ from rllib_llm_comm.baselines.red.collective_choice import PARTS, CollectiveChoi
 from rllib_llm_comm.baselines.red.officer_cloning import (
     INDEX,
     SEEN,
-    DemonstrationSettings,
     OfficerCloningSettings,
+    OfficerDemonstrationSettings,
     clone_into,
     clone_officers,
     decisions_of,
@@ -51,7 +51,7 @@ from rllib_llm_comm.policies.load_policy import load_policy
 from tests.envs.plain_views import planes
 
 SMALL = OfficerSettings(filters=8, width=16, words=8, keys=8, init_seed=0)
-SHORT = DemonstrationSettings(games=4, max_tick=1500, seed=1)
+SHORT = OfficerDemonstrationSettings(games=4, max_tick=1500, seed=1)
 
 
 def batch_of(rows, numbers):
@@ -270,7 +270,7 @@ def test_the_same_seed_gives_the_same_demonstrations_and_a_cut_call_goes_on(rows
 
 def test_other_settings_and_damaged_files_are_refused(folder, tmp_path):
     with pytest.raises(UserError, match="demonstrations of other settings"):
-        write_demonstrations(folder, DemonstrationSettings(games=5, max_tick=1500, seed=2))
+        write_demonstrations(folder, OfficerDemonstrationSettings(games=5, max_tick=1500, seed=2))
     with pytest.raises(UserError, match="`rllib officer demonstrations`"):
         read_demonstrations(tmp_path)
     for name in (INDEX, "part-00000.npz"):
@@ -282,7 +282,7 @@ def test_other_settings_and_damaged_files_are_refused(folder, tmp_path):
         with pytest.raises(UserError, match="cannot be read"):
             read_demonstrations(copy)
     with pytest.raises(UserError, match="`commanders` is {} but"):
-        DemonstrationSettings(commanders={})
+        OfficerDemonstrationSettings(commanders={})
 
 
 # ---- cloning --------------------------------------------------------------------------------------------------

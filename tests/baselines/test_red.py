@@ -16,8 +16,8 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from rllib_llm_comm import MAPPOConfig, REDConfig, load_policy
 from rllib_llm_comm.baselines.red.officer_cloning import (
     SEEN,
-    DemonstrationSettings,
     OfficerCloningSettings,
+    OfficerDemonstrationSettings,
     clone_into,
     write_demonstrations,
 )
@@ -41,7 +41,7 @@ SMALL = {"filters": 4, "width": 8, "words": 4, "keys": 4}
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("red")
-    write_demonstrations(root / "shown", DemonstrationSettings(games=3, max_tick=600))
+    write_demonstrations(root / "shown", OfficerDemonstrationSettings(games=3, max_tick=600))
     how = OfficerCloningSettings(network=OfficerSettings(**SMALL), epochs=1, batch_size=16)
     clone_into(root / "officer", root / "shown", how)
     return {"demonstrations": str(root / "shown"), "officer": str(root / "officer")}

@@ -21,7 +21,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import ALIASES, FLOOR, LAYOUT_NAM
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
 from rllib_llm_comm.envs.overcooked_ai.routes import UNREACHABLE, Routes, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_ai.walker import Walker, goal_places
+from rllib_llm_comm.envs.overcooked_ai.walker import CookWalker, goal_places
 
 GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_ai_golden.jsonl.gz"
 
@@ -198,7 +198,7 @@ def test_legal_goal_cells(layout, legal):
 
 def test_a_walker_fetches_and_brings():
     kitchen = Kitchen("cramped_room")
-    walker = Walker(kitchen, 0)
+    walker = CookWalker(kitchen, 0)
     walker.reset(np.random.default_rng(0))
     for goal, wanted in (((0, 1), "onion"), ((2, 0), None), ((1, 3), "dish")):
         for _ in range(8):
@@ -216,7 +216,7 @@ def test_a_walker_fetches_and_brings():
 def test_walkers_that_meet_in_a_corridor_get_past_each_other(seed):
     """Both want to where the other one is, on the ring of counter_circuit: nobody may wait for ever."""
     kitchen = Kitchen("counter_circuit")
-    walkers = [Walker(kitchen, player) for player in range(2)]
+    walkers = [CookWalker(kitchen, player) for player in range(2)]
     for player, walker in enumerate(walkers):
         walker.reset(np.random.default_rng([seed, player]))
     goals = [(3, 0), (3, 4)]  # one is below and wants up, the other above and wants down

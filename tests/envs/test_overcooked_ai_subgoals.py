@@ -31,7 +31,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     subgoal_text,
 )
 from rllib_llm_comm.envs.overcooked_ai.text import target_phrases
-from rllib_llm_comm.envs.overcooked_ai.walker import Walker, goal_places
+from rllib_llm_comm.envs.overcooked_ai.walker import CookWalker, goal_places
 
 READY, COOKING = ["soup", 3, 0, COOK_TIME], ["soup", 3, 0, 7]
 # One room each, nothing between them: alice has no dishes, bob no onions of his own.
@@ -164,7 +164,7 @@ def random_actions(kitchen, rng):
 
 def walking_actions(kitchen, rng):
     """Both walk to one and the same place for a while, so that they meet there."""
-    walkers, places = [Walker(kitchen, player) for player in range(2)], goal_places(kitchen.layout)
+    walkers, places = [CookWalker(kitchen, player) for player in range(2)], goal_places(kitchen.layout)
 
     def actions():
         goal = places[(kitchen.time // 6 * 7) % len(places)]
@@ -288,7 +288,7 @@ def test_a_lone_cook_does_all_that_is_possible_and_not_blocked(layout):
         other = frozenset({kitchen.cook(1 - player).cell})
         if routes_of(kitchen.layout).path((cook.cell, cook.facing), subgoal.cell, other) is None:
             continue
-        walker, done = Walker(kitchen, player), False
+        walker, done = CookWalker(kitchen, player), False
         for _ in range(40):
             before, actions = kitchen.state.copy(), [STAY, STAY]
             actions[player] = walker.action(subgoal.cell)

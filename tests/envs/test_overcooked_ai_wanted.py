@@ -22,7 +22,7 @@ from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
 from rllib_llm_comm.envs.overcooked_ai.recipes import SOUP_REWARD
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
-from rllib_llm_comm.envs.overcooked_ai.walker import Walker
+from rllib_llm_comm.envs.overcooked_ai.walker import CookWalker
 
 PARTS = ["vector", "text", "planes", "state", "entities"]
 KITCHENS = [name for name in LAYOUT_NAMES if name != "cramped_room"]
@@ -46,7 +46,7 @@ class Cooks:
 
     def __init__(self, env, seed=0, noise=0.0):
         self.env, self.rng, self.noise = env, np.random.default_rng(seed), noise
-        self.walkers = [Walker(env.kitchen, player) for player in range(2)]
+        self.walkers = [CookWalker(env.kitchen, player) for player in range(2)]
 
     def step(self, pots):
         tasks = plan(self.env.kitchen, pots)

@@ -233,7 +233,7 @@ _PLACES = re.compile(r"\b(?:column|col) (\d+),? (?:and )?row (\d+)\b")
 _STAYS = re.compile(r"\b(?:stays?|nothing|no effect|not move|does not change|off the lake)\b")
 
 
-class LakeWalker(BaseModel):
+class Walker(BaseModel):
     """The place of a walker."""
 
     model_config = ConfigDict(json_schema_extra={"description": "Where a walker is, and whether it is out."})
@@ -247,7 +247,7 @@ class LakeWalker(BaseModel):
 class ProposedLake(BaseModel):
     """A situation."""
 
-    walkers: list[LakeWalker]
+    walkers: list[Walker]
 
 
 class ProposedLakes(BaseModel):

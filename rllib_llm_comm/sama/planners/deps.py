@@ -25,7 +25,7 @@ class DepsPlanSettings(ChatPlanSettings):
     """DEPS has its own sequence: of goals, each split and shared out when it is its turn."""
 
 
-class GoalSequence(BaseModel):
+class Goals(BaseModel):
     """A whole sequence of goals, after thinking."""
 
     thoughts: str = ""
@@ -95,5 +95,5 @@ class DepsPlanner(ChatPlanner):
         before = "\n\nWhat you planned before did not work out:" + "".join(self._dialogue) if self._dialogue else ""
         shown = self.examples(request, "goal")
         prompt = fill(__package__, "plan_goals", context=context, examples=shown, dialogue=before)
-        answer = ask_for(self.model, prompt, GoalSequence)
+        answer = ask_for(self.model, prompt, Goals)
         self.goals, self._thoughts = list(answer.goals), answer.thoughts
