@@ -95,13 +95,13 @@ def collect_demonstrations(
         env: Id of a PettingZoo environment with observations in words.
         output: The folder.
         progress: Called with the rows so far and the target.
-        **settings: Those of `DemonstrationSettings`.
+        **settings: Those of `DemonstrationSettings`; one that is None has its default.
 
     Raises:
         UserError: If a setting is not allowed, the folder is damaged, or a player or teacher gives up: all rows so far
             are on disk then, and the next call goes on.
     """
-    chosen = DemonstrationSettings(**settings)
+    chosen = DemonstrationSettings(**{name: value for name, value in settings.items() if value is not None})
     who, teaches = read_player(chosen.player), chosen.messages == TEACHER
     deciding = {
         "env": env,

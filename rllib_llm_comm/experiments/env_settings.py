@@ -106,12 +106,17 @@ def planning_to_check(config: Any) -> dict[str, Any]:
 
 
 def without_missing(settings: Mapping[str, Any], unresolved: tuple[str, ...]) -> dict[str, Any]:
-    """Settings of an environment, however nested, without texts that name a path at which nothing is yet."""
+    """Settings of an environment, however nested, without texts that name a path at which nothing is yet.
+
+    What is said of an executor that is not there goes with it.
+    """
     kept = {
         key: without_missing(value, unresolved) if isinstance(value, Mapping) else value
         for key, value in settings.items()
     }
-    return {key: value for key, value in kept.items() if not any(path in str(value) for path in unresolved)}
+    there = {key: value for key, value in kept.items() if not any(path in str(value) for path in unresolved)}
+    waits = "executor" in settings and "executor" not in there
+    return {key: value for key, value in there.items() if not (waits and key in ("greedy", "base_model"))}
 
 
 def check_shows_words(stage: str, env: str, env_config: Mapping[str, Any]) -> None:

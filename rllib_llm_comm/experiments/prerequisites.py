@@ -316,12 +316,18 @@ def _check_executor(stage: Stage, named: Mapping[str, Stage]) -> None:
         return
     from rllib_llm_comm.sama.planner_seats import SEATS, require_executor
 
+    if stage.experiment.env not in SEATS:
+        return
     with within(f"{stage.name}.config.env_config"):
         trained = _trained(reference.group(1), named)
-        if stage.experiment.env in SEATS and trained is not None and trained.env is not None:
-            planned = named[reference.group(2)].experiment.config.get("planner") is not None
-            game_id = SEATS[stage.experiment.env].game_id
-            require_executor(str(executor), trained.env, trained.env_config, planned, game_id)
+        if trained is None or trained.env is None:
+            raise UserError(
+                f"`executor` is {executor!r}, the result of a stage that plays no game; give a checkpoint that follows "
+                "subgoals, or 'scripted' (officers of MiniRTS belong in `game.executor`)."
+            )
+        planned = named[reference.group(2)].experiment.config.get("planner") is not None
+        game_id = SEATS[stage.experiment.env].game_id
+        require_executor(str(executor), trained.env, trained.env_config, planned, game_id)
 
 
 def _check_crosswise(config: Mapping[str, Any], named: Mapping[str, Stage]) -> None:
@@ -418,7 +424,7 @@ def _of_stage(stage: Stage) -> _Trained | None:
     if default is None or not (
         hasattr(find_algorithm(experiment.run), "save_policy") or experiment.run not in algorithm_names()
     ):
-        raise UserError(f"`checkpoint` is `${{{stage.name}}}`, but `run: {experiment.run}` leaves no policy to play.")
+        raise UserError(f"`${{{stage.name}}}` is no checkpoint: `run: {experiment.run}` leaves no policy to play.")
     given = first_point(dict(experiment.config))
 
     def setting(name: str) -> Any:

@@ -85,7 +85,7 @@ class _Collection(StageKind):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, and the environment."""
-        config = _given(stage)
+        config = _given(stage.experiment.config)
         self.settings(stage)
         if stage.experiment.env is None:
             raise UserError(f"`{stage.name}.env` is missing; say where {self.noun} are collected.")
@@ -100,9 +100,8 @@ class _Collection(StageKind):
         """Collects the rows into a folder of the stage's."""
         folder, settings = stage.folder / self.noun, self.settings(stage)
         with counting_bar(f"collecting {self.noun}") as progress, count_scope() as asked:
-            report = self.collector()(
-                str(stage.experiment.env), folder, progress=progress, **_given(stage), **self.options(stage)
-            )
+            given = {**_given(stage.experiment.config), **self.options(stage)}
+            report = self.collector()(str(stage.experiment.env), folder, progress=progress, **given)
         if not report.labels:
             raise UserError(
                 f"`{stage.name}` found no {self.noun} in {report.decisions} decisions; mend `config.{self.author}`, or "
@@ -163,10 +162,12 @@ class CollectLabels(_Collection):
 
         `max_decisions` is left out, too: what a finished collection has does not depend on it.
         """
+        config = _given(config)
         return _identity(config, {"teacher": config.get("teacher", "scripted")})
 
     def loads(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """The teacher, and the base model if it plays."""
+        config = _given(config)
         plays = config.get("policy", "base") == "base"
         model = {"base_model": config.get("base_model", "embedded")} if plays else {}
         return {"teacher": config.get("teacher", "scripted"), **model}
@@ -227,6 +228,7 @@ class CollectDemonstrations(_Collection):
         """As of `CollectLabels`; the teacher counts where it speaks, a chat model without time-outs and prices."""
         from rllib_llm_comm.evaluation.collect_demonstrations import TEACHER
 
+        config = _given(config)
         teacher = config.get("teacher", "scripted") if config.get("messages") == TEACHER else None
         player = config.get("player", "scripted")
         if isinstance(player, Mapping) and isinstance(player.get("chat"), Mapping):
@@ -240,6 +242,7 @@ class CollectDemonstrations(_Collection):
         """The player, what it loads, and the teacher if it speaks."""
         from rllib_llm_comm.evaluation.collect_demonstrations import TEACHER, read_player
 
+        config = _given(config)
         who = read_player(config.get("player", "scripted"))
         speaks = config.get("messages") == TEACHER
         return {
@@ -265,9 +268,9 @@ def _check_words(stage: Stage, env_config: Mapping[str, Any], unresolved: tuple[
 _PATIENCE = ("max_decisions", "max_empty_moments")
 
 
-def _given(stage: Stage) -> dict[str, Any]:
-    """`config:` without values of none."""
-    return {key: value for key, value in stage.experiment.config.items() if value is not None}
+def _given(config: Mapping[str, Any]) -> dict[str, Any]:
+    """`config:` without values of none, which are those that are not given."""
+    return {key: value for key, value in config.items() if value is not None}
 
 
 def _identity(config: Mapping[str, Any], teacher: Mapping[str, Any]) -> Mapping[str, Any]:

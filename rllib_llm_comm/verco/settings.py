@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import re
 from typing import Annotated, Any, Literal, get_args
@@ -52,7 +53,9 @@ class BaseModelSettings(Settings):
 
     @field_validator("prompt_date", mode="before")
     @classmethod
-    def _day(cls, value: Any) -> str:
+    def _day(cls, value: Any) -> Any:
+        if not isinstance(value, str | datetime.date):
+            return value
         check_prompt_date(str(value))
         return str(value)  # YAML reads a day as a date
 

@@ -15,6 +15,7 @@ from rllib_llm_comm.experiments.experiment_file import ExperimentFile, TrainSett
 from rllib_llm_comm.experiments.pipeline import _make_room
 from rllib_llm_comm.experiments.run_experiments import apply_settings
 from rllib_llm_comm.experiments.stages import StageResult, resolve
+from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.verco.sft import check_rows
 from rllib_llm_comm.verco.teachers.label_store import LABELS
@@ -232,6 +233,11 @@ def test_a_foreign_folder_is_left_alone(tmp_path, capsys):
     with pytest.raises(UserError, match="not written by this command"):
         collect(tmp_path, 5, capsys)
     assert foreign.read_text() == "x"
+
+
+def test_a_value_of_none_is_one_that_is_not_given():
+    kind, none = STAGE_KINDS["collect_labels"], {"teacher": None, "base_model": None, "max_decisions": None}
+    assert kind.config_identity(none) == kind.config_identity({}) and kind.loads(none) == kind.loads({})
 
 
 @pytest.mark.parametrize(

@@ -394,6 +394,7 @@ def test_who_carries_subgoals_out_may_be_the_result_of_a_stage(tmp_path):
         staged.check(stages, tmp_path)
 
     check(emma=emma, rows=rows, nested=nested)
+    check(emma=emma, rows={**rows, "config": {"env_config": {**seats, "greedy": True}, "player": None}})
     salad = {**rows, "env": SALAD, "config": {"env_config": {"game": TOLD, "executor": seats["executor"]}}}
     untold = {**emma, "run": "SelfPlayPPO", "env": "rllib_llm_comm/overcooked_ai-v0"}
     scripted = {**rows, "config": {"env_config": {"game": {"layout": "cramped_room"}}}}

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from rllib_llm_comm.chat.chat_model import begun_at_once, concurrent_questions, side_by_side
@@ -81,6 +81,11 @@ class CollectionSettings(Settings):
     others (ours)."""
     seed: int = Field(0, ge=0)
     """The same seed gives the same rows."""
+
+    @field_validator("env_config", "teacher", "player", mode="before", check_fields=False)
+    @classmethod
+    def _plain(cls, value: Any) -> Any:
+        return dict(value) if isinstance(value, Mapping) else value
 
 
 class CollectionGame(PlayedGame):
@@ -356,13 +361,13 @@ def collect_labels(
         env: Id of a PettingZoo environment with observations in words.
         output: The folder.
         progress: Called with the labels so far and the target.
-        **settings: Those of `LabelSettings`.
+        **settings: Those of `LabelSettings`; one that is None has its default.
 
     Raises:
         UserError: If a setting is not allowed, the folder is damaged, or the teacher seems dead or useless: all labels
             so far are on disk then, and the next call goes on.
     """
-    chosen = LabelSettings(**settings)
+    chosen = LabelSettings(**{name: value for name, value in settings.items() if value is not None})
     deciding = {
         "env": env,
         "env_config": chosen.env_config,
