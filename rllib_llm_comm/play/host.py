@@ -121,20 +121,25 @@ _MOST_CONSENT = 20_000
 
 
 def host_table(
-    checkpoint: str, settings: HostSettings | None = None, *, tell: Callable[[str], None] = logger.info
+    checkpoint: str,
+    settings: HostSettings | None = None,
+    *,
+    limits: ServerLimits | None = None,
+    tell: Callable[[str], None] = logger.info,
 ) -> None:
     """Serves a page on which people play with a checkpoint's agents; returns when it is interrupted.
 
     Args:
         checkpoint: As of `set_table`.
         settings: The play, and the offer to browsers; `None` for the defaults.
+        limits: Bounds of what browsers may ask; `None` for the defaults.
         tell: Takes sentences for the person who started it, the page's address among them.
 
     Raises:
         UserError: If a library, the checkpoint or the port cannot be had.
     """
     require_libraries()
-    how, bounds = settings or HostSettings(), ServerLimits()
+    how, bounds = settings or HostSettings(), limits or ServerLimits()
     consent = "" if how.consent is None else read_consent(how.consent)
     if how.record is not None:
         require_new(how.record)
