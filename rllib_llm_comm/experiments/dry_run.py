@@ -27,7 +27,7 @@ from rllib_llm_comm.experiments.console import print_table, say
 from rllib_llm_comm.experiments.experiment_file import parse_yaml
 from rllib_llm_comm.experiments.run_time import trials_of
 from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list
-from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
+from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS, CollectLabels
 from rllib_llm_comm.policies.policy_manifest import read_manifest
 from rllib_llm_comm.sama.data_set import read_subgoals
 from rllib_llm_comm.sama.manuals.latex import find_paper, read_latex, split_latex
@@ -402,9 +402,9 @@ def _labels(stage: Stage, config: Mapping[str, Any]) -> list[StageQuestions]:
             words = prompts.setdefault(asking.prompt(request), f"moment {len(prompts)}")
             return dict.fromkeys(request.agents, words)
 
-    wanted, limit = config.get("target_labels", 4000), config.get("max_decisions", 200_000)
-    given = {key: value for key, value in config.items() if value is not None}
-    given |= {"teacher": Counting(), "policy": "random", "max_decisions": min(limit, _MOST_DECISIONS)}
+    chosen = CollectLabels().chosen(config)
+    wanted, limit = chosen["target_labels"], chosen["max_decisions"]
+    given = {**chosen, "teacher": Counting(), "policy": "random", "max_decisions": min(limit, _MOST_DECISIONS)}
     with tempfile.TemporaryDirectory(prefix="labels-") as folder:
         found = collect_labels(str(stage.experiment.env), Path(folder) / "labels", **given)
     larger = max(1.0, min(wanted / max(1, found.labels), limit / _MOST_DECISIONS))

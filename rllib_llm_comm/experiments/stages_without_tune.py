@@ -80,17 +80,20 @@ class _Collection(StageKind):
         """The function."""
 
     @abstractmethod
-    def check_settings(self, stage: Stage, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
-        """Checks values, which are of the right types, and what they name."""
+    def check_settings(self, stage: Stage, given: Any, unresolved: tuple[str, ...]) -> None:
+        """Checks what the settings name."""
+
+    def chosen(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """`config:` with the defaults of what it does not give, unchecked."""
+        return {**self.model().defaults(), **{key: value for key, value in config.items() if value is not None}}
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, and the environment."""
-        config = _given(stage.experiment.config)
-        self.settings(stage)
+        given = self.settings(stage)
         if stage.experiment.env is None:
             raise UserError(f"`{stage.name}.env` is missing; say where {self.noun} are collected.")
-        _check_words(stage, config.get("env_config") or {}, unresolved)
-        self.check_settings(stage, config, unresolved)
+        _check_words(stage, given.env_config, unresolved)
+        self.check_settings(stage, given, unresolved)
 
     def options(self, stage: Stage) -> dict[str, Any]:
         """Arguments of the collector that are no settings of the stage."""
@@ -100,8 +103,9 @@ class _Collection(StageKind):
         """Collects the rows into a folder of the stage's."""
         folder, settings = stage.folder / self.noun, self.settings(stage)
         with counting_bar(f"collecting {self.noun}") as progress, count_scope() as asked:
-            given = {**_given(stage.experiment.config), **self.options(stage)}
-            report = self.collector()(str(stage.experiment.env), folder, progress=progress, **given)
+            report = self.collector()(
+                str(stage.experiment.env), folder, progress=progress, **stage.experiment.config, **self.options(stage)
+            )
         if not report.labels:
             raise UserError(
                 f"`{stage.name}` found no {self.noun} in {report.decisions} decisions; mend `config.{self.author}`, or "
@@ -145,32 +149,30 @@ class CollectLabels(_Collection):
 
         return LabelSettings
 
-    def check_settings(self, stage: Stage, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
+    def check_settings(self, stage: Stage, given: Any, unresolved: tuple[str, ...]) -> None:
         """Checks the base model if it plays, and the teacher."""
         from rllib_llm_comm.language.base_model import check_base_model, resolve_device, torch_device
         from rllib_llm_comm.verco.teachers.base import make_teacher
 
-        if config.get("policy", "base") == "base" and config.get("base_model") not in unresolved:
+        if given.policy == "base" and given.base_model not in unresolved:
             with within(f"{stage.name}.config"):
-                check_base_model(config.get("base_model", "embedded"))
-                torch_device(resolve_device(config.get("device", "cpu")))
+                check_base_model(given.base_model)
+                torch_device(resolve_device(given.device))
         with within(f"{stage.name}.config.teacher"):
-            make_teacher(config.get("teacher", "scripted"))
+            make_teacher(given.teacher)
 
     def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Without the teacher's time-outs, prices and the like: more budget or patience continues a collection.
 
         `max_decisions` is left out, too: what a finished collection has does not depend on it.
         """
-        config = _given(config)
-        return _identity(config, {"teacher": config.get("teacher", "scripted")})
+        return _identity(config, {"teacher": self.chosen(config)["teacher"]})
 
     def loads(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """The teacher, and the base model if it plays."""
-        config = _given(config)
-        plays = config.get("policy", "base") == "base"
-        model = {"base_model": config.get("base_model", "embedded")} if plays else {}
-        return {"teacher": config.get("teacher", "scripted"), **model}
+        chosen = self.chosen(config)
+        model = {"base_model": chosen["base_model"]} if chosen["policy"] == "base" else {}
+        return {"teacher": chosen["teacher"], **model}
 
 
 class CollectDemonstrations(_Collection):
@@ -190,14 +192,14 @@ class CollectDemonstrations(_Collection):
 
         return DemonstrationSettings
 
-    def check_settings(self, stage: Stage, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
+    def check_settings(self, stage: Stage, given: Any, unresolved: tuple[str, ...]) -> None:
         """Checks the player, who must know the game, and the teacher if it speaks."""
         from rllib_llm_comm.evaluation.collect_demonstrations import TEACHER, read_player, read_sessions, require_game
         from rllib_llm_comm.policies.partners import Partner, load_function, try_out
         from rllib_llm_comm.policies.policy_folder import find_policy
         from rllib_llm_comm.verco.teachers.base import make_teacher
 
-        place, who = f"{stage.name}.config.", read_player(config.get("player", "scripted"))
+        place, who = f"{stage.name}.config.", read_player(given.player)
         if who.chat is not None:
             check_stage_chat(f"{place}player.chat", who.chat)
         elif who.sessions:
@@ -213,24 +215,26 @@ class CollectDemonstrations(_Collection):
                 refuse_code(f"`{place}player`", who.partner.policy)
             with within(f"{place}player"):
                 load_function(who.partner.policy)
-        elif who.partner is not None and who.partner.kind in (SCRIPTED, RANDOM, STAY):
-            env_config = config.get("env_config") or {}
-            if without_missing(env_config, unresolved) == env_config:
-                game = make_env(str(stage.experiment.env), **env_config)
-                with within(f"{place}player"):
-                    try_out(Partner(who.partner), game, seed=0)
-                game.close()
-        if config.get("messages") == TEACHER:
+        elif (
+            who.partner is not None
+            and who.partner.kind in (SCRIPTED, RANDOM, STAY)
+            and without_missing(given.env_config, unresolved) == given.env_config
+        ):
+            game = make_env(str(stage.experiment.env), **given.env_config)
+            with within(f"{place}player"):
+                try_out(Partner(who.partner), game, seed=0)
+            game.close()
+        if given.messages == TEACHER:
             with within(f"{place}teacher"):
-                make_teacher(config.get("teacher", "scripted"))
+                make_teacher(given.teacher)
 
     def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """As of `CollectLabels`; the teacher counts where it speaks, a chat model without time-outs and prices."""
         from rllib_llm_comm.evaluation.collect_demonstrations import TEACHER
 
-        config = _given(config)
-        teacher = config.get("teacher", "scripted") if config.get("messages") == TEACHER else None
-        player = config.get("player", "scripted")
+        chosen = self.chosen(config)
+        teacher = chosen["teacher"] if chosen["messages"] == TEACHER else None
+        player = chosen["player"]
         if isinstance(player, Mapping) and isinstance(player.get("chat"), Mapping):
             from rllib_llm_comm.verco.teachers.chat_teacher import ChatTeacher
 
@@ -242,14 +246,13 @@ class CollectDemonstrations(_Collection):
         """The player, what it loads, and the teacher if it speaks."""
         from rllib_llm_comm.evaluation.collect_demonstrations import TEACHER, read_player
 
-        config = _given(config)
-        who = read_player(config.get("player", "scripted"))
-        speaks = config.get("messages") == TEACHER
+        chosen = self.chosen(config)
+        who, speaks = read_player(chosen["player"]), chosen["messages"] == TEACHER
         return {
             "cloned_from": who.kind,
             **({"checkpoint": who.partner.policy} if who.partner is not None else {}),
             **({"chat": who.chat} if who.chat is not None else {}),
-            **({"teacher": config.get("teacher", "scripted")} if speaks else {}),
+            **({"teacher": chosen["teacher"]} if speaks else {}),
         }
 
     def options(self, stage: Stage) -> dict[str, Any]:
@@ -268,18 +271,13 @@ def _check_words(stage: Stage, env_config: Mapping[str, Any], unresolved: tuple[
 _PATIENCE = ("max_decisions", "max_empty_moments")
 
 
-def _given(config: Mapping[str, Any]) -> dict[str, Any]:
-    """`config:` without values of none, which are those that are not given."""
-    return {key: value for key, value in config.items() if value is not None}
-
-
 def _identity(config: Mapping[str, Any], teacher: Mapping[str, Any]) -> Mapping[str, Any]:
     """The part of `config:` of a collection that decides its rows."""
     from rllib_llm_comm.verco.teachers.base import teacher_identity
 
     if not all(isinstance(one, str | Mapping) for one in teacher.values()):
         return config  # refused later, with the name of the setting
-    deciding = {key: value for key, value in config.items() if key not in (*_PATIENCE, "teacher")}
+    deciding = {k: v for k, v in config.items() if v is not None and k not in (*_PATIENCE, "teacher")}
     return {**deciding, **{key: teacher_identity(value) for key, value in teacher.items()}}
 
 
