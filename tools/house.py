@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import io
 import json
 import subprocess
@@ -79,17 +80,25 @@ def way_of_verco() -> list[str]:
     return sorted(name for name in seen if lines(known[name]) > 3)
 
 
-def declarations(key: str) -> list[str]:
-    """Places where a setting is declared: fields and arguments with its name and a type."""
-    found = []
-    for name, path in modules().items():
+@functools.cache
+def settings_classes() -> dict[str, list[str]]:
+    """Each model of settings, by its bases' names, and the names of the settings that it declares itself."""
+    bases, own = {}, {}
+    for path in modules().values():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name | ast.Attribute):
-                target = node.target
-                found += [name] * (getattr(target, "id", getattr(target, "attr", "")) == key)
-            elif isinstance(node, ast.arg) and node.arg == key and node.annotation is not None:
-                found.append(name)
-    return found
+            if isinstance(node, ast.ClassDef):
+                bases[node.name] = [ast.unparse(base) for base in node.bases]
+                fields = (one.target for one in node.body if isinstance(one, ast.AnnAssign))
+                own[node.name] = [field.id for field in fields if isinstance(field, ast.Name)]
+    found = {"Settings"}
+    while more := {name for name, over in bases.items() if name not in found and found & set(over)}:
+        found |= more
+    return {name: own[name] for name in sorted(found)}
+
+
+def declarations(key: str) -> list[str]:
+    """The models of settings that declare a key; one of them may mean another thing by it."""
+    return [name for name, fields in settings_classes().items() if key in fields]
 
 
 def seconds(*command: str, times: int = 3) -> float:
@@ -124,7 +133,7 @@ def measure() -> dict[str, object]:
         "files of Verco alone": len([name for name in way_of_verco() if ".verco." in name]),
         "modules loaded by MAPPO": sum(mappo.values()),
         "of these language, chat, sama, verco": sum(mappo[name] for name in ("language", "chat", "sama", "verco")),
-        "declarations": {key: len(declarations(key)) for key in KEYS},
+        "declarations": {key: declarations(key) for key in KEYS},
         "seconds of `rllib --help`": seconds("-m", f"{PACKAGE}.cli.main", "--help"),
         "megabytes of docs/results": round(
             sum(p.stat().st_size for p in (ROOT / "docs/results").rglob("*") if p.is_file()) / 2**20, 1

@@ -8,9 +8,10 @@ from tools.house import declarations, loaded_by, way_of_verco
 @pytest.mark.parametrize(
     ("key", "home"),
     [
-        ("lora_r", "rllib_llm_comm.verco.settings"),
-        ("entropy_coeff", "rllib_llm_comm.rl.multi_agent_ppo"),
-        ("requests_per_minute", "rllib_llm_comm.chat.settings"),
+        ("lora_r", "LanguageModelSettings"),
+        ("entropy_coeff", "PPOTraining"),
+        ("requests_per_minute", "ChatSettings"),
+        ("max_game_steps", "OvercookedTextSettings"),
     ],
 )
 def test_a_setting_is_declared_once(key, home):
