@@ -13,6 +13,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.experiments import planning_run
 from rllib_llm_comm.experiments.experiment_file import load_json_option
 from rllib_llm_comm.experiments.planning_run import ComparisonSettings, RewardCodeSettings, SubgoalCollection
+from rllib_llm_comm.sama.manuals.manual import ManualSettings
 
 _SPELLED: dict[str, Any] = {
     "joined": ["layouts"],
@@ -173,8 +174,10 @@ def subgoals(settings: SubgoalCollection) -> None:
     planning_run.collect_subgoals(settings)
 
 
+@takes_settings(ManualSettings)
 def manual_command(
     papers: Annotated[list[Path], typer.Argument(metavar="PAPER.tex...", help="Main LaTeX file of each paper.")],
+    settings: ManualSettings,
     target: Annotated[Path, typer.Option("--out", help="File of the manual (Markdown).")] = Path("manual.md"),
     model: Annotated[str | None, typer.Option(help="The chat model's name at the server.")] = None,
     base_url: Annotated[str | None, typer.Option(help="Address of the API; OpenAI's own by default.")] = None,
@@ -189,8 +192,6 @@ def manual_command(
             help="Further settings of the chat client, such as prices, budget, cache_dir, or a `local` model.",
         ),
     ] = None,
-    words: Annotated[int, typer.Option(help="Most words of the manual.")] = 400,
-    batch: Annotated[int, typer.Option(help="Paragraphs per request.")] = 8,
     figures: Annotated[
         Path | None, typer.Option("--json", help="Also write facts, figures and cost to this file.")
     ] = None,
@@ -208,6 +209,6 @@ def manual_command(
     from rllib_llm_comm.experiments.language_stages import run_manual
 
     given = {"model": model, "base_url": base_url, "cassette": None if cassette is None else str(cassette)}
-    settings = {} if chat is None else load_json_option("--chat", chat)
-    settings |= {key: value for key, value in given.items() if value is not None}
-    run_manual(papers, target, settings, words=words, batch=batch, figures=figures)
+    asked = {} if chat is None else load_json_option("--chat", chat)
+    asked |= {key: value for key, value in given.items() if value is not None}
+    run_manual(papers, target, asked, settings, figures=figures)

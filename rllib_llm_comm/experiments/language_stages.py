@@ -193,15 +193,11 @@ class _GameStage(_ChatStage):
             open_game(**self.settings(stage).game(stage.experiment.env))
 
 
-class ManualStageSettings(ChatStageSettings):
+class ManualStageSettings(ManualSettings, ChatStageSettings):
     """`config:` of `run: make_manual`."""
 
     paper: str | list[str] = Field(examples=["paper: onion_soup"])
     """LaTeX file of a paper about the game, or the name of a description that comes with the package; or several."""
-    words: int = Field(400, ge=20, le=5000)
-    """Most words of the manual (ours; SAMA does not say)."""
-    batch: int = Field(8, ge=1, le=100)
-    """Paragraphs per request (ours)."""
 
 
 class MakeManual(_ChatStage):
@@ -222,8 +218,7 @@ class MakeManual(_ChatStage):
         model = open_stage_chat(manual_chat(settings.chat), stage.folder)
         target, facts = stage.folder / "manual.md", stage.folder / "manual.json"
         papers = [Path(paper) for paper in as_list(settings.paper)]
-        how = {"words": settings.words, "batch": settings.batch, "figures": facts}
-        figures = run_manual(papers, target, settings.chat, chat_model=model, **how)
+        figures = run_manual(papers, target, settings.chat, settings, figures=facts, chat_model=model)
         counts = {"paragraphs": figures["paragraphs"], "relevant": len(figures["relevant"])}
         facts_found = sum(map(len, figures["facts"].values()))
         return StageResult([target], {"facts": facts}, {**counts, "facts": facts_found, **who_answered(model)})
@@ -233,9 +228,8 @@ def run_manual(
     papers: Sequence[Path],
     target: Path,
     chat: Mapping[str, Any],
+    settings: ManualSettings,
     *,
-    words: int = 400,
-    batch: int = 8,
     figures: Path | None = None,
     chat_model: ChatModel | None = None,
 ) -> dict[str, Any]:
@@ -245,8 +239,7 @@ def run_manual(
         papers: Main LaTeX file of each paper, or the name of one that comes with the package.
         target: File of the manual (Markdown).
         chat: Settings of the chat model, as of `open_chat`; a recording may be one that comes with the package.
-        words: Most words of the manual.
-        batch: Paragraphs per request.
+        settings: How the manual is made.
         figures: File of facts, figures and cost (JSON); `None` for none.
         chat_model: The chat model, in place of the one that the settings name.
 
@@ -258,7 +251,6 @@ def run_manual(
         ChatError: If a request failed for good.
     """
     require_writable({"--out": target, "--json": figures})
-    settings = ManualSettings(batch=batch, words=words)
     asked = manual_chat(chat)
     if asked.get("cassette") and not asked.get("local") and not asked.get("model"):
         asked["cassette"] = find_recording(asked["cassette"])

@@ -95,9 +95,10 @@ class ManualSettings(Settings):
     """Settings of the making of a manual."""
 
     batch: int = Field(8, ge=1, le=100)
-    """Paragraphs per request."""
+    """Paragraphs per request (ours)."""
     words: int = Field(400, ge=20, le=5000)
-    """Most words of the manual; the model is asked to keep it, and a manual of more than twice as many is refused."""
+    """Most words of the manual (ours; SAMA does not say); the model is asked to keep it, and a manual of more than
+    twice as many is refused."""
 
 
 @dataclass
