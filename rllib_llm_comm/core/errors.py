@@ -42,7 +42,20 @@ def within(place: str, unless: Collection[str] = ()) -> Iterator[None]:
         yield
     except UserError as error:
         if not any(text in str(error) for text in unless):
-            raise UserError(f"In `{place}`: {error}") from None
+            raise UserError(placed(place, str(error))) from None
+
+
+def placed(place: str, sentence: str) -> str:
+    """An error's sentence with the setting in which it arose.
+
+    Args:
+        place: Full name of that setting. A sentence about it gets the full name; another one begins with it.
+        sentence: The error.
+    """
+    if f"`{place}`" in sentence:
+        return sentence
+    own = f"`{place.rpartition('.')[2]}` "
+    return f"`{place}` {sentence.removeprefix(own)}" if sentence.startswith(own) else f"In `{place}`: {sentence}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import ErrorDetails, PydanticCustomError
 from typing_extensions import Self
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean, placed
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass as _ModelMetaclass
@@ -162,7 +162,7 @@ def one_sentence(name: str, error: ValidationError, model: type[BaseModel]) -> s
         return f"`{setting}` is missing{f'; write for example `{examples[0]}`' if examples else ''}."
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, UserError):
-        return f"In `{setting}`: {cause}" if setting and f"`{setting}`" not in str(cause) else str(cause)
+        return placed(setting, str(cause)) if setting else str(cause)
     value = first["input"]
     hint = did_you_mean(value, _choices(annotation)) if isinstance(value, str) else ""
     if isinstance(value, str) and _is_number(value) and not _takes(annotation, str):

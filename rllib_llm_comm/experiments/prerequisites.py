@@ -299,6 +299,7 @@ def check_played_games(stages: Sequence[Stage], finished: Collection[str] = ()) 
                 _check_crosswise(stage.experiment.config, named)
         if stage.name not in finished:
             _check_executor(stage, named)
+            _check_results(stage, named)
         if stage.name in finished or stage.experiment.run not in _PLAYING:
             continue
         for one in as_list(stage.experiment.config["checkpoint"]):
@@ -306,6 +307,23 @@ def check_played_games(stages: Sequence[Stage], finished: Collection[str] = ()) 
                 if (trained := _trained(str(one), named)) is not None:
                     _check_talk(stage.experiment.config, trained)
                     _check_game(stage.experiment.config, trained)
+
+
+def _check_results(stage: Stage, named: Mapping[str, Stage]) -> None:
+    """Refuses results of stages as base models, which none makes, and as players that demonstrate, if none plays."""
+    base, player = (stage.experiment.config.get(setting) for setting in ("base_model", "player"))
+    if isinstance(base, str) and REFERENCE.search(base):
+        raise UserError(
+            f"`{stage.name}.config.base_model` is {base!r}, but no stage makes a base model; name a model or its "
+            "folder, and give adapters as `message_checkpoint` and `action_checkpoint`."
+        )
+    if stage.experiment.run == "collect_demonstrations":
+        shown_by = player.get("policy") if isinstance(player, Mapping) else player
+        if isinstance(shown_by, str) and REFERENCE.fullmatch(shown_by):
+            with within(f"{stage.name}.config.player"):
+                trained = _trained(shown_by, named)
+                if trained is None or trained.env is None:
+                    raise UserError(f"{shown_by!r} is the result of a stage that plays no game; give another player.")
 
 
 def _check_executor(stage: Stage, named: Mapping[str, Stage]) -> None:

@@ -149,7 +149,8 @@ def rehearse(
             played[name] = small[name]
     if not small:
         return {}
-    say(f"Measuring {len(small)} stages in small, which takes minutes; ctrl-C ends it.", "dim")
+    count = "1 stage" if len(small) == 1 else f"{len(small)} stages"
+    say(f"Measuring {count} in small, which takes minutes; ctrl-C ends it.", "dim")
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
         quiet, out.quiet = out.quiet, True
         try:

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean, within
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.core.trust import texts_in
 from rllib_llm_comm.experiments.experiment_file import Experiment
-from rllib_llm_comm.experiments.search_space import BY_SEED
+from rllib_llm_comm.experiments.search_space import BY_SEED, has_search
 from rllib_llm_comm.language.prompts import SHIPPED, SLOTS, read_prompts
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record
 
@@ -117,7 +117,8 @@ def make_stages(
     fingerprints: dict[str, str] = {}
     for name, experiment in experiments.items():
         settings = experiment.model_dump(exclude=_WITHOUT_EFFECT | {"config"})
-        settings["config"] = {} if digest else _with_prompts(dict(config_identity(experiment)))
+        with within(f"{name}.config"):
+            settings["config"] = {} if digest else _with_prompts(dict(config_identity(experiment)))
         upstream = {used: fingerprints[used] for used in uses[name]}
         told = {"settings": settings, "uses": upstream, "digest": digest}
         text = json.dumps(told, sort_keys=True, default=str)  # the same for the same settings, whatever their order
@@ -263,6 +264,12 @@ class StageKind(ABC):
             raise UserError(
                 f"`{stage.name}.env` means nothing to `run: {self.name}` (the checkpoint has it); remove it."
             )
+        for key, value in stage.experiment.config.items():
+            if has_search(value):
+                raise UserError(
+                    f"`{stage.name}.config.{key}` holds a search, but `run: {self.name}` trains nothing that could be "
+                    "searched; write one stage per value."
+                )
         self.check_config(stage, unresolved)
 
     @abstractmethod

@@ -151,12 +151,18 @@ class CollectLabels(_Collection):
 
     def check_settings(self, stage: Stage, given: Any, unresolved: tuple[str, ...]) -> None:
         """Checks the base model if it plays, and the teacher."""
-        from rllib_llm_comm.language.base_model import check_base_model, resolve_device, torch_device
+        from rllib_llm_comm.language.base_model import (
+            check_base_model,
+            check_quantization,
+            resolve_device,
+            torch_device,
+        )
         from rllib_llm_comm.verco.teachers.base import make_teacher
 
         if given.policy == "base" and given.base_model not in unresolved:
             with within(f"{stage.name}.config"):
                 check_base_model(given.base_model)
+                check_quantization(given.quantization)
                 torch_device(resolve_device(given.device))
         with within(f"{stage.name}.config.teacher"):
             make_teacher(given.teacher)

@@ -135,6 +135,26 @@ def test_supervised_training_that_would_stop_by_decisions_is_refused(tmp_path):
         begin(specs, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("run", "setting", "words"),
+    [
+        ("collect_demonstrations", "player", "In `last.config.player`: `.{labels}` is no checkpoint"),
+        ("collect_labels", "base_model", "`last.config.base_model` is .*no stage makes a base model"),
+        ("collect_labels", "teacher", "In `last.config`: `teacher` is '.{labels}'"),
+    ],
+)
+def test_rows_are_no_player_no_model_and_no_teacher(tmp_path, run, setting, words):
+    labels = {"run": "collect_labels", "env": KITCHEN, "config": {"target_labels": 5}}
+    last = {"run": run, "env": KITCHEN, "config": {setting: "${labels}"}}
+    with pytest.raises(UserError, match=words):
+        begin({"labels": labels, "last": last}, tmp_path)
+
+
+def test_an_unknown_teacher_is_told_before_the_training_that_hears_it(tmp_path):
+    with pytest.raises(UserError, match="In `cooks.config`: `teacher` is 'nobody'"):
+        begin({"cooks": language(messages="teacher", teacher="nobody")}, tmp_path)
+
+
 def test_a_player_of_another_game_demonstrates_nothing(tmp_path):
     with pytest.raises(UserError, match="In `rows.config`: `player` was trained in 'rllib_llm_comm/door-v0'"):
         begin({"rows": {"run": "collect_demonstrations", "env": KITCHEN, "config": {"player": "zoo:door"}}}, tmp_path)

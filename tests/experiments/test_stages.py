@@ -244,7 +244,10 @@ def test_a_value_of_none_is_one_that_is_not_given():
     ("config", "words"),
     [
         ({"target_label": 5}, ["`labels.config.target_label`", "'target_labels'"]),
-        ({"teacher": "scriptet"}, ["Did you mean 'scripted'?"]),
+        ({"teacher": "scriptet"}, ["In `labels.config`: `teacher`", "Did you mean 'scripted'?"]),
+        ({"prompts": "nowhere"}, ["`labels.config.prompts` is 'nowhere'"]),
+        ({"quantization": "5bit"}, ["`labels.config.quantization` is '5bit'"]),
+        ({"target_labels": {"grid_search": [1, 2]}}, ["`labels.config.target_labels` holds a search"]),
         ({"env_config": {"layout": "ful"}}, ["`layout` is 'ful'"]),
         ({"random_share": 1.5}, ["`labels.config.random_share` is 1.5"]),
         ({"seed": -1}, ["`labels.config.seed` is -1", "at least 0"]),

@@ -173,16 +173,16 @@ def teacher_identity(settings: str | Mapping[str, Any] | Teacher) -> dict[str, A
 
 
 def portable_teacher(settings: Any) -> Any:
-    """The settings of a teacher as a checkpoint keeps them (`Teacher.portable`); a name or a teacher stays one.
+    """The settings of a teacher as a checkpoint keeps them (`Teacher.portable`); a known name or a teacher stays one.
 
     Raises:
         UserError: If the name or a setting is unknown, or a setting that names files is not allowed.
     """
-    if not isinstance(settings, Mapping):
+    if isinstance(settings, Teacher):
         return settings
     name, values = _split(settings)
     _refuse_unknown(name, values)
-    return {"name": name, **TEACHERS[name].portable(values)}
+    return settings if isinstance(settings, str) else {"name": name, **TEACHERS[name].portable(values)}
 
 
 def _split(settings: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
