@@ -11,7 +11,7 @@ from loop import Loop
 from toys import talkers
 
 from rllib_llm_comm import TWOSOMEConfig, VercoConfig
-from rllib_llm_comm.verco.learner import VercoLearner
+from rllib_llm_comm.verco.verco import VercoLearner
 
 TALK = {"messages": "student", "train_messages": True, "message_temperature": 1.0, "max_message_words": 3}
 NAMES = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction", "vf_explained_var", "total_loss", "message_kl",

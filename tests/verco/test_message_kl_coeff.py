@@ -8,7 +8,7 @@ from loop import Loop
 from toys import door_talkers, randomise
 
 from rllib_llm_comm.core.weights import read_weights
-from rllib_llm_comm.verco.learner import adapted_kl_coeff
+from rllib_llm_comm.verco.verco import adapted_kl_coeff
 
 
 def config(model=None, **training):
