@@ -126,6 +126,9 @@ def kept_curve(curve: JsonValue, metrics: Collection[str] = METRICS, optional: C
     for metric in metrics:
         if metric in optional and metric not in curve["values"]:
             continue
+        if curve["values"][metric].content is None:
+            values[metric] = [math.nan] * len(current)
+            continue
         told = curve["values"][metric].elements()
         if len(told) != len(decisions):
             what = f"`{curve.place}.values.{metric}` has {len(told)} values but {len(decisions)} are in `decisions`"
@@ -519,7 +522,7 @@ def read_results(folder: Path) -> StudyResults:
 
 
 def to_plain(results: StudyResults) -> dict[str, Any]:
-    """Everything that a report is made of as values for JSON (a missing figure is null).
+    """Everything that a report is made of as values for JSON (a missing figure is null, as is a curve without any).
 
     Figures have six digits. What a report does not tell stays in the study's own folder: returns and lengths of each
     episode, and all messages but those of the first run and those whose shares stand in for a count.
@@ -529,6 +532,9 @@ def to_plain(results: StudyResults) -> dict[str, Any]:
     for systems in plain["scenarios"].values():
         for system in systems.values():
             for curve in system["curves"]:
+                for metric, told in curve["values"].items():
+                    if set(told) <= {None}:
+                        curve["values"][metric] = None
                 if not curve["cost"]:  # of runs that did not count
                     del curve["cost"]
             if not system["strangers"]:

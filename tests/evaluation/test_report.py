@@ -94,8 +94,10 @@ def test_lost_rows_of_a_resumed_run_are_no_part_of_its_curve(folder):
     kept = json.loads((folder / "report/results.json").read_text())
     old = kept["scenarios"]["one"]["good"]["curves"][0]
     old["decisions"] = [200, 400, 600, 800, 590, 810, 1000]
+    assert old["values"].pop("length") is None  # no episode had one
     for name, values in old["values"].items():
         old["values"][name] = [*values[:2], 9.0, 9.0, *values[2:]]
+    old["values"]["length"] = [None] * 7  # as earlier versions wrote it
     write(folder / "report/results.json", kept)
     again = read_results(folder / "report").scenarios["one"]["good"].curves[0]
     assert again.decisions == [200, 400, 590, 810, 1000] and 9.0 not in again.values["return"]
@@ -253,7 +255,7 @@ GOOD = ("scenarios", "one", "good")
         (put(GONE, "scenarios", "one", "silent"), "`scenarios.one.silent` is missing"),
         (put(GONE, "missing"), "`missing` is missing"),
         (put(GONE, *GOOD, "curves", 0, "values", "return"), "`scenarios.one.good.curves.0.values.return` is missing"),
-        (put(GONE, *GOOD, "curves", 1, "values", "length", 0), "length` has 3 values but 4 are in `decisions`"),
+        (put(GONE, *GOOD, "curves", 1, "values", "return", 0), "return` has 3 values but 4 are in `decisions`"),
         (put("x", *GOOD, "curves", 0, "values", "entropy", 2), "entropy.2` is 'x' but must be a number"),
         (put([], *GOOD, "evaluations", "sampled"), "`scenarios.one.good.evaluations.sampled` is [] but must be"),
         (put({"seeds": ["x"]}, *GOOD, "recorded"), "good.recorded.seeds.0` is 'x'"),
