@@ -52,8 +52,10 @@ def placed(place: str, sentence: str) -> str:
         place: Full name of that setting. A sentence about it gets the full name; another one begins with it.
         sentence: The error.
     """
-    if f"`{place}`" in sentence:
+    if f"`{place}`" in sentence or sentence.startswith(f"In `{place.partition('.')[0]}"):
         return sentence
+    if sentence.startswith("In `"):
+        return f"In `{place}.{sentence.removeprefix('In `')}"
     own = f"`{place.rpartition('.')[2]}` "
     return f"`{place}` {sentence.removeprefix(own)}" if sentence.startswith(own) else f"In `{place}`: {sentence}"
 

@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Union
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
+from rllib_llm_comm.core.errors import UserError, did_you_mean, placed, shown
 from rllib_llm_comm.core.settings import describe
 from rllib_llm_comm.core.trust import DATA, READERS, is_vouched_for, is_word, names_code, texts_in
 from rllib_llm_comm.experiments.console import cause_of, one_line, state
@@ -307,7 +307,7 @@ def _build(stage: str, config: AlgorithmConfig, values: dict[str, Any], unresolv
         name, message = cause_of(error)
         prefix = "" if name in ("UserError", "ValueError") else f"{name}: "
         message = message.split(" To suppress all validation errors")[0]
-        raise UserError(f"In `{stage}.config`: {prefix}{one_line(message)}") from error
+        raise UserError(placed(f"{stage}.config", f"{prefix}{one_line(message)}")) from error
     return config
 
 

@@ -231,8 +231,12 @@ def import_modules(modules: Sequence[str] | None) -> None:
             raise
         except Exception as error:
             reason = f"{type(error).__name__}: {one_line(str(error))}"
-            hint = f"; a module has no ending: `--import {module[:-3]}`" if module.endswith(".py") else ""
-            raise UserError(f"`--import` module {module!r} cannot be imported: {reason}{hint}") from error
+            hint = ""
+            if module.endswith(".py"):
+                hint = f"; a module has no ending: `--import {module[:-3]}`"
+            elif isinstance(error, ModuleNotFoundError) and error.name == module.split(".")[0]:
+                hint = "; modules are sought in the current folder, in PYTHONPATH and among what is installed"
+            raise UserError(f"`--import` module {module!r} cannot be imported: {reason}{hint}.") from error
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,8 @@ def print_talk(checkpoints: Sequence[str], measured: Sequence[Mapping[str, Any] 
     for label, told in zip(labels_of(checkpoints) if len(checkpoints) > 1 else [""], measured, strict=True):
         values = [_nested(told, path) for path in shown.values()]
         cells.append([label, *("-" if value is None else _text(value) for value in values)])
-    print_table([line if len(checkpoints) > 1 else line[1:] for line in cells], "Talk: docs/guides/communication.md")
+    print_table([line if len(checkpoints) > 1 else line[1:] for line in cells], "Talk")
+    say("docs/guides/communication.md says what the columns mean.", "dim")
 
 
 def _nested(values: Any, path: str) -> Any:
@@ -182,10 +183,11 @@ def run_evaluation(
             )
         rows.append(row)
     print_figures(rows)
-    if any("communication" in row for row in rows):
-        print_talk([row["checkpoint"] for row in rows], [row.get("communication") for row in rows])
+    talk = [row.get("communication") if row["message_words_mean"] else None for row in rows]
+    if any(talk):
+        print_talk([row["checkpoint"] for row in rows], talk)
     elif settings.communication:
-        say("Nobody speaks: agents without a language model say nothing.")
+        say("Nobody speaks: agents without a language model, or with `messages: none`, say nothing.")
     if tell:
         say_stand_ins(dict.fromkeys(phrase for row in rows for phrase in row["stand_ins"]))
     figures = rows[0] if len(rows) == 1 else {"checkpoints": rows}

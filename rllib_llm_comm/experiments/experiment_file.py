@@ -126,7 +126,8 @@ class Experiment(Settings):
         if old and isinstance(data.get("checkpoint_config", {}), Mapping):
             data["checkpoint_config"] = {**old, **data.get("checkpoint_config", {})}
         if isinstance(config := data.get("config"), Mapping) and "env" in config:
-            data.setdefault("env", config["env"])
+            if data.setdefault("env", config["env"]) != config["env"]:
+                raise UserError(f"`env` is {data['env']!r} but `config.env` is {config['env']!r}; omit one of them.")
             data["config"] = {key: value for key, value in config.items() if key != "env"}
         if isinstance(stop := data.get("stop"), Mapping):
             # Callbacks may report results of any name.
@@ -257,7 +258,7 @@ def make_experiment(name: str, spec: Mapping[str, Any]) -> Experiment:
 def _refuse_nan(place: str, value: Any) -> None:
     """No setting is nan, whatever its type: comparisons with nan are false, so that it passes most ranges."""
     if isinstance(value, float) and math.isnan(value):
-        raise UserError(f"`{place}` is nan, which is no number; give one, or null for none.")
+        raise UserError(f"`{place}` is nan, which is no number; give one, or leave it out.")
     if isinstance(value, Mapping):
         for key, item in value.items():
             _refuse_nan(f"{place}.{key}", item)

@@ -19,7 +19,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from rllib_llm_comm.chat.cassettes import put_in_order
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean, within
 from rllib_llm_comm.core.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
 from rllib_llm_comm.core.trust import KEYS, evaluated_in, secrets_in, trusted_in
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
@@ -47,7 +47,7 @@ from rllib_llm_comm.experiments.stages import REFERENCE, Stage, make_stages, res
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS, config_identity
 from rllib_llm_comm.experiments.tune_state import unsigned_parts
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
-from rllib_llm_comm.policies.policy_manifest import read_manifest
+from rllib_llm_comm.policies.policy_manifest import read_manifest, require_same_network
 from rllib_llm_comm.policies.recorded_settings import reaches_outside, vouched_for_game
 from rllib_llm_comm.policies.stage_record import MARKER, StageRecord, read_record, require_readable
 from rllib_llm_comm.sama.planners import trusting
@@ -92,6 +92,7 @@ def with_model(file: ExperimentFile) -> ExperimentFile:
 
 # Settings that may be a trained stage's folder instead of the checkpoint in it.
 _CHECKPOINTS = ("checkpoint", "message_checkpoint", "action_checkpoint")
+_NOT_YET = "(not there yet)"  # stands for the result of a stage before it has run
 # Settings that a stage must share with the one whose adapter it takes over.
 _OF_ADAPTERS = ("prompt_format", "prompt_date", "lora_r", "lora_alpha", "lora_layers", "lora_target_modules")
 
@@ -333,6 +334,7 @@ def check_stages(
         if stage.name not in finished and not stage.trust:
             _refuse_unsafe(stage)
     outputs: dict[str, list[str]] = {}
+    configs: dict[str, Any] = {}
     seeds = _seed_sweeps(stages)
     missing: tuple[str, ...] = ()
     cpus = available_cpus()
@@ -345,24 +347,35 @@ def check_stages(
         if stage.name not in finished:
             try:
                 if _needs_ray(stage):
-                    tune_stage.check(resolved, tuple(STAGE_KINDS), missing, checked_by_python, many_cpus)
+                    configs[stage.name] = tune_stage.check(
+                        resolved, tuple(STAGE_KINDS), missing, checked_by_python, many_cpus
+                    )
+                    _check_restored(stage, stages, configs)
                     cpus = max(cpus, tune_stage.cpus_needed(resolved, have))
                 else:
                     STAGE_KINDS[stage.experiment.run].check(resolved, missing)
             except OSError as error:
                 path = one_line(str(error.filename), 80)
                 raise UserError(f"`{stage.name}` names the path {path!r}, but {error.strerror or error}.") from error
-            except UserError:
+            except UserError as error:
                 if refused is None:
-                    raise
+                    raise UserError(_as_written(str(error), outputs)) from error
                 refused.append(stage.name)
-            future = str(stage.folder.absolute() / "(not there yet)")
+            future = str(stage.folder.absolute() / _NOT_YET)
             missing = (*missing, future)
             outputs[stage.name] = [future] * max(1, len(seeds.get(stage.name, ())))
         else:
             outputs[stage.name] = _absolute(stage, finished[stage.name].outputs)
     check_played_games(stages, finished)
     return cpus
+
+
+def _as_written(sentence: str, outputs: Mapping[str, list[str]]) -> str:
+    """An error with references as the file has them, in place of paths at which nothing is yet."""
+    for name, paths in outputs.items():
+        for path in paths:
+            sentence = sentence.replace(path, f"${{{name}}}") if path.endswith(_NOT_YET) else sentence
+    return sentence
 
 
 def _refuse_unsafe(stage: Stage) -> None:
@@ -430,6 +443,22 @@ def _check_sources(stages: list[Stage], sources: Mapping[str, Mapping[str, str]]
                     f"`{name}.config.{setting}` is the result of `{source}`, a stage of {run}, which trains no {role} "
                     f"adapter; name a stage of {TRAINS_ALONE[role]} or Verco."
                 )
+
+
+def _check_restored(stage: Stage, stages: list[Stage], configs: Mapping[str, Any]) -> None:
+    """Refuses to go on from a stage to come that trains another algorithm or network."""
+    reference = REFERENCE.fullmatch(str(stage.experiment.restore))
+    if reference is None:
+        return
+    source = next(one for one in stages if one.name == reference.group(1))
+    if source.experiment.run != stage.experiment.run:
+        raise UserError(
+            f"`{stage.name}.restore` is the result of `{source.name}`, a stage of {source.experiment.run}, but `run` "
+            f"is {stage.experiment.run}; restore a stage of the same algorithm."
+        )
+    with within(f"{stage.name}.config"):
+        theirs, own = (tune_stage.network_settings(configs.get(one.name)) for one in (source, stage))
+        require_same_network(theirs, own, f"`{source.name}`")
 
 
 def _check_rows(stages: list[Stage]) -> None:

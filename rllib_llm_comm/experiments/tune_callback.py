@@ -17,7 +17,7 @@ from ray.tune.utils.util import SafeFallbackEncoder
 
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.evaluation.study_results import ITERATION, read_rows
-from rllib_llm_comm.experiments.console import StoppedError, TrainingTable
+from rllib_llm_comm.experiments.console import StoppedError, TrainingTable, lookup
 from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.experiments.tune_state import SEAL, keep_state, remove_incomplete, seal
 from rllib_llm_comm.policies.signatures import OwnStates, sign_checkpoint
@@ -110,6 +110,15 @@ class SafeKeeping(Callback):
         remove_incomplete(place.parent)
         if self._interrupted.is_set():
             self._saved.add(trial.trial_id)
+
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """Tells where the score is missing by which checkpoints should have been kept."""
+        score = self._stage.experiment.checkpoint_config.checkpoint_score_attribute
+        if score is not None and lookup(trial.last_result or {}, score) is None:
+            self._notify(
+                f"`checkpoint_config.checkpoint_score_attribute` is {score!r}, which the last result of {trial} lacks; "
+                "its newest checkpoints were kept."
+            )
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Ends the run when a checkpoint could not be sealed, or when all trials are saved after ctrl-C.

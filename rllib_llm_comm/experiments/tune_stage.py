@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean, within
 from rllib_llm_comm.core.files import disk_fault, disk_fault_now, move_aside, read_text
 from rllib_llm_comm.experiments.algorithm_settings import (
     annotations_of,
@@ -62,11 +62,15 @@ from rllib_llm_comm.experiments.tune_state import (
     sealed_metrics,
     whole_checkpoints,
 )
+from rllib_llm_comm.policies.policy_folder import POLICY_FOLDER
+from rllib_llm_comm.policies.policy_manifest import MANIFEST, read_manifest, require_same_network
 from rllib_llm_comm.policies.signatures import OwnStates, make_key
 from rllib_llm_comm.rl.algorithms import register_all
+from rllib_llm_comm.rl.strict_config import StrictConfigMixin
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
+    from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
     from ray.tune.experiment import Trial
 
 # Settings that are paths of something that must be there.
@@ -84,7 +88,7 @@ def check(
     unresolved: tuple[str, ...] = (),
     checked_by_python: bool = False,
     many_cpus: bool = False,
-) -> None:
+) -> AlgorithmConfig | None:
     """Checks everything about the stage, its references replaced, that can be checked before Ray starts.
 
     Args:
@@ -93,6 +97,9 @@ def check(
         unresolved: Those of the paths at which nothing is yet.
         checked_by_python: True if the config comes from an `AlgorithmConfig` object, whose setters have seen it.
         many_cpus: True if Ray may have more CPUs than this machine: those of a cluster, or as many as the user says.
+
+    Returns:
+        The algorithm's config; `None` if it was checked by Python.
 
     Raises:
         UserError: At the first unknown key or impossible value.
@@ -120,6 +127,21 @@ def check(
             tell_other_prompts(experiment.restore, config)
         if not many_cpus:
             check_cores(stage.name, config)
+        if experiment.restore and (Path(experiment.restore) / POLICY_FOLDER / MANIFEST).is_file():
+            manifest = read_manifest(Path(experiment.restore) / POLICY_FOLDER)
+            with within(f"{stage.name}.config"):
+                origin = f"the checkpoint {experiment.restore!r}"
+                require_same_network(manifest.model_config, network_settings(config), origin)
+        return config
+    return None
+
+
+def network_settings(config: AlgorithmConfig | None) -> Mapping[str, Any]:
+    """The `model_config` that a checked config gives its modules; empty of RLlib's own algorithms."""
+    if not isinstance(config, StrictConfigMixin):
+        return {}
+    made = config.get_default_rl_module_spec().model_config
+    return made if isinstance(made, Mapping) else {}
 
 
 def _check_stop(stage: Stage, config: Any) -> None:

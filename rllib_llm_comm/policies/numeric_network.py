@@ -172,7 +172,16 @@ class ValueNorm(nn.Module):
         return outputs * self.std + self.mean
 
 
-class NumericSettings(Settings):
+class ValueNormSettings(Settings):
+    """How the returns that a critic learns are normalised."""
+
+    use_value_norm: bool = False
+    """True if the critic learns returns normalised by a `ValueNorm` (MAPPO)."""
+    value_norm_beta: float = Field(0.99999, ge=0, lt=1)
+    """Decay of their running mean and variance per update (MAPPO)."""
+
+
+class NumericSettings(ValueNormSettings):
     """Settings of a `NumericModule`: its `model_config`."""
 
     network: Literal["mlp", "commnet"] = "mlp"
@@ -198,10 +207,6 @@ class NumericSettings(Settings):
     agents as they were seen last, the agent's own first; `"auto"` (ours): the state where all agents have it, otherwise
     the team; `"partner"` (ours): the actor's and who the frozen partner is (`BestResponsePPO`), so that differences
     between partners are no noise in the advantages; not for populations that grow (COLE, PBT)."""
-    use_value_norm: bool = False
-    """True if the critic learns returns normalised by a `ValueNorm` (MAPPO)."""
-    value_norm_beta: float = Field(0.99999, ge=0, lt=1)
-    """Decay of their running mean and variance per update (MAPPO)."""
     init_seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
     """Seed of the fresh weights; `None` takes torch's global generator."""
 

@@ -31,6 +31,12 @@ POLICY_KINDS: Registry[Any] = Registry(
     },
 )
 """The policy that each kind of policy folder is loaded as."""
+WEIGHTS_MADE_OF = (
+    "lora_r", "lora_alpha", "lora_layers", "lora_target_modules", "critic_hiddens", "network", "hiddens", "activation",
+    "layer_norm", "communication", "communication_passes", "share_passes", "critic_observation", "use_value_norm",
+    "text_encoder", "width", "frames", "filters", "stride", "words", "keys",
+)  # fmt: skip
+"""Settings of a `model_config` without which weights have another shape or mean something else."""
 MOST_MANIFEST = 4 * 2**20
 _MOST_NUMBER = 2**63
 # Field -> its type, and the type in words.
@@ -140,6 +146,23 @@ def _check(manifest: PolicyManifest) -> None:
     if not isinstance(manifest.agents, list | tuple) or not all(map(names_a_folder, manifest.agents)):
         raise UserError(f"`agents` is {shown(manifest.agents)} but must be a list of plain names.")
     require_bounded("", manifest.__dict__)
+
+
+def require_same_network(theirs: Mapping[str, Any], own: Mapping[str, Any], origin: str) -> None:
+    """Raises a `UserError` unless a module can take over the weights of another one.
+
+    Args:
+        theirs: The `model_config` of the other one.
+        own: That of the module.
+        origin: Where the weights are, for the message.
+    """
+    for name in WEIGHTS_MADE_OF:
+        was, wanted = (list(one) if isinstance(one, tuple) else one for one in (theirs.get(name), own.get(name)))
+        if None not in (was, wanted) and "auto" not in (was, wanted) and was != wanted:
+            raise UserError(
+                f"`{name}` is {shown(wanted)} in this run but {shown(was)} in {origin}; restore it with the settings "
+                "of its training, or begin anew."
+            )
 
 
 def require_bounded(setting: str, value: Any) -> None:

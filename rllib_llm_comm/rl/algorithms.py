@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rllib_llm_comm.core.errors import UserError, shown
 from rllib_llm_comm.core.registry import Registry
 
 if TYPE_CHECKING:
@@ -52,8 +53,18 @@ def register_algorithm(name: str, algorithm: type[Algorithm]) -> None:
     Args:
         name: The name, as `run` in an experiment file.
         algorithm: The class; its `get_default_config` gives its config.
+
+    Raises:
+        UserError: If it is no RLlib `Algorithm`, or the name is one of this package's or of RLlib's algorithms.
     """
+    from ray.rllib.algorithms.algorithm import Algorithm
+    from ray.rllib.algorithms.registry import ALGORITHMS as RLLIBS
     from ray.tune.registry import register_trainable
+
+    if not (isinstance(algorithm, type) and issubclass(algorithm, Algorithm)):
+        raise UserError(f"`algorithm` is {shown(algorithm)} but must be a subclass of RLlib's Algorithm.")
+    if name in _OURS or name in RLLIBS:
+        raise UserError(f"`name` is {name!r}, which is an algorithm already; take another name.")
 
     ALGORITHMS.register(name, algorithm)
     register_trainable(name, algorithm)

@@ -228,7 +228,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         super().validate()
 
     def validate_training(self) -> None:
-        """Checks what of the settings does not fit together, before a game is made; the next class adds its own."""
+        """Checks which settings do not fit together, before a game is made; subclasses add their own."""
         for name, value in _NO_KL_LOSS.items():
             if (given := getattr(self, name)) != value:
                 raise UserError(

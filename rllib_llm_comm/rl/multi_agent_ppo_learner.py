@@ -430,7 +430,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
 
     def _log_first_minibatch(self, module_id: ModuleID, terms: ActorTerms, batch: Mapping[str, Any]) -> None:
         # Before the first step the ratio must be 1, but for an action that lasted from one roll-out into the next:
-        # older weights chose it, so it is left out. Of messages the first of a roll-out is as old; none is looked at.
+        # older weights chose it, so it is left out. Messages are not looked at: the first of each roll-out is as old.
         newest = self._of_newest_weights(batch)
         self.log_values(module_id, older_weights_share=1.0 - newest.float().mean())
         ratio = terms.action_ratio.detach()[newest]

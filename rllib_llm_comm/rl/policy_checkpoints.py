@@ -32,6 +32,7 @@ from rllib_llm_comm.policies.policy_manifest import (
     PolicyManifest,
     names_a_folder,
     read_manifest,
+    require_same_network,
 )
 from rllib_llm_comm.rl.env_runner import raise_user_errors
 from rllib_llm_comm.rl.rllib_adapter import agents_of, playable_id
@@ -186,6 +187,11 @@ def _exports(learner: Learner) -> dict[str, PolicyExport]:
     return {name: module.export_policy() for name, module in modules.items() if hasattr(module, "export_policy")}
 
 
+def _model_config(learner: Learner) -> dict[str, Any]:
+    modules = [module.unwrapped() for module in learner.module.values()]
+    return next((dict(module.model_config) for module in modules if hasattr(module, "export_policy")), {})
+
+
 def _can_export(learner: Learner) -> bool:
     modules = learner.module.values() if isinstance(learner.module, MultiRLModule) else ()
     return any(hasattr(module.unwrapped(), "export_policy") for module in modules)
@@ -324,13 +330,16 @@ class PolicyCheckpointMixin(ActorReuseMixin):
         RLlib unpickles what it restores: only from checkpoints whose origin you know.
 
         Raises:
-            UserError: If the checkpoint is another algorithm's, whose weights of the same shapes mean something else.
+            UserError: If the checkpoint is another algorithm's, whose weights of the same shapes mean something else,
+                or of another network.
         """
         folder = Path(str(path)) / POLICY_FOLDER
         manifest = read_manifest(folder) if (folder / MANIFEST).is_file() else None
         self._restored_provenance = dict(manifest.provenance) if manifest else {}
         if manifest:
             self._require_own_algorithm(path, manifest.algorithm)
+            own = on_first_learner(self, _model_config)
+            require_same_network(manifest.model_config, own, f"the checkpoint {str(path)!r}")
             self.tell_other_settings(path, manifest)
         if self.env_runner_group is None:  # RLlib's own would look for it
             Checkpointable.restore_from_path(self, path, *args, **kwargs)

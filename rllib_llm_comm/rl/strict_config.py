@@ -16,7 +16,7 @@ from ray.rllib.utils.annotations import override
 from ray.tune.result import TRIAL_INFO
 from ray.util.debug import log_once
 
-from rllib_llm_comm.core.errors import LARGEST, UserError, did_you_mean, require_choice, require_whole, shown
+from rllib_llm_comm.core.errors import LARGEST, UserError, did_you_mean, require_choice, require_whole, shown, within
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.policies.policy_manifest import names_a_folder
 from rllib_llm_comm.rl.rllib_adapter import agents_of, ensure_registered
@@ -80,7 +80,14 @@ def select_fields(model: type[Settings], *names: str, base: type[Settings] = Set
         model: The other. Its validators are left out: it is made of the same values later on.
         *names: The settings.
         base: The model to which they are added.
+
+    Raises:
+        ValueError: If the other has no setting of a name.
     """
+    if unknown := sorted(set(names) - set(model.model_fields)):
+        raise ValueError(
+            f"{model.__name__} has no setting {unknown[0]!r}.{did_you_mean(unknown[0], model.model_fields)}"
+        )
     fields: Any = {name: (field.annotation, field) for name, field in model.model_fields.items() if name in names}
     name = base.__name__ if base is not Settings else model.__name__
     # The fields have their docstrings; Pydantic would search every module on the stack for a class of this name.
@@ -143,9 +150,13 @@ class StrictConfigMixin(AlgorithmConfig):
         return model.from_mapping({name: _plain(getattr(self, name)) for name in model.names()})
 
     def check_settings(self) -> None:
-        """Checks the settings of all models."""
+        """Checks the settings of all models, and those that differ for single modules."""
         for method in self.settings_models:
             self.checked_settings(method)
+        for module, differing in (self.algorithm_config_overrides_per_module or {}).items():
+            with within(f"algorithm_config_overrides_per_module.{module}"):
+                for model in self.settings_models.values():
+                    model.from_attributes(self, **{k: v for k, v in differing.items() if k in model.model_fields})
 
     def policy_record(self) -> dict[str, Any]:
         """What a policy folder tells of the training: fields of its `PolicyManifest`."""
@@ -257,6 +268,8 @@ class AgentPoliciesMixin(StrictConfigMixin):
                 f"`policies` is {sorted(map(str, self.policies))!r} but no `policy_mapping_fn` tells which agent acts "
                 "by which; set it, or use 'shared' or 'per_agent'."
             )
+        for module in self.algorithm_config_overrides_per_module or {}:
+            require_choice("algorithm_config_overrides_per_module", module, sorted(self.policies))
         super().validate()
 
     def _agents(self) -> set[str]:

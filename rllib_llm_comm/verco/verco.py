@@ -252,11 +252,11 @@ class VercoTraining(PastSettings, PPOTraining):
     """`"episode"` (RLOO, GRPO): an agent's whole episodes of equal start. `"prompt"` (after the step groups of arXiv
     2505.10978): an agent's decisions behind equal prompts, by what followed."""
     normalize_by_std: bool = True
-    """With "grpo", whether differences are divided by the group's standard deviation (GRPO); no is Dr. GRPO (arXiv
+    """With "grpo", whether differences are divided by the group's standard deviation (GRPO); false is Dr. GRPO (arXiv
     2503.20783)."""
     normalize_by_length: bool = True
-    """With "grpo", whether each episode counts alike, however many decisions it has (GRPO, per answer); no is Dr. GRPO:
-    each decision counts alike."""
+    """With "grpo", whether each episode counts alike, however many decisions it has (GRPO, per answer); false is Dr.
+    GRPO: each decision counts alike."""
 
     @model_validator(mode="after")
     def _groups_fit(self) -> Self:
@@ -335,6 +335,9 @@ class VercoLearner(MultiAgentPPOLearner):
     of the update itself.
     """
 
+    mean_over_rows: ClassVar[bool] = False
+    """True says of a subclass that its own terms are means over rows, too, so that gradients of parts add up. Else the
+    module computes large minibatches in parts whose activations it computes twice."""
     rates: ClassVar[Mapping[str, str]] = {ACTOR: "lr", "speaker": "message_lr", CRITIC: "critic_lr"}
 
     @override(MultiAgentPPOLearner)
@@ -527,7 +530,8 @@ class VercoLearner(MultiAgentPPOLearner):
         """
         module = self.module[module_id].unwrapped()
         added = self.config.num_learners <= 1 and self._grad_scalers is None and isinstance(module, LLMCommModule)
-        if not added or any(getattr(type(self), name) is not here for name, here in _MEANS_OVER_ROWS.items()):
+        changed = any(getattr(type(self), name) is not here for name, here in _MEANS_OVER_ROWS.items())
+        if not added or (changed and not self.mean_over_rows):
             return []
         parts: list[torch.Tensor] = module.network.micro_batches(rows[Columns.OBS])
         return parts if len(parts) > 1 else []

@@ -29,7 +29,7 @@ from tests.cli.command import succeeds
 
 PAGES = Path(__file__).parents[2] / "docs" / "extend"
 BLOCK = re.compile(r'^```\w+ title="([\w.]+)"\n(.*?)^```$', re.S | re.M)
-MODULES = ("coin", "coin_planning", "my_teacher", "my_planner", "my_algorithm", "my_loss")
+MODULES = ("coin", "coin_planning", "my_teacher", "my_planner", "my_algorithm", "my_loss", "hysteretic")
 
 
 def templates() -> dict[str, str]:
@@ -54,7 +54,7 @@ def mine(folder, monkeypatch):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     yield folder
     registration.parallel_registry.pop("mine/coin-v0", None)
-    for name in ("IPPO", "SignTWOSOME"):
+    for name in ("IPPO", "SignTWOSOME", "HystereticVDN"):
         if _global_registry.contains(TRAINABLE_CLASS, name):
             _global_registry.unregister(TRAINABLE_CLASS, name)
     for name in MODULES:
@@ -183,9 +183,9 @@ def test_the_page_of_the_game_trains_it_and_tells_whether_it_is_solved(mine):
 
 def test_one_command_labels_and_trains_with_all_of_them(mine):
     """One file with the stages of two pages; Ray starts only once."""
-    parts = ("labels", "ippo", "sign")
+    parts = ("labels", "ippo", "sign", "hysteretic")
     (mine / "both.yaml").write_text("".join((mine / f"{part}.yaml").read_text() for part in parts))
-    imports = [word for name in ("coin", "my_teacher", "my_algorithm", "my_loss") for word in ("--import", name)]
+    imports = [word for name in MODULES if "plan" not in name for word in ("--import", name)]
     succeeds("train", "file", "both.yaml", *imports, "--ray-num-cpus", "2", cwd=mine, timeout=400)
     import coin  # noqa: F401
 

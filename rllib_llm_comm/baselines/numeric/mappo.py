@@ -12,7 +12,7 @@ from ray.rllib.utils.typing import ModuleID, TensorType
 
 from rllib_llm_comm.baselines.numeric.numeric_ppo import NumericPPO, NumericPPOConfig
 from rllib_llm_comm.core.errors import require_choice
-from rllib_llm_comm.policies.numeric_network import NumericSettings, moments
+from rllib_llm_comm.policies.numeric_network import NumericSettings, ValueNormSettings, moments
 from rllib_llm_comm.rl.multi_agent_ppo import PPOTraining
 from rllib_llm_comm.rl.multi_agent_ppo_learner import MultiAgentPPOLearner
 from rllib_llm_comm.rl.strict_config import select_fields
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ray.rllib.core.learner import Learner
 
 
-class MAPPOTraining(PPOTraining):
+class MAPPOTraining(ValueNormSettings, PPOTraining):
     """The optimisation; defaults are those of the original code, sizes of batches excepted."""
 
     huber_delta: float | None = Field(10.0, gt=0)
@@ -49,7 +49,7 @@ class MAPPOConfig(NumericPPOConfig):
     network: ClassVar[str] = "mlp"
     settings_models = {
         **NumericPPOConfig.settings_models,
-        "training": select_fields(NumericSettings, "use_value_norm", "value_norm_beta", base=MAPPOTraining),
+        "training": MAPPOTraining,
         "policy_network": select_fields(NumericSettings, "hiddens", "activation", "layer_norm", "critic_observation"),
     }
 

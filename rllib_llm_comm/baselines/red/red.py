@@ -48,7 +48,7 @@ from rllib_llm_comm.baselines.red.officer_network import SEEN, OfficerNetwork, O
 from rllib_llm_comm.baselines.red.officer_policy import load_officer
 from rllib_llm_comm.core.errors import LARGEST, UserError
 from rllib_llm_comm.envs.minirts import ENV_ID
-from rllib_llm_comm.policies.numeric_network import BY_TEAM, NumericSettings
+from rllib_llm_comm.policies.numeric_network import BY_TEAM
 from rllib_llm_comm.policies.policy_folder import PolicyExport, network_file
 from rllib_llm_comm.policies.policy_manifest import OFFICER
 from rllib_llm_comm.rl.actor_critic import RLLIB_KEYS, SetupErrorsMixin
@@ -617,7 +617,7 @@ class REDConfig(MAPPOConfig):
     network: ClassVar[str] = "officer"
     settings_models = {
         **MAPPOConfig.settings_models,
-        "training": select_fields(NumericSettings, "use_value_norm", "value_norm_beta", base=REDTraining),
+        "training": REDTraining,
         "policy_network": select_fields(OfficerSettings, *_NETWORK, "critic_observation"),
     }
     own_env: ClassVar[str | None] = ENV_ID

@@ -218,6 +218,10 @@ class TeamLoss:
         """Weighted terms that are added to the loss, by name; none here."""
         return {}
 
+    def squared_errors(self, errors: torch.Tensor, unrolled: UnrolledTeams) -> torch.Tensor:
+        """Squared errors (B, T, m) of team values, errors being values minus targets; a subclass may weight them."""
+        return errors.square()
+
     def _temporal_difference(
         self, live: QTeam, unrolled: UnrolledTeams, rewards: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -227,7 +231,7 @@ class TeamLoss:
             following = unrolled.target_total[:, 1:]
             going_on = 1.0 - batch[TERMINATED].float()
             targets = self._targets(rewards, going_on, following, filled)
-        squared = (values - targets).square().mean(-1) * filled
+        squared = self.squared_errors(values - targets, unrolled).mean(-1) * filled
         played = filled.bool()
         return squared.sum() / filled.sum(), values[played], targets[played]
 
@@ -619,7 +623,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
         self.env_runner_cls = KitchenTeamRunner
 
     def validate_training(self) -> None:
-        """Checks what of the settings does not fit together, before a game is made; the next class adds its own."""
+        """Checks which settings do not fit together, before a game is made; subclasses add their own."""
         require_whole("num_env_runners", self.num_env_runners, 0)
         if self.is_multi_agent:
             raise UserError(

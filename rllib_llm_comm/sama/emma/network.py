@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from rllib_llm_comm.core.bounded_cache import Memo
 from rllib_llm_comm.core.errors import UserError, space_text
-from rllib_llm_comm.core.settings import Settings, Several
+from rllib_llm_comm.core.settings import Several
 from rllib_llm_comm.envs.interface import ACTION_MASK, SUBGOAL
 from rllib_llm_comm.language.packing import distinct_rows
 from rllib_llm_comm.language.text_encoder import PAD, TextEncoder, padded
@@ -30,10 +30,11 @@ from rllib_llm_comm.policies.numeric_network import (
     MOST_WIDTH,
     STATE,
     ValueNorm,
+    ValueNormSettings,
 )
 
 
-class EmmaSettings(Settings):
+class EmmaSettings(ValueNormSettings):
     """Settings of an `EmmaModule`: its `model_config`."""
 
     text_encoder: str = Field("embedded", min_length=1)
@@ -54,10 +55,6 @@ class EmmaSettings(Settings):
     """Width of the arrays of subgoals; a longer one is an error, never cut (ours)."""
     max_manual_tokens: int = Field(2048, ge=1, le=2**17)
     """The same of manuals (ours)."""
-    use_value_norm: bool = False
-    """True if the critic learns returns normalised by a `ValueNorm` (MAPPO)."""
-    value_norm_beta: float = Field(0.99999, ge=0, lt=1)
-    """Its decay per update (MAPPO)."""
     init_seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
     """Seed of the fresh weights; `None` takes torch's global generator."""
 
