@@ -22,7 +22,9 @@ from rllib_llm_comm.envs.interface import (
     ACTION_MASK,
     EPISODE_METRICS,
     NEEDS_ACTION,
+    PRIVATE,
     STEP_REWARDS,
+    TASK_SUCCESS,
     asked,
     require_gone,
 )
@@ -121,6 +123,7 @@ class GameContract:
                         f"{shown(known[agent])} before; the spaces of a game must stay the same, since networks do."
                     )
             self._check(agent, observations, _needs_action(infos, agent))
+        self._require_told(infos)
         return observations, infos
 
     def step(self, actions: Mapping[Any, Any]) -> Told:
@@ -148,6 +151,7 @@ class GameContract:
             self.arrived = []
         paid = self._rewards(rewards, before)
         if not self._trusted:
+            self._require_told(infos)
             for agent in before:
                 self._require_sum(agent, paid[agent], infos.get(agent, {}))
                 if agent in self.alive and _needs_action(infos, agent):
@@ -207,6 +211,21 @@ class GameContract:
                 f"`{STEP_REWARDS}` in the info of agent {agent!r} {self._when()} is {shown(each)} but must add up to "
                 f"its reward, {paid}."
             )
+
+    def _require_told(self, infos: Mapping[Any, Mapping[str, Any]]) -> None:
+        """Refuses infos that would count as something else: a text is true, and a number is no fact in words."""
+        for agent, info in infos.items():
+            solved = info.get(TASK_SUCCESS, False)
+            if not (isinstance(solved, bool | int | float | np.generic) and solved in (0, 1)):
+                raise UserError(
+                    f"`{TASK_SUCCESS}` in the info of agent {agent!r} {self._when()} is {shown(solved)} but must be "
+                    "true or false."
+                )
+            if not isinstance(fact := info.get(PRIVATE), str | None):
+                raise UserError(
+                    f"`{PRIVATE}` in the info of agent {agent!r} {self._when()} is {shown(fact)} but must be a text, "
+                    "the fact as messages name it, or None."
+                )
 
     def _agents(self) -> list[Any]:
         # PettingZoo allows environments that know their agents only after a reset.

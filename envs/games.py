@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
 from rllib_llm_comm.core.lazy import load, load_setting
 from rllib_llm_comm.core.registry import Registry
 
@@ -120,19 +120,16 @@ class GameRecord:
 
 
 _PACKAGE = "rllib_llm_comm.envs"
-GAMES: Registry[GameRecord] = Registry(
-    "game",
-    {
-        "overcooked_text": f"{_PACKAGE}.overcooked_text:GAME",
-        "overcooked_ai": f"{_PACKAGE}.overcooked_ai:GAME",
-        "minirts": f"{_PACKAGE}.minirts:GAME",
-        "door": f"{_PACKAGE}.door:GAME",
-        "referential": f"{_PACKAGE}.referential:GAME",
-        "frozen_lake": f"{_PACKAGE}.frozen_lake:GAME",
-        "planner_seats": f"{_PACKAGE}.planner_seats:GAME",
-    },
-    "`register_game` adds one.",
-)
+_OURS = {
+    "overcooked_text": f"{_PACKAGE}.overcooked_text:GAME",
+    "overcooked_ai": f"{_PACKAGE}.overcooked_ai:GAME",
+    "minirts": f"{_PACKAGE}.minirts:GAME",
+    "door": f"{_PACKAGE}.door:GAME",
+    "referential": f"{_PACKAGE}.referential:GAME",
+    "frozen_lake": f"{_PACKAGE}.frozen_lake:GAME",
+    "planner_seats": f"{_PACKAGE}.planner_seats:GAME",
+}
+GAMES: Registry[GameRecord] = Registry("game", _OURS, "`register_game` adds one, in a module that `--import` names.")
 """The record of each game. A message that two games know belongs to the first of them."""
 
 
@@ -140,10 +137,28 @@ def register_game(record: GameRecord) -> None:
     """Makes a game of one's own known: to PettingZoo, and to teachers, planners and tools by what its record names.
 
     Args:
-        record: The game; one of the same name is replaced.
+        record: The game; one of your own of the same name is replaced.
+
+    Raises:
+        UserError: If its name or an id is that of another game, or its parts are not what a record holds.
     """
     from pettingzoo.env_registry import registration
 
+    if not isinstance(record.entry_points, Mapping):
+        raise UserError(
+            f"`entry_points` of the game {record.name!r} is {shown(record.entry_points)} but must be a mapping from "
+            "ids, such as 'mine/coin-v0', to the functions that make the environments."
+        )
+    if record.name in _OURS:
+        raise UserError(f"`name` is {record.name!r}, which is a game already; take another name.")
+    for name, other in GAMES.items():
+        if name != record.name and (taken := set(other.entry_points) & set(record.entry_points)):
+            raise UserError(f"`entry_points` has {min(taken)!r}, the id of the game {name!r}; take another id.")
+    words = record.success_words
+    if words is not None and not (isinstance(words, tuple) and [type(one) for one in words] == [str, str]):
+        raise UserError(
+            f"`success_words` of the game {record.name!r} is {words!r} but must be two texts, such as ('open', 'shut')."
+        )
     GAMES.register(record.name, record)
     for env_id, entry_point in record.entry_points.items():
         registration.parallel_registry.pop(env_id, None)
@@ -220,7 +235,7 @@ def env_spec(env_id: str) -> EnvSpec:
     except Exception as error:  # PettingZoo raises several kinds for names that it does not know
         raise UserError(
             f"`env` is {env_id!r}, which is not in PettingZoo's registry of parallel environments; import the module "
-            f"that registers it first.{did_you_mean(env_id, registration.parallel_registry)}"
+            f"that registers it first (`--import`).{did_you_mean(env_id, registration.parallel_registry)}"
         ) from error
     if isinstance(spec.entry_point, str):
         load_setting(f"the entry point of the environment {env_id!r}", spec.entry_point)

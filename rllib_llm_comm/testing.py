@@ -256,6 +256,7 @@ def _text(env: ParallelEnv, episode: list[_Step]) -> str | None:
 
 
 def _candidates(env: ParallelEnv, episode: list[_Step]) -> str | None:
+    twice: list[str] = []
     for k, agent, phrases in _field(env, "candidates", episode):
         space = env.action_space(agent)
         if not isinstance(space, spaces.Discrete):
@@ -264,6 +265,10 @@ def _candidates(env: ParallelEnv, episode: list[_Step]) -> str | None:
             return f"step {k}, {agent}: {len(phrases)} candidates for {space.n} actions"
         if not all(isinstance(phrase, str) and phrase.strip() for phrase in phrases):
             return f"step {k}, {agent}: an empty candidate among {phrases}"
+        allowed = [phrases[action] for action in _allowed(space, episode[k].observations[agent])]
+        twice += [phrase for phrase in allowed if allowed.count(phrase) > 1]
+    if twice:
+        warnings.warn(f"several open actions are called {twice[0]!r}, which language agents cannot tell", stacklevel=2)
     return None
 
 
@@ -330,9 +335,24 @@ def _record(record: GameRecord, env: ParallelEnv) -> str | None:
     for part in fields(record):
         if part.name not in ("name", "package") and isinstance(getattr(record, part.name), str):
             record.code(part.name)
-    if game_of(env.unwrapped) is not record:
+    found = game_of(env.unwrapped)
+    if found is not None and found is not record:
+        return (
+            f"`package` is {record.package!r}, as of the game {found.name!r}, which is found first; give each its own"
+        )
+    if found is None:
         home = f"{type(env.unwrapped).__module__}.{type(env.unwrapped).__name__}"
         return f"`package` is {record.package!r}, but the environment is a {home}: its record is not found in play"
+    if record.planning:
+        from rllib_llm_comm.sama.planning_game import PlanningGame
+
+        planning = record.code("planning")
+        if not (isinstance(planning, type) and issubclass(planning, PlanningGame)):
+            return f"`planning` is {record.planning!r}, which leads to {planning!r} but must be a PlanningGame"
+    model = getattr(type(env.unwrapped), "settings_model", None)
+    bare = [name for name, about in getattr(model, "model_fields", {}).items() if not about.description]
+    if bare:
+        return f"the setting `{bare[0]}` has no docstring below it, which tables and schema show"
     return None
 
 

@@ -52,8 +52,9 @@ class Talkers(ParallelEnv):
         text = "" if fault == "text" else "too long for a space of twenty" if fault == "space" else "hello"
         if fault == "random":
             text = "hello" + "x" * int(np.random.default_rng().integers(9))
-        phrases = ("go",) if fault == "candidates" else ("go", "stay")
-        mask = np.array([0, 0] if fault == "mask" and self.time == 4 else [1, 0], np.int8)
+        phrases = ("go",) if fault == "candidates" else ("go", "go") if fault == "twice" else ("go", "stay")
+        closed = [0, 0] if fault == "mask" and self.time == 4 else [1, int(fault == "twice")]
+        mask = np.array(closed, np.int8)
         return {a: {"text": text, "candidates": phrases, "action_mask": mask} for a in self.agents}
 
     def reset(self, seed=None, options=None):
@@ -65,6 +66,10 @@ class Talkers(ParallelEnv):
         over = self.time == 6
         observations = self._look()
         extra = {"step_rewards": [0.5]} if self.fault == "rewards" else {}
+        if self.fault == "solved":
+            extra = {"task_success": "no"}
+        if self.fault == "private":
+            extra = {"private": 1}
         if self.fault == "busy":
             extra, over = {"needs_action": False}, False
         infos = {agent: dict(extra) for agent in self.agents}
@@ -115,12 +120,19 @@ def test_a_users_environment_may_be_a_class_or_an_instance():
         ("limit", "a time limit truncates and does not terminate"),
         ("random", "same seed, same episodes"),
         ("busy", "somebody can act until the end"),
+        ("solved", "runs under RLlib"),
+        ("private", "runs under RLlib"),
     ],
 )
 def test_each_fault_is_found(fault, check):
     results = check_env(lambda: Talkers(fault), steps=150)
     assert check in failures(results)
     assert all(result.detail for result in results if result.status == "failed")
+
+
+def test_equal_phrases_of_open_actions_are_told():
+    (told,) = [one for one in check_env(lambda: Talkers("twice"), steps=20) if one.name.startswith("candidates")]
+    assert told.ok and "called 'go'" in told.detail
 
 
 @pytest.mark.parametrize("kind", ["masked", "mask of -1", "mask of halves"])
@@ -215,6 +227,7 @@ def test_a_right_record_passes(checked):
     ("changed", "check", "told"),
     [
         ({"sayings": f"{__name__}:understnd"}, RIGHT, "`sayings` of the game 'talkers'.*has no attribute"),
+        ({"planning": f"{__name__}:understand"}, RIGHT, "must be a PlanningGame"),
         ({"planning": "nowhere:Planning"}, RIGHT, "`planning` of the game 'talkers'.*No module named 'nowhere'"),
         ({"package": "elsewhere"}, RIGHT, "`package` is 'elsewhere'.*ToldTalkers"),
         ({"scripted_player": f"{__name__}:forbidden"}, PLAYER, "`advise` gives ann the action 1, but allowed are .0."),
@@ -242,6 +255,21 @@ def test_what_a_record_names_wrongly_is_told_in_play(checked, part, play):
     checked(**{part: f"{__name__}:nobody"})
     with pytest.raises(UserError, match=f"`{part}` of the game 'talkers' .* cannot be imported"):
         play(ToldTalkers())
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"name": "door"}, "`name` is 'door', which is a game already"),
+        ({"entry_points": {"rllib_llm_comm/door-v0": Talkers}}, "the id of the game 'door'"),
+        ({"entry_points": "mine/talkers-v0"}, "`entry_points` .* must be a mapping"),
+        ({"success_words": ("opened",)}, "`success_words` .* must be two texts"),
+    ],
+)
+def test_a_record_that_cannot_be_is_not_registered(checked, changed, told):
+    with pytest.raises(UserError, match=told):
+        checked(**changed)
+    assert "talkers" not in GAMES
 
 
 @pytest.mark.parametrize("entry", [f"{__name__}:nobody", "nowhere:nobody"])

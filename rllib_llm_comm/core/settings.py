@@ -7,6 +7,7 @@ schemas are made of it.
 
 from __future__ import annotations
 
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -235,10 +236,9 @@ def _choices(annotation: Any) -> list[str]:
 
 def _is_number(text: str) -> bool:
     try:
-        float(text)
+        return math.isfinite(float(text))
     except ValueError:
         return False
-    return True
 
 
 def _demand(problem: ErrorDetails, annotation: Any, metadata: Sequence[Any]) -> str:

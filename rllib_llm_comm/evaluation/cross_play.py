@@ -144,12 +144,12 @@ class CrossPlayResult:
         return (table.sum(1) - np.diagonal(table)) / (count - 1) if count > 1 else np.full(count, math.nan)
 
     def gap(self) -> Estimate:
-        """The share of self-play that is lost with other players: 1 - cross-play / self-play; NaN if self-play is 0."""
+        """The share of self-play lost with others, 1 - cross-play / self-play; NaN if self-play is not above 0."""
         table = self._over_seats()
 
         def lost(kept: np.ndarray) -> float:
             own = float(np.diagonal(table)[kept].mean())
-            return math.nan if own == 0 else 1.0 - _off_diagonal(table[np.ix_(kept, kept)]) / own
+            return math.nan if own <= 0 else 1.0 - _off_diagonal(table[np.ix_(kept, kept)]) / own
 
         return jackknife(len(table), lost)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -280,6 +281,7 @@ class _Trained:
     env_config: Mapping[str, Any]
     talk: Mapping[str, Any] | None
     teacher: Any
+    reads_vectors: bool
 
 
 def check_played_games(stages: Sequence[Stage], finished: Collection[str] = ()) -> None:
@@ -416,7 +418,35 @@ def _check_game(config: Mapping[str, Any], trained: _Trained) -> None:
     if guessing:
         check_guesses(config["planner"], made)
     require_possible(str(config.get("messages")), made)
+    if trained.reads_vectors and config.get("env_config"):
+        own = first_point(dict(trained.env_config))
+        own = {key: value for key, value in own.items() if not REFERENCE.search(str(value))}
+        learned = make_env(env, **(own if env == trained.env else without_subgoals(trained.env, own)[1]))
+        _require_same_vectors(made, learned, trained.algorithm)
+        learned.close()
     made.close()
+
+
+def _require_same_vectors(game: Any, learned: Any, algorithm: str) -> None:
+    """Refuses a game whose numbers or actions are not as many as a network of numbers was trained with."""
+    for agent in game.possible_agents:
+        if agent not in learned.possible_agents:
+            continue
+        counts = [
+            {
+                "length of the `vector`": math.prod(
+                    getattr(getattr(one.observation_space(agent), "spaces", {}).get("vector"), "shape", (0,))
+                ),
+                "number of actions": int(getattr(one.action_space(agent), "n", 0)),
+            }
+            for one in (game, learned)
+        ]
+        for what, now in counts[0].items():
+            if 0 not in (now, before := counts[1][what]) and now != before:
+                raise UserError(
+                    f"with this `env_config` the {what} of agent {agent!r} is {now}, but {algorithm} was trained with "
+                    f"{before}; play the game with the settings of its training."
+                )
 
 
 def _trained(checkpoint: str, named: Mapping[str, Stage]) -> _Trained | None:
@@ -427,11 +457,12 @@ def _trained(checkpoint: str, named: Mapping[str, Stage]) -> _Trained | None:
 
 def _of_folder(checkpoint: str) -> _Trained:
     from rllib_llm_comm.policies.policy_folder import find_policy
-    from rllib_llm_comm.policies.policy_manifest import LANGUAGE, read_manifest
+    from rllib_llm_comm.policies.policy_manifest import LANGUAGE, NUMERIC, VALUED, read_manifest
 
     manifest = read_manifest(find_policy(checkpoint))
     talk = manifest.communication if manifest.kind == LANGUAGE else None
-    return _Trained(manifest.algorithm, manifest.env, manifest.env_config, talk, manifest.teacher)
+    vectors = manifest.kind in (NUMERIC, VALUED)
+    return _Trained(manifest.algorithm, manifest.env, manifest.env_config, talk, manifest.teacher, vectors)
 
 
 def _of_stage(stage: Stage) -> _Trained | None:
@@ -456,4 +487,7 @@ def _of_stage(stage: Stage) -> _Trained | None:
         dict(given.get("env_config") or {}),
         talk,
         setting("teacher"),
+        reads_vectors=isinstance(getattr(default, "network", None), str)
+        and default.network in ("mlp", "commnet")
+        or hasattr(default, "mixer"),
     )

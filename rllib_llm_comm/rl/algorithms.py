@@ -34,7 +34,9 @@ _OURS = {
     "MASER": "rllib_llm_comm.baselines.value.maser:MASER",
     "RED": "rllib_llm_comm.baselines.red.red:RED",
 }
-ALGORITHMS: Registry[type[Algorithm]] = Registry("run", _OURS, "`register_algorithm` adds one.")
+ALGORITHMS: Registry[type[Algorithm]] = Registry(
+    "run", _OURS, "`register_algorithm` adds one, in a module that `--import` names."
+)
 """Name in experiment files and in Tune -> class."""
 
 

@@ -295,7 +295,7 @@ class ActionCheckpointSettings(Settings):
 Result = TypeVar("Result")
 _KL_COEFF_OF_TEXT = 0.1  # default of `message_kl_coeff` for written messages (ours)
 _KL_GAIN, _LARGEST_KL_ERROR = 0.1, 0.2  # of `adapted_kl_coeff`, as in arXiv 1909.08593
-_LEAST_ENTROPY = 1e-3  # nats; a policy that begins below it samples one action only
+_LEAST_ENTROPY = 1e-2  # nats; a policy that begins below it samples one action nearly always
 
 
 def initial_kl_coeff(config: Any) -> float:

@@ -25,6 +25,9 @@ from rllib_llm_comm.experiments.search_space import (
 )
 from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.experiments.tune_stage import tune_config
+from rllib_llm_comm.policies.numeric_network import NumericSettings
+from rllib_llm_comm.rl.algorithms import register_algorithm
+from rllib_llm_comm.rl.strict_config import select_fields
 from rllib_llm_comm.verco.sft import MessageSFT
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
@@ -64,6 +67,28 @@ def test_wrong_settings_are_named(ppo, settings, words):
     message = str(caught.value)
     assert all(word in message for word in words), message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("module", "differing", "words"),
+    [
+        ("shared", {"entropy_coeff": -5}, "algorithm_config_overrides_per_module.shared`: `entropy_coeff` is -5"),
+        ("nobody", {"entropy_coeff": 0.5}, "`algorithm_config_overrides_per_module` is 'nobody' .* 'shared'"),
+    ],
+)
+def test_settings_of_single_modules_are_checked(module, differing, words):
+    given = {"env": "rllib_llm_comm/door-v0", "algorithm_config_overrides_per_module": {module: differing}}
+    with pytest.raises(UserError, match=words):
+        check_config("a", find_algorithm("Verco"), given)
+
+
+def test_names_and_fields_that_are_none_are_refused():
+    with pytest.raises(UserError, match="`name` is 'Verco', which is an algorithm already"):
+        register_algorithm("Verco", find_algorithm("TWOSOME"))
+    with pytest.raises(UserError, match="`algorithm` is 3 but must be a subclass"):
+        register_algorithm("Mine", 3)
+    with pytest.raises(ValueError, match="NumericSettings has no setting 'hidens'.*'hiddens'"):
+        select_fields(NumericSettings, "hidens")
 
 
 def test_the_planner_of_the_periodic_evaluation_is_checked_before_anything_runs():

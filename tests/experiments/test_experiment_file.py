@@ -56,6 +56,7 @@ def test_env_may_stand_in_config():
     [
         ({"runn": "PPO"}, ["`a.runn`", "Did you mean 'run'?"]),
         ({"env": "X"}, ["`a.run` is missing"]),
+        ({"run": "PPO", "env": "X", "config": {"env": "Y"}}, ["`env` is 'X' but `config.env` is 'Y'"]),
         ({"run": "PPO", "checkpoint_config": {"checkpoint_score_order": "up"}}, ["'up'", "'max', 'min'"]),
         ({"run": "PPO", "stop": {"episode_reward_mean": 1}}, ["'env_runners/episode_return_mean'"]),
         ({"run": "PPO", "stop": {"training_iterations": 1}}, ["Did you mean 'training_iteration'?"]),

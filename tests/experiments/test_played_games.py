@@ -71,6 +71,29 @@ def test_what_a_stage_to_come_can_be_played_with(tmp_path):
         begin({"cooks": language(), "games": games}, tmp_path)
 
 
+def test_games_of_another_length_of_vectors_are_refused_before_the_training(tmp_path):
+    cooks = learning("MAPPO", env_config={"observe": ["vector"]})
+    with pytest.raises(UserError, match="the length of the `vector` of agent 'alice' is .* MAPPO was trained with"):
+        begin({"cooks": cooks, "games": played_by(env_config={"num_agents": 3})}, tmp_path)
+    with pytest.raises(BegunError):
+        begin({"cooks": cooks, "games": played_by(env_config={"max_game_steps": 30})}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"run": "TWOSOME"}, "`second.restore` is the result of `cooks`, a stage of Verco"),
+        ({"config": {"lora_r": 8}}, "`lora_r` is 8 in this run but .* in `cooks`"),
+    ],
+)
+def test_what_a_stage_to_come_cannot_restore_is_refused_before_it_is_trained(tmp_path, changed, words):
+    silent = language(messages="none", lora_r=4)
+    second = {**silent, "restore": "${cooks}", **changed}
+    second["config"] = {**silent["config"], **changed.get("config", {})}
+    with pytest.raises(UserError, match=words):
+        begin({"cooks": silent, "second": second}, tmp_path)
+
+
 def test_only_what_leaves_a_policy_is_played(tmp_path):
     stock = {"run": "PPO", "env": "CartPole-v1", "config": {"num_env_runners": 0}}
     for spec in ({"run": "collect_labels", "env": KITCHEN}, stock):

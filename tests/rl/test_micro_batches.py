@@ -111,6 +111,19 @@ def test_an_own_loss_is_computed_as_a_whole():
     assert sum(parts[2]) == 2 * sum(whole[2])
 
 
+def test_an_own_loss_that_is_a_mean_over_rows_is_computed_in_parts():
+    class Weighted(Steps):
+        mean_over_rows = True
+
+        def actor_terms(self, config, module, batch, fwd_out):
+            terms = super().actor_terms(config, module, batch, fwd_out)
+            return terms._replace(policy_loss=2.0 * terms.policy_loss)
+
+    whole, parts = (updated(most, learner=Weighted, num_epochs=1) for most in (None, 70))
+    require_equal(parts, whole)
+    assert sum(parts[2]) == sum(whole[2]) and len(parts[2]) > len(whole[2])
+
+
 def test_in_half_precision_ratios_are_those_of_the_parts():
     loop, results, parts = updated(70, model={"dtype": "bfloat16", "temperature": 0.3}, minibatch_size=11)
     assert results["ratio_first_minibatch"] < 1e-5 < results["roll_out_ratio_error"] < 0.5

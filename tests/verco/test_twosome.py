@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import yaml
@@ -24,7 +26,11 @@ def test_trains_in_silence(tmp_path):
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
         policy = load_policy(path)
         algo.restore_from_path(path)
-        change(tmp_path / "checkpoint", algorithm="Verco")
+        manifest = json.loads((tmp_path / "checkpoint/policy/policy.json").read_text())
+        change(tmp_path / "checkpoint", model_config={**manifest["model_config"], "lora_r": 99})
+        with pytest.raises(UserError, match="`lora_r` is .* in this run but 99 in the checkpoint"):
+            algo.restore_from_path(path)
+        change(tmp_path / "checkpoint", algorithm="Verco", model_config=manifest["model_config"])
         with pytest.raises(UserError, match="is a checkpoint of Verco, but TWOSOME would take over"):
             algo.restore_from_path(path)
     assert policy.manifest.algorithm == "TWOSOME"

@@ -66,7 +66,7 @@ class NumericPolicy(ArrayPolicy):
             if memory.seen[agent].size != size:
                 raise UserError(
                     f"the `{VECTOR}` of {agent!r} has {memory.seen[agent].size} numbers but this policy was trained "
-                    f"with {size}; play the game with the settings of its training, such as `layout`."
+                    f"with {size}; play the game with the settings of its training."
                 )
         batch = {ACTION_MASK: self.masks(asked)}
         if self.network.settings.hears:

@@ -121,7 +121,7 @@ TEACHERS: Registry[type[Teacher]] = Registry(
         "people": "rllib_llm_comm.verco.teachers.base:PeopleTeacher",
         "chat": "rllib_llm_comm.verco.teachers.chat_teacher:ChatTeacher",
     },
-    "`register_teacher` adds one.",
+    "`register_teacher` adds one, in a module that `--import` names.",
 )
 
 
