@@ -72,7 +72,7 @@ class GameRecord:
             to id and settings of the same game without subgoals, for planners.
         counts_collisions: True if `events` in its infos has "blocked" for each agent that another one blocked;
             evaluations count these as collisions.
-        derived: True if it is made of other games, such as their planners' seats; lists of games leave it out.
+        derived: True if it is made of other games, such as their planners' seats; `env_ids` leaves it out if not asked.
     """
 
     name: str
