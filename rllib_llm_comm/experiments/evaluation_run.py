@@ -183,11 +183,10 @@ def run_evaluation(
             )
         rows.append(row)
     print_figures(rows)
-    talk = [row.get("communication") if row["message_words_mean"] else None for row in rows]
-    if any(talk):
-        print_talk([row["checkpoint"] for row in rows], talk)
+    if any("communication" in row for row in rows):
+        print_talk([row["checkpoint"] for row in rows], [row.get("communication") for row in rows])
     elif settings.communication:
-        say("Nobody speaks: agents without a language model, or with `messages: none`, say nothing.")
+        say("Nobody speaks: agents without a language model say nothing.")
     if tell:
         say_stand_ins(dict.fromkeys(phrase for row in rows for phrase in row["stand_ins"]))
     figures = rows[0] if len(rows) == 1 else {"checkpoints": rows}

@@ -62,11 +62,9 @@ from rllib_llm_comm.experiments.tune_state import (
     sealed_metrics,
     whole_checkpoints,
 )
-from rllib_llm_comm.policies.policy_folder import POLICY_FOLDER
 from rllib_llm_comm.policies.policy_manifest import MANIFEST, read_manifest, require_same_network
 from rllib_llm_comm.policies.signatures import OwnStates, make_key
 from rllib_llm_comm.rl.algorithms import register_all
-from rllib_llm_comm.rl.strict_config import StrictConfigMixin
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
@@ -127,8 +125,8 @@ def check(
             tell_other_prompts(experiment.restore, config)
         if not many_cpus:
             check_cores(stage.name, config)
-        if experiment.restore and (Path(experiment.restore) / POLICY_FOLDER / MANIFEST).is_file():
-            manifest = read_manifest(Path(experiment.restore) / POLICY_FOLDER)
+        if experiment.restore and (Path(experiment.restore) / "policy" / MANIFEST).is_file():
+            manifest = read_manifest(Path(experiment.restore) / "policy")
             with within(f"{stage.name}.config"):
                 origin = f"the checkpoint {experiment.restore!r}"
                 require_same_network(manifest.model_config, network_settings(config), origin)
@@ -138,6 +136,8 @@ def check(
 
 def network_settings(config: AlgorithmConfig | None) -> Mapping[str, Any]:
     """The `model_config` that a checked config gives its modules; empty of RLlib's own algorithms."""
+    from rllib_llm_comm.rl.strict_config import StrictConfigMixin
+
     if not isinstance(config, StrictConfigMixin):
         return {}
     made = config.get_default_rl_module_spec().model_config
