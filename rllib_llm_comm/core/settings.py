@@ -7,7 +7,6 @@ schemas are made of it.
 
 from __future__ import annotations
 
-import inspect
 import math
 import types
 import typing
@@ -15,16 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, cast
 
 import annotated_types
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    create_model,
-    field_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -144,30 +134,6 @@ class Settings(BaseModel, metaclass=_ToldInOneSentence):
     def replace(self, **changes: Any) -> Self:
         """These settings with others in place of some; all are checked."""
         return type(self)(**{**{name: getattr(self, name) for name in self.model_fields_set}, **changes})
-
-
-def arguments_model(owner: type, above: type[Settings] = Settings) -> type[Settings]:
-    """A model of a constructor's arguments, whose types are those of settings.
-
-    Args:
-        owner: The class.
-        above: The model of what the constructor hands on (`**settings`), or of all if it has no argument of its own.
-    """
-    arguments = inspect.signature(owner).parameters.values()
-    named = [one for one in arguments if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
-    if not named:
-        return above
-    types = typing.get_type_hints(owner.__init__)  # type: ignore[misc]
-    fields: Any = {
-        # Only what is given is checked: a default of None is often annotated without it.
-        one.name: (
-            types.get(one.name, Any),
-            ... if one.default is one.empty else Field(one.default, validate_default=False),
-        )
-        for one in named
-    }
-    base = above if len(named) < len(arguments) else Settings
-    return create_model(f"{owner.__name__}Settings", __base__=base, __module__=owner.__module__, **fields)
 
 
 def _plain(value: Any) -> Any:

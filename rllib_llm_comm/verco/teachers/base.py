@@ -18,7 +18,6 @@ from pettingzoo.utils import BaseParallelWrapper
 from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice, require_whole, shown
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.core.session_files import Session, read_session
-from rllib_llm_comm.core.settings import arguments_model
 from rllib_llm_comm.envs.games import GAMES, scripted_player_of
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, TEACHER_MESSAGE, asked, teacher_state
 
@@ -148,7 +147,7 @@ def make_teacher(settings: str | Mapping[str, Any] | Teacher) -> Teacher:
     if isinstance(settings, Teacher):
         return settings
     name, values = _split(settings)
-    _require_fitting(name, values)
+    _refuse_unknown(name, values)
     try:
         return TEACHERS[name](**values)
     except TypeError as error:
@@ -182,7 +181,7 @@ def portable_teacher(settings: Any) -> Any:
     if isinstance(settings, Teacher):
         return settings
     name, values = _split(settings)
-    _require_fitting(name, values)
+    _refuse_unknown(name, values)
     return settings if isinstance(settings, str) else {"name": name, **TEACHERS[name].portable(values)}
 
 
@@ -193,7 +192,7 @@ def _split(settings: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return str(values.pop("name", None)), values
 
 
-def _require_fitting(name: str, values: Mapping[str, Any]) -> None:
+def _refuse_unknown(name: str, values: Mapping[str, Any]) -> None:
     arguments = inspect.signature(TEACHERS[name]).parameters.values()
     known = [argument.name for argument in arguments]
     takes_any = any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in arguments)
@@ -201,8 +200,6 @@ def _require_fitting(name: str, values: Mapping[str, Any]) -> None:
         if key not in known:
             listed, hint = ", ".join(["name", *known]), did_you_mean(str(key), known)
             raise UserError(f"`{key}` is no setting of the teacher {name!r}; its settings are {listed}.{hint}")
-    if not takes_any:
-        arguments_model(TEACHERS[name]).checked("teacher", values)
 
 
 # ---- in a game --------------------------------------------------------------------------------------------------
