@@ -215,8 +215,8 @@ class GameContract:
     def _require_told(self, infos: Mapping[Any, Mapping[str, Any]]) -> None:
         """Refuses infos that would count as something else: a text is true, and a number is no fact in words."""
         for agent, info in infos.items():
-            solved = info.get(TASK_SUCCESS, False)
-            if not (isinstance(solved, bool | int | float | np.generic) and solved in (0, 1)):
+            solved = info.get(TASK_SUCCESS)  # None: not known yet
+            if solved is not None and not _is_a_truth(solved):
                 raise UserError(
                     f"`{TASK_SUCCESS}` in the info of agent {agent!r} {self._when()} is {shown(solved)} but must be "
                     "true or false."
@@ -360,6 +360,14 @@ _INFO: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 def _needs_action(infos: Mapping[Any, Mapping[str, Any]], agent: Any) -> bool:
     return bool(asked((agent,), infos))
+
+
+def _is_a_truth(value: Any) -> bool:
+    """True for true and false, also as numbers and arrays of one; a text is neither."""
+    try:
+        return not isinstance(value, str | bytes) and float(value) in (0.0, 1.0)
+    except (TypeError, ValueError, RuntimeError):
+        return False
 
 
 def _require_from_zero(agent: Any, space: spaces.Space[Any]) -> None:

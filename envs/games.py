@@ -157,7 +157,8 @@ def register_game(record: GameRecord) -> None:
     words = record.success_words
     if words is not None and not (isinstance(words, tuple) and [type(one) for one in words] == [str, str]):
         raise UserError(
-            f"`success_words` of the game {record.name!r} is {words!r} but must be two texts, such as ('open', 'shut')."
+            f"`success_words` of the game {record.name!r} is {words!r} but must be a tuple of two texts, such as "
+            "('open', 'shut')."
         )
     GAMES.register(record.name, record)
     for env_id, entry_point in record.entry_points.items():

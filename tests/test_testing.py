@@ -263,7 +263,7 @@ def test_what_a_record_names_wrongly_is_told_in_play(checked, part, play):
         ({"name": "door"}, "`name` is 'door', which is a game already"),
         ({"entry_points": {"rllib_llm_comm/door-v0": Talkers}}, "the id of the game 'door'"),
         ({"entry_points": "mine/talkers-v0"}, "`entry_points` .* must be a mapping"),
-        ({"success_words": ("opened",)}, "`success_words` .* must be two texts"),
+        ({"success_words": ("opened",)}, "`success_words` .* must be a tuple of two texts"),
     ],
 )
 def test_a_record_that_cannot_be_is_not_registered(checked, changed, told):

@@ -52,7 +52,8 @@ def placed(place: str, sentence: str) -> str:
         place: Full name of that setting. A sentence about it gets the full name; another one begins with it.
         sentence: The error.
     """
-    if f"`{place}`" in sentence or sentence.startswith(f"In `{place.partition('.')[0]}"):
+    root = place.partition(".")[0]
+    if f"`{place}`" in sentence or sentence.startswith((f"In `{root}.", f"In `{root}`")):
         return sentence
     if sentence.startswith("In `"):
         return f"In `{place}.{sentence.removeprefix('In `')}"

@@ -42,7 +42,7 @@ from rllib_llm_comm.experiments.prerequisites import check_base_models, check_pl
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, gpus_here, ray_runs
 from rllib_llm_comm.experiments.remote_results import results_folder, sent
 from rllib_llm_comm.experiments.run_time import left_of, measured, rehearse, trials_of
-from rllib_llm_comm.experiments.search_space import check_searches, grid_points, search_kind, seeds_of
+from rllib_llm_comm.experiments.search_space import check_searches, grid_points, has_search, search_kind, seeds_of
 from rllib_llm_comm.experiments.stages import REFERENCE, Stage, make_stages, resolve
 from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS, config_identity
 from rllib_llm_comm.experiments.tune_state import unsigned_parts
@@ -457,7 +457,11 @@ def _check_restored(stage: Stage, stages: list[Stage], configs: Mapping[str, Any
             f"is {stage.experiment.run}; restore a stage of the same algorithm."
         )
     with within(f"{stage.name}.config"):
-        theirs, own = (tune_stage.network_settings(configs.get(one.name)) for one in (source, stage))
+        searched = {key for one in (source, stage) for key, value in one.experiment.config.items() if has_search(value)}
+        theirs, own = (
+            {k: v for k, v in tune_stage.network_settings(configs.get(one.name)).items() if k not in searched}
+            for one in (source, stage)
+        )
         require_same_network(theirs, own, f"`{source.name}`")
 
 

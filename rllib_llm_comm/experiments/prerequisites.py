@@ -13,12 +13,13 @@ import gymnasium as gym
 
 from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.core.places import fetched, local_path, scheme_of
+from rllib_llm_comm.envs.game_contract import GameContract
 from rllib_llm_comm.envs.games import make_env, without_subgoals
 from rllib_llm_comm.experiments.algorithm_settings import algorithm_names, default_config, find_algorithm
 from rllib_llm_comm.experiments.console import one_line, say
 from rllib_llm_comm.experiments.env_settings import check_guesses, is_parallel, planning_to_check
 from rllib_llm_comm.experiments.ray_session import available_cpus
-from rllib_llm_comm.experiments.search_space import first_point
+from rllib_llm_comm.experiments.search_space import first_point, has_search
 from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list
 from rllib_llm_comm.language.prompts import AGENT_TEMPLATES, TOKENS_PER_WORD
 from rllib_llm_comm.policies.find_checkpoint import is_named, is_shipped, shipped_policy
@@ -415,38 +416,45 @@ def _check_game(config: Mapping[str, Any], trained: _Trained) -> None:
     else:
         env = trained.env
     made = make_env(env, **settings)
-    if guessing:
-        check_guesses(config["planner"], made)
-    require_possible(str(config.get("messages")), made)
-    if trained.reads_vectors and config.get("env_config"):
-        own = first_point(dict(trained.env_config))
-        own = {key: value for key, value in own.items() if not REFERENCE.search(str(value))}
-        learned = make_env(env, **(own if env == trained.env else without_subgoals(trained.env, own)[1]))
-        _require_same_vectors(made, learned, trained.algorithm)
-        learned.close()
-    made.close()
+    try:
+        if guessing:
+            check_guesses(config["planner"], made)
+        require_possible(str(config.get("messages")), made)
+        if trained.reads_vectors and config.get("env_config"):
+            _require_same_vectors(made, env, trained)
+    finally:
+        made.close()
 
 
-def _require_same_vectors(game: Any, learned: Any, algorithm: str) -> None:
+def _require_same_vectors(game: Any, env: str, trained: _Trained) -> None:
     """Refuses a game whose numbers or actions are not as many as a network of numbers was trained with."""
+    own = {key: value for key, value in trained.env_config.items() if not REFERENCE.search(str(value))}
+    try:
+        learned = make_env(env, **(own if env == trained.env else without_subgoals(str(trained.env), own)[1]))
+    except Exception:  # such as a path that is gone by now, in whose place the evaluation names another
+        return
+    try:
+        sizes = [_sizes(GameContract(one, reads=False)) for one in (game, learned)]
+    finally:
+        learned.close()
+    for key, now in sizes[0].items():
+        if 0 not in (now, before := sizes[1].get(key, 0)) and now != before:
+            what, agent = key
+            raise UserError(
+                f"with this `env_config` the {what} of agent {agent!r} is {now}, but {trained.algorithm} was trained "
+                f"with {before}; play the game with the settings of its training."
+            )
+
+
+def _sizes(game: GameContract) -> dict[tuple[str, Any], int]:
+    """The length of each agent's vector and its number of actions; 0 where it has none."""
+    found: dict[tuple[str, Any], int] = {}
     for agent in game.possible_agents:
-        if agent not in learned.possible_agents:
-            continue
-        counts = [
-            {
-                "length of the `vector`": math.prod(
-                    getattr(getattr(one.observation_space(agent), "spaces", {}).get("vector"), "shape", (0,))
-                ),
-                "number of actions": int(getattr(one.action_space(agent), "n", 0)),
-            }
-            for one in (game, learned)
-        ]
-        for what, now in counts[0].items():
-            if 0 not in (now, before := counts[1][what]) and now != before:
-                raise UserError(
-                    f"with this `env_config` the {what} of agent {agent!r} is {now}, but {algorithm} was trained with "
-                    f"{before}; play the game with the settings of its training."
-                )
+        parts = getattr(game.observation_spaces[agent], "spaces", {})
+        vector = parts.get("vector") if isinstance(parts, Mapping) else None
+        found["length of the `vector`", agent] = math.prod(getattr(vector, "shape", None) or (0,))
+        found["number of actions", agent] = int(getattr(game.action_spaces[agent], "n", 0))
+    return found
 
 
 def _trained(checkpoint: str, named: Mapping[str, Stage]) -> _Trained | None:
@@ -487,7 +495,7 @@ def _of_stage(stage: Stage) -> _Trained | None:
         dict(given.get("env_config") or {}),
         talk,
         setting("teacher"),
-        reads_vectors=isinstance(getattr(default, "network", None), str)
-        and default.network in ("mlp", "commnet")
-        or hasattr(default, "mixer"),
+        # In a sweep over games the trial that is played may be the one that fits.
+        reads_vectors=not has_search(experiment.config.get("env_config"))
+        and (getattr(default, "network", None) in ("mlp", "commnet") or hasattr(default, "mixer")),
     )

@@ -158,6 +158,8 @@ def require_same_network(theirs: Mapping[str, Any], own: Mapping[str, Any], orig
     """
     for name in WEIGHTS_MADE_OF:
         was, wanted = (list(one) if isinstance(one, tuple) else one for one in (theirs.get(name), own.get(name)))
+        if name == "lora_target_modules":  # whose order means nothing
+            was, wanted = (sorted(one) if isinstance(one, list) else one for one in (was, wanted))
         if None not in (was, wanted) and "auto" not in (was, wanted) and was != wanted:
             raise UserError(
                 f"`{name}` is {shown(wanted)} in this run but {shown(was)} in {origin}; restore it with the settings "

@@ -156,7 +156,9 @@ class StrictConfigMixin(AlgorithmConfig):
         for module, differing in (self.algorithm_config_overrides_per_module or {}).items():
             with within(f"algorithm_config_overrides_per_module.{module}"):
                 for model in self.settings_models.values():
-                    model.from_attributes(self, **{k: v for k, v in differing.items() if k in model.model_fields})
+                    held = {name: getattr(self, name) for name in model.model_fields}
+                    given = {name: value for name, value in differing.items() if name in model.model_fields}
+                    model(**{name: _plain(value) for name, value in {**held, **given}.items()})
 
     def policy_record(self) -> dict[str, Any]:
         """What a policy folder tells of the training: fields of its `PolicyManifest`."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field, model_validator
 
-from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.core.errors import UserError, placed
 from rllib_llm_comm.core.settings import Settings, Several
 
 
@@ -120,3 +120,16 @@ def test_meaning_and_range_are_in_the_schema():
         "default": 8, "description": "Rank.", "maximum": 4096, "minimum": 1, "title": "", "type": "integer",
     }  # fmt: skip
     assert schema["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence", "told"),
+    [
+        ("a.config", "In `algo.x`: `y` is 1.", "In `a.config.algo.x`: `y` is 1."),
+        ("a.config", "In `a.config.x`: `y` is 1.", "In `a.config.x`: `y` is 1."),
+        ("a.config.lr", "`lr` is 1.", "`a.config.lr` is 1."),
+        ("a.config", "`lr` is 1.", "In `a.config`: `lr` is 1."),
+    ],
+)
+def test_an_error_gets_the_full_name_of_its_setting_once(place, sentence, told):
+    assert placed(place, sentence) == told

@@ -77,6 +77,9 @@ def test_games_of_another_length_of_vectors_are_refused_before_the_training(tmp_
         begin({"cooks": cooks, "games": played_by(env_config={"num_agents": 3})}, tmp_path)
     with pytest.raises(BegunError):
         begin({"cooks": cooks, "games": played_by(env_config={"max_game_steps": 30})}, tmp_path)
+    searched = learning("MAPPO", env_config={"observe": ["vector"], "num_agents": {"grid_search": [2, 3]}})
+    with pytest.raises(BegunError):  # the trial that is played may be the one that fits
+        begin({"cooks": searched, "games": played_by(env_config={"num_agents": 3})}, tmp_path)
 
 
 @pytest.mark.parametrize(
