@@ -352,7 +352,7 @@ def _record(record: GameRecord, env: ParallelEnv) -> str | None:
     model = getattr(type(env.unwrapped), "settings_model", None)
     bare = [name for name, about in getattr(model, "model_fields", {}).items() if not about.description]
     if bare:
-        return f"the setting `{bare[0]}` has no docstring below it, which tables and schema show"
+        warnings.warn(f"the setting `{bare[0]}` has no docstring below it for tables and schema", stacklevel=2)
     return None
 
 

@@ -194,6 +194,8 @@ class StrictConfigMixin(AlgorithmConfig):
     def validate(self) -> None:
         """RLlib's checks, without its warnings about the new API stack, the only one that our algorithms have."""
         self._validate_seed()
+        for module in self.algorithm_config_overrides_per_module or {}:
+            require_choice("algorithm_config_overrides_per_module", module, sorted(self.policies))
         # RLlib gives each warning once per process, so one that counts as given is not printed.
         for line in (f"{self.algo_class.__name__}_on_new_api_stack", "RLModule(config=[RLModuleConfig object])"):
             log_once(line)
@@ -270,8 +272,6 @@ class AgentPoliciesMixin(StrictConfigMixin):
                 f"`policies` is {sorted(map(str, self.policies))!r} but no `policy_mapping_fn` tells which agent acts "
                 "by which; set it, or use 'shared' or 'per_agent'."
             )
-        for module in self.algorithm_config_overrides_per_module or {}:
-            require_choice("algorithm_config_overrides_per_module", module, sorted(self.policies))
         super().validate()
 
     def _agents(self) -> set[str]:

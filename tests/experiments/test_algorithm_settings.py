@@ -70,16 +70,23 @@ def test_wrong_settings_are_named(ppo, settings, words):
 
 
 @pytest.mark.parametrize(
-    ("module", "differing", "words"),
+    ("algorithm", "module", "differing", "words"),
     [
-        ("shared", {"entropy_coeff": -5}, "algorithm_config_overrides_per_module.shared`: `entropy_coeff` is -5"),
-        ("nobody", {"entropy_coeff": 0.5}, "`algorithm_config_overrides_per_module` is 'nobody' .* 'shared'"),
+        (
+            "Verco",
+            "shared",
+            {"entropy_coeff": -5},
+            "algorithm_config_overrides_per_module.shared`: `entropy_coeff` is -5",
+        ),
+        ("Verco", "nobody", {"entropy_coeff": 0.5}, "`algorithm_config_overrides_per_module` is 'nobody' .* 'shared'"),
+        ("MAPPO", "nobody", {"lr": 0.1}, "`algorithm_config_overrides_per_module` is 'nobody' .* 'shared'"),
+        ("QMIX", "shared", {"lr": 0.1}, "`algorithm_config_overrides_per_module` is 'shared' .* 'default_policy'"),
     ],
 )
-def test_settings_of_single_modules_are_checked(module, differing, words):
+def test_settings_of_single_modules_are_checked(algorithm, module, differing, words):
     given = {"env": "rllib_llm_comm/door-v0", "algorithm_config_overrides_per_module": {module: differing}}
     with pytest.raises(UserError, match=words):
-        check_config("a", find_algorithm("Verco"), given)
+        check_config("a", find_algorithm(algorithm), given)
 
 
 def test_names_and_fields_that_are_none_are_refused():
