@@ -103,8 +103,13 @@ def check_prerequisites(stage: str, run: str, config: AlgorithmConfig, unresolve
         raise UserError(sentence if f"`{stage}." in sentence else f"In `{stage}.config`: {sentence}") from error
 
 
-def check_cores(stage: str, config: AlgorithmConfig) -> None:
-    """Refuses more EnvRunners than this machine has cores for."""
+def check_machine(stage: str, config: AlgorithmConfig) -> None:
+    """Refuses a GPU where there is none, and more EnvRunners than this machine has cores for."""
+    from rllib_llm_comm.language.base_model import resolve_device
+
+    if not config.num_gpus_per_learner:  # else Ray is asked for it, and says what it has
+        with within(f"{stage}.config"):
+            resolve_device(str(getattr(config, "device", "cpu")))
     cores = available_cpus()
     for setting in ("num_env_runners", "evaluation_num_env_runners"):
         runners = getattr(config, setting, 0) or 0

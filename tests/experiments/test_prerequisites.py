@@ -9,6 +9,7 @@ from importlib.util import find_spec
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -83,6 +84,12 @@ def test_more_runners_than_cores_are_refused_unless_ray_is_told(tmp_path):
     # Told, the check is passed, and the next one speaks.
     specs["last"]["config"]["message_checkpoint"] = str(tmp_path)
     assert "policy.json" in refused(tmp_path, specs, ray_num_cpus=many + 1)
+
+
+def test_a_gpu_that_is_not_there_is_refused_before_the_first_stage(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    specs = {"labels": LABELS, "last": {"run": "Verco", "env": KITCHEN, "config": {"device": "cuda"}}}
+    refused(tmp_path, specs, "In `last.config`: `device` is 'cuda'")
 
 
 def test_the_longest_text_of_a_stage_has_to_fit_into_the_model(tmp_path):

@@ -13,7 +13,7 @@ from chat_server import ChatServer
 from kitchens import small_emma
 from toys import language_model
 
-from rllib_llm_comm import SymbolicPPOConfig, VercoConfig, load_policy
+from rllib_llm_comm import SymbolicPPOConfig, TWOSOMEConfig, VercoConfig, load_policy
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env, scripted_player_of
 from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
@@ -258,6 +258,38 @@ def trained(request, small_ray, tmp_path_factory):
         result = algo.train()
         assert result["env_runners"]["subgoals_given"] > 0
         return request.param, algo.save_to_path(str(tmp_path_factory.mktemp("planner") / "checkpoint"))
+
+
+GROUPS = {"group_size": 2, "gamma": 1.0, "advantage_floor": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("config", "training"),
+    [
+        (TWOSOMEConfig, {}),
+        (VercoConfig, {**GROUPS, "advantages": "rloo"}),
+        (VercoConfig, {**GROUPS, "advantages": "grpo"}),
+    ],
+)
+def test_other_algorithms_train_seats_too(small_ray, config, training):
+    short = {"game": {**TOLD, "max_game_steps": 20}, "seats": "central"}
+    with running(
+        config()
+        .environment(SALAD, env_config=short)
+        .language_model(**language_model(max_prompt_tokens=1024, max_candidate_tokens=64, score_normalization="token"))
+        .communication(messages="none")
+        .env_runners(num_envs_per_env_runner=2, batch_mode="complete_episodes")
+        .training(train_batch_size_per_learner=32, minibatch_size=32, num_epochs=1, **training)
+        .debugging(seed=0)
+    ) as algo:
+        before = algo.get_weights()
+        result = algo.train()
+        assert result["env_runners"]["subgoals_given"] > 0
+        assert any(
+            not np.array_equal(old, new)
+            for module, weights in algo.get_weights().items()
+            for old, new in zip(before[module].values(), weights.values(), strict=True)
+        )
 
 
 def test_a_trained_planner_plans_as_its_seats_choose(trained):
