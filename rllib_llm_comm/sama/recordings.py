@@ -111,7 +111,8 @@ def require_recorded(model: ChatModel, settings: ChatPlanSettings) -> None:
     every = [asked_with(type(settings)()) | one for one in (told if isinstance(told, list) else [told])]
     if any(all(wanted.get(name, value) == value for name, value in one.items()) for one in every):
         return
-    for name, value in every[0].items():
+    nearest = min(every, key=lambda one: sum(wanted.get(name, value) != value for name, value in one.items()))
+    for name, value in nearest.items():
         if wanted.get(name, value) != value:
             raise UserError(
                 f"`{name}` is {getattr(settings, name)!r} but the recording {model.path.name!r} answers questions with "

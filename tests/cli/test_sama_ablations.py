@@ -51,12 +51,7 @@ def test_with_a_recording_the_file_is_refused_before_anything_runs(tmp_path):
     [
         ({"menu": "possible"}, "`menu` is 'possible' but the recording 'sama.jsonl.gz' answers questions with `menu`"),
         ({"memory": "episode"}, "`memory` is 'episode'"),
-
-
-
-
-
-
+        ({"examples": 1, "memory": "episode", "ahead": 4}, "`ahead` is 4"),  # the rest was recorded, too
         ({"translation": ""}, "the recording 'sama.jsonl.gz' answers questions with a translation alone"),
     ],
 )  # fmt: skip
