@@ -38,7 +38,12 @@ from rllib_llm_comm.experiments.console import (
 )
 from rllib_llm_comm.experiments.experiment_file import DEFAULT_STORAGE, MODEL, ExperimentFile, TrainSettings
 from rllib_llm_comm.experiments.language_stages import ANSWERS
-from rllib_llm_comm.experiments.prerequisites import check_base_models, check_played_games, on_this_machine
+from rllib_llm_comm.experiments.prerequisites import (
+    check_base_models,
+    check_device,
+    check_played_games,
+    on_this_machine,
+)
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, gpus_here, ray_runs
 from rllib_llm_comm.experiments.remote_results import results_folder, sent
 from rllib_llm_comm.experiments.run_time import left_of, measured, rehearse, trials_of
@@ -351,6 +356,8 @@ def check_stages(
                         resolved, tuple(STAGE_KINDS), missing, checked_by_python, many_cpus
                     )
                     _check_restored(stage, stages, configs)
+                    if "GPU" in (have or {}) and configs[stage.name] is not None:
+                        check_device(stage.name, configs[stage.name])
                     cpus = max(cpus, tune_stage.cpus_needed(resolved, have))
                 else:
                     STAGE_KINDS[stage.experiment.run].check(resolved, missing)

@@ -103,13 +103,20 @@ def check_prerequisites(stage: str, run: str, config: AlgorithmConfig, unresolve
         raise UserError(sentence if f"`{stage}." in sentence else f"In `{stage}.config`: {sentence}") from error
 
 
-def check_machine(stage: str, config: AlgorithmConfig) -> None:
-    """Refuses a GPU where there is none, and more EnvRunners than this machine has cores for."""
-    from rllib_llm_comm.language.base_model import resolve_device
+def check_device(stage: str, config: AlgorithmConfig) -> None:
+    """Refuses a GPU where this machine has none; for trainings on a Ray of this machine."""
+    import torch
 
-    if not config.num_gpus_per_learner:  # else Ray is asked for it, and says what it has
-        with within(f"{stage}.config"):
-            resolve_device(str(getattr(config, "device", "cpu")))
+    device = getattr(config, "device", None)
+    if str(device).startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(
+            f"`{stage}.config.device` is {device!r} but this machine has no GPU that torch can use; set 'auto' or 'cpu', "
+            "or name a cluster that has one (`--ray-address`)."
+        )
+
+
+def check_cores(stage: str, config: AlgorithmConfig) -> None:
+    """Refuses more EnvRunners than this machine has cores for."""
     cores = available_cpus()
     for setting in ("num_env_runners", "evaluation_num_env_runners"):
         runners = getattr(config, setting, 0) or 0

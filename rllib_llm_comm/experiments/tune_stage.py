@@ -36,7 +36,7 @@ from rllib_llm_comm.experiments.env_settings import (
 )
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.prerequisites import (
-    check_machine,
+    check_cores,
     check_prerequisites,
     require_checkpoint,
     require_path,
@@ -124,7 +124,7 @@ def check(
         if experiment.restore and experiment.restore not in unresolved:
             tell_other_prompts(experiment.restore, config)
         if not many_cpus:
-            check_machine(stage.name, config)
+            check_cores(stage.name, config)
         if experiment.restore and (Path(experiment.restore) / "policy" / MANIFEST).is_file():
             manifest = read_manifest(Path(experiment.restore) / "policy")
             with within(f"{stage.name}.config"):

@@ -154,7 +154,9 @@ class StrictConfigMixin(AlgorithmConfig):
         for method in self.settings_models:
             self.checked_settings(method)
         for module, differing in (self.algorithm_config_overrides_per_module or {}).items():
-            with within(f"algorithm_config_overrides_per_module.{module}"):
+            with within(place := f"algorithm_config_overrides_per_module.{module}"):
+                if not isinstance(differing, Mapping):
+                    raise UserError(f"`{place}` is {shown(differing)} but must be a mapping of settings.")
                 for model in self.settings_models.values():
                     held = {name: getattr(self, name) for name in model.model_fields}
                     given = {name: value for name, value in differing.items() if name in model.model_fields}

@@ -79,6 +79,7 @@ def test_wrong_settings_are_named(ppo, settings, words):
             "algorithm_config_overrides_per_module.shared`: `entropy_coeff` is -5",
         ),
         ("Verco", "nobody", {"entropy_coeff": 0.5}, "`algorithm_config_overrides_per_module` is 'nobody' .* 'shared'"),
+        ("Verco", "shared", None, "algorithm_config_overrides_per_module.shared` is None but must be a mapping"),
         ("MAPPO", "nobody", {"lr": 0.1}, "`algorithm_config_overrides_per_module` is 'nobody' .* 'shared'"),
         ("QMIX", "shared", {"lr": 0.1}, "`algorithm_config_overrides_per_module` is 'shared' .* 'default_policy'"),
     ],

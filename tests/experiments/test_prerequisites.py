@@ -89,7 +89,8 @@ def test_more_runners_than_cores_are_refused_unless_ray_is_told(tmp_path):
 def test_a_gpu_that_is_not_there_is_refused_before_the_first_stage(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     specs = {"labels": LABELS, "last": {"run": "Verco", "env": KITCHEN, "config": {"device": "cuda"}}}
-    refused(tmp_path, specs, "In `last.config`: `device` is 'cuda'")
+    refused(tmp_path, specs, "`last.config.device` is 'cuda'")
+    refused(tmp_path, specs, "`last.config.device` is 'cuda'", ray_num_cpus=2)
 
 
 def test_the_longest_text_of_a_stage_has_to_fit_into_the_model(tmp_path):
