@@ -110,8 +110,8 @@ def check_device(stage: str, config: AlgorithmConfig) -> None:
     device = getattr(config, "device", None)
     if str(device).startswith("cuda") and not torch.cuda.is_available():
         raise UserError(
-            f"`{stage}.config.device` is {device!r} but this machine has no GPU that torch can use; set 'auto' or 'cpu', "
-            "or name a cluster that has one (`--ray-address`)."
+            f"`{stage}.config.device` is {device!r} but this machine has no GPU that torch can use; set 'auto' or "
+            "'cpu', or name a cluster that has one (`--ray-address`)."
         )
 
 
