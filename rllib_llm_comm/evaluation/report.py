@@ -82,6 +82,23 @@ def columns_of(told: Mapping[str, dict[str, Any]]) -> dict[str, str]:
     return {**MEASURES, **DRIFT} if drifts else dict(MEASURES)
 
 
+OF_GAMES = {"score": "Score", "plan_questions": "Questions a game", "subgoals_given": "Subgoals a game"}
+"""Metrics of games and their titles in the table of a scenario, where any evaluation has them: points where the return
+is something else, questions that a planner asked a chat model, and what it gave the agents to do."""
+
+
+def _of_games(told: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    """Those of `OF_GAMES` that tell something in a scenario."""
+    every = [evaluation for system in told.values() for evaluation in system["evaluations"].values()]
+    zero = {"value": 0.0, "low": 0.0, "high": 0.0}
+
+    def tells(name: str) -> bool:
+        known = [(one["metrics"][name], one["return_mean"]) for one in every if name in one["metrics"]]
+        return any(found != zero and not (name == "score" and found == returns) for found, returns in known)
+
+    return {name: title for name, title in OF_GAMES.items() if tells(name)}
+
+
 def add_corrected(told: Mapping[str, Mapping[str, dict[str, Any]]], results: StudyResults) -> None:
     """Adds what holds after a correction for all comparisons of the study.
 
@@ -139,10 +156,11 @@ def summarise(results: StudyResults) -> dict[str, Any]:
         `title`, `missing`, `stand_ins` (what stands in for what the papers use, if anything does), `over_scenarios`
         (returns of systems that were judged in all of several scenarios: runs are drawn within each, so that all count
         the same), and per scenario `settings`, `shuffled` (whether messages were, anywhere), `collisions` (whether the
-        game counts them), `systems` (label, seeds, figures per evaluation, how it compares with the baseline, decisions
-        until a return of 1 that lasts, most frequent messages, what a run took, figures beside strangers), `sentences`,
-        `strangers` (their names and the seats that were played beside them) where there were any, `cost` where chat
-        models were asked, and `said`: of trained messages and of members of populations the medians over seeds of
+        game counts them), `of_games` (metrics of its games that tell something, with their titles), `systems` (label,
+        seeds, figures per evaluation, how it compares with the baseline, decisions until a return of 1 that lasts, most
+        frequent messages, what a run took, figures beside strangers), `sentences`, `strangers` (their names and the
+        seats that were played beside them) where there were any, `cost` where chat models were asked, and
+        `said`: of trained messages and of members of populations the medians over seeds of
         `OVER_TIME` at three ages.
     """
     scenarios: dict[str, dict[str, Any]] = {}
@@ -163,6 +181,7 @@ def summarise(results: StudyResults) -> dict[str, Any]:
             "systems": told,
             "shuffled": any(SHUFFLED_SAME in f for system in told.values() for f in system["evaluations"].values()),
             "collisions": any(f[COLLISIONS] for system in told.values() for f in system["evaluations"].values()),
+            "of_games": _of_games(told),
             "sentences": [_sentence(told[name]) for name in told if "against_baseline" in told[name]]
             + [text for name in told for text in _listening(told[name])],
         }
@@ -295,6 +314,11 @@ def _system(system: SystemResults, base: SystemResults, shuffled: bool) -> dict[
         told["evaluations"][suffix] = {
             "runs": [run["return_mean"] for run in runs],
             **{name: _figure(system, suffix, name) for name in FIGURES},
+            "metrics": {
+                name: _interval(np.array([run["metrics"][name] for run in runs]))
+                for name in OF_GAMES
+                if all(name in (run.get("metrics") or {}) for run in runs)
+            },
             "quartiles": [
                 round(float(q), 4) for q in np.percentile(system.scores(suffix, "return_mean"), [25, 50, 75])
             ],

@@ -437,3 +437,18 @@ def test_scenarios_of_which_there_is_nothing_are_named_and_left_out(tmp_path):
     markdown = page.with_suffix(".md").read_text()
     assert "nothing yet of `later`." in markdown and "## now" in markdown and "## later" not in markdown
     assert "nothing yet of <code>later</code>." in page.read_text() and "<h2>later</h2>" not in page.read_text()
+
+
+def test_what_planners_asked_and_gave_stands_in_the_table_where_any_did(folder):
+    for name, returns in RETURNS.items():  # what tells nothing new
+        runs = [played(value, metrics={"score": value, "plan_questions": 0.0}) for value in returns]
+        write(folder / f"one.{name}.sampled/evaluation.json", {"checkpoints": runs})
+    assert summarise(read_results(folder))["scenarios"]["one"]["of_games"] == {}
+    runs = [played(value, metrics={"score": 20.0, "plan_questions": 13.5}) for value in RETURNS["good"]]
+    write(folder / "one.good.sampled/evaluation.json", {"checkpoints": runs})
+    told = summarise(read_results(folder))["scenarios"]["one"]
+    assert list(told["of_games"]) == ["score", "plan_questions"]
+    assert told["systems"]["good"]["evaluations"]["sampled"]["metrics"]["plan_questions"]["value"] == 13.5
+    page = require_made_again(read_results(folder), folder).with_suffix(".md").read_text()
+    assert "| Score | Questions a game |" in page and "| 20.0 [20.0, 20.0] | 13.5 [13.5, 13.5] |" in page
+    assert "| - | - |" in page  # an evaluation that counted neither
