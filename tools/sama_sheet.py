@@ -13,13 +13,13 @@ import argparse
 import gzip
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.chat.cassettes import Cassette
-from rllib_llm_comm.chat.chat_model import ChatCounters
+from rllib_llm_comm.chat.chat_model import ChatCounters, ChatModel
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME
@@ -42,6 +42,7 @@ INCLUDED = ["manual_onion_soup.jsonl", "claude_actions.jsonl", "claude_reward_co
 LAYOUT, STATES, TRIALS = "cramped_room", 40, 3
 HOW = {"name": "sama", "menu": "none", "examples": 0, "history": False, "memory": "round"}
 ALSO = {"examples": 1, "memory": "episode"}  # what these settings add decides nothing about answers of a sheet
+AHEAD = 8
 WITHOUT = ["examples", "earlier"]
 
 _SUBGOALS = {
@@ -56,6 +57,7 @@ _SUBGOALS = {
     "CS": "put the soup on a counter",
     "W": "wait",
 }
+_LEAVES = {"FL": "O", "FR": "O", "FD": "D", "P": "N", "L": "S", "V": "N", "CO": "N", "CD": "N", "CS": "N"}
 _WHY = {
     "FL": "the pot needs onions, and these hands are free",
     "FR": "the pot needs onions, and these hands are free",
@@ -148,6 +150,32 @@ def plans(hands: tuple[str, str], pot: str) -> list[tuple[str, str]]:
     return [(second, first) if swapped else (first, second) for first, second in pairs]
 
 
+def chain(hands: tuple[str, str], pot: str, first: tuple[str, str]) -> list[tuple[str, str]]:
+    """A plan and those of the sheet that follow when both cooks do theirs each time.
+
+    Args:
+        hands: As of `plans`.
+        pot: As of `plans`.
+        first: The plan that is begun with.
+    """
+    return [first, *(plans(then, now)[0] for then, now in _followed(hands, pot, first))]
+
+
+def _followed(hands: tuple[str, str], pot: str, codes: tuple[str, str]) -> list[tuple[tuple[str, str], str]]:
+    """The situations in which the further parts of a plan begin."""
+    found: list[tuple[tuple[str, str], str]] = []
+    while len(found) < AHEAD - 1:
+        if "L" in codes:
+            pot = "0"
+        elif codes.count("P"):
+            onions = int(pot) + codes.count("P")
+            pot = str(onions) if onions < 3 else "c"
+        hands = (_LEAVES.get(codes[0], hands[0]), _LEAVES.get(codes[1], hands[1]))
+        found.append((hands, pot))
+        codes = plans(hands, pot)[0]
+    return found
+
+
 class HandWritten:
     """Looks up the sheet for the questions of the stages; a question that it does not know is an error.
 
@@ -176,6 +204,8 @@ class HandWritten:
         if "Which phase made the mistake?" in prompt:
             return _blame(plans(hands, pot), len(re.findall(r"^- the \w+ was blamed", prompt, re.MULTILINE)))
         codes = plans(hands, pot)[tried]
+        if "and what each agent does for it" in prompt:
+            return _several(chain(hands, pot, codes), hands, pot)
         if "Give each of these subgoals to one agent" in prompt:
             return _assignment(prompt, codes)
         return _proposal(codes, hands, pot)
@@ -189,10 +219,29 @@ class HandWritten:
 
 
 def _proposal(codes: tuple[str, str], hands: tuple[str, str], pot: str) -> str:
-    goal = _DELIVER if "S" in hands else _GOALS[pot]
-    subgoals = [{"subgoal": _SUBGOALS[code], "reason": _WHY[code]} for code in codes]
+    return json.dumps({**_meant(hands, pot), "subgoals": _worded(codes)})
+
+
+def _several(parts: list[tuple[str, str]], hands: tuple[str, str], pot: str) -> str:
+    work = [
+        {"agent": agent, "subgoals": _worded(codes)}
+        for agent, codes in zip(COOKS, zip(*parts, strict=True), strict=True)
+    ]
+    return json.dumps({**_meant(hands, pot), "agents": work})
+
+
+def _goal(hands: tuple[str, str], pot: str) -> str:
+    return _DELIVER if "S" in hands else _GOALS[pot]
+
+
+def _meant(hands: tuple[str, str], pot: str) -> dict[str, Any]:
+    goal = _goal(hands, pot)
     held = " and ".join(f"{agent} holds {_THINGS[hand]}" for agent, hand in zip(COOKS, hands, strict=True))
-    return json.dumps({"thoughts": f"{held}, so the next thing is to {goal}.", "goal": goal, "subgoals": subgoals})
+    return {"thoughts": f"{held}, so the next thing is to {goal}.", "goal": goal}
+
+
+def _worded(codes: Iterable[str]) -> list[dict[str, str]]:
+    return [{"subgoal": _SUBGOALS[code], "reason": _WHY[code]} for code in codes]
 
 
 def _assignment(prompt: str, codes: tuple[str, str]) -> str:
@@ -259,31 +308,48 @@ def record(target: Path, scratch: Path) -> int:
     """
     manual, translation, tape = scratch / "manual.md", scratch / "translation.json", scratch / "sama.jsonl"
     source = Cassette(recording("manual_onion_soup"))
-    manual.write_text(make_manual(source, split_latex(read_latex(find_paper("onion_soup")))).text, encoding="utf-8")
     model = Cassette(tape, HandWritten(), NOTE)
-    _prepare(model, manual, translation)
-    planner = make_planner({**HOW, "manual": str(manual), "translation": str(translation)}, model)
+    write_files(source, model, manual, translation)
+    _ask_for_states(model, manual)
+    how = {**HOW, "manual": str(manual), "translation": str(translation)}
+    planner, ahead = make_planner(how, model), make_planner({**how, "ahead": AHEAD}, model)
     env = overcooked_ai.parallel_env(layout=LAYOUT, observe=["entities"], action_level="goal_cell")
     env.reset(seed=0)
     for hands, pot in _all():
         _put(env, hands, pot)
         _ask(planner, planning_game(env))
+    for hands, pot, goal in _kept():
+        _put(env, hands, pot)
+        _ask(ahead, planning_game(env), goal)
     lines = tape.read_text(encoding="utf-8").splitlines()
     assert isinstance(planner, SamaPlanner)
     asked = asked_with(planner.how)
-    head = {**json.loads(lines[0]), "with": INCLUDED, "without": WITHOUT, ANSWERS_TO: [asked, {**asked, **ALSO}]}
+    every = [asked, {**asked, **ALSO}, {**asked, "ahead": AHEAD}, {**asked, **ALSO, "ahead": AHEAD}]
+    head = {**json.loads(lines[0]), "with": INCLUDED, "without": WITHOUT, ANSWERS_TO: every}
     text = "\n".join([json.dumps(head), *lines[1:]]) + "\n"
     target.write_bytes(gzip.compress(text.encode(), mtime=0))
     return len(lines) - 1
 
 
-def _prepare(model: Cassette, manual: Path, translation: Path) -> None:
-    """The questions of the stages before the planner's: translator, states."""
-    from rllib_llm_comm.experiments.language_stages import TranslationStageSettings, run_translation
-    from rllib_llm_comm.sama.data_set import propose_states
+def write_files(source: ChatModel, model: ChatModel, manual: Path, translation: Path) -> None:
+    """Writes what the stages before the planner's leave: a manual and a translator.
 
+    Args:
+        source: Whom the manual is asked of.
+        model: Whom the translator is asked of.
+        manual: The manual's place.
+        translation: The translator's place.
+    """
+    from rllib_llm_comm.experiments.language_stages import TranslationStageSettings, run_translation
+
+    manual.write_text(make_manual(source, split_latex(read_latex(find_paper("onion_soup")))).text, encoding="utf-8")
     asked = TranslationStageSettings(chat={}, layout=LAYOUT, manual=str(manual), actions=0)
     run_translation(model, translation, asked)
+
+
+def _ask_for_states(model: ChatModel, manual: Path) -> None:
+    from rllib_llm_comm.sama.data_set import propose_states
+
     env = overcooked_ai.parallel_env(layout=LAYOUT, observe=["entities"], action_level="goal_cell")
     env.reset(seed=0)
     game = planning_game(env)
@@ -310,14 +376,37 @@ def _names(env: Any) -> Any:
     return places_of(env.kitchen.layout).names
 
 
-def _ask(planner: Planner, game: PlanningGame) -> None:
-    """Plans, reflections on all ways to fail, and further plans, from one situation."""
+def _kept() -> list[tuple[tuple[str, str], str, str]]:
+    """Situations and goals in which a part of a plan of `AHEAD` subgoals can fail; an empty goal is a new plan's.
+
+    A plan's goal stays when later parts of it are tried in another way.
+    """
+    found = dict.fromkeys((hands, pot, "") for hands, pot in _all())
+    todo = list(found)
+    while todo:
+        hands, pot, kept = todo.pop()
+        goal = kept or _goal(hands, pot)
+        for first in plans(hands, pot):
+            for then, now in _followed(hands, pot, first):
+                for also in {"c": "cr"}.get(now, now):
+                    one = (then, also, goal if goal != _goal(then, also) else "")
+                    if one not in found:
+                        found[one] = None
+                        todo.append(one)
+    return list(found)
+
+
+def _ask(planner: Planner, game: PlanningGame, goal: str = "") -> None:
+    """Plans, reflections on all ways to fail, and further plans, from one situation; with the goal of a plan that stood
+    already, where one is given."""
     assert isinstance(planner, SamaPlanner)
     reflector, state = ChatReflector(planner), game.state()
     failed: list[FailedAttempt] = []
     for trial in range(TRIALS + 1):
         request = PlanRequest(game, state, failed=tuple(failed))
         plan = planner.plan(request)
+        if goal:
+            plan = plan.model_copy(update={"goal": goal, "kept": True})
         if trial == TRIALS:
             return
         for stuck in (COOKS[:1], COOKS[1:], COOKS):

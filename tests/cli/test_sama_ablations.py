@@ -63,6 +63,13 @@ def test_a_switch_that_a_recording_cannot_answer_demands_a_model(change, said):
     assert said in str(caught.value) and "demands a model" in str(caught.value)
 
 
+def test_a_recording_of_several_settings_answers_to_each():
+    there = {"manual": "results/manual.md", "translation": "results/translation.json"}
+    for also in ({}, {"ahead": 8}, {"examples": 1, "memory": "episode", "ahead": 8}):
+        with pytest.raises(UserError, match="cannot be read"):  # the settings are looked at before the files
+            make_planner({**PLAIN, **there, **also})
+
+
 @pytest.mark.parametrize("name", ["sama", "sama_frozen_lake", "sama_minirts"])
 def test_each_recording_of_the_package_tells_what_it_answers_to(name):
     there = {"manual": "results/manual.md", "translation": "results/translation.json"}

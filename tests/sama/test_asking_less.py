@@ -12,7 +12,6 @@ from rllib_llm_comm.sama.planned_env import PlannedSubgoals
 from rllib_llm_comm.sama.planners import make_planner
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.sama.plans import DONE, STUCK, WAITED, FailedAttempt, Outcome, PlanRequest, made_plan
-from rllib_llm_comm.sama.recordings import recording
 from rllib_llm_comm.sama.reflection import ReflectivePlay
 from tools.rules_chat import RulesChat
 
@@ -146,13 +145,6 @@ def test_a_game_without_rounds_keeps_plans_too():
         metrics = infos["alice"]["episode_metrics"]
     assert metrics["plans_kept"] > 0 and metrics["plan_questions"] == len(server.requests)
     assert metrics["plans"] == metrics["plans_kept"] + metrics["plan_questions"]
-
-
-def test_a_recording_that_was_not_made_ahead_says_so():
-    tape = {"cassette": str(recording("sama"))}
-    fits = {"examples": 0, "history": False, "memory": "round", "manual": "overcooked_text", "translation": ""}
-    with pytest.raises(UserError, match="demands a model"):
-        make_planner({"name": "sama", "chat": tape, **fits, "ahead": 4})
 
 
 # ---- nobody waits for ever, and nobody is asked for what cannot be -----------------------------------------------
