@@ -166,9 +166,9 @@ def one_sentence(name: str, error: ValidationError, model: type[BaseModel]) -> s
         return placed(setting, str(cause)) if setting else str(cause)
     value = first["input"]
     hint = did_you_mean(value, _choices(annotation)) if isinstance(value, str) else ""
-    if isinstance(value, str) and _is_number(value) and not _takes(annotation, str):
+    if isinstance(value, str) and _is_number(value) and not takes(annotation, str):
         hint = " (in YAML write 2.0e-3 or 0.002, not 2e-3)" if "e" in value.lower() else " (write it without quotes)"
-    if isinstance(value, bool) and _takes(annotation, str) and not _takes(annotation, bool):
+    if isinstance(value, bool) and takes(annotation, str) and not takes(annotation, bool):
         hint = " (put it in quotes: YAML reads yes and no as true and false)"
     shown = " ".join(repr(value).split())
     shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]} ..."
@@ -224,7 +224,8 @@ def _options(annotation: Any) -> list[Any]:
     return [option for option, _ in _alternatives(annotation)]
 
 
-def _takes(annotation: Any, kind: type) -> bool:
+def takes(annotation: Any, kind: type) -> bool:
+    """True if an annotation allows values of a kind, such as any text; listed ones are not any."""
     return any(option in (kind, Any) for option in _options(annotation))
 
 
