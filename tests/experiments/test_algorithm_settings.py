@@ -90,6 +90,16 @@ def test_settings_of_single_modules_are_checked(algorithm, module, differing, wo
         check_config("a", find_algorithm(algorithm), given)
 
 
+@pytest.mark.parametrize("algorithm", ["QMIX", "MAPPO"])
+def test_a_policy_per_agent_is_refused_where_a_team_acts_by_one(algorithm):
+    found = find_algorithm(algorithm)
+    kitchen = "rllib_llm_comm/overcooked_text-v0"
+    with pytest.raises(UserError, match="`policies` is 'per_agent', but .* omit it"):
+        check_config("a", found, {"env": kitchen, "policies": "per_agent"})
+    with pytest.raises(UserError, match="`policies` is 'per_agent', but .* omit it"):
+        found.get_default_config().environment(kitchen).multi_agent(policies="per_agent").validate()
+
+
 def test_names_and_fields_that_are_none_are_refused():
     with pytest.raises(UserError, match="`name` is 'Verco', which is an algorithm already"):
         register_algorithm("Verco", find_algorithm("TWOSOME"))
