@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 LARGEST = 10**9
@@ -16,6 +16,7 @@ _SECRET_PARAMETER = re.compile(r"(?i)([?&;]\w*(?:password|passwd|pwd|token|secre
 
 
 _LONGEST = 1500  # characters of an error, which may quote a value of any length
+_MOST_NAMES = 12  # that are listed where one of them may be meant
 
 
 class UserError(ValueError):
@@ -73,6 +74,20 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def names_and_hint(name: object, known: Iterable[object], text: Callable[[object], str] = str) -> str:
+    """What errors about an unknown name end with: the known ones and a hint; of many only the hint, if there is one.
+
+    Args:
+        name: The unknown name.
+        known: The known ones.
+        text: Writes a known one.
+    """
+    names = list(known)
+    hint = did_you_mean(str(name), map(str, names))
+    listed = f"{len(names)} names" if hint and len(names) > _MOST_NAMES else ", ".join(map(text, names))
+    return f"{listed or 'none'}.{hint}"
+
+
 def shown(value: object) -> str:
     """A value as errors quote it: its beginning, if it is long."""
     text = repr(value)
@@ -98,9 +113,7 @@ def require_choice(setting: str, value: object, allowed: Iterable[object]) -> No
     """Raises a `UserError` unless `value` is one of `allowed`."""
     options = list(allowed)
     if value not in options:
-        hint = did_you_mean(str(value), [str(option) for option in options])
-        listed = ", ".join(repr(option) for option in options)
-        raise UserError(f"`{setting}` is {value!r} but must be one of {listed}.{hint}")
+        raise UserError(f"`{setting}` is {value!r} but must be one of {names_and_hint(value, options, repr)}")
 
 
 def require_whole(setting: str, value: object, low: int, high: int = LARGEST) -> None:

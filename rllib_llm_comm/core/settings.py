@@ -20,7 +20,7 @@ from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import ErrorDetails, PydanticCustomError
 from typing_extensions import Self
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, placed
+from rllib_llm_comm.core.errors import UserError, did_you_mean, names_and_hint, placed
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass as _ModelMetaclass
@@ -157,7 +157,7 @@ def one_sentence(name: str, error: ValidationError, model: type[BaseModel]) -> s
         return f"`{where}` has the key {first['input']!r}, which must be a text; write it in quotes."
     if first["type"] == "extra_forbidden":
         known = [field for field, about in holder.model_fields.items() if not about.exclude]
-        return f"`{setting}` is no known key; known are {', '.join(known) or 'none'}.{did_you_mean(path[-1], known)}"
+        return f"`{setting}` is no known key; known are {names_and_hint(path[-1], known)}"
     if first["type"] == "missing":
         examples = holder.model_fields[path[-1]].examples or []
         return f"`{setting}` is missing{f'; write for example `{examples[0]}`' if examples else ''}."

@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Union
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, placed, shown
+from rllib_llm_comm.core.errors import UserError, did_you_mean, names_and_hint, placed, shown
 from rllib_llm_comm.core.settings import describe
 from rllib_llm_comm.core.trust import DATA, READERS, is_vouched_for, is_word, names_code, texts_in
 from rllib_llm_comm.experiments.console import cause_of, one_line, state
@@ -96,7 +96,7 @@ def find_algorithm(name: str, others: Iterable[str] = ()) -> type[Algorithm]:
         raise UserError(f"`run` is {name!r}, which is registered but is no RLlib Algorithm.")
     known = [*algorithm_names(), *others]
     raise UserError(
-        f"`run` is {name!r} but must be one of {', '.join(known)}.{did_you_mean(name, known)} "
+        f"`run` is {name!r} but must be one of {names_and_hint(name, known)} "
         "An algorithm of your own is known where `--import MODULE` names the module that registers it."
     )
 
