@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -94,6 +95,11 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:80]} ..."
 
 
+def as_in_files(value: object) -> str:
+    """The value of a setting as errors quote it: null, true and false as YAML and JSON have them, others as Python."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else shown(value)
+
+
 def space_text(space: object) -> str:
     """A space as errors quote it: the names of its parts, or its beginning."""
     parts = getattr(space, "spaces", None)
@@ -113,16 +119,18 @@ def require_choice(setting: str, value: object, allowed: Iterable[object]) -> No
     """Raises a `UserError` unless `value` is one of `allowed`."""
     options = list(allowed)
     if value not in options:
-        raise UserError(f"`{setting}` is {value!r} but must be one of {names_and_hint(value, options, repr)}")
+        raise UserError(
+            f"`{setting}` is {as_in_files(value)} but must be one of {names_and_hint(value, options, as_in_files)}"
+        )
 
 
 def require_whole(setting: str, value: object, low: int, high: int = LARGEST) -> None:
     """Raises a `UserError` unless `value` is a whole number in a range; True and False are none."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise UserError(f"`{setting}` is {value!r} but must be a whole number from {low} to {high}.")
+        raise UserError(f"`{setting}` is {as_in_files(value)} but must be a whole number from {low} to {high}.")
 
 
 def require_number(setting: str, value: object, low: float, high: float = LARGEST) -> None:
     """Raises a `UserError` unless `value` is a number in a range; True, False and nan are none."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise UserError(f"`{setting}` is {value!r} but must be a number from {low} to {high}.")
+        raise UserError(f"`{setting}` is {as_in_files(value)} but must be a number from {low} to {high}.")

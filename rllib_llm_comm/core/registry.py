@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
-from rllib_llm_comm.core.errors import UserError, names_and_hint
+from rllib_llm_comm.core.errors import UserError, as_in_files, names_and_hint
 from rllib_llm_comm.core.lazy import load_setting
 
 Thing = TypeVar("Thing")
@@ -61,7 +61,7 @@ class Registry(Generic[Thing]):
         if name not in self:
             names = names_and_hint(name, self, repr)
             remedy = f" {self.remedy}" if self.remedy else ""
-            raise UserError(f"`{self.setting}` is {name!r} but must be one of {names}{remedy}")
+            raise UserError(f"`{self.setting}` is {as_in_files(name)} but must be one of {names}{remedy}")
 
     def items(self) -> Iterator[tuple[str, Thing]]:
         """Names and things; imports all of them."""

@@ -71,7 +71,9 @@ class Rank(Settings):
         ({"trained": 1}, "trained", "true or false"),
         ({"examples": True}, "examples", "one of 0, 1, 3"),
         ({"examples": 1.0}, "examples", "one of 0, 1, 3"),
-        ({"kept": 0}, "kept", "False"),
+        ({"kept": 0}, "kept", "false or a text"),
+        ({"rate": True}, "rate", "is true but"),
+        ({"r": None}, "r", "is null but"),
         ({"lora_r": 1}, "lora_r", "known are r, rate"),
     ],
 )
