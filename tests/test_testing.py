@@ -135,6 +135,27 @@ def test_equal_phrases_of_open_actions_are_told():
     assert told.ok and "called 'go'" in told.detail
 
 
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("four results", "`step` of the game Talkers gives 4 results but must give 5"),
+        ("number", "the rewards in step 1 are 1.0 but must be a dict"),
+        ("crash", "ZeroDivisionError in `step` (test_testing.py, line "),
+    ],
+)
+def test_what_a_step_must_give_is_told_in_a_sentence(fault, told):
+    class Faulty(Talkers):
+        def step(self, actions):
+            results = super().step(actions)
+            if fault == "crash":
+                raise ZeroDivisionError("the game itself")
+            return results[:4] if fault == "four results" else (results[0], 1.0, *results[2:])
+
+    Faulty.__name__ = "Talkers"
+    first = check_env(Faulty, steps=20)[0]
+    assert not first.ok and first.detail.startswith(told)
+
+
 @pytest.mark.parametrize("kind", ["masked", "mask of -1", "mask of halves"])
 def test_random_play_keeps_to_the_mask_and_masks_are_0_or_1(kind):
     results = {result.name: result for result in check_env(lambda: Odd(kind), steps=40)}
@@ -217,6 +238,11 @@ def checked(monkeypatch):
     yield check
     for registry in (registration.parallel_registry, registration.aec_registry):
         registry.pop("mine/talkers-v0", None)
+
+
+def test_a_game_that_cannot_be_made_is_told_in_a_sentence(checked):
+    with pytest.raises(UserError, match="'mine/talkers-v0' cannot be made: ZeroDivisionError"):
+        checked(env=lambda: 1 / 0)
 
 
 def test_a_right_record_passes(checked):
