@@ -10,7 +10,7 @@ from pettingzoo import ParallelEnv
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import GAMES, GameRecord, register_game
-from rllib_llm_comm.envs.games import make_env, scripted_player_of
+from rllib_llm_comm.envs.games import game_of, make_env, scripted_player_of
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.partners import make_player, pose_of, require_wait
@@ -238,6 +238,7 @@ def checked(monkeypatch):
     yield check
     for registry in (registration.parallel_registry, registration.aec_registry):
         registry.pop("mine/talkers-v0", None)
+        registry.pop("mine/chat-v0", None)
 
 
 def test_a_game_that_cannot_be_made_is_told_in_a_sentence(checked):
@@ -296,6 +297,22 @@ def test_a_record_that_cannot_be_is_not_registered(checked, changed, told):
     with pytest.raises(UserError, match=told):
         checked(**changed)
     assert "talkers" not in GAMES
+
+
+@pytest.mark.parametrize(
+    ("name", "env_id"), [("talkers", "mine/talkers-v0"), ("chat", "mine/talkers-v0"), ("chat", "mine/chat-v0")]
+)
+def test_a_class_that_is_defined_anew_replaces_itself_under_whatever_name(checked, name, env_id):
+    def cell():
+        return type("Talkers", (Talkers,), {"__module__": __name__, "__qualname__": "Talkers"})
+
+    register_game(GameRecord("talkers", __name__, {"mine/talkers-v0": cell()}))
+    newer = cell()
+    register_game(GameRecord(name, __name__, {env_id: newer}))
+    assert game_of(newer()).name == name and type(make_env(env_id).unwrapped) is newer
+    assert ("talkers" in GAMES) == (name == "talkers")
+    with pytest.raises(UserError, match=f"the id of the game '{name}'"):
+        register_game(GameRecord("other", __name__, {env_id: ToldTalkers}))
 
 
 @pytest.mark.parametrize("entry", [f"{__name__}:nobody", "nowhere:nobody"])

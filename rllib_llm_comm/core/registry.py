@@ -38,6 +38,10 @@ class Registry(Generic[Thing]):
             raise UserError(f"`name` is {name!r} but must be a text: the name of a `{self.setting}` in settings.")
         self._entries[name] = thing
 
+    def forget(self, name: str) -> None:
+        """Takes an entry away."""
+        del self._entries[name]
+
     def __getitem__(self, name: str) -> Thing:
         """The thing of a name.
 
