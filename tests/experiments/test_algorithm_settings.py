@@ -24,6 +24,7 @@ from rllib_llm_comm.experiments.search_space import (
     to_tune,
 )
 from rllib_llm_comm.experiments.stages import Stage
+from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.experiments.tune_stage import tune_config
 from rllib_llm_comm.policies.numeric_network import NumericSettings
 from rllib_llm_comm.rl.algorithms import register_algorithm
@@ -103,6 +104,9 @@ def test_a_policy_per_agent_is_refused_where_a_team_acts_by_one(algorithm):
 def test_names_and_fields_that_are_none_are_refused():
     with pytest.raises(UserError, match="`name` is 'Verco', which is an algorithm already"):
         register_algorithm("Verco", find_algorithm("TWOSOME"))
+    for stage in STAGE_KINDS:
+        with pytest.raises(UserError, match=f"`name` is '{stage}', which `run` takes for a stage"):
+            register_algorithm(stage, find_algorithm("TWOSOME"))
     with pytest.raises(UserError, match="`algorithm` is 3 but must be a subclass"):
         register_algorithm("Mine", 3)
     with pytest.raises(ValueError, match="NumericSettings has no setting 'hidens'.*'hiddens'"):
