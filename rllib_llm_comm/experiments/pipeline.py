@@ -355,7 +355,7 @@ def check_stages(
                     )
                     _check_restored(stage, stages, configs)
                     if "GPU" in (have or {}) and configs[stage.name] is not None:
-                        check_device(stage.name, configs[stage.name])
+                        check_device(stage, configs[stage.name])
                     cpus = max(cpus, tune_stage.cpus_needed(resolved, have))
                 else:
                     STAGE_KINDS[stage.experiment.run].check(resolved, missing)

@@ -106,16 +106,17 @@ def check_prerequisites(stage: str, run: str, config: AlgorithmConfig, unresolve
         raise UserError(sentence if f"`{stage}." in sentence else f"In `{stage}.config`: {sentence}") from error
 
 
-def check_device(stage: str, config: AlgorithmConfig) -> None:
-    """Refuses a GPU where this machine has none; for trainings on a Ray of this machine."""
+def check_device(stage: Stage, config: AlgorithmConfig) -> None:
+    """Refuses a GPU where this machine has none, in a search, too; for trainings on a Ray of this machine."""
     import torch
 
-    device = getattr(config, "device", None)
-    if str(device).startswith("cuda") and not torch.cuda.is_available():
-        raise UserError(
-            f"`{stage}.config.device` is {device!r} but this machine has no GPU that torch can use; set 'auto' or "
-            "'cpu', or name a cluster that has one (`--ray-address`)."
-        )
+    given = stage.experiment.config.get("device", getattr(config, "device", None))
+    for point in single_points({"device": given}):
+        if str(point["device"]).startswith("cuda") and not torch.cuda.is_available():
+            raise UserError(
+                f"`{stage.name}.config.device` is {point['device']!r} but this machine has no GPU that torch can use; "
+                "set 'auto' or 'cpu', or name a cluster that has one (`--ray-address`)."
+            )
 
 
 def check_cores(stage: str, config: AlgorithmConfig) -> None:
