@@ -88,6 +88,12 @@ class GameContract:
             _require_from_zero(agent, space)
         self._reads = reads
         self._trusted = bool(vars(type(env)).get("keeps_contract", False))
+        # Agents without words have no fact that messages could name: what else the game calls so is its own.
+        self._readers = {
+            agent
+            for agent, space in self.observation_spaces.items()
+            if isinstance(space, spaces.Dict) and "text" in space.spaces
+        }
         self._checks = {agent: _check_of(space) for agent, space in self.observation_spaces.items()}
         self._masked = {
             agent: int(self.action_spaces[agent].n)  # type: ignore[attr-defined]
@@ -255,6 +261,8 @@ class GameContract:
         for agent, info in told.items():
             if not isinstance(info, Mapping):
                 raise UserError(f"the info of agent {agent!r} {self._when()} is {shown(info)} but must be a dict.")
+            if agent not in self._readers and not isinstance(info.get(PRIVATE), str | None):
+                told[agent] = {key: value for key, value in info.items() if key != PRIVATE}
             for key, (right, allowed) in _INFO.items():
                 if key in info and not right(info[key]):
                     raise UserError(
