@@ -14,6 +14,7 @@ from rllib_llm_comm.envs.games import game_of, make_env, scripted_player_of
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.partners import make_player, pose_of, require_wait
+from rllib_llm_comm.rl.rllib_adapter import ensure_registered, registered_maker
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.testing import check_env
 
@@ -307,10 +308,13 @@ def test_a_class_that_is_defined_anew_replaces_itself_under_whatever_name(checke
         return type("Talkers", (Talkers,), {"__module__": __name__, "__qualname__": "Talkers"})
 
     register_game(GameRecord("talkers", __name__, {"mine/talkers-v0": cell()}))
+    ensure_registered("mine/talkers-v0")
     newer = cell()
     register_game(GameRecord(name, __name__, {env_id: newer}))
     assert game_of(newer()).name == name and type(make_env(env_id).unwrapped) is newer
     assert ("talkers" in GAMES) == (name == "talkers")
+    ensure_registered(env_id)
+    assert type(registered_maker(env_id)({}).env) is newer
     with pytest.raises(UserError, match=f"the id of the game '{name}'"):
         register_game(GameRecord("other", __name__, {env_id: ToldTalkers}))
 
