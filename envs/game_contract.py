@@ -38,7 +38,11 @@ _NUMBERS = frozenset("biuf")
 _MOST = 1e15  # networks and learners add up thousands of numbers in float32 and square the sums
 _RESERVED = frozenset({"__all__", "__common__"})  # RLlib speaks of all agents by these
 _OPEN_OR_NOT = frozenset({0, 1})
-_PARTS = ("observations", "rewards", "terminations", "truncations")
+_RESULTS = {
+    "reset": ("observations", "infos"),
+    "step": ("observations", "rewards", "terminations", "truncations", "infos"),
+}
+_MAY_BE_MISSING = ("terminations", "truncations", "infos")
 _COUNTED = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
@@ -84,6 +88,12 @@ class GameContract:
             _require_from_zero(agent, space)
         self._reads = reads
         self._trusted = bool(vars(type(env)).get("keeps_contract", False))
+        # Agents without words have no fact that messages could name: what else the game calls so is its own.
+        self._readers = {
+            agent
+            for agent, space in self.observation_spaces.items()
+            if isinstance(space, spaces.Dict) and "text" in space.spaces
+        }
         self._checks = {agent: _check_of(space) for agent, space in self.observation_spaces.items()}
         self._masked = {
             agent: int(self.action_spaces[agent].n)  # type: ignore[attr-defined]
@@ -103,12 +113,9 @@ class GameContract:
         Raises:
             UserError: If the game gives what cannot be played.
         """
-        told = self.env.reset(seed=seed, options=options)
-        if not isinstance(told, tuple) or len(told) != 2:
-            raise UserError(f"`reset` of {self._name()} gives {shown(told)} but must give observations and infos.")
         self.step_count, self._ended = 0, set()
-        observations, infos = told[0], self._infos(told[1])
-        self._require_by_agent("observations", observations)
+        observations, infos = results_of(self.env, "reset", self._when(), seed=seed, options=options)
+        infos = self._infos(infos)
         self.alive = self.arrived = self._present()
         if not self.alive:
             raise UserError(
@@ -132,17 +139,9 @@ class GameContract:
         Raises:
             UserError: If the game gives what cannot be played.
         """
-        told = self.env.step(dict(actions))
-        if not isinstance(told, tuple) or len(told) != 5:
-            raise UserError(
-                f"`step` of {self._name()} gives {shown(told)} but must give observations, rewards, terminations, "
-                "truncations and infos."
-            )
         self.step_count += 1
-        observations, rewards, terminations, truncations = told[0], told[1], told[2] or {}, told[3] or {}
-        if not self._trusted:
-            for part, given in zip(_PARTS, (observations, rewards, terminations, truncations), strict=True):
-                self._require_by_agent(part, given)
+        told = results_of(self.env, "step", self._when(), dict(actions))
+        observations, rewards, terminations, truncations = told[:4]
         infos = self._infos(told[4])
         before = self.alive
         if list(self.env.agents) != before or any(terminations.values()) or any(truncations.values()):
@@ -243,12 +242,7 @@ class GameContract:
         return agents
 
     def _space(self, agent: Any, kind: str) -> spaces.Space[Any]:
-        space = getattr(self.env, f"{kind}_space")(agent)
-        if not isinstance(space, gym.Space):
-            raise UserError(
-                f"`{kind}_space({agent!r})` of {self._name()} is {shown(space)} but must be a space of Gymnasium."
-            )
-        return space
+        return space_of(self.env, agent, kind)
 
     def _present(self) -> list[Any]:
         here = getattr(self.env, "agents", None) or ()
@@ -263,11 +257,12 @@ class GameContract:
     def _infos(self, infos: Any) -> dict[Any, Mapping[str, Any]]:
         if self._trusted:
             return infos
-        self._require_by_agent("infos", infos := infos or {})
         told = {agent: {} if info is None else info for agent, info in infos.items()}
         for agent, info in told.items():
             if not isinstance(info, Mapping):
                 raise UserError(f"the info of agent {agent!r} {self._when()} is {shown(info)} but must be a dict.")
+            if agent not in self._readers and not isinstance(info.get(PRIVATE), str | None):
+                told[agent] = {key: value for key, value in info.items() if key != PRIVATE}
             for key, (right, allowed) in _INFO.items():
                 if key in info and not right(info[key]):
                     raise UserError(
@@ -275,10 +270,6 @@ class GameContract:
                         f"{allowed}."
                     )
         return told
-
-    def _require_by_agent(self, part: str, told: Any) -> None:
-        if not isinstance(told, Mapping):
-            raise UserError(f"the {part} {self._when()} are {shown(told)} but must be a dict with an entry per agent.")
 
     def _paid(self, agent: Any, reward: Any) -> float:
         if agent not in self.observation_spaces:
@@ -324,7 +315,56 @@ class GameContract:
         return f"in step {self.step_count}" if self.step_count else "at the reset"
 
     def _name(self) -> str:
-        return f"the game {type(self.env.unwrapped).__name__}"
+        return _name(self.env)
+
+
+def _name(env: Any) -> str:
+    return f"the game {type(env.unwrapped).__name__}"
+
+
+def space_of(env: Any, agent: Any, kind: str) -> spaces.Space[Any]:
+    """The space of an agent's observations or actions in a game.
+
+    Args:
+        env: The game.
+        agent: The agent.
+        kind: "observation" or "action".
+
+    Raises:
+        UserError: If it is none.
+    """
+    space = getattr(env, f"{kind}_space")(agent)
+    if not isinstance(space, gym.Space):
+        raise UserError(
+            f"`{kind}_space({agent!r})` of {_name(env)} is {shown(space)} but must be a space of Gymnasium."
+        )
+    return space
+
+
+def results_of(env: Any, method: str, when: str, *arguments: Any, **options: Any) -> tuple[Any, ...]:
+    """What `reset` or `step` of a game gives: dicts by agent; those of ends and infos that are missing are empty.
+
+    Args:
+        env: The game.
+        method: "reset" or "step".
+        when: The moment, for messages.
+        *arguments: Of the method.
+        **options: Of the method.
+
+    Raises:
+        UserError: If it gives other results.
+    """
+    told, parts = getattr(env, method)(*arguments, **options), _RESULTS[method]
+    if not isinstance(told, tuple) or len(told) != len(parts):
+        given = f"{len(told)} results" if isinstance(told, tuple) else shown(told)
+        raise UserError(f"`{method}` of {_name(env)} gives {given} but must give {len(parts)}: {', '.join(parts)}.")
+    found = dict(zip(parts, told, strict=True))
+    for part, given in found.items():
+        if given is None and part in _MAY_BE_MISSING:
+            found[part] = {}
+        elif not isinstance(given, Mapping):
+            raise UserError(f"the {part} {when} are {shown(given)} but must be a dict with an entry per agent.")
+    return tuple(found.values())
 
 
 Wrong = tuple[str, Any, str]

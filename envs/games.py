@@ -137,7 +137,8 @@ def register_game(record: GameRecord) -> None:
     """Makes a game of one's own known: to PettingZoo, and to teachers, planners and tools by what its record names.
 
     Args:
-        record: The game; one of your own of the same name is replaced.
+        record: The game; one of your own of the same name is replaced, and so is one that the same classes make
+            under another name, as in a cell of a notebook that is run again.
 
     Raises:
         UserError: If its name or an id is that of another game, or its parts are not what a record holds.
@@ -151,8 +152,15 @@ def register_game(record: GameRecord) -> None:
         )
     if record.name in _OURS:
         raise UserError(f"`name` is {record.name!r}, which is a game already; take another name.")
+    makers = set(map(_maker_name, record.entry_points.values()))
+    replaced = [
+        name
+        for name in GAMES
+        if name not in _OURS
+        and (name == record.name or makers >= set(map(_maker_name, GAMES[name].entry_points.values())) > set())
+    ]
     for name, other in GAMES.items():
-        if name != record.name and (taken := set(other.entry_points) & set(record.entry_points)):
+        if name not in replaced and (taken := set(other.entry_points) & set(record.entry_points)):
             raise UserError(f"`entry_points` has {min(taken)!r}, the id of the game {name!r}; take another id.")
     words = record.success_words
     if words is not None and not (isinstance(words, tuple) and [type(one) for one in words] == [str, str]):
@@ -160,11 +168,24 @@ def register_game(record: GameRecord) -> None:
             f"`success_words` of the game {record.name!r} is {words!r} but must be a tuple of two texts, such as "
             "('open', 'shut')."
         )
-    GAMES.register(record.name, record)
-    for env_id, entry_point in record.entry_points.items():
+    old = [env_id for name in replaced for env_id in GAMES[name].entry_points]
+    for name in replaced:
+        GAMES.forget(name)
+    for env_id in (*old, *record.entry_points):
         registration.parallel_registry.pop(env_id, None)
         registration.aec_registry.pop(env_id, None)
+    GAMES.register(record.name, record)
+    for env_id, entry_point in record.entry_points.items():
         _register(env_id, entry_point)
+
+
+def _maker_name(entry: Any) -> str:
+    """Where the class behind an entry point is defined; of what has no name of its own, such as a lambda, its id."""
+    if isinstance(entry, str):
+        return entry
+    made = getattr(entry, "game", entry)
+    name = getattr(made, "__qualname__", "<")
+    return str(id(made)) if "<" in name else f"{made.__module__}:{name}"
 
 
 def register_games() -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from pettingzoo import ParallelEnv
 
 from rllib_llm_comm.core.errors import UserError
+from rllib_llm_comm.envs.game_contract import results_of, space_of
 from rllib_llm_comm.envs.games import GAMES, GameRecord, env_spec, game_of
 from rllib_llm_comm.envs.interface import asked, teacher_state
 
@@ -133,9 +136,11 @@ def _maker(env: Any, settings: dict[str, Any]) -> tuple[Callable[[], ParallelEnv
     spec = env_spec(env)
     try:
         spec.make(**settings)
-    except TypeError as error:
+    except UserError:
+        raise
+    except Exception as error:
         raise UserError(
-            f"`settings` is {settings}, with which {env!r} cannot be made ({error}); correct them."
+            f"`settings` is {settings}, with which {env!r} cannot be made: {_reason(error)}; correct them, or the game."
         ) from error
     return (lambda: spec.make(**settings)), True
 
@@ -156,7 +161,12 @@ def _run(name: str, check: Callable[[], str | None]) -> CheckResult:
 
 
 def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    """What is wrong: a sentence of ours, or an error of the game or of a test, with its place."""
+    if isinstance(error, UserError):
+        return str(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    said = str(error) or place.line
+    return f"{type(error).__name__} in `{place.name}` ({Path(place.filename).name}, line {place.lineno}): {said}"
 
 
 def _act(space_of: Callable[[Any], spaces.Space[Any]], step: _Step, rng: np.random.Generator) -> dict[Any, Any]:
@@ -187,16 +197,17 @@ def _roll_out(env: ParallelEnv, seed: int, steps: int) -> Iterator[_Step]:
     step: _Step | None = None
     for k in range(steps):
         if step is None or not step.agents:
-            observations, infos = env.reset(seed=seed + k)
-            step = _Step(observations, {}, {}, {}, _told(infos), list(env.agents))
+            seen, infos = results_of(env, "reset", "at the reset", seed=seed + k)
+            step = _Step(seen, {}, {}, {}, _told(infos), list(env.agents))
         else:
-            played = env.step(_act(env.action_space, step, rng))
-            step = _Step(played[0], played[1], played[2], played[3], _told(played[4]), list(env.agents))
+            actions = _act(lambda agent: space_of(env, agent, "action"), step, rng)
+            seen, rewards, ended, cut, infos = results_of(env, "step", f"in step {k}", actions)
+            step = _Step(seen, rewards, ended, cut, _told(infos), list(env.agents))
         yield step
 
 
-def _told(infos: Mapping[Any, Any] | None) -> dict[Any, dict[str, Any]]:
-    return {agent: info or {} for agent, info in (infos or {}).items()}
+def _told(infos: Mapping[Any, Any]) -> dict[Any, dict[str, Any]]:
+    return {agent: info or {} for agent, info in infos.items()}
 
 
 def _pettingzoo_api(make: Callable[[], ParallelEnv]) -> None:

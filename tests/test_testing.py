@@ -10,10 +10,11 @@ from pettingzoo import ParallelEnv
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs import GAMES, GameRecord, register_game
-from rllib_llm_comm.envs.games import make_env, scripted_player_of
+from rllib_llm_comm.envs.games import game_of, make_env, scripted_player_of
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.policies.partner_settings import PartnerSettings
 from rllib_llm_comm.policies.partners import make_player, pose_of, require_wait
+from rllib_llm_comm.rl.rllib_adapter import ensure_registered, registered_maker
 from rllib_llm_comm.sama.planning_game import planning_game
 from rllib_llm_comm.testing import check_env
 
@@ -135,6 +136,27 @@ def test_equal_phrases_of_open_actions_are_told():
     assert told.ok and "called 'go'" in told.detail
 
 
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("four results", "`step` of the game Talkers gives 4 results but must give 5"),
+        ("number", "the rewards in step 1 are 1.0 but must be a dict"),
+        ("crash", "ZeroDivisionError in `step` (test_testing.py, line "),
+    ],
+)
+def test_what_a_step_must_give_is_told_in_a_sentence(fault, told):
+    class Faulty(Talkers):
+        def step(self, actions):
+            results = super().step(actions)
+            if fault == "crash":
+                raise ZeroDivisionError("the game itself")
+            return results[:4] if fault == "four results" else (results[0], 1.0, *results[2:])
+
+    Faulty.__name__ = "Talkers"
+    first = check_env(Faulty, steps=20)[0]
+    assert not first.ok and first.detail.startswith(told)
+
+
 @pytest.mark.parametrize("kind", ["masked", "mask of -1", "mask of halves"])
 def test_random_play_keeps_to_the_mask_and_masks_are_0_or_1(kind):
     results = {result.name: result for result in check_env(lambda: Odd(kind), steps=40)}
@@ -217,6 +239,12 @@ def checked(monkeypatch):
     yield check
     for registry in (registration.parallel_registry, registration.aec_registry):
         registry.pop("mine/talkers-v0", None)
+        registry.pop("mine/chat-v0", None)
+
+
+def test_a_game_that_cannot_be_made_is_told_in_a_sentence(checked):
+    with pytest.raises(UserError, match="'mine/talkers-v0' cannot be made: ZeroDivisionError"):
+        checked(env=lambda: 1 / 0)
 
 
 def test_a_right_record_passes(checked):
@@ -270,6 +298,25 @@ def test_a_record_that_cannot_be_is_not_registered(checked, changed, told):
     with pytest.raises(UserError, match=told):
         checked(**changed)
     assert "talkers" not in GAMES
+
+
+@pytest.mark.parametrize(
+    ("name", "env_id"), [("talkers", "mine/talkers-v0"), ("chat", "mine/talkers-v0"), ("chat", "mine/chat-v0")]
+)
+def test_a_class_that_is_defined_anew_replaces_itself_under_whatever_name(checked, name, env_id):
+    def cell():
+        return type("Talkers", (Talkers,), {"__module__": __name__, "__qualname__": "Talkers"})
+
+    register_game(GameRecord("talkers", __name__, {"mine/talkers-v0": cell()}))
+    ensure_registered("mine/talkers-v0")
+    newer = cell()
+    register_game(GameRecord(name, __name__, {env_id: newer}))
+    assert game_of(newer()).name == name and type(make_env(env_id).unwrapped) is newer
+    assert ("talkers" in GAMES) == (name == "talkers")
+    ensure_registered(env_id)
+    assert type(registered_maker(env_id)({}).env) is newer
+    with pytest.raises(UserError, match=f"the id of the game '{name}'"):
+        register_game(GameRecord("other", __name__, {env_id: ToldTalkers}))
 
 
 @pytest.mark.parametrize("entry", [f"{__name__}:nobody", "nowhere:nobody"])

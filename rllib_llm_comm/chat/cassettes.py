@@ -34,7 +34,7 @@ from rllib_llm_comm.chat.chat_model import (
 from rllib_llm_comm.chat.client import ChatClient, append_line, is_document
 from rllib_llm_comm.chat.local_chat import make_local_chat
 from rllib_llm_comm.chat.settings import ChatSettings, LocalChatSettings
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, names_and_hint
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.places import local_path
 
@@ -293,8 +293,7 @@ def open_chat(settings: Mapping[str, Any]) -> ChatModel:
         known = list(dict.fromkeys([*ChatSettings.names(), *LocalChatSettings.names(), "cassette", "note"]))
         for key in given:
             if key not in known:
-                hint = did_you_mean(str(key), known)
-                raise UserError(f"`{key}` is no setting of the chat model; known are {', '.join(known)}.{hint}")
+                raise UserError(f"`{key}` is no setting of the chat model; known are {names_and_hint(key, known)}")
     if cassette is None and not local and not given.get("model"):
         raise UserError("Nobody can be asked: give a chat `model`, or a `cassette` to play back, or a `local` model.")
     client: ChatModel | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 LARGEST = 10**9
@@ -16,6 +17,7 @@ _SECRET_PARAMETER = re.compile(r"(?i)([?&;]\w*(?:password|passwd|pwd|token|secre
 
 
 _LONGEST = 1500  # characters of an error, which may quote a value of any length
+_MOST_NAMES = 12  # that are listed where one of them may be meant
 
 
 class UserError(ValueError):
@@ -73,10 +75,29 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def names_and_hint(name: object, known: Iterable[object], text: Callable[[object], str] = str) -> str:
+    """What errors about an unknown name end with: the known ones and a hint; of many only the hint, if there is one.
+
+    Args:
+        name: The unknown name.
+        known: The known ones.
+        text: Writes a known one.
+    """
+    names = list(known)
+    hint = did_you_mean(str(name), map(str, names))
+    listed = f"{len(names)} names" if hint and len(names) > _MOST_NAMES else ", ".join(map(text, names))
+    return f"{listed or 'none'}.{hint}"
+
+
 def shown(value: object) -> str:
     """A value as errors quote it: its beginning, if it is long."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]} ..."
+
+
+def as_in_files(value: object) -> str:
+    """The value of a setting as errors quote it: null, true and false as YAML and JSON have them, others as Python."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else shown(value)
 
 
 def space_text(space: object) -> str:
@@ -98,18 +119,18 @@ def require_choice(setting: str, value: object, allowed: Iterable[object]) -> No
     """Raises a `UserError` unless `value` is one of `allowed`."""
     options = list(allowed)
     if value not in options:
-        hint = did_you_mean(str(value), [str(option) for option in options])
-        listed = ", ".join(repr(option) for option in options)
-        raise UserError(f"`{setting}` is {value!r} but must be one of {listed}.{hint}")
+        raise UserError(
+            f"`{setting}` is {as_in_files(value)} but must be one of {names_and_hint(value, options, as_in_files)}"
+        )
 
 
 def require_whole(setting: str, value: object, low: int, high: int = LARGEST) -> None:
     """Raises a `UserError` unless `value` is a whole number in a range; True and False are none."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise UserError(f"`{setting}` is {value!r} but must be a whole number from {low} to {high}.")
+        raise UserError(f"`{setting}` is {as_in_files(value)} but must be a whole number from {low} to {high}.")
 
 
 def require_number(setting: str, value: object, low: float, high: float = LARGEST) -> None:
     """Raises a `UserError` unless `value` is a number in a range; True, False and nan are none."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise UserError(f"`{setting}` is {value!r} but must be a number from {low} to {high}.")
+        raise UserError(f"`{setting}` is {as_in_files(value)} but must be a number from {low} to {high}.")

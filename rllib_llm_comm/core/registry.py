@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, as_in_files, names_and_hint
 from rllib_llm_comm.core.lazy import load_setting
 
 Thing = TypeVar("Thing")
@@ -38,6 +38,10 @@ class Registry(Generic[Thing]):
             raise UserError(f"`name` is {name!r} but must be a text: the name of a `{self.setting}` in settings.")
         self._entries[name] = thing
 
+    def forget(self, name: str) -> None:
+        """Takes an entry away."""
+        del self._entries[name]
+
     def __getitem__(self, name: str) -> Thing:
         """The thing of a name.
 
@@ -59,10 +63,9 @@ class Registry(Generic[Thing]):
     def require(self, name: object) -> None:
         """Raises a `UserError` unless a name is known; imports nothing."""
         if name not in self:
-            listed = ", ".join(map(repr, self._entries)) or "none"
-            hint = did_you_mean(name, self._entries) if isinstance(name, str) else ""
+            names = names_and_hint(name, self, repr)
             remedy = f" {self.remedy}" if self.remedy else ""
-            raise UserError(f"`{self.setting}` is {name!r} but must be one of {listed}.{hint}{remedy}")
+            raise UserError(f"`{self.setting}` is {as_in_files(name)} but must be one of {names}{remedy}")
 
     def items(self) -> Iterator[tuple[str, Thing]]:
         """Names and things; imports all of them."""

@@ -20,7 +20,7 @@ from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import ErrorDetails, PydanticCustomError
 from typing_extensions import Self
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, placed
+from rllib_llm_comm.core.errors import UserError, as_in_files, did_you_mean, names_and_hint, placed
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass as _ModelMetaclass
@@ -30,7 +30,6 @@ else:
 _T = TypeVar("_T")
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", bytes: "bytes"}
 _PLURALS = {int: "whole numbers", float: "numbers", bool: "truth values", str: "texts"}
-_LONGEST = 80
 
 Several = Annotated[tuple[_T, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
 """A setting with several values: a list in files, a tuple in Python."""
@@ -157,7 +156,7 @@ def one_sentence(name: str, error: ValidationError, model: type[BaseModel]) -> s
         return f"`{where}` has the key {first['input']!r}, which must be a text; write it in quotes."
     if first["type"] == "extra_forbidden":
         known = [field for field, about in holder.model_fields.items() if not about.exclude]
-        return f"`{setting}` is no known key; known are {', '.join(known) or 'none'}.{did_you_mean(path[-1], known)}"
+        return f"`{setting}` is no known key; known are {names_and_hint(path[-1], known)}"
     if first["type"] == "missing":
         examples = holder.model_fields[path[-1]].examples or []
         return f"`{setting}` is missing{f'; write for example `{examples[0]}`' if examples else ''}."
@@ -166,13 +165,12 @@ def one_sentence(name: str, error: ValidationError, model: type[BaseModel]) -> s
         return placed(setting, str(cause)) if setting else str(cause)
     value = first["input"]
     hint = did_you_mean(value, _choices(annotation)) if isinstance(value, str) else ""
-    if isinstance(value, str) and _is_number(value) and not _takes(annotation, str):
+    if isinstance(value, str) and _is_number(value) and not takes(annotation, str):
         hint = " (in YAML write 2.0e-3 or 0.002, not 2e-3)" if "e" in value.lower() else " (write it without quotes)"
-    if isinstance(value, bool) and _takes(annotation, str) and not _takes(annotation, bool):
+    if isinstance(value, bool) and takes(annotation, str) and not takes(annotation, bool):
         hint = " (put it in quotes: YAML reads yes and no as true and false)"
-    shown = " ".join(repr(value).split())
-    shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]} ..."
-    told = f"`{setting or 'value'}` is {shown} but must be {_demand(first, annotation, metadata)}"
+    given = " ".join(as_in_files(value).split())
+    told = f"`{setting or 'value'}` is {given} but must be {_demand(first, annotation, metadata)}"
     return f"{told}{hint}." if hint.startswith(" (") else f"{told}.{hint}"
 
 
@@ -224,7 +222,8 @@ def _options(annotation: Any) -> list[Any]:
     return [option for option, _ in _alternatives(annotation)]
 
 
-def _takes(annotation: Any, kind: type) -> bool:
+def takes(annotation: Any, kind: type) -> bool:
+    """True if an annotation allows values of a kind, such as any text; listed ones are not any."""
     return any(option in (kind, Any) for option in _options(annotation))
 
 
@@ -290,7 +289,7 @@ def _word(option: Any) -> str:
     origin = typing.get_origin(option)
     kind = origin or option
     if origin is Literal:
-        values = [repr(value) for value in typing.get_args(option)]
+        values = [as_in_files(value) for value in typing.get_args(option)]
         return values[0] if len(values) == 1 else f"one of {', '.join(values)}"
     if option in _WORDS:
         return _WORDS[option]

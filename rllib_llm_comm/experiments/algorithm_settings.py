@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Union
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, placed, shown
+from rllib_llm_comm.core.errors import UserError, as_in_files, did_you_mean, names_and_hint, placed, shown
 from rllib_llm_comm.core.settings import describe
 from rllib_llm_comm.core.trust import DATA, READERS, is_vouched_for, is_word, names_code, texts_in
 from rllib_llm_comm.experiments.console import cause_of, one_line, state
@@ -96,7 +96,7 @@ def find_algorithm(name: str, others: Iterable[str] = ()) -> type[Algorithm]:
         raise UserError(f"`run` is {name!r}, which is registered but is no RLlib Algorithm.")
     known = [*algorithm_names(), *others]
     raise UserError(
-        f"`run` is {name!r} but must be one of {', '.join(known)}.{did_you_mean(name, known)} "
+        f"`run` is {name!r} but must be one of {names_and_hint(name, known)} "
         "An algorithm of your own is known where `--import MODULE` names the module that registers it."
     )
 
@@ -171,7 +171,8 @@ def _check_settings(
         setting = f"{place}.{key}"
         _check_key(setting, algorithm, key, known, default)
         if key in _STACK_SWITCHES and value is not True:
-            raise UserError(f"`{setting}` is {value!r} but must be true: only the new API stack is supported.")
+            given = as_in_files(value)
+            raise UserError(f"`{setting}` is {given} but must be true: only the new API stack is supported.")
         if key == "framework" and value not in ("torch", None):
             raise UserError(f"`{setting}` is {value!r} but must be 'torch'.")
         values = check_search(setting, value) if search_kind(value) else [value]
@@ -354,7 +355,7 @@ def range_of(attribute: str) -> tuple[float, float]:
 def check_type(setting: str, value: Any, annotation: Any) -> None:
     """Raises a `UserError` unless a plain value may be meant by an annotation (`fits`)."""
     if not fits(value, annotation):
-        raise UserError(f"`{setting}` is {one_line(repr(value), 80)} but must be {describe(annotation)}.")
+        raise UserError(f"`{setting}` is {one_line(as_in_files(value))} but must be {describe(annotation)}.")
 
 
 def fits(value: Any, annotation: Any) -> bool:

@@ -15,7 +15,7 @@ from rllib_llm_comm.core.errors import UserError, did_you_mean, within
 from rllib_llm_comm.core.trust import is_vouched_for
 from rllib_llm_comm.envs.games import env_ids, make_env, without_subgoals
 from rllib_llm_comm.experiments.console import one_line, say
-from rllib_llm_comm.experiments.search_space import single_points
+from rllib_llm_comm.experiments.search_space import search_kind, single_points
 from rllib_llm_comm.policies.find_checkpoint import is_shipped
 
 _OWN_CLASSES = "rllib_llm_comm.envs."
@@ -111,7 +111,7 @@ def without_missing(settings: Mapping[str, Any], unresolved: tuple[str, ...]) ->
     What is said of an executor that is not there goes with it.
     """
     kept = {
-        key: without_missing(value, unresolved) if isinstance(value, Mapping) else value
+        key: without_missing(value, unresolved) if isinstance(value, Mapping) and not search_kind(value) else value
         for key, value in settings.items()
     }
     there = {key: value for key, value in kept.items() if not any(path in str(value) for path in unresolved)}

@@ -97,11 +97,17 @@ def print_figures(rows: Sequence[Mapping[str, Any]]) -> None:
 def print_talk(checkpoints: Sequence[str], measured: Sequence[Mapping[str, Any] | None]) -> None:
     """Prints the measures of communication, a row per checkpoint; `-` for a missing one, no column where all miss it.
 
-    `measured` are the entries `communication` of their figures; `None` for agents that say nothing.
+    `measured` are the entries `communication` of their figures, `None` where there is none. Of agents that say nothing
+    only a cue without words is told.
     """
+    if not any(told and told["messages"] for told in measured):
+        say("Nobody speaks: these agents say nothing.")
+    measured = [told if not told or told["messages"] else {**told, "vocabulary": None} for told in measured]
     drifts = any((told or {}).get("drift") for told in measured)
     named = {**_TALK, **_DRIFT} if drifts else _TALK
     shown = {name: path for name, path in named.items() if any(_nested(told, path) is not None for told in measured)}
+    if not shown:
+        return
     cells = [["checkpoint", *shown]]
     for label, told in zip(labels_of(checkpoints) if len(checkpoints) > 1 else [""], measured, strict=True):
         values = [_nested(told, path) for path in shown.values()]
@@ -183,10 +189,8 @@ def run_evaluation(
             )
         rows.append(row)
     print_figures(rows)
-    if any("communication" in row for row in rows):
+    if settings.communication:
         print_talk([row["checkpoint"] for row in rows], [row.get("communication") for row in rows])
-    elif settings.communication:
-        say("Nobody speaks: agents without a language model say nothing.")
     if tell:
         say_stand_ins(dict.fromkeys(phrase for row in rows for phrase in row["stand_ins"]))
     figures = rows[0] if len(rows) == 1 else {"checkpoints": rows}

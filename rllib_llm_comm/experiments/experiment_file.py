@@ -17,7 +17,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, model_validator
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
+from rllib_llm_comm.core.errors import UserError, as_in_files, did_you_mean
 from rllib_llm_comm.core.files import read_text
 from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.experiments.console import one_line
@@ -174,8 +174,8 @@ def read_experiment_file(path: Path) -> ExperimentFile:
     if isinstance(data, Mapping) and MODEL in data and not is_stage:
         if not isinstance(given, Mapping):
             raise UserError(
-                f"`{MODEL}` in {path} is {shown(given)} but must hold settings of the language model of all stages, "
-                "such as `base_model`, `dtype` and `device`."
+                f"`{MODEL}` in {path} is {as_in_files(given)} but must hold settings of the language model of all "
+                "stages, such as `base_model`, `dtype` and `device`."
             )
         model, data = dict(given), {name: spec for name, spec in data.items() if name != MODEL}
     return ExperimentFile(path.stem, parse_experiments(data, str(path)), model=model)
@@ -229,14 +229,15 @@ def parse_experiments(data: Any, source: str) -> dict[str, Experiment]:
     for name, spec in data.items():
         if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name):
             raise UserError(
-                f"{shown(name)} in {source} cannot name a folder; use at most 100 letters, digits, '_', '-', '.', '+'."
+                f"{as_in_files(name)} in {source} cannot name a folder; use at most 100 letters, digits, '_', '-', "
+                "'.', '+'."
             )
         if not isinstance(spec, Mapping):
             hint = (
                 did_you_mean(name, Experiment.model_fields) if len(data) > 1 or name in Experiment.model_fields else ""
             )
             raise UserError(
-                f"`{name}` in {source} is {one_line(repr(spec), 60)} but must be an experiment with keys "
+                f"`{name}` in {source} is {one_line(as_in_files(spec), 60)} but must be an experiment with keys "
                 f"such as `run` and `config`: the top level of the file holds names of experiments.{hint}"
             )
         experiments[name] = make_experiment(name, spec)
@@ -293,7 +294,7 @@ def check_stop(stop: Mapping[str, Any], prefix: str = "", any_root: bool = False
                 f"'num_env_steps_sampled_lifetime' or 'env_runners/episode_return_mean'.{did_you_mean(path, known)}"
             )
         if not isinstance(value, int | float) or not math.isfinite(value):
-            raise UserError(f"`stop` value of {path!r} is {shown(value)} but must be a finite number or true.")
+            raise UserError(f"`stop` value of {path!r} is {as_in_files(value)} but must be a finite number or true.")
         if path in _COUNTERS and (isinstance(value, bool) or value <= 0):
             raise UserError(f"`stop` value of {path!r} is {value!r} but must be larger than 0.")
         flat[path] = value

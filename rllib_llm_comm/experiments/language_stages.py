@@ -17,7 +17,7 @@ from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette, open_chat
 from rllib_llm_comm.chat.chat_model import MANUAL, TOKENS, ChatCounters, ChatModel, begun_at_once, cost_of, side_by_side
 from rllib_llm_comm.chat.settings import ChatSettings
-from rllib_llm_comm.core.errors import UserError, did_you_mean, within
+from rllib_llm_comm.core.errors import UserError, names_and_hint, within
 from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
@@ -63,8 +63,7 @@ def check_stage_chat(where: str, chat: Mapping[str, Any]) -> None:
         known = [*ChatSettings.names(), "cassette", "note"]
         for key in chat:
             if key not in known:
-                hint = did_you_mean(key, known)
-                raise UserError(f"`{where}.{key}` is no setting; known are {', '.join(known)}.{hint}")
+                raise UserError(f"`{where}.{key}` is no setting; known are {names_and_hint(key, known)}")
     if asks(chat):
         open_chat({key: value for key, value in chat.items() if key != "cassette"})
     else:

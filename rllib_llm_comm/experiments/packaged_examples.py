@@ -8,7 +8,7 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, names_and_hint
 from rllib_llm_comm.core.files import read_text
 
 # Sub-packages made of the project's top-level folders (see setup.cfg).
@@ -37,7 +37,7 @@ def find_example(name: str) -> Path:
     for key, path in found.items():
         if name in (key, path.name):
             return path
-    raise UserError(f"There is no example {name!r}; there are {', '.join(found)}.{did_you_mean(name, found)}")
+    raise UserError(f"There is no example {name!r}; there are {names_and_hint(name, found)}")
 
 
 def _folder(name: str) -> Path:

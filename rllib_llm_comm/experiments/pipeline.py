@@ -19,7 +19,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from rllib_llm_comm.chat.cassettes import put_in_order
-from rllib_llm_comm.core.errors import UserError, did_you_mean, within
+from rllib_llm_comm.core.errors import UserError, names_and_hint, within
 from rllib_llm_comm.core.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
 from rllib_llm_comm.core.trust import KEYS, evaluated_in, secrets_in, trusted_in
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
@@ -80,10 +80,8 @@ def with_model(file: ExperimentFile) -> ExperimentFile:
 
     for name in file.model:
         if name not in MODEL_SETTINGS:
-            raise UserError(
-                f"`{MODEL}.{name}` is no setting of a language model; known are {', '.join(MODEL_SETTINGS)}."
-                f"{did_you_mean(str(name), MODEL_SETTINGS)}"
-            )
+            names = names_and_hint(name, MODEL_SETTINGS)
+            raise UserError(f"`{MODEL}.{name}` is no setting of a language model; known are {names}")
     filled, taken = {}, False
     for stage, experiment in file.experiments.items():
         takes = () if "base_model" in experiment.config else known(experiment.run)
@@ -357,7 +355,7 @@ def check_stages(
                     )
                     _check_restored(stage, stages, configs)
                     if "GPU" in (have or {}) and configs[stage.name] is not None:
-                        check_device(stage.name, configs[stage.name])
+                        check_device(stage, configs[stage.name])
                     cpus = max(cpus, tune_stage.cpus_needed(resolved, have))
                 else:
                     STAGE_KINDS[stage.experiment.run].check(resolved, missing)

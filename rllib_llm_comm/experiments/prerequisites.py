@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 
 from rllib_llm_comm.core.errors import UserError, within
+from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.places import fetched, local_path, scheme_of
+from rllib_llm_comm.core.settings import describe, takes
+from rllib_llm_comm.envs.base_env import settings_of
 from rllib_llm_comm.envs.game_contract import GameContract
-from rllib_llm_comm.envs.games import make_env, without_subgoals
+from rllib_llm_comm.envs.games import env_spec, make_env, without_subgoals
 from rllib_llm_comm.experiments.algorithm_settings import algorithm_names, default_config, find_algorithm
 from rllib_llm_comm.experiments.console import one_line, say
 from rllib_llm_comm.experiments.env_settings import check_guesses, is_parallel, planning_to_check
 from rllib_llm_comm.experiments.ray_session import available_cpus
-from rllib_llm_comm.experiments.search_space import first_point, has_search
+from rllib_llm_comm.experiments.search_space import first_point, has_search, single_points
 from rllib_llm_comm.experiments.stages import REFERENCE, Stage, as_list
 from rllib_llm_comm.language.prompts import AGENT_TEMPLATES, TOKENS_PER_WORD
 from rllib_llm_comm.policies.find_checkpoint import is_named, is_shipped, shipped_policy
@@ -103,16 +106,17 @@ def check_prerequisites(stage: str, run: str, config: AlgorithmConfig, unresolve
         raise UserError(sentence if f"`{stage}." in sentence else f"In `{stage}.config`: {sentence}") from error
 
 
-def check_device(stage: str, config: AlgorithmConfig) -> None:
-    """Refuses a GPU where this machine has none; for trainings on a Ray of this machine."""
+def check_device(stage: Stage, config: AlgorithmConfig) -> None:
+    """Refuses a GPU where this machine has none, in a search, too; for trainings on a Ray of this machine."""
     import torch
 
-    device = getattr(config, "device", None)
-    if str(device).startswith("cuda") and not torch.cuda.is_available():
-        raise UserError(
-            f"`{stage}.config.device` is {device!r} but this machine has no GPU that torch can use; set 'auto' or "
-            "'cpu', or name a cluster that has one (`--ray-address`)."
-        )
+    given = stage.experiment.config.get("device", getattr(config, "device", None))
+    for point in single_points({"device": given}):
+        if str(point["device"]).startswith("cuda") and not torch.cuda.is_available():
+            raise UserError(
+                f"`{stage.name}.config.device` is {point['device']!r} but this machine has no GPU that torch can use; "
+                "set 'auto' or 'cpu', or name a cluster that has one (`--ray-address`)."
+            )
 
 
 def check_cores(stage: str, config: AlgorithmConfig) -> None:
@@ -313,6 +317,8 @@ def check_played_games(stages: Sequence[Stage], finished: Collection[str] = ()) 
             with within(f"{stage.name}.config"):
                 _check_crosswise(stage.experiment.config, named)
         if stage.name not in finished:
+            with within(f"{stage.name}.config"):
+                _require_names(stage.experiment.env, stage.experiment.config)
             _check_executor(stage, named)
             _check_results(stage, named)
         if stage.name in finished or stage.experiment.run not in _PLAYING:
@@ -322,6 +328,26 @@ def check_played_games(stages: Sequence[Stage], finished: Collection[str] = ()) 
                 if (trained := _trained(str(one), named)) is not None:
                     _check_talk(stage.experiment.config, trained)
                     _check_game(stage.experiment.config, trained)
+
+
+def _require_names(env: Any, config: Mapping[str, Any], part: str = "env_config") -> None:
+    """Refuses the result of a stage where a game wants no path, such as for one of the names that it lists."""
+    from rllib_llm_comm.sama.planner_seats import SEATS
+
+    settings = config.get(part)
+    if not isinstance(env, str) or not is_parallel(env) or not isinstance(settings, Mapping):
+        return
+    entry = env_spec(env).entry_point
+    game = getattr(load(entry) if isinstance(entry, str) else entry, "game", None)
+    fields = {} if game is None else settings_of(game).model_fields
+    with within(part):
+        for name, value in (item for point in single_points(dict(settings)) for item in point.items()):
+            about = fields.get(name) if isinstance(value, str) and REFERENCE.search(value) else None
+            if about is not None and not takes(about.annotation, str):
+                allowed = describe(about.annotation, about.metadata)
+                raise UserError(f"`{name}` is {value!r}, the result of a stage, but must be {allowed}.")
+        if env in SEATS:
+            _require_names(SEATS[env].game_id, settings, "game")
 
 
 def _check_results(stage: Stage, named: Mapping[str, Stage]) -> None:
@@ -418,6 +444,7 @@ def _check_game(config: Mapping[str, Any], trained: _Trained) -> None:
     from rllib_llm_comm.sama.planners import guesses
     from rllib_llm_comm.verco.message_protocol import require_possible
 
+    _require_names(trained.env, config)
     guessing, telling = guesses(config.get("planner")), config.get("messages") in (OTHER_FACT, SWAPPED)
     if trained.env is None or not (guessing or telling or config.get("env_config")):
         return

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 from typing_extensions import Self
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean, names_and_hint
 from rllib_llm_comm.core.settings import Settings
 from rllib_llm_comm.experiments.experiment_file import (
     NAME_PATTERN,
@@ -249,8 +249,8 @@ def _named(kind: str, asked: Sequence[str], known: Mapping[str, Any]) -> list[st
     """The names that are asked for, each as it is or by a pattern."""
     for name in asked:
         if not fnmatch.filter(known, name):
-            hint = did_you_mean(name, known)
-            raise UserError(f"`--{kind}` is {name!r} but must be one (or a pattern) of {', '.join(known)}.{hint}")
+            names = names_and_hint(name, known)
+            raise UserError(f"`--{kind}` is {name!r} but must be one (or a pattern) of {names}")
     return [name for name in known if any(fnmatch.fnmatchcase(name, one) for one in asked)]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, within
+from rllib_llm_comm.core.errors import UserError, did_you_mean, names_and_hint, within
 from rllib_llm_comm.core.files import disk_fault, disk_fault_now, move_aside, read_text
 from rllib_llm_comm.experiments.algorithm_settings import (
     annotations_of,
@@ -419,10 +419,8 @@ def _check_scheduler(stage: Stage, algorithm: type[Algorithm]) -> None:
     experiment, place = stage.experiment, f"{stage.name}.scheduler_config"
     names = [*SCHEDULER_IMPORT, *_SCHEDULERS]
     if experiment.scheduler.lower() not in names:
-        hint = did_you_mean(experiment.scheduler.lower(), names)
-        raise UserError(
-            f"`{stage.name}.scheduler` is {experiment.scheduler!r} but must be one of {', '.join(names)}.{hint}"
-        )
+        allowed = names_and_hint(experiment.scheduler.lower(), names)
+        raise UserError(f"`{stage.name}.scheduler` is {experiment.scheduler!r} but must be one of {allowed}")
     kind = SCHEDULER_IMPORT[_scheduler(experiment)]
     if isinstance(kind, type):
         arguments = [name for name in get_function_args(kind) if name != "self"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, did_you_mean, names_and_hint
 from rllib_llm_comm.core.files import read_foreign_json, read_regular
 from rllib_llm_comm.core.places import fetched, is_remote
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, MANIFEST, MOST_MANIFEST, names_a_folder
@@ -130,8 +130,7 @@ def shipped_policy(path: str | os.PathLike[str]) -> Path:
     known = shipped_policies()
     if name not in known:
         raise UserError(
-            f"there is no shipped policy {PREFIX + name!r}; `rllib zoo list` shows them: "
-            f"{', '.join(known) or 'none'}.{did_you_mean(name, known)}"
+            f"there is no shipped policy {PREFIX + name!r}; `rllib zoo list` shows them: {names_and_hint(name, known)}"
         )
     return _checked(name)
 

@@ -34,6 +34,12 @@ _OURS = {
     "MASER": "rllib_llm_comm.baselines.value.maser:MASER",
     "RED": "rllib_llm_comm.baselines.red.red:RED",
 }
+# An experiment file's `run` names these first; their classes lie above this module.
+_STAGES = (
+    "collect_labels", "collect_demonstrations", "make_manual", "translate", "collect_subgoals", "write_rewards",
+    "evaluate", "replay", "crossplay", "chat_play", "sama_report", "demonstrate_officers", "clone_officer",
+    "play_officers", "play_planners",
+)  # fmt: skip
 ALGORITHMS: Registry[type[Algorithm]] = Registry(
     "run", _OURS, "`register_algorithm` adds one, in a module that `--import` names."
 )
@@ -57,7 +63,8 @@ def register_algorithm(name: str, algorithm: type[Algorithm]) -> None:
         algorithm: The class; its `get_default_config` gives its config.
 
     Raises:
-        UserError: If it is no RLlib `Algorithm`, or the name is one of this package's or of RLlib's algorithms.
+        UserError: If it is no RLlib `Algorithm`, or the name is that of a stage, or of another
+            algorithm of this package or of RLlib.
     """
     from ray.rllib.algorithms.algorithm import Algorithm
     from ray.rllib.algorithms.registry import ALGORITHMS as RLLIBS
@@ -67,6 +74,8 @@ def register_algorithm(name: str, algorithm: type[Algorithm]) -> None:
         raise UserError(f"`algorithm` is {shown(algorithm)} but must be a subclass of RLlib's Algorithm.")
     if name in _OURS or name in RLLIBS:
         raise UserError(f"`name` is {name!r}, which is an algorithm already; take another name.")
+    if name in _STAGES:
+        raise UserError(f"`name` is {name!r}, which `run` takes for a stage that trains nothing; take another name.")
 
     ALGORITHMS.register(name, algorithm)
     register_trainable(name, algorithm)

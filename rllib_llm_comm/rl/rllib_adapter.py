@@ -63,7 +63,7 @@ def registered_maker(env: Any) -> Callable[..., Any] | None:
 
 
 def ensure_registered(env: Any) -> None:
-    """Makes a PettingZoo parallel environment known to RLlib under its id, if it is not yet.
+    """Makes a PettingZoo parallel environment known to RLlib under its id, if it is not yet as PettingZoo has it.
 
     Args:
         env: The value of a config's `env`. Anything but the id of a registered PettingZoo environment is left
@@ -75,13 +75,15 @@ def ensure_registered(env: Any) -> None:
 
     import rllib_llm_comm.envs  # noqa: F401  (registers our games with PettingZoo)
 
-    if registered_maker(env) is not None:
+    made = registered_maker(env)
+    if made is not None and not (isinstance(made, AdaptedMaker) and made.entry is None):
         return
     try:
-        registration.spec("parallel", env)
+        spec = registration.spec("parallel", env)
     except Exception:  # PettingZoo raises several kinds for names that it does not know
         return
-    register_parallel_env(env)
+    if made is None or getattr(made.make, "__self__", None) != spec:  # a game may be registered anew
+        register_parallel_env(env)
 
 
 def playable_id(env: Any) -> str | None:

@@ -193,9 +193,25 @@ class StrictConfigMixin(AlgorithmConfig):
         # Tune's own draws are NumPy's numbers, which settings of networks and files know nothing of.
         return super().update_from_dict({key: _plain(value) for key, value in config_dict.items()})
 
+    @override(AlgorithmConfig)
+    def multi_agent(
+        self, *, policies: str | Collection[str] | Mapping[str, Any] | None = NotProvided, **kwargs: Any
+    ) -> Self:
+        """As RLlib's; a word for `policies` is for `validate`, which knows whether the algorithm takes it."""
+        if isinstance(policies, str):
+            self.policies = policies  # type: ignore[assignment]
+            policies = NotProvided
+        super().multi_agent(policies=policies, **kwargs)
+        return self
+
     def validate(self) -> None:
         """RLlib's checks, without its warnings about the new API stack, the only one that our algorithms have."""
         self._validate_seed()
+        if isinstance(self.policies, str):
+            raise UserError(
+                f"`policies` is {self.policies!r}, but the agents of {self.algo_class.__name__} act by one policy; "
+                "omit it, or take an algorithm whose agents can have policies of their own, such as Verco or TWOSOME."
+            )
         for module in self.algorithm_config_overrides_per_module or {}:
             require_choice("algorithm_config_overrides_per_module", module, sorted(self.policies))
         # RLlib gives each warning once per process, so one that counts as given is not printed.
@@ -253,9 +269,7 @@ class AgentPoliciesMixin(StrictConfigMixin):
             **kwargs: RLlib's other settings.
         """
         if isinstance(policies, str):
-            require_choice("policies", policies, _SHARING)
-            self.policies = policies  # type: ignore[assignment]  # until validate() knows the agents
-            policies = NotProvided
+            require_choice("policies", policies, _SHARING)  # until validate() knows the agents
         super().multi_agent(policies=policies, policy_mapping_fn=policy_mapping_fn, **kwargs)
         return self
 

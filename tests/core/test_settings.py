@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field, model_validator
 
-from rllib_llm_comm.core.errors import UserError, placed
+from rllib_llm_comm.core.errors import UserError, names_and_hint, placed
 from rllib_llm_comm.core.settings import Settings, Several
 
 
@@ -71,7 +71,9 @@ class Rank(Settings):
         ({"trained": 1}, "trained", "true or false"),
         ({"examples": True}, "examples", "one of 0, 1, 3"),
         ({"examples": 1.0}, "examples", "one of 0, 1, 3"),
-        ({"kept": 0}, "kept", "False"),
+        ({"kept": 0}, "kept", "false or a text"),
+        ({"rate": True}, "rate", "is true but"),
+        ({"r": None}, "r", "is null but"),
         ({"lora_r": 1}, "lora_r", "known are r, rate"),
     ],
 )
@@ -133,3 +135,16 @@ def test_meaning_and_range_are_in_the_schema():
 )
 def test_an_error_gets_the_full_name_of_its_setting_once(place, sentence, told):
     assert placed(place, sentence) == told
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "told"),
+    [
+        ("name_33", 30, "30 names. Did you mean 'name_3'?"),
+        ("other", 14, "name_0, name_1, "),
+        ("name_33", 4, "name_0, name_1, name_2, name_3. Did you mean 'name_3'?"),
+        ("other", 0, "none."),
+    ],
+)
+def test_of_many_names_only_the_one_that_may_be_meant_is_told(name, count, told):
+    assert names_and_hint(name, [f"name_{k}" for k in range(count)]).startswith(told)

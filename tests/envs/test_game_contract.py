@@ -178,6 +178,16 @@ def test_what_is_counted_of_infos_is_checked(info):
     play(Seen(infos={"a": {"step_rewards": [0.25, 0.75], "episode_metrics": {"n": 1}, "events": (), "game_step": 2}}))
 
 
+@pytest.mark.parametrize("fact", [3, {"card": 7}, np.zeros(2)])
+def test_what_agents_without_words_are_told_is_the_games_own_and_no_fact(fact):
+    game = GameContract(Seen(infos={"a": {"private": fact, "card": 7}}))
+    game.reset()
+    assert game.step({"a": 0, "b": 0})[4]["a"] == {"card": 7}
+    words = gym.spaces.Dict({"text": gym.spaces.Text(9)})
+    with pytest.raises(UserError, match="`private` in the info of agent 'a' in step 1 is .* must be a text"):
+        play(Seen(words, {"text": "hello"}, infos={"a": {"private": fact}}))
+
+
 @pytest.mark.parametrize("ids", [("a", "__all__"), ("a", "__common__"), (1, "1")])
 def test_names_that_rllib_keeps_for_itself_or_whose_texts_are_equal_are_refused(ids):
     with pytest.raises(UserError, match="`possible_agents` is"):

@@ -64,6 +64,16 @@ def test_communication_is_measured_on_demand(checkpoint):
         evaluate_checkpoint(checkpoint, reference="elsewhere")
 
 
+@pytest.mark.parametrize("recipe", ["tomato salad", ["tomato salad", "onion salad"]])  # without a fact, and with one
+def test_of_agents_that_say_nothing_the_command_tells_no_figures_of_words(checkpoint, recipe):
+    settings = json.dumps({"recipe": recipe, "told_to": "all" if isinstance(recipe, str) else ["alice"]})
+    options = ["--communication", "--messages", "none", "--episodes", "2", "--env-config", settings]
+    done = CliRunner().invoke(cli, ["evaluate", str(checkpoint), *options])
+    assert done.exit_code == 0, done.exception
+    assert "Nobody speaks" in done.stdout and "vocabulary" not in done.stdout
+    assert ("choice" in done.stdout) == isinstance(recipe, list)
+
+
 def test_a_replay_prints_nothing(checkpoint, tmp_path, capsys):
     page = replay_checkpoint(checkpoint, tmp_path / "page.html", seed=5, animation=tmp_path / "page.gif")
     assert capsys.readouterr() == ("", "")

@@ -24,6 +24,7 @@ from rllib_llm_comm.experiments.search_space import (
     to_tune,
 )
 from rllib_llm_comm.experiments.stages import Stage
+from rllib_llm_comm.experiments.stages_without_tune import STAGE_KINDS
 from rllib_llm_comm.experiments.tune_stage import tune_config
 from rllib_llm_comm.policies.numeric_network import NumericSettings
 from rllib_llm_comm.rl.algorithms import register_algorithm
@@ -90,9 +91,22 @@ def test_settings_of_single_modules_are_checked(algorithm, module, differing, wo
         check_config("a", find_algorithm(algorithm), given)
 
 
+@pytest.mark.parametrize("algorithm", ["QMIX", "MAPPO"])
+def test_a_policy_per_agent_is_refused_where_a_team_acts_by_one(algorithm):
+    found = find_algorithm(algorithm)
+    kitchen = "rllib_llm_comm/overcooked_text-v0"
+    with pytest.raises(UserError, match="`policies` is 'per_agent', but .* omit it"):
+        check_config("a", found, {"env": kitchen, "policies": "per_agent"})
+    with pytest.raises(UserError, match="`policies` is 'per_agent', but .* omit it"):
+        found.get_default_config().environment(kitchen).multi_agent(policies="per_agent").validate()
+
+
 def test_names_and_fields_that_are_none_are_refused():
     with pytest.raises(UserError, match="`name` is 'Verco', which is an algorithm already"):
         register_algorithm("Verco", find_algorithm("TWOSOME"))
+    for stage in STAGE_KINDS:
+        with pytest.raises(UserError, match=f"`name` is '{stage}', which `run` takes for a stage"):
+            register_algorithm(stage, find_algorithm("TWOSOME"))
     with pytest.raises(UserError, match="`algorithm` is 3 but must be a subclass"):
         register_algorithm("Mine", 3)
     with pytest.raises(ValueError, match="NumericSettings has no setting 'hidens'.*'hiddens'"):

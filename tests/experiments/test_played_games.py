@@ -12,6 +12,8 @@ HIDDEN = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to":
 
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
+ONIONS = "rllib_llm_comm/overcooked_ai-v0"
+SEATS = "rllib_llm_comm/overcooked_text_planner-v0"
 
 
 def learning(run, **config):
@@ -184,3 +186,34 @@ def test_an_unknown_teacher_is_told_before_the_training_that_hears_it(tmp_path):
 def test_a_player_of_another_game_demonstrates_nothing(tmp_path):
     with pytest.raises(UserError, match="In `rows.config`: `player` was trained in 'rllib_llm_comm/door-v0'"):
         begin({"rows": {"run": "collect_demonstrations", "env": KITCHEN, "config": {"player": "zoo:door"}}}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        ({"run": "QMIX", "env": KITCHEN, "config": {"env_config": {"map_name": "${rows}"}}}, "`map_name` is '.{rows}'"),
+        (
+            {"run": "MAPPO", "env": KITCHEN, "config": {"env_config": {"recipe": {"grid_search": ["${rows}"]}}}},
+            "`recipe` is '.{rows}'",
+        ),
+        (
+            {"run": "play_planners", "env": SEATS, "config": {"env_config": {"game": {"map_name": "${rows}"}}}},
+            "In `last.config.env_config.game`: `map_name`",
+        ),
+        (
+            {"run": "evaluate", "config": {"checkpoint": "zoo:door", "env_config": {"doors": "${rows}"}}},
+            "In `last.config.env_config`: `doors`",
+        ),
+    ],
+)
+def test_a_result_in_place_of_a_name_of_the_game_is_told_before_it_is_made(tmp_path, last, words):
+    rows = {"run": "collect_labels", "env": KITCHEN, "config": {"target_labels": 5}}
+    with pytest.raises(UserError, match=words):
+        begin({"rows": rows, "last": last}, tmp_path)
+
+
+def test_the_result_of_a_stage_can_be_a_file_of_the_game(tmp_path):
+    rows = {"run": "collect_labels", "env": KITCHEN, "config": {"target_labels": 5}}
+    settings = {"layout": "${rows}/mine.layout"}
+    with pytest.raises(BegunError):
+        begin({"rows": rows, "last": {"run": "MAPPO", "env": ONIONS, "config": {"env_config": settings}}}, tmp_path)

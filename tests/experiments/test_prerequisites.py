@@ -91,6 +91,8 @@ def test_a_gpu_that_is_not_there_is_refused_before_the_first_stage(tmp_path, mon
     specs = {"labels": LABELS, "last": {"run": "Verco", "env": KITCHEN, "config": {"device": "cuda"}}}
     refused(tmp_path, specs, "`last.config.device` is 'cuda'")
     refused(tmp_path, specs, "`last.config.device` is 'cuda'", ray_num_cpus=2)
+    specs["last"]["config"]["device"] = {"grid_search": ["cpu", "cuda"]}
+    refused(tmp_path, specs, "`last.config.device` is 'cuda'")
 
 
 def test_the_longest_text_of_a_stage_has_to_fit_into_the_model(tmp_path):

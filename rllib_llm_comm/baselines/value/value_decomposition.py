@@ -625,7 +625,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
     def validate_training(self) -> None:
         """Checks which settings do not fit together, before a game is made; subclasses add their own."""
         require_whole("num_env_runners", self.num_env_runners, 0)
-        if self.is_multi_agent:
+        if self.is_multi_agent and not isinstance(self.policies, str):
             raise UserError(
                 f"`policies` is {shown(sorted(map(str, self.policies)))}, but a team is one policy, whose agents share "
                 "their weights; omit `multi_agent`."

@@ -13,7 +13,7 @@ from typing import Any
 from rllib_llm_comm.chat.answers import any_answer, form_in
 from rllib_llm_comm.chat.cassettes import check_chat, describe_recording, open_chat
 from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, ChatModel
-from rllib_llm_comm.core.errors import UserError, did_you_mean
+from rllib_llm_comm.core.errors import UserError, names_and_hint
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.policies.find_checkpoint import is_shipped
 from rllib_llm_comm.policies.recorded_settings import has_no_text, model_stays_inside, packaged_models
@@ -274,8 +274,8 @@ def _settings_of(maker: Callable[..., Planner]) -> tuple[str, ...] | None:
 def _refuse_unknown(name: str, given: Mapping[str, Any], known: tuple[str, ...] | None) -> None:
     for key in given:
         if known is not None and key not in known:
-            listed, hint = ", ".join(["name", *known]), did_you_mean(str(key), known)
-            raise UserError(f"`{key}` is no setting of the planner {name!r}; its settings are {listed}.{hint}")
+            names = names_and_hint(key, ["name", *known])
+            raise UserError(f"`{key}` is no setting of the planner {name!r}; its settings are {names}")
 
 
 class _Listening:

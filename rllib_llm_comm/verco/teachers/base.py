@@ -15,7 +15,7 @@ import numpy as np
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
-from rllib_llm_comm.core.errors import UserError, did_you_mean, require_choice, require_whole, shown
+from rllib_llm_comm.core.errors import UserError, names_and_hint, require_choice, require_whole, shown
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.core.session_files import Session, read_session
 from rllib_llm_comm.envs.games import GAMES, scripted_player_of
@@ -198,8 +198,8 @@ def _refuse_unknown(name: str, values: Mapping[str, Any]) -> None:
     takes_any = any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in arguments)
     for key in () if takes_any else values:
         if key not in known:
-            listed, hint = ", ".join(["name", *known]), did_you_mean(str(key), known)
-            raise UserError(f"`{key}` is no setting of the teacher {name!r}; its settings are {listed}.{hint}")
+            names = names_and_hint(key, ["name", *known])
+            raise UserError(f"`{key}` is no setting of the teacher {name!r}; its settings are {names}")
 
 
 # ---- in a game --------------------------------------------------------------------------------------------------
