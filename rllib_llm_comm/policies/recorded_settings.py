@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,6 @@ from typing import Any, TypeVar
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.lazy import load
-from rllib_llm_comm.core.trust import is_word, texts_in
 from rllib_llm_comm.policies.find_checkpoint import is_shipped
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
 
@@ -182,9 +180,7 @@ def _teacher_stays_inside(teacher: Any) -> bool:
 
 def _game_setting_stays_inside(env: str | None, name: str, value: Any) -> bool:
     if not str(env).startswith(_OWN_GAMES):
-        # Words are no paths and no addresses, but may name a variable that holds a key.
-        words = all(is_word(text.replace(" ", "")) and text not in os.environ for text in texts_in(value))
-        return words or has_no_text(value)
+        return has_no_text(value)
     if name == "executor":  # a folder is only read, as safetensors, and may be named
         from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
 

@@ -15,8 +15,6 @@ from typer.testing import CliRunner
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.policies.policy_manifest import PolicyManifest
-from rllib_llm_comm.policies.recorded_settings import reaches_outside
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -204,23 +202,6 @@ def test_texts_in_settings_of_foreign_games_are_withheld(place, tmp_path):
         load_policy(place[COOKS]).env()
     assert load_policy(place[COOKS]).env(render_mode=None).length == 3
     assert load_policy(place[COOKS], trust=True).env().render_mode == "/somewhere"
-
-
-@pytest.mark.parametrize(
-    ("value", "inside"),
-    [
-        ([1, 2.5, None, True], True),
-        (["red", "tomato salad", ["blue_2"]], True),
-        ({"kinds": ["red"], "many": {"red": 2}}, True),
-        (["red", "../red"], False),
-        (["example.org"], False),
-        ({"key": "SECRET_OF_MINE"}, False),
-    ],
-)
-def test_words_and_numbers_in_settings_of_foreign_games_need_no_trust(value, inside, monkeypatch):
-    monkeypatch.setenv("SECRET_OF_MINE", "1")
-    manifest = PolicyManifest("MAPPO", {}, {}, env="mine/coin-v0", env_config={"kinds": value})
-    assert reaches_outside(manifest) != inside
 
 
 def test_a_name_with_a_module_is_not_imported(place, tmp_path, monkeypatch):
