@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sysconfig
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -164,9 +165,15 @@ def _reason(error: BaseException) -> str:
     """What is wrong: a sentence of ours, or an error of the game or of a test, with its place."""
     if isinstance(error, UserError):
         return str(error)
-    place = traceback.extract_tb(error.__traceback__)[-1]
+    places = traceback.extract_tb(error.__traceback__)
+    own = [one for one in places if Path(one.filename).is_file() and not _is_library(one.filename)]
+    place = (own or places)[-1]
     said = str(error) or place.line
     return f"{type(error).__name__} in `{place.name}` ({Path(place.filename).name}, line {place.lineno}): {said}"
+
+
+def _is_library(file: str) -> bool:
+    return "site-packages" in file or file.startswith(sysconfig.get_paths()["stdlib"])
 
 
 def _act(space_of: Callable[[Any], spaces.Space[Any]], step: _Step, rng: np.random.Generator) -> dict[Any, Any]:
@@ -195,13 +202,16 @@ def _roll_out(env: ParallelEnv, seed: int, steps: int) -> Iterator[_Step]:
     """Random play over as many episodes as fit in."""
     rng = np.random.default_rng(seed)
     step: _Step | None = None
+    count = 0
     for k in range(steps):
         if step is None or not step.agents:
+            count = 0
             seen, infos = results_of(env, "reset", "at the reset", seed=seed + k)
             step = _Step(seen, {}, {}, {}, _told(infos), list(env.agents))
         else:
             actions = _act(lambda agent: space_of(env, agent, "action"), step, rng)
-            seen, rewards, ended, cut, infos = results_of(env, "step", f"in step {k}", actions)
+            count += 1
+            seen, rewards, ended, cut, infos = results_of(env, "step", f"in step {count}", actions)
             step = _Step(seen, rewards, ended, cut, _told(infos), list(env.agents))
         yield step
 

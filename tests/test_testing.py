@@ -319,6 +319,17 @@ def test_a_class_that_is_defined_anew_replaces_itself_under_whatever_name(checke
         register_game(GameRecord("other", __name__, {env_id: ToldTalkers}))
 
 
+def test_two_games_of_one_class_live_side_by_side_and_a_name_that_cannot_be_costs_none(checked):
+    register_game(GameRecord("talkers", __name__, {"mine/talkers-v0": Talkers}))
+    register_game(GameRecord("chat", __name__, {"mine/chat-v0": Talkers}))
+    assert {"talkers", "chat"} <= set(GAMES)
+    newer = type("Talkers", (Talkers,), {"__module__": __name__, "__qualname__": "Talkers"})
+    with pytest.raises(UserError, match="`name` is 7"):
+        register_game(GameRecord(7, __name__, {"mine/talk-v0": newer}))
+    for env_id in ("mine/talkers-v0", "mine/chat-v0"):
+        assert type(make_env(env_id).unwrapped) is Talkers
+
+
 @pytest.mark.parametrize("entry", [f"{__name__}:nobody", "nowhere:nobody"])
 def test_an_entry_point_that_leads_nowhere_is_told(checked, entry):
     checked()

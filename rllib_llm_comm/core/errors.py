@@ -17,7 +17,8 @@ _SECRET_PARAMETER = re.compile(r"(?i)([?&;]\w*(?:password|passwd|pwd|token|secre
 
 
 _LONGEST = 1500  # characters of an error, which may quote a value of any length
-_MOST_NAMES = 12  # that are listed where one of them may be meant
+_MOST_NAMES = 12  # that are listed where one of them may be meant; of more
+_NEAREST = 5
 
 
 class UserError(ValueError):
@@ -76,17 +77,19 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def names_and_hint(name: object, known: Iterable[object], text: Callable[[object], str] = str) -> str:
-    """What errors about an unknown name end with: the known ones and a hint; of many only the hint, if there is one.
+    """What errors about an unknown name end with: the known ones and a hint; of many the nearest, if one is near.
 
     Args:
         name: The unknown name.
         known: The known ones.
         text: Writes a known one.
     """
-    names = list(known)
-    hint = did_you_mean(str(name), map(str, names))
-    listed = f"{len(names)} names" if hint and len(names) > _MOST_NAMES else ", ".join(map(text, names))
-    return f"{listed or 'none'}.{hint}"
+    names = {str(one): text(one) for one in known}
+    hint = did_you_mean(str(name), names)
+    if hint and len(names) > _MOST_NAMES:
+        near = difflib.get_close_matches(str(name), names, n=_NEAREST, cutoff=0)
+        return f"{', '.join(names[one] for one in near)} and {len(names) - len(near)} others.{hint}"
+    return f"{', '.join(names.values()) or 'none'}.{hint}"
 
 
 def shown(value: object) -> str:

@@ -224,7 +224,7 @@ def _options(annotation: Any) -> list[Any]:
 
 def takes(annotation: Any, kind: type) -> bool:
     """True if an annotation allows values of a kind, such as any text; listed ones are not any."""
-    return any(option in (kind, Any) for option in _options(annotation))
+    return any(option in (kind, Any, object) for option in _options(annotation))
 
 
 def _choices(annotation: Any) -> list[str]:

@@ -332,6 +332,7 @@ def check_played_games(stages: Sequence[Stage], finished: Collection[str] = ()) 
 
 def _require_names(env: Any, config: Mapping[str, Any], part: str = "env_config") -> None:
     """Refuses the result of a stage where a game wants no path, such as for one of the names that it lists."""
+    from rllib_llm_comm.envs.base_env import Game
     from rllib_llm_comm.sama.planner_seats import SEATS
 
     settings = config.get(part)
@@ -339,9 +340,11 @@ def _require_names(env: Any, config: Mapping[str, Any], part: str = "env_config"
         return
     entry = env_spec(env).entry_point
     game = getattr(load(entry) if isinstance(entry, str) else entry, "game", None)
-    fields = {} if game is None else settings_of(game).model_fields
+    known = isinstance(game, type) and issubclass(game, Game)
+    fields = settings_of(game).model_fields if known else {}
+    points = [point for point in single_points(dict(settings)) if isinstance(point, Mapping)]
     with within(part):
-        for name, value in (item for point in single_points(dict(settings)) for item in point.items()):
+        for name, value in (item for point in points for item in point.items()):
             about = fields.get(name) if isinstance(value, str) and REFERENCE.search(value) else None
             if about is not None and not takes(about.annotation, str):
                 allowed = describe(about.annotation, about.metadata)

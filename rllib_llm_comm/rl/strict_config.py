@@ -209,8 +209,8 @@ class StrictConfigMixin(AlgorithmConfig):
         self._validate_seed()
         if isinstance(self.policies, str):
             raise UserError(
-                f"`policies` is {self.policies!r}, but the agents of {self.algo_class.__name__} act by one policy; "
-                "omit it, or take an algorithm whose agents can have policies of their own, such as Verco or TWOSOME."
+                f"`policies` is {self.policies!r}, a word that {self.algo_class.__name__} does not take; omit it, so "
+                "that all agents act by one policy, or take an algorithm with the choice, such as Verco or TWOSOME."
             )
         for module in self.algorithm_config_overrides_per_module or {}:
             require_choice("algorithm_config_overrides_per_module", module, sorted(self.policies))

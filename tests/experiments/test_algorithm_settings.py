@@ -95,9 +95,9 @@ def test_settings_of_single_modules_are_checked(algorithm, module, differing, wo
 def test_a_policy_per_agent_is_refused_where_a_team_acts_by_one(algorithm):
     found = find_algorithm(algorithm)
     kitchen = "rllib_llm_comm/overcooked_text-v0"
-    with pytest.raises(UserError, match="`policies` is 'per_agent', but .* omit it"):
+    with pytest.raises(UserError, match="`policies` is 'per_agent', a word .* omit it"):
         check_config("a", found, {"env": kitchen, "policies": "per_agent"})
-    with pytest.raises(UserError, match="`policies` is 'per_agent', but .* omit it"):
+    with pytest.raises(UserError, match="`policies` is 'per_agent', a word .* omit it"):
         found.get_default_config().environment(kitchen).multi_agent(policies="per_agent").validate()
 
 
