@@ -188,6 +188,8 @@ def run_evaluation(
                 "reference. Give --reference, the checkpoint whose message adapter its training began with."
             )
         rows.append(row)
+        if len(checkpoints) > 1:  # which may take long
+            say(f"{len(rows)} of {len(checkpoints)}: {row['checkpoint']}, return {row['return_mean']:.2f}")
     print_figures(rows)
     if settings.communication:
         print_talk([row["checkpoint"] for row in rows], [row.get("communication") for row in rows])
