@@ -137,8 +137,8 @@ def register_game(record: GameRecord) -> None:
     """Makes a game of one's own known: to PettingZoo, and to teachers, planners and tools by what its record names.
 
     Args:
-        record: The game; one of your own of the same name is replaced, and so is one that the same classes make
-            under another name, as in a cell of a notebook that is run again.
+        record: The game; one of your own of the same name is replaced, and so is one whose classes are defined anew,
+            also under another name, as in a cell of a notebook that is run again.
 
     Raises:
         UserError: If its name or an id is that of another game, or its parts are not what a record holds.
@@ -152,12 +152,11 @@ def register_game(record: GameRecord) -> None:
         )
     if record.name in _OURS:
         raise UserError(f"`name` is {record.name!r}, which is a game already; take another name.")
-    makers = set(map(_maker_name, record.entry_points.values()))
+    makers = _makers(record)
     replaced = [
         name
         for name in GAMES
-        if name not in _OURS
-        and (name == record.name or makers >= set(map(_maker_name, GAMES[name].entry_points.values())) > set())
+        if name not in _OURS and (name == record.name or _defined_anew(_makers(GAMES[name]), makers))
     ]
     for name, other in GAMES.items():
         if name not in replaced and (taken := set(other.entry_points) & set(record.entry_points)):
@@ -169,23 +168,32 @@ def register_game(record: GameRecord) -> None:
             "('open', 'shut')."
         )
     old = [env_id for name in replaced for env_id in GAMES[name].entry_points]
+    GAMES.register(record.name, record)
     for name in replaced:
-        GAMES.forget(name)
+        if name != record.name:
+            GAMES.forget(name)
     for env_id in (*old, *record.entry_points):
         registration.parallel_registry.pop(env_id, None)
         registration.aec_registry.pop(env_id, None)
-    GAMES.register(record.name, record)
     for env_id, entry_point in record.entry_points.items():
         _register(env_id, entry_point)
 
 
-def _maker_name(entry: Any) -> str:
-    """Where the class behind an entry point is defined; of what has no name of its own, such as a lambda, its id."""
-    if isinstance(entry, str):
-        return entry
-    made = getattr(entry, "game", entry)
-    name = getattr(made, "__qualname__", "<")
-    return str(id(made)) if "<" in name else f"{made.__module__}:{name}"
+def _makers(record: GameRecord) -> dict[str, Any]:
+    """The classes or functions behind the entry points of a game, by the places where they are defined."""
+    found: dict[str, Any] = {}
+    for entry in record.entry_points.values():
+        game = getattr(entry, "game", None)
+        made = game if isinstance(game, type) else entry
+        name = made if isinstance(made, str) else getattr(made, "__qualname__", "<")
+        if not isinstance(made, str) and "<" not in name:  # a lambda has no name of its own
+            found[f"{made.__module__}:{name}"] = made
+    return found
+
+
+def _defined_anew(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """True if all classes of a game have been defined once more, and that in another game."""
+    return bool(before) and all(name in now and now[name] is not made for name, made in before.items())
 
 
 def register_games() -> None:
