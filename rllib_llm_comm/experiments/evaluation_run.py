@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import itertools
 import json
 import re
@@ -139,6 +141,37 @@ def _text(value: Any) -> str:
     return f"{round(value, 3) + 0.0:g}" if isinstance(value, float) else str(value)
 
 
+class _Played:
+    """Figures of the checkpoints that an evaluation of several has played, kept until it has ended.
+
+    Args:
+        path: The evaluation's file of figures, beside which they lie.
+        settings: Its settings; figures of others are not taken.
+    """
+
+    def __init__(self, path: Path, settings: EvaluationSettings) -> None:
+        self.path, self._how = path.with_name(f".{path.stem}.played.json"), settings.to_dict()
+        self._known: dict[str, dict[str, Any]] = {}
+        with contextlib.suppress(FileNotFoundError, ValueError):  # of a damaged one nothing is taken
+            self._known = dict(json.loads(self.path.read_text(encoding="utf-8")))
+
+    def key(self, checkpoint: Path) -> str:
+        """What stands for a checkpoint's weights under these settings."""
+        from rllib_llm_comm.policies.policy_folder import weights_digest
+
+        told = json.dumps([self._how, weights_digest(checkpoint), short_path(checkpoint)], default=str)
+        return hashlib.sha256(told.encode()).hexdigest()
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """The figures as `row` and the lines of the plans as `log`; `None` if they are not known."""
+        return self._known.get(key)
+
+    def keep(self, key: str, row: Mapping[str, Any], log: Sequence[str]) -> None:
+        """Adds the figures of a checkpoint."""
+        self._known[key] = {"row": row, "log": log}
+        write_atomically(self.path, json.dumps(self._known))
+
+
 def run_evaluation(
     checkpoints: Sequence[str | Path],
     settings: EvaluationSettings,
@@ -151,7 +184,7 @@ def run_evaluation(
 
     Args:
         checkpoints: Paths that `find_checkpoint` understands; with `curve` all that their runs kept are played, and
-            their figures have a `training_iteration`.
+            their figures have a `training_iteration`. Killed among several, it goes on with those not yet played.
         settings: Settings of play that differ from training, and what is measured.
         json_path: File of the figures; `None` for none.
         log_path: File of all plans, attempts and reflections, a line of JSON per episode; `None` for none.
@@ -164,6 +197,7 @@ def run_evaluation(
         UserError: If a checkpoint cannot be loaded or played.
     """
     from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint
+    from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
     from rllib_llm_comm.policies.policy_folder import find_policy
     from rllib_llm_comm.policies.policy_manifest import read_manifest
 
@@ -171,7 +205,14 @@ def run_evaluation(
     log: list[str] = []
     if settings.curve:
         checkpoints = [kept for path in checkpoints for kept in kept_checkpoints(path)]
+    played = _Played(json_path, settings) if json_path is not None and len(checkpoints) > 1 else None
     for path in checkpoints:
+        key = "" if played is None else played.key(find_checkpoint(path))
+        if played is not None and (known := played.get(key)) is not None:
+            rows.append(known["row"])
+            log += known["log"]
+            say(f"{len(rows)} of {len(checkpoints)}: {known['row']['checkpoint']}, played before")
+            continue
         with counting_bar(f"playing {settings.episodes} episodes") as progress:
             evaluated = evaluate_checkpoint(path, settings, progress=progress, tell=say_stand_ins if tell else None)
         row = {**evaluated.to_json(), "checkpoint": short_path(evaluated.checkpoint)}
@@ -179,15 +220,19 @@ def run_evaluation(
             row["training_iteration"] = read_manifest(find_policy(evaluated.checkpoint)).provenance.get(
                 "training_iteration"
             )
+        lines = []
         for episode in (one for one in evaluated.episodes if one.rounds):
             told = {name: getattr(episode, name) for name in _LOGGED}
-            log.append(json.dumps({"checkpoint": row["checkpoint"], **told}) + "\n")
+            lines.append(json.dumps({"checkpoint": row["checkpoint"], **told}) + "\n")
+        log += lines
         if evaluated.lacks_reference:
             say(
                 f"The drift of the messages of {row['checkpoint']} is not measured: the checkpoint carries no "
                 "reference. Give --reference, the checkpoint whose message adapter its training began with."
             )
         rows.append(row)
+        if played is not None:
+            played.keep(key, row, lines)
         if len(checkpoints) > 1:  # which may take long
             say(f"{len(rows)} of {len(checkpoints)}: {row['checkpoint']}, return {row['return_mean']:.2f}")
     print_figures(rows)
@@ -202,6 +247,8 @@ def run_evaluation(
     if log_path is not None and log:
         write_atomically(log_path, "".join(log))
         say(f"All plans are in {short_path(log_path)}")
+    if played is not None:
+        played.path.unlink(missing_ok=True)
     return figures
 
 
@@ -214,10 +261,11 @@ def kept_checkpoints(path: str | Path) -> list[Path]:
     from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 
     found = find_checkpoint(path)
-    kept = sorted(one for one in found.parent.glob("checkpoint_*") if one.is_dir())
+    trial = found if any(found.glob("checkpoint_*")) else found.parent
+    kept = sorted(one for one in trial.glob("checkpoint_*") if one.is_dir())
     if len(kept) < 2:
         raise UserError(
-            f"`curve` is true but {short_path(found.parent)!r} holds {len(kept)} checkpoints; train with "
+            f"`curve` is true but {short_path(trial)!r} holds {len(kept)} checkpoints; train with "
             "`checkpoint_config: {checkpoint_frequency: N, num_to_keep: null}`, or omit `curve`."
         )
     return kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -15,6 +16,8 @@ from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.evaluation.play_settings import EvaluationSettings
+from rllib_llm_comm.experiments.evaluation_run import run_evaluation
+from rllib_llm_comm.policies.find_checkpoint import shipped_policy
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.policies.policy_folder import network_file, write_policy
 from rllib_llm_comm.policies.policy_manifest import PolicyManifest
@@ -102,3 +105,19 @@ def test_a_cue_without_words_is_measured_for_agents_that_see_numbers(tmp_path):
     assert told.first_choice.entropy > 1 and told.first_choice.p_value > 0.01  # the network was not trained
     done = CliRunner().invoke(cli, ["evaluate", str(folder), "--episodes", "10", "--communication"])
     assert done.exit_code == 0 and "choice" in done.output and "listening" not in done.output
+
+
+def test_an_evaluation_of_several_that_ends_early_goes_on_with_those_not_yet_played(tmp_path, capsys):
+    first, second, figures = "zoo:soup_cramped_room", str(tmp_path / "later"), tmp_path / "figures.json"
+    settings = EvaluationSettings(episodes=2)
+    with pytest.raises(UserError, match="later"):
+        run_evaluation([first, second], settings, json_path=figures)
+    (kept,) = tmp_path.iterdir()
+    (row,) = (one["row"] for one in json.loads(kept.read_text()).values())
+    shutil.copytree(shipped_policy(first), second)
+    done = run_evaluation([first, second], settings, json_path=figures)["checkpoints"]
+    assert "played before" in capsys.readouterr().out and not kept.exists()
+    assert done[0] == row, "seconds, too, so it was not played again"
+    assert done[1]["returns"] == row["returns"] and json.loads(figures.read_text())["checkpoints"] == done
+    again = run_evaluation([first, second], EvaluationSettings(episodes=1), json_path=figures)["checkpoints"]
+    assert [one["episodes"] for one in again] == [1, 1]
