@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.files import write_atomically
+from rllib_llm_comm.core.files import read_text, write_atomically
 from rllib_llm_comm.core.json_file import JsonValue, read_json
 from rllib_llm_comm.core.trust import names_code, texts_in
 from rllib_llm_comm.experiments.console import counting_bar, print_table, say, say_stand_ins, short_path
@@ -152,8 +152,8 @@ class _Played:
     def __init__(self, path: Path, settings: EvaluationSettings) -> None:
         self.path, self._how = path.with_name(f".{path.stem}.played.json"), settings.to_dict()
         self._known: dict[str, dict[str, Any]] = {}
-        with contextlib.suppress(FileNotFoundError, ValueError):  # of a damaged one nothing is taken
-            self._known = dict(json.loads(self.path.read_text(encoding="utf-8")))
+        with contextlib.suppress(OSError, ValueError):  # there is none yet, or it is damaged
+            self._known = dict(json.loads(read_text(self.path)))
 
     def key(self, checkpoint: Path) -> str:
         """What stands for a checkpoint's weights under these settings."""
