@@ -82,8 +82,8 @@ class GameContract:
         self.step_count = 0
         self._ended: set[Any] = set()
         self.possible_agents = self._agents()
-        self.observation_spaces = {agent: self._space(agent, "observation") for agent in self.possible_agents}
-        self.action_spaces = {agent: self._space(agent, "action") for agent in self.possible_agents}
+        self.observation_spaces = {agent: space_of(self.env, agent, "observation") for agent in self.possible_agents}
+        self.action_spaces = {agent: space_of(self.env, agent, "action") for agent in self.possible_agents}
         for agent, space in self.action_spaces.items():
             _require_from_zero(agent, space)
         self._reads = reads
@@ -119,12 +119,12 @@ class GameContract:
         self.alive = self.arrived = self._present()
         if not self.alive:
             raise UserError(
-                f"`agents` of {self._name()} is empty after `reset`, so that nobody can act; `reset` must set it to "
+                f"`agents` of {_name(self.env)} is empty after `reset`, so that nobody can act; `reset` must set it to "
                 "the agents that begin."
             )
         for agent in self.alive:
             for kind, known in (("observation", self.observation_spaces), ("action", self.action_spaces)):
-                if (now := self._space(agent, kind)) is not known[agent] and now != known[agent]:
+                if (now := space_of(self.env, agent, kind)) is not known[agent] and now != known[agent]:
                     raise UserError(
                         f"the {kind} space of agent {agent!r} is {shown(now)} after a reset but was "
                         f"{shown(known[agent])} before; the spaces of a game must stay the same, since networks do."
@@ -232,7 +232,7 @@ class GameContract:
             self.env.reset()
         agents = list(getattr(self.env, "possible_agents", None) or self.env.agents)
         if not agents:
-            raise UserError(f"{self._name()} has no agents; list them in `possible_agents`.")
+            raise UserError(f"{_name(self.env)} has no agents; list them in `possible_agents`.")
         names = [str(agent) for agent in agents]
         if len(set(names)) < len(names) or not _RESERVED.isdisjoint(names):
             raise UserError(
@@ -240,9 +240,6 @@ class GameContract:
                 f"{' and '.join(map(repr, sorted(_RESERVED)))}, which RLlib keeps for itself."
             )
         return agents
-
-    def _space(self, agent: Any, kind: str) -> spaces.Space[Any]:
-        return space_of(self.env, agent, kind)
 
     def _present(self) -> list[Any]:
         here = getattr(self.env, "agents", None) or ()
@@ -313,9 +310,6 @@ class GameContract:
 
     def _when(self) -> str:
         return f"in step {self.step_count}" if self.step_count else "at the reset"
-
-    def _name(self) -> str:
-        return _name(self.env)
 
 
 def _name(env: Any) -> str:

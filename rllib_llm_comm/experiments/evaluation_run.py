@@ -147,13 +147,16 @@ class _Played:
     Args:
         path: The evaluation's file of figures, beside which they lie.
         settings: Its settings; figures of others are not taken.
+
+    Attributes:
+        known: Key of a checkpoint -> its figures as `row` and the lines of its plans as `log`.
     """
 
     def __init__(self, path: Path, settings: EvaluationSettings) -> None:
         self.path, self._how = path.with_name(f".{path.stem}.played.json"), settings.to_dict()
-        self._known: dict[str, dict[str, Any]] = {}
-        with contextlib.suppress(OSError, ValueError):  # there is none yet, or it is damaged
-            self._known = dict(json.loads(read_text(self.path)))
+        self.known: dict[str, dict[str, Any]] = {}
+        with contextlib.suppress(OSError, TypeError, ValueError):  # there is none yet, or it is damaged
+            self.known = dict(json.loads(read_text(self.path)))
 
     def key(self, checkpoint: Path) -> str:
         """What stands for a checkpoint's weights under these settings."""
@@ -162,14 +165,10 @@ class _Played:
         told = json.dumps([self._how, weights_digest(checkpoint), short_path(checkpoint)], default=str)
         return hashlib.sha256(told.encode()).hexdigest()
 
-    def get(self, key: str) -> dict[str, Any] | None:
-        """The figures as `row` and the lines of the plans as `log`; `None` if they are not known."""
-        return self._known.get(key)
-
     def keep(self, key: str, row: Mapping[str, Any], log: Sequence[str]) -> None:
         """Adds the figures of a checkpoint."""
-        self._known[key] = {"row": row, "log": log}
-        write_atomically(self.path, json.dumps(self._known))
+        self.known[key] = {"row": row, "log": log}
+        write_atomically(self.path, json.dumps(self.known))
 
 
 def run_evaluation(
@@ -208,7 +207,7 @@ def run_evaluation(
     played = _Played(json_path, settings) if json_path is not None and len(checkpoints) > 1 else None
     for path in checkpoints:
         key = "" if played is None else played.key(find_checkpoint(path))
-        if played is not None and (known := played.get(key)) is not None:
+        if played is not None and (known := played.known.get(key)) is not None:
             rows.append(known["row"])
             log += known["log"]
             say(f"{len(rows)} of {len(checkpoints)}: {known['row']['checkpoint']}, played before")

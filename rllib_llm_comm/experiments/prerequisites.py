@@ -15,7 +15,7 @@ from rllib_llm_comm.core.errors import UserError, within
 from rllib_llm_comm.core.lazy import load
 from rllib_llm_comm.core.places import fetched, local_path, scheme_of
 from rllib_llm_comm.core.settings import describe, takes
-from rllib_llm_comm.envs.base_env import settings_of
+from rllib_llm_comm.envs.base_env import Game, settings_of
 from rllib_llm_comm.envs.game_contract import GameContract
 from rllib_llm_comm.envs.games import env_spec, make_env, without_subgoals
 from rllib_llm_comm.experiments.algorithm_settings import algorithm_names, default_config, find_algorithm
@@ -332,7 +332,6 @@ def check_played_games(stages: Sequence[Stage], finished: Collection[str] = ()) 
 
 def _require_names(env: Any, config: Mapping[str, Any], part: str = "env_config") -> None:
     """Refuses the result of a stage where a game wants no path, such as for one of the names that it lists."""
-    from rllib_llm_comm.envs.base_env import Game
     from rllib_llm_comm.sama.planner_seats import SEATS
 
     settings = config.get(part)
