@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllib_llm_comm.chat.chat_model import ChatError, ChatModel, begun_at_once, side_by_side
+from rllib_llm_comm.chat.chat_model import ChatError, ChatModel, begun_at_once, concurrent_questions, side_by_side
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.evaluation.frames import Counterfactuals, frame_of
 from rllib_llm_comm.evaluation.replay_schema import Frame
@@ -24,6 +24,7 @@ from rllib_llm_comm.evaluation.rollout import (
 from rllib_llm_comm.policies.decision import Decision, Policy, Request
 from rllib_llm_comm.policies.play_loop import Observer, play_games
 from rllib_llm_comm.policies.policy import planning_of
+from rllib_llm_comm.policies.recorded_settings import granted
 from rllib_llm_comm.policies.seated_policy import SeatedPolicy
 from rllib_llm_comm.sama.planned_env import ALL, PATIENCE
 from rllib_llm_comm.sama.planners import make_planner, planner_model
@@ -33,6 +34,7 @@ from rllib_llm_comm.sama.planning_game import Player
 from rllib_llm_comm.sama.plans import Attempt, Planner, no_plan
 from rllib_llm_comm.sama.reflection import SNAPSHOT, ReflectedEpisode, ReflectivePlay, check_recovery
 from rllib_llm_comm.verco.settings import SHUFFLED
+from rllib_llm_comm.verco.teachers.base import make_teacher
 
 
 def play_planned(
@@ -71,7 +73,7 @@ def play_planned(
     Returns:
         The episodes; `rounds` holds the plans, all figures are those of the attempts that stood.
 
-    Under a planner that asks a server games are played side by side: as many as are answered at once
+    Under a planner, or a teacher, that asks a server games are played side by side: as many as are answered at once
     (`max_concurrent`), and `ask_ahead` more whose questions wait in line. One goes on at a time, while the others wait
     for answers, so that each takes the course that it takes alone.
 
@@ -86,7 +88,7 @@ def play_planned(
     common: dict[str, Any] = {"episodes": episodes, "seed": seed, "explore": explore}
     if trials is None and keep_frames:
         return record(policy, env=make_env(), counterfactuals=counterfactuals, **common)
-    at_once = min(episodes, _begun_at_once(policy, model))
+    at_once = min(episodes, max(_begun_at_once(policy, model), _taught_at_once(policy)))
     if trials is None and at_once > 1 and not observers:  # talk is measured in the order in which it was said
         return require_control(_play_beside(policy, make_env, at_once, progress, **common))
     if by is None or trials is None:
@@ -126,6 +128,20 @@ def _begun_at_once(policy: Policy, model: ChatModel | None) -> int:
     drawn = talk is not None and (talk.messages in SHUFFLED or talk.message_temperature > 0)
     alone = drawn or isinstance(policy, SeatedPolicy) or not policy.side_by_side
     return 1 if alone else begun_at_once(model)
+
+
+def _taught_at_once(policy: Policy) -> int:
+    """The number of games that ask the teacher who speaks for the agents; each has a client of its own."""
+    talk, manifest = policy.communication, policy.manifest
+    if (
+        talk is None
+        or talk.messages != "teacher"
+        or not policy.side_by_side
+        or manifest is None
+        or not manifest.teacher
+    ):
+        return 1
+    return concurrent_questions(getattr(make_teacher(granted(manifest.teacher)), "client", None))
 
 
 def env_maker(

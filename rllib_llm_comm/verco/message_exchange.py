@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -13,8 +14,10 @@ from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.env.vector.sync_vector_multi_agent_env import SyncVectorMultiAgentEnv
 from ray.rllib.utils.annotations import override
 
+from rllib_llm_comm.chat.chat_model import concurrent_questions, side_by_side
 from rllib_llm_comm.core import phases
 from rllib_llm_comm.core.errors import UserError, space_text
 from rllib_llm_comm.envs.interface import secret_of
@@ -308,8 +311,51 @@ def _unwrapped(rl_module: RLModule, module_id: str) -> Any:
     return module
 
 
+@dataclass(frozen=True)
+class _Played:
+    """A game whose step, or reset, has been played already."""
+
+    unwrapped: Any
+    result: Any
+
+    def reset(self) -> Any:
+        return self.result
+
+    def step(self, actions: Any) -> Any:
+        return self.result
+
+
+class GamesSideBySide(SyncVectorMultiAgentEnv):
+    """Games that go on while others wait for a chat model's answer; each takes the course that it takes alone.
+
+    Attributes:
+        at_once: Most games that have begun a step and not finished it.
+    """
+
+    at_once: int
+    envs: list[Any]
+
+    @override(SyncVectorMultiAgentEnv)
+    def step(self, actions: list[dict[Any, Any]]) -> Any:
+        """One step of each game."""
+        games, over = self.envs, self._autoreset_envs
+
+        def play(number: int) -> Any:
+            return games[number].reset() if over[number] else games[number].step(actions[number])
+
+        results = side_by_side(play, range(len(games)), self.at_once)
+        self.envs = [_Played(game.unwrapped, result) for game, result in zip(games, results, strict=True)]
+        try:
+            return super().step(actions)
+        finally:
+            self.envs = games
+
+
 class AddTeacherMessages(RLlibCallback):
     """Wraps the games of every EnvRunner so that observations carry `teacher_message`.
+
+    A chat teacher is asked by several games at once, as many as its client answers (`max_concurrent`).
+
 
     `Verco` adds it when `messages` is "teacher" and reads the teacher from the config's `teacher`. In a
     config of your own use `AddTeacherMessages.of("scripted")`.
@@ -344,6 +390,9 @@ class AddTeacherMessages(RLlibCallback):
             return taught[-1]
 
         wrap_games(env, wrapped, "A teacher needs")
+        at_once = concurrent_questions(getattr(taught[0].teacher, "client", None))  # each game has a client of its own
+        if at_once > 1 and type(env) is SyncVectorMultiAgentEnv:
+            env.__class__, env.at_once = GamesSideBySide, at_once
         self._cost = ChatCost(getattr(game.teacher, "client", None) for game in taught)
 
     def on_sample_end(self, *, env_runner: Any, metrics_logger: Any, samples: Any, **kwargs: Any) -> None:
