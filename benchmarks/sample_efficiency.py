@@ -176,7 +176,7 @@ def kitchen(name: str, table: Mapping[str, Any], kept: Mapping[str, Any]) -> Any
         methods[method] = _end(budget, told["mean"], told["standard_error"], level)
     for method in UNDER:
         if returns := [one["score"] for one in kept.get(method, [])]:
-            error = float(np.std(returns, ddof=1) / len(returns) ** 0.5)
+            error = float(np.std(returns, ddof=1) / len(returns) ** 0.5) if len(returns) > 1 else None
             methods[method] = _end(methods["emma"]["game_steps"], float(np.mean(returns)), error, level)
     ratios = {}
     with np.errstate(invalid="ignore"):
@@ -190,13 +190,13 @@ def kitchen(name: str, table: Mapping[str, Any], kept: Mapping[str, Any]) -> Any
     return {"methods": methods, "ratio": ratios, "a_tenth": "yes" if yes else "no" if no else "open"}
 
 
-def _end(budget: int, score: float, error: float, level: float) -> dict[str, Any]:
+def _end(budget: int, score: float, error: float | None, level: float) -> dict[str, Any]:
     """A method of which the game steps of its training and the score after it are known."""
     return {
         "known": "end",
         "game_steps": budget,
         "mean": round(score, 1),
-        "standard_error": round(error, 1),
+        "standard_error": None if error is None else round(error, 1),
         "steps_to": {str(share): {"at_most": budget if score >= share * level else None} for share in SHARES},
     }
 
@@ -424,6 +424,9 @@ def main() -> None:
     parser.add_argument("--planners", type=Path, nargs="*", default=[], help="results of `study_planner.yaml`")
     given = parser.parse_args()
     if given.collect:
+        for stage in ("self_play", "emma"):
+            if not any((given.collect / stage).glob("trial_*")):
+                parser.error(f"--collect is {given.collect}, which holds no {stage}/trial_*; give what the file left")
         kept = json.dumps(collected(given.collect, given.planners), separators=(",", ":"))
         write_atomically(RESULTS / f"{CURVES_FILE}.json", kept + "\n")
         return

@@ -49,6 +49,7 @@ PARTS = {
 writes answers by hand, for a situation, is such an author."""
 PACKED = ".gz"
 _SHOWN = 80
+_FORM = re.compile(r"\n\nAnswer with one JSON object and nothing else\.[^\n]*\n\{.*\Z", re.DOTALL)
 _LONGEST_HEADER = 2**16
 
 Question = tuple[str, str]
@@ -132,9 +133,9 @@ class Cassette:
             return self._asked(self.client, prompt, system)
         raise MissingAnswerError(
             f"The cassette {str(self.path)!r} has no answer to the question {_shown(prompt)!r}; either it was recorded "
-            "with other settings (such as kitchen, horizon, seed or examples; the `note` in its first line tells "
-            "which), so give those, or the questions have changed since it was recorded, so record it anew by giving a "
-            "chat `model`."
+            "with other settings (such as kitchen, horizon, seed, examples, patience or reflections; the `note` in its "
+            "first line tells which), so give those, or the questions have changed since it was recorded, so record it "
+            "anew by giving a chat `model`."
         )
 
     def _asked(self, client: ChatModel, prompt: str, system: str) -> str:
@@ -198,8 +199,8 @@ class Cassette:
             if unknown := [part for part in lines[0].get("without", []) if part not in PARTS]:
                 raise ValueError(f"{unknown[0]!r} is no part of a question; known are {', '.join(PARTS)}")
             for other in lines[0].get("with", []):  # recordings beside this one, whose answers are its own, too
-                if Path(other).name != other:
-                    raise ValueError(f"{other!r} is no name of a file beside it")
+                if Path(other).name != other or other == self.path.name:
+                    raise ValueError(f"{other!r} is no name of another file beside it")
                 own = Cassette(self.path.with_name(other))
                 self._answers |= own._answers
                 self._authors |= own._authors
@@ -209,6 +210,8 @@ class Cassette:
                     raise TypeError("a question or an answer is no text")
                 self._answers[question] = ChatAnswer(answer, int(line.get("cut_at", 0)))
                 self._authors[question] = str(line.get("model", ""))
+        except UserError:  # of a recording beside this one
+            raise
         except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(
                 f"{str(self.path)!r} is no cassette ({type(error).__name__}: {error}); correct or record it anew."
@@ -252,8 +255,8 @@ def describe_recording(path: str | os.PathLike[str]) -> str:
 
 
 def _shown(text: str) -> str:
-    """The end of a question, where prompts differ most."""
-    words = " ".join(text.split())
+    """The end of a question, where prompts differ most; without the form of its answer."""
+    words = " ".join(_FORM.sub("", text).split())
     return words if len(words) <= _SHOWN else f"... {words[-_SHOWN:]}"
 
 

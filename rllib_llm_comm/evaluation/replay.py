@@ -18,7 +18,7 @@ from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.core.session_files import Session, SessionEpisode, SessionMoment, read_session
 from rllib_llm_comm.envs.drawing import COOK_COLOURS, INK, PAPER, Colour, font
-from rllib_llm_comm.envs.games import game_of
+from rllib_llm_comm.envs.games import game_of, without_subgoals
 from rllib_llm_comm.envs.interface import parts_of
 from rllib_llm_comm.evaluation.figures import render_page
 from rllib_llm_comm.evaluation.frames import event_words, frame_of
@@ -38,6 +38,8 @@ from rllib_llm_comm.evaluation.rollout import Episode
 from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
 from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.policies.policy import make_recorded_game
+from rllib_llm_comm.policies.policy_folder import find_policy
+from rllib_llm_comm.policies.policy_manifest import read_manifest
 from rllib_llm_comm.sama.plans import authors_in
 
 TILE = 64
@@ -600,7 +602,8 @@ def replay_checkpoint(
         The page's path.
 
     Raises:
-        UserError: If a checkpoint cannot be loaded or played, or the game draws no pictures for an animation.
+        UserError: If a checkpoint cannot be loaded or played, `beside` is one of another game, or the game draws no
+            pictures for an animation.
     """
     chosen = ReplaySettings.like(settings, **given)
     phrases: dict[str, None] = {}
@@ -620,6 +623,13 @@ def replay_checkpoint(
             counterfactuals=chosen.counterfactuals,
         )
 
+    if beside is not None:
+        games = [read_manifest(find_policy(find_checkpoint(one))).env for one in (checkpoint, beside)]
+        if len({without_subgoals(str(game), {})[0] for game in games}) > 1:
+            raise UserError(
+                f"`beside` is {str(beside)!r}, which was trained in {games[1]!r}, but {str(checkpoint)!r} in "
+                f"{games[0]!r}; give a checkpoint of the same game, or write two pages."
+            )
     played = play(checkpoint, chosen)
     if watch is not None:
         watch(played)

@@ -127,7 +127,7 @@ def add_corrected(told: Mapping[str, Mapping[str, dict[str, Any]]], results: Stu
     intervals = {
         pair: bootstrap(values, middle_of(len(values)), level=level, draws=_DRAWS)
         for pair, values in scores.items()
-        if len(values)
+        if len(values) > 1
     }
     for (scenario, name), found in intervals.items():
         base = intervals.get(base_of[scenario, name])
@@ -183,6 +183,11 @@ def summarise(results: StudyResults) -> dict[str, Any]:
             "collisions": any(f[COLLISIONS] for system in told.values() for f in system["evaluations"].values()),
             "of_games": _of_games(told),
             "sentences": [_sentence(told[name]) for name in told if "against_baseline" in told[name]]
+            + [
+                f"{told[name]['label']} and {bases[name].label} are not compared: one run alone tells no difference."
+                for name in told
+                if _too_few(systems[name], bases[name])
+            ]
             + [text for name in told for text in _listening(told[name])],
         }
         if measures_talk(results):
@@ -329,7 +334,7 @@ def _system(system: SystemResults, base: SystemResults, shuffled: bool) -> dict[
     if sampled:
         told["messages"] = sampled[0].get("common_messages") or list(system.recorded.get("messages", []))
     ours, other = system.scores(SAMPLED, "return_mean"), base.scores(SAMPLED, "return_mean")
-    if system.name != base.name and len(ours) and len(other):
+    if system.name != base.name and len(ours) and len(other) and not _too_few(system, base):
         told["against_baseline"] = {
             "label": base.label,
             "difference": bootstrap_difference(ours, other).rounded(),
@@ -345,6 +350,12 @@ def _system(system: SystemResults, base: SystemResults, shuffled: bool) -> dict[
             for stranger, seats in system.strangers.items()
         }
     return told
+
+
+def _too_few(system: SystemResults, base: SystemResults) -> bool:
+    """True if both were played and one of them has a single run, whose chance nothing measures."""
+    runs = [len(one.scores(SAMPLED, "return_mean")) for one in (system, base)]
+    return system.name != base.name and min(runs) == 1
 
 
 def _reached(system: SystemResults) -> dict[str, Any]:

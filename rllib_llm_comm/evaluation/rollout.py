@@ -331,7 +331,11 @@ def figures_of(played: Sequence[Episode], explore: bool) -> EvaluationResult:
         common_messages=[(m, round(n / len(said), 4)) for m, n in Counter(said).most_common(_COMMON)],
         shuffled_same_share=_share(said == true for true, said in replaced),
         shuffled_silent_share=_share(not said for _, said in replaced),
-        metrics={name: round(float(np.mean([e.metrics[name] for e in played])), 4) for name in played[0].metrics},
+        metrics={
+            # A game may tell a figure in some episodes only, such as a time that not all of them reach.
+            name: round(float(np.mean([e.metrics[name] for e in played if name in e.metrics])), 4)
+            for name in dict.fromkeys(name for e in played for name in e.metrics)
+        },
         returns=[round(r, 4) for r in returns],
         lengths=[e.length for e in played],
         successes=[e.success for e in played],

@@ -749,6 +749,12 @@ def join_results(parts: Sequence[StudyResults]) -> StudyResults:
                 raise UserError(
                     f"`{differing[0]}` of system {name!r} differs between the studies; they cannot be joined."
                 )
+        for name in first.study.get("shared", {}).keys() & part.study.get("shared", {}).keys():
+            one, other = first.study["shared"][name], part.study["shared"][name]
+            if differing := [key for key in ("run", "config", "stop") if one.get(key) != other.get(key)]:
+                raise UserError(
+                    f"`{differing[0]}` of the shared stage {name!r} differs between the studies; they cannot be joined."
+                )
         for scenario, systems in part.scenarios.items():
             settings = part.study["scenarios"][scenario]
             if study["scenarios"].setdefault(scenario, settings) != settings:

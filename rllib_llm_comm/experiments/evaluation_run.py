@@ -11,11 +11,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rllib_llm_comm import __version__
 from rllib_llm_comm.core.errors import UserError
-from rllib_llm_comm.core.files import read_text, write_atomically
+from rllib_llm_comm.core.files import digest_of, read_text, write_atomically
 from rllib_llm_comm.core.json_file import JsonValue, read_json
 from rllib_llm_comm.core.trust import names_code, texts_in
-from rllib_llm_comm.experiments.console import counting_bar, print_table, say, say_stand_ins, short_path
+from rllib_llm_comm.experiments.console import (
+    counting_bar,
+    print_table,
+    require_writable,
+    say,
+    say_stand_ins,
+    short_path,
+)
 from rllib_llm_comm.experiments.experiment_file import load_file
 
 if TYPE_CHECKING:
@@ -153,22 +161,45 @@ class _Played:
     """
 
     def __init__(self, path: Path, settings: EvaluationSettings) -> None:
-        self.path, self._how = path.with_name(f".{path.stem}.played.json"), settings.to_dict()
+        self.path = path.with_name(f".{path.stem}.played.json")
+        require_writable({"--json": self.path})
+        self._how = json.dumps([__version__, settings.to_dict(), _contents(settings.to_dict())], default=str)
         self.known: dict[str, dict[str, Any]] = {}
-        with contextlib.suppress(OSError, TypeError, ValueError):  # there is none yet, or it is damaged
-            self.known = dict(json.loads(read_text(self.path)))
+        with contextlib.suppress(OSError, ValueError, RecursionError):  # there is none yet, or it is damaged
+            found = json.loads(read_text(self.path))
+            if isinstance(found, dict) and all(_is_played(one) for one in found.values()):
+                self.known = found
 
     def key(self, checkpoint: Path) -> str:
-        """What stands for a checkpoint's weights under these settings."""
-        from rllib_llm_comm.policies.policy_folder import weights_digest
-
-        told = json.dumps([self._how, weights_digest(checkpoint), short_path(checkpoint)], default=str)
+        """What stands for a checkpoint, with its weights and settings, under the settings of this evaluation."""
+        told = json.dumps([self._how, _contents(str(checkpoint)), short_path(checkpoint)])
         return hashlib.sha256(told.encode()).hexdigest()
 
     def keep(self, key: str, row: Mapping[str, Any], log: Sequence[str]) -> None:
         """Adds the figures of a checkpoint."""
         self.known[key] = {"row": row, "log": log}
         write_atomically(self.path, json.dumps(self.known))
+
+
+def _is_played(one: Any) -> bool:
+    return isinstance(one, dict) and isinstance(one.get("row"), dict) and isinstance(one.get("log"), list)
+
+
+def _contents(settings: Any) -> list[str]:
+    """Digests of the files, and of the policies of the checkpoints, that settings name."""
+    from rllib_llm_comm.policies.find_checkpoint import digests, find_checkpoint
+    from rllib_llm_comm.policies.policy_folder import find_policy
+
+    if isinstance(settings, Mapping | list | tuple):
+        values = settings.values() if isinstance(settings, Mapping) else settings
+        return [digest for value in values for digest in _contents(value)]
+    place = Path(settings.removeprefix("trained:")) if isinstance(settings, str) and settings else None
+    with contextlib.suppress(OSError, ValueError):  # a text that names nothing here
+        if place is not None and place.is_file():
+            return [digest_of(place)]
+        if place is not None and place.is_dir():
+            return list(digests(find_policy(find_checkpoint(place))).values())
+    return []
 
 
 def run_evaluation(
@@ -204,13 +235,16 @@ def run_evaluation(
     log: list[str] = []
     if settings.curve:
         checkpoints = [kept for path in checkpoints for kept in kept_checkpoints(path)]
-    played = _Played(json_path, settings) if json_path is not None and len(checkpoints) > 1 else None
+    played = _Played(json_path, settings) if json_path is not None else None
     for path in checkpoints:
         key = "" if played is None else played.key(find_checkpoint(path))
         if played is not None and (known := played.known.get(key)) is not None:
             rows.append(known["row"])
             log += known["log"]
-            say(f"{len(rows)} of {len(checkpoints)}: {known['row']['checkpoint']}, played before")
+            say(
+                f"{len(rows)} of {len(checkpoints)}: {known['row']['checkpoint']}, played before this evaluation was "
+                f"killed; remove {short_path(played.path)} to play it anew"
+            )
             continue
         with counting_bar(f"playing {settings.episodes} episodes") as progress:
             evaluated = evaluate_checkpoint(path, settings, progress=progress, tell=say_stand_ins if tell else None)
@@ -230,7 +264,7 @@ def run_evaluation(
                 "reference. Give --reference, the checkpoint whose message adapter its training began with."
             )
         rows.append(row)
-        if played is not None:
+        if played is not None and len(checkpoints) > 1:
             played.keep(key, row, lines)
         if len(checkpoints) > 1:  # which may take long
             say(f"{len(rows)} of {len(checkpoints)}: {row['checkpoint']}, return {row['return_mean']:.2f}")
@@ -257,8 +291,10 @@ def kept_checkpoints(path: str | Path) -> list[Path]:
     Raises:
         UserError: If nothing is there, or it kept one alone, which is no curve.
     """
-    from rllib_llm_comm.policies.find_checkpoint import find_checkpoint
+    from rllib_llm_comm.policies.find_checkpoint import find_checkpoint, is_named
 
+    if is_named(path):
+        raise UserError(f"`curve` is true but {str(path)!r} is one checkpoint; give the trial of a training.")
     found = find_checkpoint(path)
     trial = found if any(found.glob("checkpoint_*")) else found.parent
     kept = sorted(one for one in trial.glob("checkpoint_*") if one.is_dir())

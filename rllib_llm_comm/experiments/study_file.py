@@ -82,8 +82,8 @@ class StudySystem(Settings):
 
     run: str = Field(min_length=1, examples=["run: Verco"])
     """A registered algorithm."""
-    label: str = ""
-    """Its name in the report."""
+    label: str = Field(default="", pattern=r"^[^\n|]*$")
+    """Its name in the report, on one line and without "|", which parts columns there."""
     config: dict[str, Any] = Field(default_factory=dict)
     """Its settings; `${stage}` is the result of a shared stage."""
     stop: dict[str, Any] = Field(min_length=1, examples=["stop: {training_iteration: 16}"])

@@ -284,6 +284,8 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
     Raises:
         UserError: If nothing is there, or a stage has several checkpoints or none.
     """
+    if not os.fspath(path):
+        raise UserError("The path of the checkpoint is empty; give a checkpoint, a trial, a stage, a run or zoo:NAME.")
     if is_shipped(path):
         return shipped_policy(path)
     if is_on_hub(path):

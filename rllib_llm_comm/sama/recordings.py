@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
+from rllib_llm_comm.core.errors import UserError, as_in_files, did_you_mean, shown
 from rllib_llm_comm.core.places import local_path
 from rllib_llm_comm.sama.preparation import CodeIndex, split_code
 
@@ -102,26 +102,43 @@ def require_recorded(model: ChatModel, settings: ChatPlanSettings) -> None:
         model: The chat model; only recordings that tell what they answer to, and that nobody continues, are looked at.
 
     Raises:
-        UserError: If a setting is another one than that of the recording.
+        UserError: If a setting is another one than that of the recording, or the recording tells no settings.
     """
     if not isinstance(model, Cassette) or model.client is not None or ANSWERS_TO not in model.header:
         return
     told, wanted = model.header[ANSWERS_TO], asked_with(settings)
+    told = told if isinstance(told, list) else [told]
+    if not told or not all(isinstance(one, dict) for one in told):
+        raise UserError(
+            f"`{ANSWERS_TO}` in the first line of the recording {str(model.path)!r} is "
+            f"{shown(model.header[ANSWERS_TO])} but must be a mapping of a planner's settings, or a list of such; "
+            "correct or record it anew."
+        )
     # A setting that a recording does not tell came later: its questions are those of the default.
-    every = [asked_with(type(settings)()) | one for one in (told if isinstance(told, list) else [told])]
-    if any(all(wanted.get(name, value) == value for name, value in one.items()) for one in every):
+    every = [asked_with(type(settings)()) | one for one in told]
+
+    def differing(one: Mapping[str, Any]) -> list[str]:
+        return [name for name, value in one.items() if wanted.get(name, value) != value]
+
+    names = differing(min(every, key=lambda one: len(differing(one))))
+    if not names:
         return
-    nearest = min(every, key=lambda one: sum(wanted.get(name, value) != value for name, value in one.items()))
-    for name, value in nearest.items():
-        if wanted.get(name, value) != value:
-            raise UserError(
-                f"`{name}` is {getattr(settings, name)!r} but the recording {model.path.name!r} answers questions with "
-                f"{_told(name, value)} alone, so this comparison of prompts demands a model: give `chat` a `model` or "
-                "a `local` one."
-            )
+    name = next((name for name in names if all(one.get(name) != wanted[name] for one in every)), names[0])
+    # Where other answers have this setting, it is one of others that they have not, which is then told, too.
+    having = [one for one in every if one.get(name) == wanted[name]]
+    others = differing(min(having, key=lambda one: len(differing(one)))) if having else []
+    where = " and ".join(f"`{one}` is {as_in_files(wanted[one])}" for one in others)
+    fitting = [one for one in every if all(one.get(other) == wanted[other] for other in others)] or every
+    known = list(dict.fromkeys(_told(name, one[name]) for one in fitting if name in one))
+    values = " or ".join(known if name in _FILES else [f"`{name}` {known[0]}", *known[1:]])
+    raise UserError(
+        f"`{name}` is {as_in_files(getattr(settings, name))} but the recording {model.path.name!r} answers questions "
+        f"with {values} alone{f' where {where}' if where else ''}, so this comparison of prompts demands a model: give "
+        "`chat` a `model` or a `local` one, or correct the setting."
+    )
 
 
 def _told(name: str, value: Any) -> str:
     if name in _FILES:
         return f"a {name}" if value else f"no {name}"
-    return f"`{name}` {value!r}"
+    return as_in_files(value)

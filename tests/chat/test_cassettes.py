@@ -113,14 +113,16 @@ def test_two_recorders_share_a_cassette(tmp_path):
         '{"cassette": 2}\n',
         '{"cassette": 1}\nhalf\n',
         '{"cassette": 1}\n{"prompt": "a"}\n',
+        '{"cassette": 1, "with": ["broken.jsonl"]}\n',
         '{"cassette": 1}\n{"system": "", "prompt": "a", "answer": 3}\n',
     ],
 )
 def test_what_is_no_cassette_is_told(tmp_path, content):
     path = tmp_path / "broken.jsonl"
     path.write_text(content)
-    with pytest.raises(UserError, match="is no cassette"):
+    with pytest.raises(UserError, match="is no cassette") as caught:
         Cassette(path)
+    assert str(caught.value).count("is no cassette") == 1
 
 
 @pytest.mark.parametrize("torn", ['{"model": "tiny", "sys', "{", '{"model": "tiny", "prompt": "\xc3'])

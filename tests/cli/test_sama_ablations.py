@@ -52,6 +52,9 @@ def test_with_a_recording_the_file_is_refused_before_anything_runs(tmp_path):
         ({"menu": "possible"}, "`menu` is 'possible' but the recording 'sama.jsonl.gz' answers questions with `menu`"),
         ({"memory": "episode"}, "`memory` is 'episode'"),
         ({"examples": 1, "memory": "episode", "ahead": 4}, "`ahead` is 4"),  # the rest was recorded, too
+        ({"ahead": 3}, "answers questions with `ahead` 0 or 8 alone"),
+        ({"examples": 1, "memory": "round"}, "`examples` is 1 but the recording 'sama.jsonl.gz' answers questions with "
+         "`examples` 0 alone where `memory` is 'round'"),
         ({"translation": ""}, "the recording 'sama.jsonl.gz' answers questions with a translation alone"),
     ],
 )  # fmt: skip
@@ -68,6 +71,14 @@ def test_a_recording_of_several_settings_answers_to_each():
     for also in ({}, {"ahead": 8}, {"examples": 1, "memory": "episode", "ahead": 8}):
         with pytest.raises(UserError, match="cannot be read"):  # the settings are looked at before the files
             make_planner({**PLAIN, **there, **also})
+
+
+@pytest.mark.parametrize("odd", [5, [], [3], "sama"])
+def test_a_recording_that_tells_odd_settings_is_refused(odd, tmp_path):
+    tape = tmp_path / "odd.jsonl"
+    tape.write_text(json.dumps({"cassette": 1, "answers_to": odd}) + "\n")
+    with pytest.raises(UserError, match=r"`answers_to` in the first line .* must be a mapping"):
+        make_planner({"name": "sama", "chat": {"cassette": str(tape)}})
 
 
 @pytest.mark.parametrize("name", ["sama", "sama_frozen_lake", "sama_minirts"])

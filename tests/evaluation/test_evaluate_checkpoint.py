@@ -8,6 +8,7 @@ import shutil
 import pytest
 import torch
 from hostile import write_checkpoint
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import rllib_llm_comm
@@ -16,6 +17,7 @@ from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.evaluation.play_settings import EvaluationSettings
+from rllib_llm_comm.evaluation.rollout import Episode, figures_of
 from rllib_llm_comm.experiments.evaluation_run import run_evaluation
 from rllib_llm_comm.policies.find_checkpoint import shipped_policy
 from rllib_llm_comm.policies.numeric_network import NumericNetwork, NumericSettings
@@ -121,3 +123,35 @@ def test_an_evaluation_of_several_that_ends_early_goes_on_with_those_not_yet_pla
     assert done[1]["returns"] == row["returns"] and json.loads(figures.read_text())["checkpoints"] == done
     again = run_evaluation([first, second], EvaluationSettings(episodes=1), json_path=figures)["checkpoints"]
     assert [one["episodes"] for one in again] == [1, 1]
+
+
+def test_figures_kept_under_a_planner_or_settings_that_changed_since_are_not_taken(tmp_path, capsys):
+    first, missing, figures = tmp_path / "emma", str(tmp_path / "later"), tmp_path / "figures.json"
+    planner = tmp_path / "planner"
+    shutil.copytree(shipped_policy("zoo:emma_cramped_room"), first)
+    shutil.copytree(shipped_policy("zoo:planner_cramped_room"), planner)
+    how = EvaluationSettings(episodes=1, planner=f"trained:{planner}", env_config={"horizon": 20})
+
+    def play() -> bool:
+        with pytest.raises(UserError, match="later"):
+            run_evaluation([str(first), missing], how, json_path=figures)
+        return "played before" not in capsys.readouterr().out
+
+    assert play() and not play()
+    weights = next(planner.rglob("*.safetensors"))
+    save_file({name: 0 * tensor for name, tensor in load_file(weights).items()}, weights)
+    assert play() and not play()
+    manifest = first / "policy" / "policy.json" if (first / "policy").is_dir() else first / "policy.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()), indent=3))
+    assert play() and not play()
+    (kept,) = tmp_path.glob(".figures.played.json")
+    for damage in ("{", "[" * 100_000, "[]", '{"key": {}}', kept.read_text().replace('"row"', '"line"')):
+        kept.write_text(damage)
+        assert play()
+
+
+def test_a_metric_that_a_game_tells_in_some_episodes_is_their_mean():
+    episodes = [Episode("game", {}, ["alice"], seed) for seed in range(3)]
+    for one, metrics in zip(episodes, ({}, {"won": 2.0}, {"won": 3.0, "lost": 1.0}), strict=True):
+        one.returns, one.metrics = {"alice": 1.0}, metrics
+    assert figures_of(episodes, explore=True).metrics == {"won": 2.5, "lost": 1.0}

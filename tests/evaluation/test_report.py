@@ -119,6 +119,12 @@ def test_sentences(folder):
     assert "unfinished" not in told["systems"]
 
 
+def test_one_run_is_not_compared(folder):
+    told = summarise(with_seeds(folder, [0]))["scenarios"]["one"]
+    assert told["sentences"][0] == "good talk and silent are not compared: one run alone tells no difference."
+    assert "against_baseline" not in told["systems"]["good"]
+
+
 def test_pages_in_which_names_and_messages_are_text(folder):
     nasty = "<img src=x onerror=alert(1)> [a](javascript:b)"
     good = {"label": nasty, "interventions": []}
@@ -375,6 +381,10 @@ def test_parts_that_contradict_are_refused(folder):
     other.study["systems"] = {"good": {**other.study["systems"]["good"], "stop": {"training_iteration": 99}}}
     with pytest.raises(UserError, match="`stop` of system 'good' differs between the studies"):
         join_results([part(folder, "silent", "good"), other])
+    taught = [part(folder, name, shared={"clone": {"run": "ActionSFT", "config": {"lr": lr}}})
+              for name, lr in (("silent", 0.1), ("good", 0.2))]  # fmt: skip
+    with pytest.raises(UserError, match="`config` of the shared stage 'clone' differs"):
+        join_results(taught)
     with pytest.raises(UserError, match="different settings"):
         join_results([silent, part(folder, "good", scenarios={"one": {"map_name": "A"}})])
     with pytest.raises(UserError, match="lacks the baseline"):
