@@ -57,8 +57,8 @@ class JsonValue:
 
     def text(self) -> str:
         """A text."""
-        if not isinstance(self.content, str):
-            raise self.wrong("a text")
+        if not isinstance(self.content, str) or any("\ud800" <= sign <= "\udfff" for sign in self.content):
+            raise self.wrong("a text")  # JSON may hold halves of signs, which nothing can write
         return self.content
 
     def number(self) -> float:

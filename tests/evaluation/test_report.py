@@ -256,6 +256,8 @@ GOOD = ("scenarios", "one", "good")
     ("change", "says"),
     [
         (put(GONE, "study", "title"), "`study.title` is missing"),
+        (put("a\ud800", "study", "title"), "`study.title` is 'a\\ud800' but must be a text"),
+        (put("a\ud800", *GOOD, "label"), "`scenarios.one.good.label` is 'a\\ud800' but must be a text"),
         (put({}, "study", "scenarios"), "`study.scenarios` is {} but must be a mapping that is not empty"),
         (put(GONE, "study", "systems", "good"), "`study.systems.good` is missing"),
         (put(GONE, "scenarios", "one", "silent"), "`scenarios.one.silent` is missing"),
