@@ -390,8 +390,11 @@ DRIFT = {
 SAMPLED = "sampled"
 """The evaluation with drawn actions."""
 _SUCCESSES = "successes"
-# Not kept of a run: returns and lengths of each episode, where its policy was, and what the study itself says.
-_NOT_KEPT = ("returns", "lengths", "checkpoint", "episodes", "sampled", "seed", "stand_ins")
+# Not kept of a run: where its policy was, what the study itself says, and what no report tells.
+_NOT_KEPT = (
+    "returns", "lengths", "return_std", "shuffled_silent_share", "seconds_per_game", "took", "checkpoint", "episodes",
+    "sampled", "seed", "stand_ins",
+)  # fmt: skip
 _DIGITS = 6
 # Scenarios and systems name folders and pictures, so that a foreign file must not say "../../elsewhere".
 _NAME = re.compile(r"[A-Za-z0-9][\w+-]*")

@@ -124,7 +124,7 @@ class Study(Settings):
     scenarios: dict[str, dict[str, Any]] = Field(min_length=1, examples=["scenarios: {B: {map_name: B}}"])
     """Name -> settings of the environment."""
     shared: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Stages that run once per scenario before the systems, such as labels and the message adapter. `${env}` and
+    """Stages that run once per scenario in which a system uses them, before the systems, such as labels. `${env}` and
     `${scenario}` stand for the environment's id and its settings. With `seed: ${seeds}` a stage is trained once per
     seed, and a trial of a system takes the result of its own seed."""
     systems: dict[str, StudySystem] = Field(
@@ -185,7 +185,10 @@ def read_study(path: Path) -> Study:
 
 
 def expand(study: Study, name: str) -> ExperimentFile:
-    """The stages of a study, as an experiment file; `name` is the default one of the results' folder."""
+    """The stages of a study, as an experiment file; `name` is the default one of the results' folder.
+
+    A shared stage that systems use runs in those scenarios alone in which one does: none labels where all are silent.
+    """
     experiments: dict[str, Experiment] = {}
 
     def add(stage: str, spec: Mapping[str, Any]) -> None:
@@ -206,6 +209,15 @@ def expand(study: Study, name: str) -> ExperimentFile:
                 )
             if study.evaluation.strangers:
                 add(stage_name(scenario, key, STRANGERS), _with_strangers(study, scenario, key, places))
+
+    def used(shared: str, scenario: str) -> bool:
+        return any(f"${{{stage_name(scenario, shared)}}}" in str(one.config) for one in experiments.values())
+
+    for shared in reversed(study.shared):  # what a stage uses comes before it
+        unused = [scenario for scenario in study.scenarios if not used(shared, scenario)]
+        if len(unused) < len(study.scenarios):  # what nobody uses, such as games of rules, is wanted everywhere
+            for scenario in unused:
+                del experiments[stage_name(scenario, shared)]
     return ExperimentFile(name, experiments, model=study.model)
 
 

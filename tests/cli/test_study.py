@@ -65,6 +65,16 @@ def test_a_part_of_a_study_has_what_it_uses_and_nothing_else():
             part_of(study, whole, systems=[unknown])
 
 
+def test_shared_stages_run_where_a_system_uses_them():
+    study = read_study(examples()["study_planner_told"])
+    told = {name: set() for name in study.scenarios}
+    for stage in expand(study, "study").experiments:
+        scenario, _, rest = stage.partition(".")
+        told[scenario] |= {rest} & set(study.shared)
+    assert told["B_apart"] == told["B_apart_40"] == set(study.shared)
+    assert told["B_central"] == told["B_central_40"] == {"references", "demonstrations", "clone"}
+
+
 def test_a_part_of_a_study_may_be_named_by_a_pattern():
     study = read_study(examples()["study_salads"])
     file = with_model(expand(study, "study"))
