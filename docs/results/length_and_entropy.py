@@ -73,7 +73,7 @@ def main() -> None:
         "entropy": entropies(),
     }
     target = RESULTS / "length_and_entropy.json"
-    target.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    target.write_text(json.dumps(figures, separators=(",", ":")) + "\n", encoding="utf-8")
     print(target)
 
 
