@@ -563,6 +563,8 @@ def _checked_study(study: JsonValue) -> dict[str, Any]:
     for name, settings in study["scenarios"].items(least=1).items():
         _require_name(settings, name)
         settings.items()
+    for stage in (study["shared"].items() if "shared" in study else {}).values():
+        stage.items()
     systems = study["systems"].items(least=1)
     for name, system in systems.items():
         _require_name(system, name)
@@ -742,6 +744,8 @@ def join_results(parts: Sequence[StudyResults]) -> StudyResults:
     """
     first = parts[0]
     study: dict[str, Any] = {**first.study, "scenarios": {}, "systems": {}, "baseline": first.baseline}
+    if "shared" in study:
+        study["shared"] = dict(study["shared"])
     study["seeds"] = sorted({seed for part in parts for seed in part.study["seeds"]})
     scenarios: Scenarios = {}
     for part in parts:
@@ -752,9 +756,9 @@ def join_results(parts: Sequence[StudyResults]) -> StudyResults:
                 raise UserError(
                     f"`{differing[0]}` of system {name!r} differs between the studies; they cannot be joined."
                 )
-        for name in first.study.get("shared", {}).keys() & part.study.get("shared", {}).keys():
-            one, other = first.study["shared"][name], part.study["shared"][name]
-            if differing := [key for key in ("run", "config", "stop") if one.get(key) != other.get(key)]:
+        for name, spec in part.study.get("shared", {}).items():
+            taken = study.setdefault("shared", {}).setdefault(name, spec)
+            if differing := [key for key in ("run", "config", "stop") if taken.get(key) != spec.get(key)]:
                 raise UserError(
                     f"`{differing[0]}` of the shared stage {name!r} differs between the studies; they cannot be joined."
                 )

@@ -190,9 +190,11 @@ def _contents(settings: Any) -> list[str]:
     from rllib_llm_comm.policies.find_checkpoint import digests, find_checkpoint
     from rllib_llm_comm.policies.policy_folder import find_policy
 
-    if isinstance(settings, Mapping | list | tuple):
-        values = settings.values() if isinstance(settings, Mapping) else settings
-        return [digest for value in values for digest in _contents(value)]
+    if isinstance(settings, Mapping):
+        grows = settings.get("model") or settings.get("local")  # a recording of what this evaluation asks
+        return _contents([value for name, value in settings.items() if not (name == "cassette" and grows)])
+    if isinstance(settings, list | tuple):
+        return [digest for value in settings for digest in _contents(value)]
     place = Path(settings.removeprefix("trained:")) if isinstance(settings, str) and settings else None
     with contextlib.suppress(OSError, ValueError):  # a text that names nothing here
         if place is not None and place.is_file():
@@ -236,8 +238,9 @@ def run_evaluation(
     if settings.curve:
         checkpoints = [kept for path in checkpoints for kept in kept_checkpoints(path)]
     played = _Played(json_path, settings) if json_path is not None else None
+    several = len(checkpoints) > 1
     for path in checkpoints:
-        key = "" if played is None else played.key(find_checkpoint(path))
+        key = played.key(find_checkpoint(path)) if played is not None and several else ""
         if played is not None and (known := played.known.get(key)) is not None:
             rows.append(known["row"])
             log += known["log"]
@@ -264,9 +267,9 @@ def run_evaluation(
                 "reference. Give --reference, the checkpoint whose message adapter its training began with."
             )
         rows.append(row)
-        if played is not None and len(checkpoints) > 1:
+        if played is not None and several:
             played.keep(key, row, lines)
-        if len(checkpoints) > 1:  # which may take long
+        if several:  # which may take long
             say(f"{len(rows)} of {len(checkpoints)}: {row['checkpoint']}, return {row['return_mean']:.2f}")
     print_figures(rows)
     if settings.communication:
@@ -291,9 +294,9 @@ def kept_checkpoints(path: str | Path) -> list[Path]:
     Raises:
         UserError: If nothing is there, or it kept one alone, which is no curve.
     """
-    from rllib_llm_comm.policies.find_checkpoint import find_checkpoint, is_named
+    from rllib_llm_comm.policies.find_checkpoint import find_checkpoint, is_on_hub, is_shipped
 
-    if is_named(path):
+    if is_shipped(path) or is_on_hub(path):
         raise UserError(f"`curve` is true but {str(path)!r} is one checkpoint; give the trial of a training.")
     found = find_checkpoint(path)
     trial = found if any(found.glob("checkpoint_*")) else found.parent

@@ -248,7 +248,9 @@ def part_of(
     kept = {name for name in file.experiments if any(name == one or name.startswith(f"{one}.") for one in wanted)}
     everything = json.dumps([one.config for one in file.experiments.values()], default=str)
     for stage in (stage_name(scenario, one) for scenario in scenarios or study.scenarios for one in study.shared):
-        if f"${{{stage}}}" not in everything:  # nobody takes anything from it, such as games of rules
+        if (
+            stage in file.experiments and f"${{{stage}}}" not in everything
+        ):  # nobody takes anything from it, such as games of rules
             kept.add(stage)
     for name in reversed(file.experiments):  # what a stage uses comes before it
         text = json.dumps([file.experiments[other].config for other in kept], default=str)

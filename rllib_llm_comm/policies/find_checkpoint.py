@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from functools import lru_cache
@@ -11,7 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean, names_and_hint
-from rllib_llm_comm.core.files import read_foreign_json, read_regular
+from rllib_llm_comm.core.files import digest_of, read_foreign_json, read_regular
 from rllib_llm_comm.core.places import fetched, is_remote
 from rllib_llm_comm.policies.policy_manifest import LANGUAGE, MANIFEST, MOST_MANIFEST, names_a_folder
 from rllib_llm_comm.policies.stage_record import MARKER, read_record, require_readable
@@ -161,7 +160,7 @@ def _card(name: str) -> ModelCard:
 def digests(folder: Path) -> dict[str, str]:
     """SHA-256 of every file of a policy folder but its card."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CARD)
-    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {path.relative_to(folder).as_posix(): digest_of(path) for path in files}
 
 
 def in_markdown(text: object) -> str:

@@ -356,7 +356,6 @@ class AddTeacherMessages(RLlibCallback):
 
     A chat teacher is asked by several games at once, as many as its client answers (`max_concurrent`).
 
-
     `Verco` adds it when `messages` is "teacher" and reads the teacher from the config's `teacher`. In a
     config of your own use `AddTeacherMessages.of("scripted")`.
     """
@@ -391,6 +390,7 @@ class AddTeacherMessages(RLlibCallback):
 
         wrap_games(env, wrapped, "A teacher needs")
         at_once = concurrent_questions(getattr(taught[0].teacher, "client", None))  # each game has a client of its own
+        # RLlib has made the vector of games and takes no other class, so it becomes one.
         if at_once > 1 and type(env) is SyncVectorMultiAgentEnv:
             env.__class__, env.at_once = GamesSideBySide, at_once
         self._cost = ChatCost(getattr(game.teacher, "client", None) for game in taught)

@@ -73,6 +73,10 @@ def test_shared_stages_run_where_a_system_uses_them():
         told[scenario] |= {rest} & set(study.shared)
     assert told["B_apart"] == told["B_apart_40"] == set(study.shared)
     assert told["B_central"] == told["B_central_40"] == {"references", "demonstrations", "clone"}
+    part = part_of(study, expand(study, "study"), ["B_central"], ["cloned_ppo"]).experiments
+    assert [stage for stage in part if stage.count(".") == 1] == [
+        f"B_central.{name}" for name in ("references", "demonstrations", "clone", "cloned_ppo")
+    ]
 
 
 def test_a_part_of_a_study_may_be_named_by_a_pattern():

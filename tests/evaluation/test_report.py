@@ -258,6 +258,7 @@ GOOD = ("scenarios", "one", "good")
         (put(GONE, "study", "title"), "`study.title` is missing"),
         (put("a\ud800", "study", "title"), "`study.title` is 'a\\ud800' but must be a text"),
         (put("a\ud800", *GOOD, "label"), "`scenarios.one.good.label` is 'a\\ud800' but must be a text"),
+        (put({"clone": 3}, "study", "shared"), "`study.shared.clone` is 3 but must be a mapping"),
         (put({}, "study", "scenarios"), "`study.scenarios` is {} but must be a mapping that is not empty"),
         (put(GONE, "study", "systems", "good"), "`study.systems.good` is missing"),
         (put(GONE, "scenarios", "one", "silent"), "`scenarios.one.silent` is missing"),
@@ -387,6 +388,10 @@ def test_parts_that_contradict_are_refused(folder):
               for name, lr in (("silent", 0.1), ("good", 0.2))]  # fmt: skip
     with pytest.raises(UserError, match="`config` of the shared stage 'clone' differs"):
         join_results(taught)
+    none = part(folder, "silent", shared={})
+    with pytest.raises(UserError, match="`config` of the shared stage 'clone' differs"):
+        join_results([none, taught[1], replace(taught[0], scenarios={})])
+    assert join_results([none, taught[1]]).study["shared"] == taught[1].study["shared"]
     with pytest.raises(UserError, match="different settings"):
         join_results([silent, part(folder, "good", scenarios={"one": {"map_name": "A"}})])
     with pytest.raises(UserError, match="lacks the baseline"):
