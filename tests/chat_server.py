@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +31,25 @@ def completion(text: str | None, finish: str = "stop") -> bytes:
             "usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120},
         }
     ).encode()
+
+
+class Late:
+    """Answers after a while, as a model does, and counts how many questions are under way, and the most so far.
+
+    The wait differs from question to question, so that answers come in another order.
+    """
+
+    def __init__(self, answer: Callable[[str], str]) -> None:
+        self.answer, self.now, self.most, self._lock = answer, 0, 0, threading.Lock()
+
+    def __call__(self, prompt: str) -> str:
+        with self._lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        time.sleep(0.02 if len(prompt) % 2 else 0.04)
+        with self._lock:
+            self.now -= 1
+        return self.answer(prompt)
 
 
 class ChatServer(LocalServer):

@@ -66,6 +66,7 @@ def entropies() -> dict[str, Any]:
 
 
 def main() -> None:
+    """Writes the figures beside this file."""
     figures = {
         "made_by": "python docs/results/length_and_entropy.py",
         "from": [f"docs/results/{study}/results.json" for study in STUDIES],

@@ -73,8 +73,9 @@ def play_planned(
     Returns:
         The episodes; `rounds` holds the plans, all figures are those of the attempts that stood.
 
-    Under a planner, or a teacher, that asks a server games are played side by side: as many as are answered at once
-    (`max_concurrent`), and `ask_ahead` more whose questions wait in line. One goes on at a time, while the others wait
+    Under a planner that asks a server games are played side by side: as many as are answered at once
+    (`max_concurrent`), and `ask_ahead` more whose questions wait in line; with a teacher that speaks for the agents,
+    without rounds, as many as are answered at once. One goes on at a time, while the others wait
     for answers, so that each takes the course that it takes alone.
 
     Raises:

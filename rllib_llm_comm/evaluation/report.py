@@ -334,7 +334,7 @@ def _system(system: SystemResults, base: SystemResults, shuffled: bool) -> dict[
     if sampled:
         told["messages"] = sampled[0].get("common_messages") or list(system.recorded.get("messages", []))
     ours, other = system.scores(SAMPLED, "return_mean"), base.scores(SAMPLED, "return_mean")
-    if system.name != base.name and len(ours) and len(other) and not _too_few(system, base):
+    if system.name != base.name and min(len(ours), len(other)) > 1:
         told["against_baseline"] = {
             "label": base.label,
             "difference": bootstrap_difference(ours, other).rounded(),

@@ -111,7 +111,7 @@ def make_stages(
     Raises:
         UserError: If a reference is unknown, points forwards, or stages wait for each other.
     """
-    uses = {name: _references(experiment) for name, experiment in experiments.items()}
+    uses = {name: references(experiment) for name, experiment in experiments.items()}
     _check_references(uses)
     stages: list[Stage] = []
     fingerprints: dict[str, str] = {}
@@ -177,15 +177,16 @@ def resolve(value: Any, outputs: Mapping[str, list[str]], many: bool = False, sa
     return REFERENCE.sub(path_of, value)
 
 
-def _references(experiment: Experiment) -> tuple[str, ...]:
+def references(experiment: Experiment) -> tuple[str, ...]:
+    """The names of the stages whose results an experiment uses, in the order of its settings."""
     texts = texts_in(experiment.model_dump())
     return tuple(dict.fromkeys(name for text in texts for name in REFERENCE.findall(text)))
 
 
 def _check_references(uses: Mapping[str, tuple[str, ...]]) -> None:
     names = list(uses)
-    for name, references in uses.items():
-        for reference in references:
+    for name, used in uses.items():
+        for reference in used:
             if reference not in uses:
                 others = [other for other in names if other != name]
                 listed = ", ".join(others) or "none"

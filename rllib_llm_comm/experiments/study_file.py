@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import fnmatch
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean, names_and_hint
@@ -23,6 +23,7 @@ from rllib_llm_comm.experiments.experiment_file import (
     make_experiment,
 )
 from rllib_llm_comm.experiments.search_space import BY_SEED, GRID, search_kind
+from rllib_llm_comm.experiments.stages import references
 from rllib_llm_comm.verco.settings import require_message_mode
 
 STRANGERS = "strangers"
@@ -82,7 +83,7 @@ class StudySystem(Settings):
 
     run: str = Field(min_length=1, examples=["run: Verco"])
     """A registered algorithm."""
-    label: str = Field(default="", pattern=r"^[^\n|]*$")
+    label: str = ""
     """Its name in the report, on one line and without "|", which parts columns there."""
     config: dict[str, Any] = Field(default_factory=dict)
     """Its settings; `${stage}` is the result of a shared stage."""
@@ -103,6 +104,13 @@ class StudySystem(Settings):
                 raise UserError(f"`{key}` is given by the study; remove it here and {remedy}.")
         _refuse_search(config)
         return config
+
+    @field_validator("label")
+    @classmethod
+    def _fits_a_table(cls, label: str) -> str:
+        if "|" in label or "\n" in label:
+            raise PydanticCustomError("value_error", "a text on one line without '|', which parts columns")
+        return label
 
     @field_validator("interventions")
     @classmethod
@@ -210,14 +218,12 @@ def expand(study: Study, name: str) -> ExperimentFile:
             if study.evaluation.strangers:
                 add(stage_name(scenario, key, STRANGERS), _with_strangers(study, scenario, key, places))
 
-    def used(shared: str, scenario: str) -> bool:
-        return any(f"${{{stage_name(scenario, shared)}}}" in str(one.config) for one in experiments.values())
-
     for shared in reversed(study.shared):  # what a stage uses comes before it
-        unused = [scenario for scenario in study.scenarios if not used(shared, scenario)]
+        used = {stage for one in experiments.values() for stage in references(one)}
+        unused = [stage for one in study.scenarios if (stage := stage_name(one, shared)) not in used]
         if len(unused) < len(study.scenarios):  # what nobody uses, such as games of rules, is wanted everywhere
-            for scenario in unused:
-                del experiments[stage_name(scenario, shared)]
+            for stage in unused:
+                del experiments[stage]
     return ExperimentFile(name, experiments, model=study.model)
 
 
@@ -246,15 +252,12 @@ def part_of(
         told = f"`--system` is {', '.join(systems)}, but none of these is compared in {', '.join(scenarios)}"
         raise UserError(f"{told}; see `scenarios` of the systems in the file.")
     kept = {name for name in file.experiments if any(name == one or name.startswith(f"{one}.") for one in wanted)}
-    everything = json.dumps([one.config for one in file.experiments.values()], default=str)
+    used = {stage for one in file.experiments.values() for stage in references(one)}
     for stage in (stage_name(scenario, one) for scenario in scenarios or study.scenarios for one in study.shared):
-        if (
-            stage in file.experiments and f"${{{stage}}}" not in everything
-        ):  # nobody takes anything from it, such as games of rules
+        if stage in file.experiments and stage not in used:  # nobody takes anything from it, such as games of rules
             kept.add(stage)
     for name in reversed(file.experiments):  # what a stage uses comes before it
-        text = json.dumps([file.experiments[other].config for other in kept], default=str)
-        if f"${{{name}}}" in text:
+        if any(name in references(file.experiments[other]) for other in kept):
             kept.add(name)
     return replace(file, experiments={name: one for name, one in file.experiments.items() if name in kept})
 

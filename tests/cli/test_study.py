@@ -187,6 +187,10 @@ THIRD = {"run": "Verco", "stop": {"training_iteration": 1}, "scenarios": ["A"]}
         ({"shared/seeds": {"run": "MessageSFT"}}, "`shared.seeds` cannot be referred to"),
         ({"shared/constant": {"run": "MessageSFT"}}, "`constant` is among `shared` and among `systems`"),
         ({"systems/constant/run": GONE}, "`study.yaml.systems.constant.run` is missing; .* `run: Verco`"),
+        (
+            {"systems/constant/label": "a | b"},
+            "`study.yaml.systems.constant.label` is 'a | b' but must be a text on one line",
+        ),
         ({"systems/constant/interventions": ["silence"]}, "^`study.yaml.systems.constant.interventions` is "),
         ({"systems/constant/interventions": ["none", "none"]}, "'none' is given twice"),
         ({"systems/constant/config/env_config": {}}, "constant.config`: `env_config` is given by the study"),

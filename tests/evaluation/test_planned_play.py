@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
 
 import numpy as np
 import pytest
-from chat_server import ChatServer
+from chat_server import ChatServer, Late
 from planner_model import choices, planner
 from test_replay import NASTY, checked, opened
 
@@ -231,22 +230,6 @@ class Walks(Obedient):
         return Decision(cell, "", {}, list("x" * number), np.full(number, 1 / number), 0.5, "")
 
 
-class Late:
-    """Plans after a while, and counts how many questions are under way."""
-
-    def __init__(self):
-        self.now, self.most, self._lock = 0, 0, threading.Lock()
-
-    def __call__(self, prompt):
-        with self._lock:
-            self.now += 1
-            self.most = max(self.most, self.now)
-        time.sleep(0.02)
-        with self._lock:
-            self.now -= 1
-        return answer(prompt)
-
-
 def answer(prompt):
     if "Propose the next goal of the team" in prompt:
         first, second = choices(prompt)
@@ -277,7 +260,7 @@ def course(episode):
 
 @pytest.mark.parametrize("trials", [None, 1])
 def test_games_side_by_side_take_the_same_course(tmp_path, trials):
-    late, finished = Late(), []
+    late, finished = Late(answer), []
     how = {"trials": trials, "ahead": 0 if trials is None else 1}
     with ChatServer(late) as server:
         alone = played(server, tmp_path / "one.jsonl", 1, **how)
@@ -293,7 +276,7 @@ def test_games_side_by_side_take_the_same_course(tmp_path, trials):
 
 @pytest.mark.parametrize("trials", [None, 0])
 def test_a_game_more_is_begun_while_another_waits_and_each_takes_the_same_course(tmp_path, trials):
-    late, under_way = Late(), []
+    late, under_way = Late(answer), []
 
     class Watched(Walks):
         def act_together(self, episodes, explore=True):
@@ -329,7 +312,7 @@ def test_games_whose_messages_are_drawn_from_one_source_are_played_in_their_orde
     class Talks(Walks):
         communication = type("Settings", (), {"messages": messages, "message_temperature": temperature})
 
-    late = Late()
+    late = Late(answer)
     with ChatServer(late) as server:
         played(server, tmp_path / "tape.jsonl", 4, Talks())
     assert late.most == 1
@@ -359,7 +342,7 @@ def test_games_that_are_told_of_earlier_ones_are_played_in_their_order():
 
 @pytest.mark.parametrize("trials", [None, 0])
 def test_the_things_that_matter_are_asked_for_once(trials):
-    with ChatServer(Late()) as server:
+    with ChatServer(Late(answer)) as server:
         chat = server.settings(max_concurrent=4)
         planning = {"planner": {"name": "chat", "examples": 0, "chat": chat}, "patience": 5}
         games = play_planned(Walks(), planning=planning, trials=trials, episodes=4, env_config={"horizon": 6})

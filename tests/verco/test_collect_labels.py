@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +16,7 @@ import pandas
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
-from chat_server import ChatServer
+from chat_server import ChatServer, Late
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.verco.teachers import collect_labels as collect_module
@@ -263,24 +262,14 @@ def test_a_spent_budget_keeps_what_was_paid_for_and_more_budget_goes_on(tmp_path
 
 
 def test_a_teacher_is_asked_about_several_games_at_once_and_the_rows_are_the_same(tmp_path):
-    lock, now, most = threading.Lock(), [0], [0]
-
-    def slow(prompt: str) -> str:
-        with lock:
-            now[0] += 1
-            most[0] = max(most[0], now[0])
-        time.sleep(0.02 if len(prompt) % 2 else 0.06)  # answers come in another order than the questions
-        with lock:
-            now[0] -= 1
-        return f"alice: please bring the tomato\nbob: i see {len(prompt)} things"
-
     found, seen = {}, {}
     for at_once in (1, 4):
-        with ChatServer(slow) as server:
-            teacher, most[0] = chat(server, max_concurrent=at_once), 0
+        late = Late(lambda prompt: f"alice: please bring the tomato\nbob: i see {len(prompt)} things")
+        with ChatServer(late) as server:
+            teacher = chat(server, max_concurrent=at_once)
             collect(tmp_path / str(at_once), teacher=teacher, target_labels=12, teacher_share=0.0, num_envs=4)
             found[at_once], seen[at_once] = rows(tmp_path / str(at_once)), sorted(prompts(server))
-        assert most[0] == at_once
+        assert late.most == at_once
     assert found[1] == found[4] and len(found[1]) >= 12
     assert set(seen[1]) <= set(seen[4])  # at most the rest of the last moment is asked beyond
 

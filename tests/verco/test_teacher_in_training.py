@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-import time
-
 import pytest
 import toys
-from chat_server import ChatServer
+from chat_server import ChatServer, Late
 
 from rllib_llm_comm import VercoConfig, load_policy
 from rllib_llm_comm.evaluation.planned_play import play_planned
@@ -18,20 +15,8 @@ pytestmark = pytest.mark.usefixtures("small_ray")
 KITCHEN = {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 8}
 
 
-class Late:
-    """Answers after a while, each question in its own words, and counts how many are under way."""
-
-    def __init__(self):
-        self.now, self.most, self._lock = 0, 0, threading.Lock()
-
-    def __call__(self, prompt):
-        with self._lock:
-            self.now += 1
-            self.most = max(self.most, self.now)
-        time.sleep(0.01 if len(prompt) % 2 else 0.03)  # answers come in another order than the questions
-        with self._lock:
-            self.now -= 1
-        return f"alice: please bring {len(prompt) % 7} plates\nbob: i see {len(prompt) % 5} things"
+def answer(prompt):
+    return f"alice: please bring {len(prompt) % 7} plates\nbob: i see {len(prompt) % 5} things"
 
 
 def config(server, at_once):
@@ -58,7 +43,7 @@ def course(episodes):
 def test_games_that_ask_at_once_take_the_same_course(tmp_path):
     seen, played = {}, {}
     for at_once in (1, 4):
-        late = Late()
+        late = Late(answer)
         with ChatServer(late) as server, running(config(server, at_once)) as algo:
             episodes = algo.env_runner.sample(num_timesteps=96, random_actions=False)
             assert any(episode.is_done for episode in episodes)  # a new one begins beside those that go on
