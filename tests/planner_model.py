@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from rllib_llm_comm.chat.chat_model import ChatCounters
+from rllib_llm_comm.chat.chat_model import ChatCounters, ChatModel
 
 
 def planner(prompt: str) -> str:
@@ -47,7 +47,7 @@ def choices(prompt: str) -> tuple[str, str]:
     return first, next(subgoal for subgoal in useful if "bob" in listed[subgoal] and subgoal != first)
 
 
-class Answers:
+class Answers(ChatModel):
     """Gives answers in turn, the last one for ever, and keeps the prompts."""
 
     model = "a test"
@@ -59,9 +59,3 @@ class Answers:
         self.prompts.append(prompt)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return answer if isinstance(answer, str) else json.dumps(answer)
-
-    def recall(self, prompt: str, system: str = "") -> None:
-        return None
-
-    def remember(self, prompt: str, answer: str, system: str = "") -> None:
-        pass

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError
+from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, ChatModel
 from rllib_llm_comm.chat.local_chat import register_local_chat
-from rllib_llm_comm.sama.plans import RULES, RULES_MODEL
+from rllib_llm_comm.sama.plans import RULES_MODEL
 
 _THINGS = ("onion", "pot", "dish", "soup", "serving counter", "counter")
 _GOALS = ("put onions into a pot until it has three", "have a dish ready for the soup", "take the soup and deliver it")
@@ -30,21 +30,22 @@ _NO_POT = re.compile(r"\b(\w+) can reach no pot\.")
 _IN_POT = re.compile(r"\b([\w ]*?pot(?: \d+)?) holds (\d) of 3 onions", re.IGNORECASE)
 _TRIED = re.compile(r"^- goal: .*?; ((?:\w+: [^;]*?(?:; )?)+)\. The mistake was in", re.MULTILINE)
 _LINE = re.compile(r"^(\d+)\. (.*)$", re.MULTILINE)
+_SHARED = re.compile(r"\bShared counters? (\d)(?: to (\d))?")
+_LYING = re.compile(r"\b(onions?|dish|dishes|soups?) lies? on (?:the )?shared counters? ([\d, and]+)", re.IGNORECASE)
+_EVERY_POT = re.compile(r"\b([\w ]*?pot(?: \d+)?) (is empty|holds \d of 3|has a ready soup|cooks for )", re.IGNORECASE)
+_SINGULAR = {"onion": "onion", "onions": "onion", "dish": "dish", "dishes": "dish", "soup": "soup", "soups": "soup"}
 _MOST_AHEAD = re.compile(r"up to (\d+) subgoals")
 _EXAMPLE = re.compile(r"^An example\.\n.*?(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 
 
-class RulesChat:
+class RulesChat(ChatModel):
     """Answers the questions of the planners by rules for the onion-soup kitchen; in other games it takes what is listed
     first.
 
     Attributes:
         model: Says in recordings that no language model answered.
-        answered_by: Says the same of each plan.
         counters: Counts so far.
     """
-
-    answered_by = RULES
 
     def __init__(self) -> None:
         self.model = RULES_MODEL
@@ -59,13 +60,6 @@ class RulesChat:
         self.counters.count(requests=1)
         # Worked examples tell of other kitchens.
         return _answer(_EXAMPLE.sub("", prompt))
-
-    def recall(self, prompt: str, system: str = "") -> str | None:
-        """Nothing is kept: an answer costs nothing."""
-        return None
-
-    def remember(self, prompt: str, answer: str, system: str = "") -> None:
-        """Nothing is kept."""
 
 
 def _answer(prompt: str) -> str:
@@ -101,9 +95,8 @@ def _ahead(prompt: str) -> str:
     """A goal and several subgoals per agent: the kitchen is gone on with in the head, part by part."""
     most, goal, told = int(_MOST_AHEAD.findall(prompt)[-1]), _GOALS[_stage(prompt)], _told(prompt)
     team = {agent: [first] for agent, first in told.items()}
-    # Waiting for each other's hands is beyond these rules, and so is what has failed already.
-    if not _far(prompt) and not _TRIED.search(prompt):
-        team = _in_the_head(prompt, most) or team
+    if not _TRIED.search(prompt):  # what has failed is beyond these rules
+        team = (_over_the_counter if _far(prompt) else _in_the_head)(prompt, most) or team
     work = [
         {"agent": agent, "subgoals": [{"subgoal": one, "reason": ""} for one in chain]} for agent, chain in team.items()
     ]
@@ -154,6 +147,67 @@ def _in_the_head(prompt: str, most: int) -> dict[str, list[str]]:
         ready = cooks if onions == 3 else None
     begin = all(one[0] in ("wait", "fetch a dish") or one[0] in menu[who] for who, one in team.items())
     return team if begin else {}
+
+
+def _over_the_counter(prompt: str, most: int) -> dict[str, list[str]]:
+    """The same where one of two cooks reaches no pot and hands things over the shared counters."""
+    held, agents, listed = dict(_held(prompt)), _agents(prompt), _ENTRY.findall(prompt)
+    now = prompt.partition("The game now:\n")[2].partition("\n\n")[0]
+    (giver,), (cook,) = _far(prompt), [who for who in agents if who not in _far(prompt)]
+    crate = re.search(rf"\b{giver} can reach the ((?:\w+ )?onion crate)", prompt, re.IGNORECASE)
+    first, last = _SHARED.search(prompt).groups()
+    counters = [str(number) for number in range(int(first), int(last or first) + 1)]
+    lies: dict[str, str] = {}  # on a shared counter
+    for thing, numbers in _LYING.findall(now):
+        lies |= dict.fromkeys(re.findall(r"\d", numbers), _SINGULAR[thing.lower()])
+    pots = {
+        pot.strip().lower().removeprefix("the "): int(how[6]) if how[:5] == "holds" else 0 if how == "is empty" else 3
+        for pot, how in _EVERY_POT.findall(now)
+    }
+
+    def lay(before: Mapping[str, str]) -> str:
+        """What the giver does in the next part of the plan; `before` is what lay on the counters when it began."""
+        thing, free = held[giver], [one for one in counters if one not in before]
+        if thing != "nothing":
+            if not free:
+                return "wait"
+            held[giver], lies[free[0]] = "nothing", thing
+            return f"put the {thing} on shared counter {free[0]}"
+        dishes = [*lies.values(), held[cook]].count("dish")
+        held[giver] = "dish" if dishes < list(pots.values()).count(3) else "onion"
+        return "fetch a dish from the dish stack" if held[giver] == "dish" else f"fetch an onion from the {crate[1]}"
+
+    def make(before: Mapping[str, str]) -> str:
+        """What the cook does."""
+        thing, full = held[cook], [pot for pot in pots if pots[pot] == 3]
+        fillable = sorted((pot for pot in pots if pots[pot] < 3), key=lambda pot: -pots[pot])
+        if thing == "soup":
+            held[cook] = "nothing"
+            return "deliver the soup at the serving counter"
+        if thing == "dish" and full:
+            held[cook], pots[full[0]] = "soup", 0
+            return f"fill the dish with the soup from the {full[0]}"
+        if thing == "onion" and fillable:
+            held[cook], pots[fillable[0]] = "nothing", pots[fillable[0]] + 1
+            return f"put the onion into the {fillable[0]}"
+        wanted = ["dish"] * bool(full) + ["onion"] * bool(fillable)
+        for what in wanted if thing == "nothing" else ():
+            if there := [one for one in before if before[one] == what]:
+                held[cook] = lies.pop(there[0])
+                return f"fetch {'an' if what == 'onion' else 'a'} {what} from shared counter {there[0]}"
+        return "wait"
+
+    team: dict[str, list[str]] = {who: [] for who in agents}
+    for _ in range(most):
+        before = dict(lies)
+        team[cook].append(make(before))
+        team[giver].append(lay(before))
+    begin = all(one[0] == "wait" or (one[0], who) in _possible(listed) for who, one in team.items())
+    return team if begin else {}
+
+
+def _possible(listed: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    return {(one, who) for one, able in listed for who in able.split(" or ")}
 
 
 def _agents(prompt: str) -> list[str]:
@@ -290,4 +344,4 @@ def _rules(**settings: Any) -> RulesChat:
     return RulesChat()
 
 
-register_local_chat(RULES, _rules)
+register_local_chat("rules", _rules)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.chat.cassettes import Cassette
-from rllib_llm_comm.chat.chat_model import ChatCounters
+from rllib_llm_comm.chat.chat_model import ChatCounters, ChatModel
 from rllib_llm_comm.envs.frozen_lake import ENV_ID
 from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, STEPS, WALKS, Cell, get_layout
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS, place
@@ -105,7 +105,7 @@ def plans(situation: Situation) -> list[tuple[Cell, Cell]]:
     return list(dict.fromkeys(moving))
 
 
-class HandWritten:
+class HandWritten(ChatModel):
     """Answers the questions of the stages by the rule; a question that it does not know is an error.
 
     Attributes:
@@ -140,13 +140,6 @@ class HandWritten:
         if "Give each of these subgoals to one agent" in prompt:
             return _assignment(prompt, situation, plan)
         return _proposal(situation, plan)
-
-    def recall(self, prompt: str, system: str = "") -> str | None:
-        """Nothing is kept."""
-        return None
-
-    def remember(self, prompt: str, answer: str, system: str = "") -> None:
-        """Nothing is kept."""
 
 
 def _said(situation: Situation, plan: tuple[Cell, Cell]) -> list[str]:

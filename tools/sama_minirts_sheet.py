@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.chat.cassettes import Cassette
-from rllib_llm_comm.chat.chat_model import ChatCounters
+from rllib_llm_comm.chat.chat_model import ChatCounters, ChatModel
 from rllib_llm_comm.envs.minirts import ENV_ID
 from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, MINE, MOST, TRAIN, parse_command
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
@@ -136,7 +136,7 @@ def _units(now: str, who: str) -> list[tuple[str, int]]:
     return [(_SINGULAR.get(name, name.removesuffix("s")), int(number)) for number, name in found]
 
 
-class HandWritten:
+class HandWritten(ChatModel):
     """Answers the questions of the stages by the rules; a question that it does not know is an error.
 
     Attributes:
@@ -166,13 +166,6 @@ class HandWritten:
         subgoals = [{"subgoal": words, "reason": "it is the next thing to do"} for words in said]
         goal = "destroy the enemy" if "attack with the army" in said else "have an army that beats the enemy's"
         return json.dumps({"thoughts": "Gold first, then buildings, then an army.", "goal": goal, "subgoals": subgoals})
-
-    def recall(self, prompt: str, system: str = "") -> str | None:
-        """Nothing is kept."""
-        return None
-
-    def remember(self, prompt: str, answer: str, system: str = "") -> None:
-        """Nothing is kept."""
 
 
 def _reward(subgoal: str) -> str:

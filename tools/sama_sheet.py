@@ -176,7 +176,7 @@ def _followed(hands: tuple[str, str], pot: str, codes: tuple[str, str]) -> list[
     return found
 
 
-class HandWritten:
+class HandWritten(ChatModel):
     """Looks up the sheet for the questions of the stages; a question that it does not know is an error.
 
     Attributes:
@@ -209,13 +209,6 @@ class HandWritten:
         if "Give each of these subgoals to one agent" in prompt:
             return _assignment(prompt, codes)
         return _proposal(codes, hands, pot)
-
-    def recall(self, prompt: str, system: str = "") -> str | None:
-        """Nothing is kept."""
-        return None
-
-    def remember(self, prompt: str, answer: str, system: str = "") -> None:
-        """Nothing is kept."""
 
 
 def _proposal(codes: tuple[str, str], hands: tuple[str, str], pot: str) -> str:

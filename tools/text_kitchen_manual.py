@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from rllib_llm_comm.chat.cassettes import Cassette
-from rllib_llm_comm.chat.chat_model import ChatCounters
+from rllib_llm_comm.chat.chat_model import ChatCounters, ChatModel
 from rllib_llm_comm.experiments.language_stages import run_manual
 from rllib_llm_comm.sama.manuals.manual import find_manual, questions
 from tools.record_cassettes import RECORDINGS
@@ -55,7 +55,7 @@ the chopped foods into it, and no other food. Then deliver the bowl. In several 
 _SECTION = re.compile(r"^\(from the section '([^']*)'\) ")
 
 
-class HandWritten:
+class HandWritten(ChatModel):
     """Answers the questions of `rllib manual`, one paragraph at a time.
 
     Attributes:
@@ -81,13 +81,6 @@ class HandWritten:
             return "yes" if useful else "no"
         first = questions("manual_game_questions")[0] in prompt
         return re.sub(r"(?<=\.) (?=[A-Z])", "\n", text) if first and useful else "none"
-
-    def recall(self, prompt: str, system: str = "") -> str | None:
-        """Nothing is kept."""
-        return None
-
-    def remember(self, prompt: str, answer: str, system: str = "") -> None:
-        """Nothing is kept."""
 
 
 def _main() -> None:

@@ -59,7 +59,7 @@ class MissingAnswerError(UserError):
     """A cassette has no answer to a question, and there is no client to ask."""
 
 
-class Cassette:
+class Cassette(ChatModel):
     """Plays back what a chat model answered; with a client, asks it what is not recorded and records that.
 
     The same question always gets the same answer, as from a client with a cache. Several processes may record on one
@@ -68,7 +68,7 @@ class Cassette:
     Attributes:
         path: The file.
         counters: Counts of the questions to this cassette; answers played back count as `cached`.
-        client: The client for questions that are not recorded, or `None`.
+        client: The client for questions that are not recorded, or `None`; it decides all else that a chat model tells.
         header: The first line: `model`, `made` (the day) and `note` tell whose answers these are.
         played: Counts of the answers played back, by the `model` of their lines.
         last: The `model` of the answer given last.
@@ -89,6 +89,9 @@ class Cassette:
             raise UserError(f"The cassette {str(path)!r} is packed and cannot grow; unpack it with gunzip to record.")
         self.path, self.client = local_path(path, "cassette"), client
         self.counters = ChatCounters() if client is None else client.counters
+        if client is not None:
+            self.model, self.max_tokens = client.model, client.max_tokens
+            self.max_concurrent, self.ask_ahead = client.max_concurrent, client.ask_ahead
         self.header: dict[str, Any] = {}
         self.played: Counter[str] = Counter()
         self.last = ""
@@ -152,9 +155,7 @@ class Cassette:
             for part in self.header.get("without", ()):
                 prompt = PARTS[part].sub("", prompt)
         answer = self._answers.get((system, prompt))
-        if answer is None or (
-            self.client is not None and cut_too_early(answer, getattr(self.client, "max_tokens", None))
-        ):
+        if answer is None or (self.client is not None and cut_too_early(answer, self.max_tokens)):
             return None
         self.counters.count(cached=1)
         self.last = self._authors.get((system, prompt), "")
@@ -169,13 +170,13 @@ class Cassette:
 
     def _record(self, prompt: str, system: str, answer: str) -> None:
         self._answers[system, prompt] = ChatAnswer(answer, cut_at(answer))
-        self._authors[system, prompt] = self.last = str(getattr(self.client, "model", ""))
-        line = {"model": getattr(self.client, "model", ""), "system": system, "prompt": prompt, "answer": answer}
+        self._authors[system, prompt] = self.last = self.model
+        line = {"model": self.model, "system": system, "prompt": prompt, "answer": answer}
         append_line(self.path, {**line, "cut_at": cut_at(answer)} if cut_at(answer) else line)
 
     def _begin(self, note: str) -> None:
         made = datetime.now(timezone.utc).date().isoformat()
-        header = {"cassette": FORMAT, "model": getattr(self.client, "model", ""), "made": made, "note": note}
+        header = {"cassette": FORMAT, "model": self.model, "made": made, "note": note}
         append_line(self.path, header, only_first=True)
         self.header = header
 

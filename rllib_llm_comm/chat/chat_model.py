@@ -8,12 +8,13 @@ whatever company it is played.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from typing_extensions import Self
@@ -179,15 +180,24 @@ class ChatDownError(ChatError, UserError):
     """The server does not answer at all, or refuses whatever it is asked; who needs answers gives up."""
 
 
-class ChatModel(Protocol):
-    """Answers prompts. `ChatClient` and `Cassette` are such; all that plans takes either.
+class ChatModel(ABC):
+    """Answers prompts. `ChatClient`, `LocalChat` and `Cassette` are such; all that asks takes any.
 
     Attributes:
         counters: Counts so far.
+        model: Name of the model; empty for one without a name.
+        max_tokens: See `tokens_for`.
+        max_concurrent: Questions that are under way at once.
+        ask_ahead: Games or other pieces of work that are begun beside those, and whose questions wait in line.
     """
 
     counters: ChatCounters
+    model: str = ""
+    max_tokens: int | Mapping[str, int] | None = None
+    max_concurrent: int = 1
+    ask_ahead: int = 0
 
+    @abstractmethod
     def complete(self, prompt: str, system: str = "") -> str:
         """The answer.
 
@@ -197,10 +207,12 @@ class ChatModel(Protocol):
         """
 
     def recall(self, prompt: str, system: str = "") -> str | None:
-        """The answer if it is kept, else `None`; costs nothing."""
+        """The answer if it is kept, else `None`; costs nothing. By default nothing is kept."""
+        return None
 
     def remember(self, prompt: str, answer: str, system: str = "") -> None:
-        """Keeps an answer that came in another way."""
+        """Keeps an answer that came in another way, if it keeps any."""
+        return
 
 
 LABEL, PLAY, JUDGE, PLAN, REFLECTION, TRANSLATION, REWARD_CODE, MANUAL, OTHER = (
@@ -275,27 +287,17 @@ def cut_too_early(answer: str, max_tokens: int | Mapping[str, int] | None) -> bo
     return 0 < cut_at(answer) < tokens_for(max_tokens, asking().purpose)
 
 
-def concurrent_questions(model: Any) -> int:
-    """The number of questions that a chat model answers at once: that of a client, also behind a recording.
-
-    Args:
-        model: The chat model, or `None`.
-    """
-    client = getattr(model, "client", None) or model
-    return int(getattr(client, "max_concurrent", 1))
+def concurrent_questions(model: ChatModel | None) -> int:
+    """The number of questions that a chat model, if there is one, answers at once."""
+    return 1 if model is None else model.max_concurrent
 
 
-def begun_at_once(model: Any) -> int:
+def begun_at_once(model: ChatModel | None) -> int:
     """The number of games or other pieces of work that are begun side by side, so that a chat model is never idle.
 
-    It is that of the questions under way, and `ask_ahead` more whose questions wait in line. 1 for recordings and for
-    models in this process: nobody waits for them.
-
-    Args:
-        model: The chat model, or `None`.
+    1 without one, for recordings and for models in this process: nobody waits for them.
     """
-    client = getattr(model, "client", None) or model
-    return concurrent_questions(model) + int(getattr(client, "ask_ahead", 0))
+    return 1 if model is None else model.max_concurrent + model.ask_ahead
 
 
 # ---- side by side -----------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from rllib_llm_comm.chat.chat_model import (
     ChatCounters,
     ChatDownError,
     ChatError,
+    ChatModel,
     QuestionLocks,
     asking,
     cut_at,
@@ -383,7 +384,7 @@ _HOPELESS = frozenset({301, 302, 307, 308, 401, 402, 404})
 _OWN_STATE = ("_cache", "_ledger", "_wire", "_secret", "_told", "_lock", "_slots", "_questions", "_rate", "_breaker")
 
 
-class ChatClient:
+class ChatClient(ChatModel):
     """Asks a chat model; keeps answers, stays within a rate and a budget, and leaves a dead server alone.
 
     OpenAI's package repeats requests after passing troubles. After three questions in a row without an answer, or at

@@ -17,7 +17,7 @@ _REGISTERED: dict[str, Callable[..., ChatModel]] = {}
 _RULES = "rules"  # came with the package once
 
 
-class LocalChat:
+class LocalChat(ChatModel):
     """Asks a model that is loaded into this process when it is first needed: no network, no key, no price.
 
     What a prompt shares with the one before (a manual, say) is read once. The same question gets the same answer.
@@ -38,7 +38,8 @@ class LocalChat:
             UserError: If a setting is not allowed.
         """
         given = LocalChatSettings(local=local, **settings)
-        self.model, self.max_tokens = local, given.max_tokens
+        self.model: str = local
+        self.max_tokens: int = given.max_tokens
         self.temperature, self.seed = given.temperature, given.seed
         self.dtype, self.device, self.forms = given.dtype, given.device, given.forms
         self.counters = ChatCounters()

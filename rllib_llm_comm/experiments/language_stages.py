@@ -7,8 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -109,18 +108,18 @@ def who_answered(model: ChatModel) -> dict[str, Any]:
         `answers_from` in words, `answers` (count by author, of recordings), `note` (how a recording was made), and the
         counts `requests`, `kept_answers`, `input_tokens`, `output_tokens` and `cost`.
     """
-    played = dict(model.played) if isinstance(model, Cassette) else {}
-    recorded = isinstance(model, Cassette) and model.client is None
-    name = str(getattr(model, "model", "") or getattr(getattr(model, "client", None), "model", ""))
-    return {
-        "answers_from": _recording_in_words(model) if recorded else name,
-        "answers": played if recorded else {name: model.counters.requests + model.counters.cached},
-        "note": str(getattr(model, "header", {}).get("note", "")) if recorded else "",
-        **cost_of(model.counters),
+    by: dict[str, Any] = {
+        "answers_from": model.model,
+        "answers": {model.model: model.counters.requests + model.counters.cached},
+        "note": "",
     }
+    if isinstance(model, Cassette) and model.client is None:
+        note = str(model.header.get("note", ""))
+        by = {"answers_from": _recording_in_words(model), "answers": dict(model.played), "note": note}
+    return {**by, **cost_of(model.counters)}
 
 
-def _recording_in_words(tape: Any) -> str:
+def _recording_in_words(tape: Cassette) -> str:
     authors = ", ".join(f"{count} by {who}" for who, count in sorted(tape.played.items()))
     return f"recording {tape.path.name} of {tape.header.get('made', 'an unknown day')} ({authors or 'none was needed'})"
 
@@ -294,17 +293,16 @@ def _doubts(figures: dict[str, Any]) -> list[str]:
     return told + ([f"{unsorted} lists of facts were kept whole for want of a usable answer."] if unsorted else [])
 
 
-def _provenance(sources: dict[Path, str], figures: dict[str, Any], chat_model: Any) -> str:
+def _provenance(sources: dict[Path, str], figures: dict[str, Any], chat_model: ChatModel) -> str:
     """The sources and the author of a manual, kept in the file so that nobody takes it for one that a person wrote."""
     names = ", ".join(
         f"{path.name} (sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]})" for path, text in sources.items()
     )
-    by, note = getattr(chat_model, "model", ""), ""
-    if (header := getattr(chat_model, "header", None)) is not None:  # a recording
-        by = str(header["model"])
-        if getattr(chat_model, "client", None) is None:
-            authors = ", ".join(chat_model.played) or by
-            by, note = f"the recording {chat_model.path.name} ({authors}, {header['made']})", str(header["note"])
+    by, note = chat_model.model, ""
+    if isinstance(chat_model, Cassette) and chat_model.client is None:
+        authors = ", ".join(chat_model.played) or chat_model.header.get("model", "")
+        by = f"the recording {chat_model.path.name} ({authors}, {chat_model.header.get('made', 'an unknown day')})"
+        note = str(chat_model.header.get("note", ""))
     lines = [
         f"Made by `rllib manual` from {names}, by {by}. Not checked by a person.",
         f"{len(figures['relevant'])} of {figures['paragraphs']} paragraphs were relevant.",
@@ -500,8 +498,16 @@ def planner_without_chat(planner: Mapping[str, Any], chat: Mapping[str, Any]) ->
         raise UserError("`chat` is given for the whole stage; omit it here.")
     if planner.get("name") not in WITH_MODEL:
         raise UserError(f"`name` is {planner.get('name')!r} but must ask a chat model: {', '.join(WITH_MODEL)}.")
-    # A chat model that nobody asks: settings are checked without loading one.
-    make_planner(dict(planner), cast(ChatModel, SimpleNamespace(counters=ChatCounters())))
+    make_planner(dict(planner), _Unasked())
+
+
+class _Unasked(ChatModel):
+    """Nobody asks it: settings of planners are checked without loading a model."""
+
+    counters = ChatCounters()
+
+    def complete(self, prompt: str, system: str = "") -> str:
+        raise NotImplementedError
 
 
 def run_subgoals(model: ChatModel, target: Path, given: SubgoalStageSettings, env: Any = None) -> dict[str, Any]:

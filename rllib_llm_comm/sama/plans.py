@@ -33,7 +33,7 @@ ANSWERERS: tuple[Answerer, ...] = (MODEL, CASSETTE, RULES, MENU, RANDOM, OWN)
 """A language model; a recording of one; rules; the nearest entry on the list of possible subgoals; a random draw; a
 planner or reflector of the user's own that names nobody."""
 RULES_MODEL: Final = "rules (no language model)"
-"""Stands as the model's name in recordings of a chat model that answers by rules."""
+"""The name of chat models that answer by rules, also in their recordings."""
 NOBODY = "nobody"
 """Judged a step in place of a judge that gave no answer: the subgoal counts as not done."""
 
@@ -62,7 +62,7 @@ def answerer_of(model: ChatModel, asked: ChatCounters) -> Answerer:
         asked: Counts while it answered; they tell whether a recording that is still growing knew the answer.
     """
     if not isinstance(model, Cassette):
-        return getattr(model, "answered_by", MODEL)
+        return RULES if model.model == RULES_MODEL else MODEL
     if model.client is not None and (asked.requests or not asked.cached):
         return answerer_of(model.client, asked)
     return _recorded(model)
@@ -71,7 +71,7 @@ def answerer_of(model: ChatModel, asked: ChatCounters) -> Answerer:
 def answerers_of(model: ChatModel) -> tuple[Answerer, ...]:
     """All whom `answerer_of` may name."""
     if not isinstance(model, Cassette):
-        return (getattr(model, "answered_by", MODEL),)
+        return (RULES if model.model == RULES_MODEL else MODEL,)
     played = (_recorded(model),)
     return played if model.client is None else tuple(dict.fromkeys((*played, *answerers_of(model.client))))
 
@@ -83,11 +83,8 @@ def _recorded(tape: Cassette) -> Answerer:
 
 def source_of(model: ChatModel) -> str:
     """Name of whoever gave the last answer, for pages and records: a model, or a recording with its author and day."""
-    name = str(getattr(model, "model", ""))
-    if not isinstance(model, Cassette):
-        return name
-    if model.client is not None:
-        return str(getattr(model.client, "model", ""))
+    if not isinstance(model, Cassette) or model.client is not None:
+        return model.model
     author = model.last or model.header.get("model", "")
     return f"recording {model.path.name} ({author}, {model.header.get('made', '')})"
 

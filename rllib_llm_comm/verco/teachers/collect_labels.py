@@ -134,11 +134,11 @@ class TeacherInCollection:
         Raises:
             UserError: If it seems dead or useless.
         """
-        client = getattr(self.teacher, "client", None)
-        if concurrent_questions(client) > 1:
+        if concurrent_questions(self.teacher.client) > 1:
             # Draws of several games at once would come in the order of the answers.
             asked = list(zip(games, rng.spawn(len(games)), strict=True))
-            said: Iterable[dict[str, str]] = side_by_side(lambda one: self._asked(*one), asked, begun_at_once(client))
+            at_once = begun_at_once(self.teacher.client)
+            said: Iterable[dict[str, str]] = side_by_side(lambda one: self._asked(*one), asked, at_once)
         else:
             said = (self._asked(game, rng) for game in games)
         for game, found in zip(games, said, strict=True):
@@ -156,7 +156,7 @@ class TeacherInCollection:
         """Counts moments without a word, and gives up after too many in a row."""
         self._empty = 0 if any(said.values()) else self._empty + 1
         if self._empty >= self._most_empty:
-            counts = ", ".join(f"{name} {count}" for name, count in getattr(self.teacher, "counts", {}).items())
+            counts = ", ".join(f"{name} {count}" for name, count in self.teacher.counts.items())
             raise UserError(
                 f"`teacher` {self.teacher.name!r} gave no label in {self._empty} moments in a row"
                 f"{f' ({counts})' if counts else ''}; {store.labels} {store.form.name} are kept in "
