@@ -48,6 +48,56 @@ MAX_TEXT, MAX_PHRASE, MAX_SUBGOAL, MAX_MANUAL = 1000, 100, 300, 10_000
 _CHARACTERS = frozenset(map(chr, range(32, 127)))  # printable ASCII
 
 
+class GameInfo:
+    """What an environment tells of itself; one that is no `Game` of ours may lack any of it.
+
+    Args:
+        env: The environment, wrapped or not.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self._game = getattr(env, "unwrapped", env)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What stands in its `metadata`."""
+        return self._told("metadata", {})  # type: ignore[no-any-return]
+
+    @property
+    def name(self) -> str:
+        """Its name in `metadata`; without one that of its class."""
+        return str(self.metadata.get("name", type(self._game).__name__))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Its settings, as its constructor takes them."""
+        return dict(self._told("settings", {}))
+
+    @property
+    def task(self) -> str:
+        """The goal of an episode in a sentence."""
+        return str(self._told("task", ""))
+
+    @property
+    def brief(self) -> str:
+        """The game in a few sentences."""
+        return str(self._told("brief", ""))
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """All private facts that agents can be told, in the spelling of the infos' `private`."""
+        return tuple(self._told("facts", ()))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about its settings that a user should read before a run."""
+        return tuple(self._told("notes", ()))
+
+    def _told(self, name: str, default: Any) -> Any:
+        found = getattr(self._game, name, None)
+        return default if found is None else found
+
+
 def parts_of(observation: Any) -> Mapping[str, Any]:
     """The parts of an observation that is a dict; none of other ones, such as arrays of games of users."""
     return observation if isinstance(observation, Mapping) else {}
@@ -153,7 +203,7 @@ def success_words(env: Any) -> tuple[str, str]:
     """
     record = game_of(env.unwrapped)
     of_the_game = (record and record.success_words) or NEUTRAL_WORDS
-    told = (getattr(env.unwrapped, "metadata", None) or {}).get(SUCCESS_WORDS, of_the_game)
+    told = GameInfo(env).metadata.get(SUCCESS_WORDS, of_the_game)
     if isinstance(told, str) or len(told) != len(NEUTRAL_WORDS) or not all(isinstance(one, str) for one in told):
         raise UserError(
             f"`metadata[{SUCCESS_WORDS!r}]` of the environment is {told!r} but must be two texts, such as "

@@ -14,6 +14,7 @@ from typing_extensions import Self
 
 from rllib_llm_comm.core.errors import UserError, did_you_mean, shown
 from rllib_llm_comm.core.session_files import Session, read_session
+from rllib_llm_comm.envs.interface import GameInfo
 from rllib_llm_comm.evaluation.chat_player import ChatPlayer, keeping_answers
 from rllib_llm_comm.evaluation.replay import moments_again
 from rllib_llm_comm.policies.decision import Request
@@ -264,9 +265,8 @@ class _Demonstrations(Collector):
         self._partner: Partner | None = None
         self._chat: ChatPlayer | None = None
         if who.chat is not None:
-            game = self._envs[0]
-            kept = keeping_answers(who.chat, store.folder / ANSWERS)
-            self._chat = ChatPlayer(kept, getattr(game, "task", ""), getattr(game, "brief", ""))
+            game = GameInfo(self._envs[0])
+            self._chat = ChatPlayer(keeping_answers(who.chat, store.folder / ANSWERS), game.task, game.brief)
         else:
             assert who.partner is not None
             loading = Loading(messages=None if self._speaks else NONE, trust=settings.trust, trust_own=True)

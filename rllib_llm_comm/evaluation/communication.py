@@ -15,7 +15,7 @@ import torch
 from typing_extensions import override
 
 from rllib_llm_comm.envs.base_env import Game
-from rllib_llm_comm.envs.interface import ACTION_MASK, PRIVATE, parts_of, secret_of, words_of
+from rllib_llm_comm.envs.interface import ACTION_MASK, PRIVATE, GameInfo, parts_of, secret_of, words_of
 from rllib_llm_comm.evaluation.statistics import (
     MutualInformation,
     causal_influence,
@@ -292,7 +292,7 @@ def measure(policy: Policy, turns: TurnRecorder, seed: int = 0) -> Communication
     if reads is not None and reads("") is None:  # a game without sentences of its own
         reads = None
     request = None if meaning is None else getattr(game, "request", None)
-    more: dict[str, Any] = {"reads": reads, "facts": tuple(getattr(game, "facts", ())), "seed": seed}
+    more: dict[str, Any] = {"reads": reads, "facts": GameInfo(game).facts, "seed": seed}
     spoken = [(turn.agent, turn.observation) for turn in turns.turns if turn.decision.said]
     found = communication_figures(turns.turns, policy.judge, meaning, request, **more)
     return replace(found, drift=measure_drift(policy, spoken, reads, seed=seed))
@@ -464,7 +464,7 @@ class Requests:
         meaning = _own(game, "meaning")
         if meaning is None:
             return None
-        return cls(meaning, getattr(game, "request", meaning), frozenset(getattr(game, "facts", ())))
+        return cls(meaning, getattr(game, "request", meaning), frozenset(GameInfo(game).facts))
 
     def names(self, phrase: str, thing: str) -> bool:
         """True if a choice shares a word with a request (as of `read`) and does not mean another of the facts.

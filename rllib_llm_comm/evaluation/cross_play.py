@@ -14,7 +14,7 @@ import numpy as np
 from rllib_llm_comm.core.errors import UserError, did_you_mean
 from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.envs.games import game_of, make_env, without_subgoals
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, asked
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, GameInfo, asked
 from rllib_llm_comm.evaluation.figures import render_page
 from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings
 from rllib_llm_comm.evaluation.rollout import Episode, Progress, play, record
@@ -521,7 +521,7 @@ class CrossPlay:
         if first is None:
             return
         config = self._trained_in(first.manifest)[1]
-        played = {**getattr(env.unwrapped, "settings", {}), **config}
+        played = {**GameInfo(env).settings, **config}
         left = {_OBSERVE, *_OWN, *self._how.env_config}
         for one in self._entrants:
             own = {} if one.policy is None else self._trained_in(one.policy.manifest)[1]
@@ -532,7 +532,7 @@ class CrossPlay:
 
     def _note_sessions(self, env: Any) -> None:
         """Notes whose session was of a game with other settings, where hardly a situation comes again."""
-        played = json.loads(json.dumps(getattr(env.unwrapped, "settings", self._settings), default=str))
+        played = json.loads(json.dumps(GameInfo(env).settings or self._settings, default=str))
         for one in self._entrants:
             recorded = {} if one.people is None else one.people.session.env_config
             odd = sorted({*recorded} & {*played} - {_OBSERVE, *_OWN})

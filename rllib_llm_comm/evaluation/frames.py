@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.envs.games import GAMES
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, parts_of
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, GameInfo, parts_of
 from rllib_llm_comm.evaluation.replay_schema import AgentFrame, Frame
 from rllib_llm_comm.policies.decision import Decision, Policy
 
@@ -93,7 +93,7 @@ def ansi_of(game: Any) -> str:
 
 def _render(game: Any, mode: str) -> Any:
     """The game's rendering in a mode, whatever its own mode is; `None` if it cannot."""
-    if mode not in getattr(game, "metadata", {}).get("render_modes", []):
+    if mode not in GameInfo(game).metadata.get("render_modes", ()):
         return None
     before = game.render_mode
     try:

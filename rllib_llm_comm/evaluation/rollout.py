@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from rllib_llm_comm.core.errors import UserError, shown
 from rllib_llm_comm.envs.games import game_of
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, solved, success_words
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, GameInfo, solved, success_words
 from rllib_llm_comm.evaluation.frames import Counterfactuals, frame_of
 from rllib_llm_comm.evaluation.replay_schema import Frame
 from rllib_llm_comm.policies.decision import Decision, Policy
@@ -375,8 +375,8 @@ def new_episode(policy: Policy | None, env: Any, seed: int) -> Episode:
     agents = [str(agent) for agent in getattr(env, "possible_agents", None) or env.agents]
     game = game_of(env.unwrapped)
     return Episode(
-        env_id=str((manifest and manifest.env) or getattr(env, "metadata", {}).get("name", "")),
-        settings=dict(getattr(env.unwrapped, "settings", {})),
+        env_id=str((manifest and manifest.env) or GameInfo(env).metadata.get("name", "")),
+        settings=GameInfo(env).settings,
         agents=agents,
         seed=seed,
         control="" if talk is None else talk.messages,

@@ -14,6 +14,7 @@ from pettingzoo.env_registry import registration
 from rllib_llm_comm.core.errors import UserError, did_you_mean, within
 from rllib_llm_comm.core.trust import is_vouched_for
 from rllib_llm_comm.envs.games import env_ids, make_env, without_subgoals
+from rllib_llm_comm.envs.interface import GameInfo
 from rllib_llm_comm.experiments.console import one_line, say
 from rllib_llm_comm.experiments.search_space import search_kind, single_points
 from rllib_llm_comm.policies.find_checkpoint import is_shipped
@@ -158,7 +159,7 @@ def _try_parallel(stage: str, env: str, settings: dict[str, Any]) -> None:
     except Exception as error:
         reason = f"{type(error).__name__}: {one_line(str(error))}"
         raise UserError(f"`{stage}.env` {env!r} cannot be made with {settings!r}: {reason}") from error
-    for note in getattr(made.unwrapped, "notes", ()):
+    for note in GameInfo(made).notes:
         _tell_once(f"In `{stage}.config.env_config`: {note}")
 
 

@@ -228,27 +228,26 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
     )
     from rllib_llm_comm.language.layer_cut import check_lora_layers
     from rllib_llm_comm.verco.policy import check_adapter_of
+    from rllib_llm_comm.verco.verco import LanguageModelConfigMixin
 
-    base = getattr(config, "base_model", None)
-    if base is None:
+    if not isinstance(config, LanguageModelConfigMixin):
         return
+    base = config.base_model
     if base not in unresolved:
         check_base_model(str(base))
-        check_lora_layers(str(base), getattr(config, "lora_layers", "all"))
-        check_targets(str(base), getattr(config, "lora_target_modules", "all-linear"))
+        check_lora_layers(str(base), config.lora_layers)
+        check_targets(str(base), config.lora_target_modules)
         tokens = TOKENS_PER_WORD * config.max_message_words if config.messages == "student" else 0
         check_positions(str(base), config.max_prompt_tokens + max(tokens, config.max_candidate_tokens))
-    check_quantization(str(getattr(config, "quantization", "none")))
-    device = str(getattr(config, "device", "cpu"))
-    if device != "auto":
-        torch_device(device)  # whether it is there is for the trial's process to find out
+    check_quantization(config.quantization)
+    if config.device != "auto":
+        torch_device(config.device)  # whether it is there is for the trial's process to find out
     for role in (MESSAGE, ACTION):
         adapter = getattr(config, f"{role}_checkpoint", None)
         if adapter and adapter not in unresolved:
             check_adapter_of(adapter, str(base), config.prompt_format, str(config.prompt_date), role)
             tell_other_prompts(adapter, config, role)
-    members = config.member_adapters() if hasattr(config, "member_adapters") else ()
-    for setting, path, _ in members:  # those that are there were checked with the settings
+    for setting, path, _ in config.member_adapters():  # those that are there were checked with the settings
         if path not in unresolved:
             require_checkpoint(setting.strip("`"), path)
 
@@ -258,11 +257,13 @@ def tell_other_prompts(path: str, config: Any, role: str | None = None) -> None:
 
     The user sees it here: a trial's process logs into its own files.
     """
-    if not hasattr(config, "language_model_settings"):
-        return
     from rllib_llm_comm.policies.policy_folder import find_policy
     from rllib_llm_comm.policies.policy_manifest import read_manifest
     from rllib_llm_comm.verco.policy import TEMPLATES_OF, other_prompts
+    from rllib_llm_comm.verco.verco import LanguageModelConfigMixin
+
+    if not isinstance(config, LanguageModelConfigMixin):
+        return
 
     try:
         manifest = read_manifest(find_policy(path))

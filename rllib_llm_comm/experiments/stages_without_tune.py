@@ -16,6 +16,7 @@ from rllib_llm_comm.core.files import write_atomically
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.core.settings import Settings, Several
 from rllib_llm_comm.envs.games import make_env
+from rllib_llm_comm.envs.interface import GameInfo
 from rllib_llm_comm.evaluation.play_settings import CrossPlaySettings, EvaluationSettings, ReplaySettings
 from rllib_llm_comm.experiments.console import counting_bar, out, say, short_path
 from rllib_llm_comm.experiments.env_settings import check_environment, check_shows_words, without_missing
@@ -404,11 +405,8 @@ class ChatPlay(StageKind):
 
         settings = self.settings(stage)
         env = make_env(str(stage.experiment.env), **settings.env_config)
-        player = ChatPlayer(
-            keeping_answers(settings.chat, stage.folder / "chat_cache"),
-            getattr(env, "task", ""),
-            getattr(env, "brief", ""),
-        )
+        game = GameInfo(env)
+        player = ChatPlayer(keeping_answers(settings.chat, stage.folder / "chat_cache"), game.task, game.brief)
         with counting_bar(f"playing {settings.episodes} episodes") as progress:
             result = evaluate(player, episodes=settings.episodes, seed=settings.seed, env=env, progress=progress)
         player.require_answers()

@@ -10,6 +10,7 @@ from typing import Any
 
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import read_text
+from rllib_llm_comm.envs.interface import GameInfo
 from rllib_llm_comm.evaluation.planned_play import env_maker
 from rllib_llm_comm.evaluation.play_settings import HostSettings, PlaySettings
 from rllib_llm_comm.evaluation.stand_ins import stand_ins
@@ -59,7 +60,7 @@ def set_table(
         )
     seats = _seats([str(agent) for agent in env.possible_agents], holder, partners, how.load)
     env.close()
-    talk = getattr(policy, "communication", None)
+    talk = policy.communication
     words = MAX_WORDS if talk is None else talk.max_message_words
     return Table(
         SeatedPolicy(seats, make_env), make_env, explore=not how.greedy, silence=silence, max_words=words, seed=seed
@@ -101,7 +102,7 @@ def _short(checkpoint: str) -> str:
 def _with_words(make: Callable[..., Any]) -> Callable[..., Any]:
     """The game with observations in words, too, which people read; agents see what they saw in training."""
     plain = make()
-    observe = getattr(plain.unwrapped, "settings", {}).get(_OBSERVE)
+    observe = GameInfo(plain).settings.get(_OBSERVE)
     plain.close()
     if not isinstance(observe, list | tuple) or _TEXT in observe:
         return make

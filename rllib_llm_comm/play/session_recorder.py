@@ -13,6 +13,7 @@ from typing import IO, Any
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import disk_fault, write_atomically
 from rllib_llm_comm.core.session_files import COLUMNS, DECISIONS, FORMAT, MOST_BYTES, SESSION, rows_of
+from rllib_llm_comm.envs.interface import GameInfo
 from rllib_llm_comm.play.table import Table, TableMoment
 
 
@@ -65,7 +66,7 @@ class SessionRecorder:
                 "kind": "session",
                 "format": FORMAT,
                 "env": env,
-                "env_config": getattr(game, "settings", dict(manifest.env_config) if manifest else {}),
+                "env_config": GameInfo(game).settings or (dict(manifest.env_config) if manifest else {}),
                 "agents": table.agents,
                 "holders": {agent: one.settings.name for agent, one in table.policy.seats.items()},
                 "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),

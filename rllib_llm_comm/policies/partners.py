@@ -198,7 +198,7 @@ class PartnerMemory(Memory):
     seed: int
     rng: np.random.Generator
     mailbox: MutableMapping[str, str] = field(default_factory=dict)
-    policy: Any = None
+    policy: Memory | None = None
     players: dict[Any, Player] = field(default_factory=dict)
     replies: dict[Any, int] = field(default_factory=dict)
     actions: dict[Any, Any] = field(default_factory=dict)
@@ -343,7 +343,7 @@ class Partner:
     def _own_view(self, memory: PartnerMemory, agent: Any, seen: Mapping[str, Any]) -> Mapping[str, Any]:
         """The observation as in the partner's training, where the game can tell it."""
         record = None if memory.env is None else game_of(memory.env.unwrapped)
-        manifest = getattr(self.policy, "manifest", None)
+        manifest = None if self.policy is None else self.policy.manifest
         if record is None or not record.view or manifest is None or manifest.env not in record.entry_points:
             return seen
         told: Mapping[str, Any] = record.code("view")(memory.env.unwrapped, agent, seen, manifest.env_config)
@@ -392,7 +392,7 @@ class Partner:
     def _own_actions(self, memory: PartnerMemory, agents: Iterable[Any]) -> dict[Any, Any]:
         """Per agent its own actions in this episode; `None` if they are the game's."""
         new = [agent for agent in agents if agent not in memory.actions]
-        manifest = getattr(self.policy, "manifest", None)
+        manifest = None if self.policy is None else self.policy.manifest
         for agent in new:
             memory.actions[agent] = own_actions(memory.env, agent, manifest, memory.seed)
         return {agent: memory.actions[agent] for agent in agents}

@@ -470,4 +470,4 @@ def seed_at(seed: int, place: int) -> int:
 
 
 def _algorithm(partner: Partner) -> str:
-    return str(getattr(getattr(partner.policy, "manifest", None), "algorithm", "a checkpoint"))
+    return "a checkpoint" if partner.policy is None else partner.policy.manifest.algorithm

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_RL_MODULE
@@ -39,6 +39,32 @@ from rllib_llm_comm.rl.rllib_adapter import agents_of, playable_id
 from rllib_llm_comm.rl.strict_config import agents_apart
 
 logger = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Exportable(Protocol):
+    """A module whose policy can be written into a folder; `load_policy` knows the kinds of such policies."""
+
+    model_config: Any
+
+    def export_policy(self) -> PolicyExport:
+        """What of the folder is the module's part."""
+
+
+@runtime_checkable
+class SavesPolicy(Protocol):
+    """An algorithm that writes policy folders itself, since it knows more than its modules and connectors."""
+
+    def save_policy(self, folder: str | os.PathLike[str]) -> None:
+        """Writes one."""
+
+
+@runtime_checkable
+class Recorded(Protocol):
+    """A connector or callback that tells policy folders what else a policy needs: ways to talk, teacher, planner."""
+
+    def policy_record(self) -> dict[str, Any]:
+        """Fields of a `PolicyManifest`."""
 
 
 class ActorReuseMixin(Algorithm):
@@ -86,7 +112,7 @@ def export_policy(algo: Algorithm, folder: str | os.PathLike[str], *, env: str |
             or the folder holds something else.
     """
     target = _target(local_path(folder, "folder"))
-    if hasattr(algo, "save_policy"):  # an algorithm of this package knows more than its modules and connectors
+    if isinstance(algo, SavesPolicy):
         algo.save_policy(target)
         return target
     exports: dict[str, PolicyExport] = on_first_learner(algo, _exports)
@@ -164,7 +190,7 @@ def with_policy_folder(algorithm: type[Algorithm]) -> type[Algorithm]:
     Args:
         algorithm: Any; one that writes them already is given back as it is.
     """
-    if hasattr(algorithm, "save_policy"):
+    if issubclass(algorithm, SavesPolicy):
         return algorithm
     names = {"__module__": algorithm.__module__, "__doc__": algorithm.__doc__}
     return type(algorithm.__name__, (PolicyBesideCheckpoint, algorithm), names)
@@ -184,17 +210,17 @@ def _target(folder: Path) -> Path:
 
 def _exports(learner: Learner) -> dict[str, PolicyExport]:
     modules = {name: module.unwrapped() for name, module in learner.module.items()}
-    return {name: module.export_policy() for name, module in modules.items() if hasattr(module, "export_policy")}
+    return {name: module.export_policy() for name, module in modules.items() if isinstance(module, Exportable)}
 
 
 def _model_config(learner: Learner) -> dict[str, Any]:
     modules = [module.unwrapped() for module in learner.module.values()]
-    return next((dict(module.model_config) for module in modules if hasattr(module, "export_policy")), {})
+    return next((dict(module.model_config) for module in modules if isinstance(module, Exportable)), {})
 
 
 def _can_export(learner: Learner) -> bool:
     modules = learner.module.values() if isinstance(learner.module, MultiRLModule) else ()
-    return any(hasattr(module.unwrapped(), "export_policy") for module in modules)
+    return any(isinstance(module.unwrapped(), Exportable) for module in modules)
 
 
 def _by_agent(algo: Algorithm, exports: Mapping[str, PolicyExport]) -> dict[str, PolicyExport]:
@@ -229,7 +255,7 @@ def _records(algo: Algorithm, talks: bool) -> dict[str, Any]:
     """What connectors of the EnvRunners and callbacks tell, as fields of a `PolicyManifest`."""
     used = algo.config.callbacks_class
     classes = used if isinstance(used, list | tuple) else [used]
-    told = [one.policy_record() for one in classes if hasattr(one, "policy_record")]
+    told = [one.policy_record() for one in classes if isinstance(one, Recorded)]
     runners = algo.env_runner_group.foreach_env_runner(_told_by_connectors) if talks else []
     if talks and not any("communication" in one for one in runners):
         raise UserError(
@@ -241,7 +267,7 @@ def _records(algo: Algorithm, talks: bool) -> dict[str, Any]:
 
 def _told_by_connectors(runner: Any) -> dict[str, Any]:
     pieces = _pieces(getattr(runner, "_env_to_module", None))
-    records = [piece.policy_record() for piece in pieces if hasattr(piece, "policy_record")]
+    records = [piece.policy_record() for piece in pieces if isinstance(piece, Recorded)]
     return {name: value for one in records for name, value in one.items()}
 
 
@@ -376,8 +402,9 @@ def _export(learner: Learner, agents: Sequence[str]) -> dict[str, PolicyExport]:
     """By module id the export of every agent's own module; without `agents` that of the first module that has one."""
     exports: dict[str, PolicyExport] = {}
     for module_id, module in learner.module.items():
-        if hasattr(module.unwrapped(), "export_policy") and (module_id in agents or not (agents or exports)):
-            exports[module_id] = module.unwrapped().export_policy()
+        own = module.unwrapped()
+        if isinstance(own, Exportable) and (module_id in agents or not (agents or exports)):
+            exports[module_id] = own.export_policy()
     if exports:
         return {agent: exports[agent] for agent in agents} if agents else exports
     raise UserError("no module of this algorithm has `export_policy`, so there is no policy folder to write.")

@@ -64,12 +64,14 @@ from rllib_llm_comm.envs.interface import (
     NEEDS_ACTION,
     STEP_REWARDS,
     TASK_SUCCESS,
+    GameInfo,
     check_actions,
     joined_info,
     teacher_state,
     text_spaces,
     with_figures,
 )
+from rllib_llm_comm.policies.decision import Policy
 from rllib_llm_comm.policies.load_policy import Loading
 from rllib_llm_comm.policies.play_loop import PlayedGame
 from rllib_llm_comm.policies.recorded_settings import granted
@@ -275,7 +277,7 @@ class PlannerSeats(Game):
     @property
     def facts(self) -> tuple[str, ...]:
         """Those of the game."""
-        return tuple(getattr(self.unwrapped_game, "facts", ()))
+        return GameInfo(self.unwrapped_game).facts
 
     def meaning(self, message: str) -> str | None:
         """As of the game."""
@@ -292,7 +294,7 @@ class PlannerSeats(Game):
     @property
     def notes(self) -> tuple[str, ...]:
         """Those of the game."""
-        return tuple(getattr(self.unwrapped_game, "notes", ()))
+        return GameInfo(self.unwrapped_game).notes
 
     def places(self) -> dict[str, tuple[float, float]]:
         """As of the game."""
@@ -450,7 +452,7 @@ def require_executor(executor: str, env: str, env_config: Mapping[str, Any], pla
         )
 
 
-def refuse_controls(policy: Any, who: str) -> None:
+def refuse_controls(policy: Policy, who: str) -> None:
     """Refuses policies whose messages need more of the game than its observations.
 
     Raises:

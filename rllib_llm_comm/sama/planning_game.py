@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, Literal, Protocol
 from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.envs.games import GAMES, game_of
+from rllib_llm_comm.envs.interface import GameInfo
 from rllib_llm_comm.language.prompts import template
 from rllib_llm_comm.policies.decision import Policy, Request
 from rllib_llm_comm.sama.skill_graph import SkillProblem
@@ -366,7 +367,7 @@ def planning_game(env: Any) -> PlanningGame:
     Raises:
         UserError: If the game has none.
     """
-    name = str(getattr(env.unwrapped, "metadata", {}).get("name", type(env.unwrapped).__name__))
+    name = GameInfo(env).name
     record = game_of(env.unwrapped)
     adapter = PLANNING_GAMES.get(name) or (record.code("planning") if record else None)
     if isinstance(getattr(env.unwrapped, "game", None), PlanningGame):

@@ -17,7 +17,7 @@ from rllib_llm_comm.core.errors import UserError
 from rllib_llm_comm.core.files import disk_error
 from rllib_llm_comm.core.phases import MESSAGES, phase
 from rllib_llm_comm.envs.games import GAMES
-from rllib_llm_comm.envs.interface import HIDDEN, PRIVATE, telling_words
+from rllib_llm_comm.envs.interface import HIDDEN, PRIVATE, GameInfo, telling_words
 from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
 from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, PromptTemplates, limit_words
 from rllib_llm_comm.verco.encoding import TextObservation
@@ -281,7 +281,7 @@ def require_possible(messages: str, env: Any) -> None:
     if messages not in (OTHER_FACT, SWAPPED):
         return
     game = env.unwrapped
-    facts = tuple(dict.fromkeys(getattr(game, "facts", ())))
+    facts = tuple(dict.fromkeys(GameInfo(game).facts))
     if messages == SWAPPED:
         possible = len(telling_words(facts)) > 1
     elif facts:

@@ -22,7 +22,7 @@ from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.core.errors import UserError, require_choice
 from rllib_llm_comm.core.places import fetched
 from rllib_llm_comm.core.weights import read_weights
-from rllib_llm_comm.envs.interface import secret_of, telling_words
+from rllib_llm_comm.envs.interface import GameInfo, secret_of, telling_words
 from rllib_llm_comm.language.adapters import (
     ACTION,
     ADAPTER_CONFIG,
@@ -401,7 +401,7 @@ class LanguagePolicy(TalkingPolicy):
         """
         env = make_environment(self.manifest, settings, planning)
         require_possible(self.communication.messages, env)
-        self._protocol.telling_words = telling_words(getattr(env.unwrapped, "facts", ()))
+        self._protocol.telling_words = telling_words(GameInfo(env).facts)
         if self.communication.messages == "teacher":
             teacher = granted(self.manifest.teacher)
             if not teacher:

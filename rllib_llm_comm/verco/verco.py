@@ -10,7 +10,7 @@ import copy
 import functools
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
@@ -127,6 +127,10 @@ class LanguageModelConfigMixin(StrictConfigMixin):
     def communication_settings(self) -> CommunicationSettings:
         """The connector's settings, checked."""
         return CommunicationSettings.from_attributes(self)
+
+    def member_adapters(self) -> Iterator[tuple[str, str, str]]:
+        """Per adapter of a member of a population its setting, its checkpoint and its role."""
+        yield from ()
 
     def policy_record(self) -> dict[str, Any]:
         """What a policy folder tells of the training; with the way of talking."""

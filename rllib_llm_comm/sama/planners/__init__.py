@@ -15,6 +15,7 @@ from rllib_llm_comm.chat.cassettes import check_chat, describe_recording, open_c
 from rllib_llm_comm.chat.chat_model import ChatCounters, ChatError, ChatModel
 from rllib_llm_comm.core.errors import UserError, names_and_hint
 from rllib_llm_comm.core.registry import Registry
+from rllib_llm_comm.envs.interface import GameInfo
 from rllib_llm_comm.policies.find_checkpoint import is_shipped
 from rllib_llm_comm.policies.recorded_settings import has_no_text, model_stays_inside, packaged_models
 from rllib_llm_comm.sama.planners.baselines import (
@@ -278,7 +279,7 @@ def _refuse_unknown(name: str, given: Mapping[str, Any], known: tuple[str, ...] 
             raise UserError(f"`{key}` is no setting of the planner {name!r}; its settings are {names}")
 
 
-class _Listening:
+class _Listening(ChatModel):
     """Keeps the prompts, and gives each an answer of its form that says nothing, so that the next one is asked."""
 
     def __init__(self) -> None:
@@ -289,12 +290,6 @@ class _Listening:
         self.prompts.append(prompt)
         form, _ = form_in(prompt)
         return "" if form is None else any_answer(form)
-
-    def recall(self, prompt: str, system: str = "") -> str | None:
-        return None
-
-    def remember(self, prompt: str, answer: str, system: str = "") -> None:
-        """Nothing is kept."""
 
 
 def prompts_of(planner: str | Mapping[str, Any], game: PlanningGame) -> list[str] | None:
@@ -333,7 +328,7 @@ def require_different_prompts(
     prompts = [(labels, prompts_of(planner, game)) for labels, planner in variants]
     for (one, first), (other, second) in combinations(prompts, 2):
         if first is not None and first == second:
-            name = str(getattr(game.env.unwrapped, "metadata", {}).get("name", type(game.env.unwrapped).__name__))
+            name = GameInfo(game.env).name
             lacks = "" if any(game.examples("goal")) else f" ({type(game).__name__} has no worked examples)"
             raise UserError(
                 f"`rllib planning {what}` would compare identical prompts: in {name!r} {_named(one)} and "

@@ -8,6 +8,7 @@ import string
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -15,11 +16,12 @@ import numpy as np
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
+from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.core.errors import UserError, names_and_hint, require_choice, require_whole, shown
 from rllib_llm_comm.core.registry import Registry
 from rllib_llm_comm.core.session_files import Session, read_session
 from rllib_llm_comm.envs.games import GAMES, scripted_player_of
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, TEACHER_MESSAGE, asked, teacher_state
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, TEACHER_MESSAGE, GameInfo, asked, teacher_state
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,12 @@ class TeacherRequest:
     @classmethod
     def of(cls, game: Any, observations: Mapping[str, Mapping[str, Any]]) -> TeacherRequest:
         """The present moment of a game whose agents read texts."""
+        info = GameInfo(game)
         return cls(
             agents=tuple(observations),
             observations={agent: str(seen["text"]) for agent, seen in observations.items()},
-            task=getattr(game, "task", ""),
-            brief=getattr(game, "brief", ""),
+            task=info.task,
+            brief=info.brief,
             state=teacher_state(game),
         )
 
@@ -60,11 +63,17 @@ class Teacher(ABC):
         without_effect: Names of settings that change how it works but not what it says, such as a time-out. A
             collection of labels goes on when they have changed.
         stands_in: What it is, if it stands in for a language model; empty for a language model, and for people.
+        client: The chat model that it asks, if it asks one.
+        counts: What became of its answers so far, for errors.
+        settings: Arguments of its constructor, as far as they are known.
     """
 
     name: str = "teacher"
     without_effect: ClassVar[frozenset[str]] = frozenset()
     stands_in: ClassVar[str] = ""
+    client: ChatModel | None = None
+    counts: Mapping[str, int] = MappingProxyType({})
+    settings: Mapping[str, Any] = MappingProxyType({})
 
     @abstractmethod
     def messages(self, request: TeacherRequest, *, rng: np.random.Generator) -> dict[str, str]:
@@ -164,7 +173,7 @@ def teacher_identity(settings: str | Mapping[str, Any] | Teacher) -> dict[str, A
         UserError: If the name is unknown.
     """
     if isinstance(settings, Teacher):
-        name, values, kind = settings.name, dict(getattr(settings, "settings", {})), type(settings)
+        name, values, kind = settings.name, dict(settings.settings), type(settings)
     else:
         name, values = _split(settings)
         kind = TEACHERS[name]
